@@ -1,0 +1,40 @@
+# Every target is one line that calls a tool; `make` alone lists them.
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE PRESET PYTHON LIBTORCH
+export $(VARIABLES)
+unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
+given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+unknown := $(filter-out $(VARIABLES) CXX,$(given))
+$(if $(unknown),$(error unknown variable $(unknown:%=%=); known are $(VARIABLES:%=%=)))
+
+SETUP := python3 tools/setup.py
+# "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
+flag = $${$(1):+"--$(2)=$$$(1)"}
+GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
+         $(call flag,DEVICE,device) $(if $(VERBOSE),"--verbose=$(VERBOSE)")
+FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
+
+.PHONY: help setup doctor test watch hint figures check format clean distclean
+help:  ## this list
+	@awk -F ':.*##' '/^[a-z]+:.*##/ { printf "  make %-10s%s\n", $$1, $$2 }' Makefile
+setup:  ## install what is missing, configure; the targets below do it too
+	@$(SETUP)
+doctor:  ## what was found on this machine, and what to do about each gap
+	@python3 tools/doctor.py
+test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n] [VERBOSE=1] [DEVICE=cuda]
+	@$(SETUP) && python3 tools/grade.py $(GRADE)
+watch:  ## grade on every save   STAGE=02
+	@$(SETUP) && python3 tools/watch.py $(call flag,STAGE,stage) $(call flag,IMPL,impl)
+hint:  ## the hint of a test    TEST=name
+	@$(SETUP) && python3 tools/hint.py $(call flag,TEST,test)
+figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
+	@$(SETUP) && python3 tools/figures.py $(FIGURES)
+check:  ## the repository's own tests
+	@$(SETUP) --for-check && python3 tools/check.py
+format:  ## clang-format on every source file
+	@$(SETUP) --for-check && git ls-files '*.h' '*.cpp' | xargs $$(command -v clang-format-14 || echo clang-format) -i
+clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
+	@rm -rf build compile_commands.json
+distclean: clean  ## also the virtual environment and the drawn figures
+	@rm -rf .venv figures/data figures/out
+.DEFAULT:
+	@echo "There is no target '$@'. 'make help' lists them; a stage is chosen by: make test STAGE=02" >&2; exit 2

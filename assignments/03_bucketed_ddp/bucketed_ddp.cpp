@@ -1,0 +1,29 @@
+#include "03_bucketed_ddp/bucketed_ddp.h"
+
+#include <c10/util/Exception.h>
+
+namespace ddp {
+
+// The plan: indices into `parameters`, bucket by bucket. Sizes are in bytes. Pure: no allocation of
+// tensors, no communication. Throws c10::Error where cap_bytes <= 0, the list is empty, or a
+// parameter does not fit. Read on: the rules and the example in the header; README.md, "The plan".
+std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
+                                                     std::int64_t cap_bytes) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 03 bucketed DDP: assign_buckets");
+}
+
+// Broadcasts rank 0's parameters and buffers, and returns a synchronizer that reduces bucket by
+// bucket: a flat tensor for each, launched in plan order when its last gradient is ready, or in
+// finish().
+//
+// Throws c10::Error, with the index, where an argument does not fit (see the header).
+// Read on: README.md, "Execution"; ddp/gradient_hooks.h (on_gradient_ready); ddp/collectives.h
+// (all_reduce_async).
+std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> parameters,
+                                                        std::vector<at::Tensor> buffers,
+                                                        ProcessGroupPtr group,
+                                                        const BucketedDdpOptions& options) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 03 bucketed DDP: make_bucketed_ddp");
+}
+
+}  // namespace ddp

@@ -1,0 +1,55 @@
+# Precompiled headers: `core` for stages and the library, `tests` adds GoogleTest and autograd.
+# One small object library carries each; GCC takes a precompiled header only where all flags agree,
+# so every user is position independent and defines no macro of its own.
+function(ddp_lab_precompiled_headers target headers)
+  if(NOT TARGET pch_${headers})
+    set(core_headers <ATen/ATen.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
+    set(tests_headers ${core_headers} <torch/csrc/autograd/custom_function.h> <gtest/gtest.h>)
+    file(WRITE "${CMAKE_BINARY_DIR}/pch_${headers}.cpp" "")
+    add_library(pch_${headers} OBJECT "${CMAKE_BINARY_DIR}/pch_${headers}.cpp")
+    target_link_libraries(pch_${headers} PRIVATE Libtorch::Libtorch Threads::Threads)
+    if(headers STREQUAL "tests")
+      target_include_directories(pch_${headers} SYSTEM PRIVATE
+                                 $<TARGET_PROPERTY:GTest::gtest,INTERFACE_INCLUDE_DIRECTORIES>)
+      target_compile_definitions(pch_${headers} PRIVATE GTEST_HAS_PTHREAD=1)
+    endif()
+    target_precompile_headers(pch_${headers} PRIVATE ${${headers}_headers})
+  endif()
+  set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "")
+  target_precompile_headers(${target} REUSE_FROM pch_${headers})
+endfunction()
+
+# Declares one stage: assignments_<stage> and, where they are there, solutions_<stage>. Each is a shared
+# library of its own, so that a stage that does not compile takes nothing else down.
+function(ddp_lab_stage stage)
+  foreach(impl assignments solutions)
+    file(GLOB sources CONFIGURE_DEPENDS ${impl}/${stage}/*.cpp)
+    if(sources)
+      ddp_lab_stage_library(${impl}_${stage} "${CMAKE_BINARY_DIR}/stages/${impl}/${stage}" ${sources})
+    endif()
+  endforeach()
+endfunction()
+
+# A library <folder>/libstage.so of a stage's sources (also used for mutants and variants).
+function(ddp_lab_stage_library target folder)
+  add_library(${target} SHARED ${ARGN})
+  target_include_directories(${target} PRIVATE assignments)
+  target_link_libraries(${target} PRIVATE ddp)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}")
+  ddp_lab_precompiled_headers(${target} core)
+endfunction()
+
+# A program that calls a stage's functions without linking to it: its code is a shared library (where undefined
+# functions are legal) under a three-line main; the stage's library is loaded at run time, in the ranks.
+# Such a program may call a stage's functions, but not take their addresses: those would be needed at its start.
+#   ddp_lab_program(name LIBRARIES ... SOURCES ... HEADERS core|tests)
+function(ddp_lab_program name)
+  cmake_parse_arguments(arg "" "HEADERS" "LIBRARIES;SOURCES" ${ARGN})
+  add_library(${name}_code SHARED ${arg_SOURCES})
+  target_include_directories(${name}_code PRIVATE assignments)
+  target_link_libraries(${name}_code PUBLIC ${arg_LIBRARIES})
+  ddp_lab_precompiled_headers(${name}_code ${arg_HEADERS})
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/cmake/main.cpp)
+  target_link_libraries(${name} PRIVATE ${name}_code)
+  target_link_options(${name} PRIVATE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)
+endfunction()

@@ -1,0 +1,86 @@
+#include "ddp/benchmark.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdio>
+#include <new>
+
+#include "ddp/cuda.h"
+#include "ddp/limited_link.h"
+#include "ddp/stage_library.h"
+
+namespace ddp {
+namespace {
+
+// A flag that forked ranks share with their parent.
+class SharedFlag {
+ public:
+  SharedFlag()
+      : memory_(mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    TORCH_CHECK(memory_ != MAP_FAILED, "no shared memory is left");
+    flag_ = new (memory_) std::atomic<bool>(false);
+  }
+  SharedFlag(const SharedFlag&) = delete;
+  SharedFlag& operator=(const SharedFlag&) = delete;
+  ~SharedFlag() { munmap(memory_, sizeof(std::atomic<bool>)); }
+
+  /// True for the first who raises it.
+  bool raise() { return !flag_->exchange(true); }
+  bool is_raised() const { return *flag_; }
+
+ private:
+  void* memory_;
+  std::atomic<bool>* flag_;
+};
+
+}  // namespace
+
+Workplace make_workplace(const BenchmarkOptions& options, const RankContext& context) {
+  const at::Device device =
+      device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
+  BackendPtr backend = make_device_backend(device, context);
+  if (options.rate_gbit > 0) {
+    const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
+    backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);
+  }
+  return {device, make_process_group(backend, store_for_next_backend(context))};
+}
+
+int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {
+  SharedFlag unfinished;
+  const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
+    load_stage_library(stage_library(options.implementation, stage));
+    try {
+      body(context);
+    } catch (const c10::NotImplementedError& error) {
+      if (unfinished.raise()) {
+        std::fprintf(stderr, "%s is unfinished: %s\n", stage.c_str(), error.msg().c_str());
+      }
+    }
+  });
+  return unfinished.is_raised() ? kUnfinished : code;
+}
+
+Run to_run(const BenchmarkOptions& options, const std::string& program,
+           const ProcessGroupPtr& group) {
+  return {.program = program,
+          .implementation = options.implementation,
+          .preset = options.preset,
+          .backend = group->getDefaultBackend()->getBackendName(),
+          .device = options.device,
+          .world_size = group->getSize(),
+          .seed = options.seed,
+          .command = options.command_line};
+}
+
+void save_result(const BenchmarkOptions& options, const Result& result) {
+  const std::filesystem::path file = options.output.empty() ? default_result_path(result.run)
+                                                            : std::filesystem::path(options.output);
+  write_result(result, file);
+  std::printf("wrote %s\n", file.c_str());
+}
+
+}  // namespace ddp

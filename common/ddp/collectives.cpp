@@ -1,0 +1,77 @@
+#include "ddp/collectives.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+#include <vector>
+
+namespace ddp {
+namespace {
+
+c10d::ReduceOp to_c10d(ReduceOp op, const at::Tensor& tensor) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAverage:
+      TORCH_CHECK(tensor.is_floating_point(), "all_reduce: an average needs floating point, got ",
+                  tensor.scalar_type(), ": sum and divide instead");
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  TORCH_CHECK(false, "all_reduce: unknown ReduceOp ", static_cast<int>(op));
+}
+
+}  // namespace
+
+void all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
+  all_reduce_async(std::move(tensor), group, op)->wait();
+}
+
+WorkPtr all_reduce_async(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
+  c10d::AllreduceOptions options;
+  options.reduceOp = to_c10d(op, tensor);
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  return group->allreduce(tensors, options);
+}
+
+void broadcast(at::Tensor tensor, const ProcessGroupPtr& group, int root) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  group->broadcast(tensors, options)->wait();
+}
+
+void send(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
+  send_async(std::move(tensor), peer, group, tag)->wait();
+}
+
+void recv(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
+  recv_async(std::move(tensor), peer, group, tag)->wait();
+}
+
+WorkPtr send_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  return group->send(tensors, peer, tag);
+}
+
+WorkPtr recv_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
+  std::vector<at::Tensor> tensors{std::move(tensor)};
+  return group->recv(tensors, peer, tag);
+}
+
+at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group) {
+  // Backends gather along the first dimension, so inputs travel flat and the result is reshaped.
+  at::Tensor flat = input.contiguous().view({-1});
+  at::Tensor gathered = at::empty({group->getSize() * flat.numel()}, flat.options());
+  group->_allgather_base(gathered, flat)->wait();
+  std::vector<std::int64_t> shape{group->getSize()};
+  shape.insert(shape.end(), input.sizes().begin(), input.sizes().end());
+  return gathered.view(shape);
+}
+
+void barrier(const ProcessGroupPtr& group) { group->barrier()->wait(); }
+
+}  // namespace ddp

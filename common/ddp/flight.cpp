@@ -1,0 +1,240 @@
+#include "ddp/flight.h"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "ddp/poison.h"
+#include "ddp/tensor_names.h"
+
+namespace ddp {
+
+namespace {
+
+// The harness's own accesses: no autograd, and nobody observes them.
+struct OwnAccess {
+  at::NoGradGuard no_grad;
+  at::RecordFunctionGuard unobserved{false};
+};
+
+// A copy in memory that is not the allocator's, so that a test of memory counts only what is tested.
+at::Tensor private_copy(const at::Tensor& tensor) {
+  auto memory = std::make_shared<std::vector<char>>(tensor.nbytes());
+  at::Tensor copy = at::from_blob(
+      memory->data(), tensor.sizes(), tensor.strides(), [memory](void*) {}, tensor.options());
+  // variable_data: the caller's version counter stays what it would be with a real backend.
+  copy.copy_(tensor.variable_data());
+  return copy;
+}
+
+std::vector<at::Tensor> private_copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "communication needs a dense tensor, not ",
+                describe_tensor(tensor), " with strides ", tensor.strides());
+    copies.push_back(private_copy(tensor));
+  }
+  return copies;
+}
+
+// True if the thread is asleep and stays so: waiting for something, not merely out of luck with the scheduler.
+bool is_asleep(int thread) {
+  const auto look = [&] {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
+    bool asleep = false;
+    std::string switches;
+    for (std::string line; std::getline(file, line);) {
+      asleep = asleep || line.rfind("State:\tS", 0) == 0;
+      if (line.rfind("voluntary_ctxt_switches", 0) == 0) {
+        switches = line;
+      }
+    }
+    return asleep ? switches : "";
+  };
+  const std::string before = look();
+  std::this_thread::sleep_for(std::chrono::microseconds(300));
+  return !before.empty() && before == look();
+}
+
+// A caller that polls a future never sleeps; it gets its result after this time.
+constexpr auto kPollingPatience = std::chrono::milliseconds(200);
+
+constexpr std::size_t kRacesKept = 20;
+
+}  // namespace
+
+void RaceList::add(std::string race) {
+  const std::lock_guard lock(mutex_);
+  const bool known = std::find(races_.begin(), races_.end(), race) != races_.end();
+  if (!known && races_.size() < kRacesKept) {
+    races_.push_back(std::move(race));
+  }
+}
+
+std::vector<std::string> RaceList::all() const {
+  const std::lock_guard lock(mutex_);
+  return races_;
+}
+
+Flight::Flight(Operation operation, std::int64_t number, std::string description,
+               std::vector<std::string> names, std::shared_ptr<RaceList> races)
+    : Work(-1, operation.type),
+      operation_(std::move(operation)),
+      number_(number),
+      description_(std::move(description)),
+      names_(std::move(names)),
+      races_(std::move(races)),
+      caller_(static_cast<int>(syscall(SYS_gettid))) {
+  const OwnAccess own;
+  inputs_ = private_copies(operation_.inputs);
+  outputs_ = private_copies(operation_.outputs);
+  for (const at::Tensor& output : operation_.outputs) {
+    poison(output.variable_data(), number_);
+  }
+}
+
+void Flight::fly(c10d::Backend& backend, const std::function<void()>& agree) {
+  std::exception_ptr error;
+  try {
+    agree();
+    Operation on_copies = operation_;
+    on_copies.inputs = inputs_;
+    on_copies.outputs = outputs_;
+    operation_.start(backend, on_copies)->wait();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bool future_wanted = false;
+  {
+    const std::lock_guard lock(flight_mutex_);
+    ready_ = true;
+    error_ = error;
+    future_wanted = future_ != nullptr;
+  }
+  ready_changed_.notify_all();
+  if (future_wanted) {
+    land_when_caller_sleeps();
+  }
+}
+
+bool Flight::wait(std::chrono::milliseconds timeout) {
+  {
+    std::unique_lock lock(flight_mutex_);
+    const auto ready = [&] { return ready_; };
+    if (timeout == kNoTimeout) {
+      ready_changed_.wait(lock, ready);
+    } else {
+      TORCH_CHECK(ready_changed_.wait_for(lock, timeout, ready), description_, " took longer than ",
+                  timeout.count(), " ms");
+    }
+  }
+  land();
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+  return true;
+}
+
+bool Flight::isCompleted() {
+  {
+    const std::lock_guard lock(flight_mutex_);
+    if (!ready_) {
+      return false;
+    }
+  }
+  land();
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Flight::getFuture() {
+  bool already_ready = false;
+  {
+    const std::lock_guard lock(flight_mutex_);
+    if (future_ == nullptr) {
+      future_ = c10::make_intrusive<c10::ivalue::Future>(
+          c10::ListType::create(c10::TensorType::get()));
+      already_ready = ready_;
+    }
+  }
+  if (already_ready) {
+    land();  // the lane has finished with it, so nobody else would
+  }
+  return future_;
+}
+
+bool Flight::in_flight() const {
+  const std::lock_guard lock(flight_mutex_);
+  return !landed_;
+}
+
+std::optional<std::string> Flight::forbids(const at::Tensor& tensor, bool writes) const {
+  if (!in_flight()) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < operation_.inputs.size(); ++i) {
+    if (writes && overlap(tensor, operation_.inputs[i])) {
+      return names_[i];
+    }
+  }
+  for (std::size_t i = 0; i < operation_.outputs.size(); ++i) {
+    if (overlap(tensor, operation_.outputs[i])) {
+      return names_[operation_.inputs.size() + i];
+    }
+  }
+  return std::nullopt;
+}
+
+void Flight::land() {
+  {
+    const std::lock_guard lock(flight_mutex_);
+    if (landed_) {
+      return;
+    }
+    const OwnAccess own;
+    check_untouched();
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      operation_.outputs[i].variable_data().copy_(outputs_[i]);
+    }
+    landed_ = true;
+  }
+  finish(error_);
+  if (future_ != nullptr) {
+    if (error_) {
+      future_->setError(error_);
+    } else {
+      future_->markCompleted(c10::IValue(operation_.outputs));
+    }
+  }
+}
+
+void Flight::land_when_caller_sleeps() {
+  const auto patience = std::chrono::steady_clock::now() + kPollingPatience;
+  while (in_flight() && !is_asleep(caller_) && std::chrono::steady_clock::now() < patience) {
+  }
+  land();
+}
+
+void Flight::check_untouched() {
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (std::memcmp(operation_.inputs[i].const_data_ptr(), inputs_[i].const_data_ptr(),
+                    inputs_[i].nbytes()) != 0) {
+      races_->add(names_[i] + " was written while it was in flight, between the launch of " +
+                  description_ + " and the wait for it");
+    }
+  }
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (const auto element = first_unpoisoned(operation_.outputs[i], number_)) {
+      races_->add(names_[inputs_.size() + i] + " was written (element " +
+                  std::to_string(*element) + ") while it was in flight, between the launch of " +
+                  description_ + " and the wait for it");
+    }
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "ddp/backend_decorator.h"
+
+namespace ddp {
+
+/// Collects what was found out about misuse; shared by a CheckedBackend and its operations.
+class RaceList {
+ public:
+  void add(std::string race);
+  std::vector<std::string> all() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> races_;
+};
+
+/// An operation between its launch and its delivery. From the launch on it works on private copies of the caller's
+/// tensors, whose own memory is poisoned; the result is put there when the caller learns that the operation is complete:
+/// by wait(), by a poll that says so, or, where it took a future, once the launching thread is asleep. Whatever was
+/// touched in between is found at that moment, the same way in every run.
+class Flight : public c10d::Work {
+ public:
+  /// Copies and poisons. `number` and `description` ("all-reduce #3 of the gradient of fc1.weight (400 bytes)") are
+  /// for reports; `names` are the tensors', inputs first.
+  Flight(Operation operation, std::int64_t number, std::string description,
+         std::vector<std::string> names, std::shared_ptr<RaceList> races);
+
+  /// Runs it on `backend` with the private copies, blocking. To be called once, on a thread of the decorator's.
+  /// `agree` is called first, and may throw what the operation shall fail with.
+  void fly(c10d::Backend& backend, const std::function<void()>& agree);
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override;
+  void synchronize() override {}
+  std::vector<at::Tensor> result() override { return operation_.outputs; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  /// True until the result has been delivered.
+  bool in_flight() const;
+
+  /// Says which of its buffers, if any, may not be touched that way now; `writes` is the kind of access.
+  std::optional<std::string> forbids(const at::Tensor& tensor, bool writes) const;
+
+  const std::string& description() const { return description_; }
+
+ private:
+  void land();
+  void land_when_caller_sleeps();
+  void check_untouched();
+
+  Operation operation_;              // the caller's tensors
+  std::vector<at::Tensor> inputs_;   // private copies
+  std::vector<at::Tensor> outputs_;  // private copies
+  const std::int64_t number_;
+  const std::string description_;
+  const std::vector<std::string> names_;
+  std::shared_ptr<RaceList> races_;
+  const int caller_;  // the launching thread's id
+
+  mutable std::mutex flight_mutex_;
+  std::condition_variable ready_changed_;
+  bool ready_ = false;   // the private copies hold the result, or error_ is set
+  bool landed_ = false;  // the caller's tensors do
+  std::exception_ptr error_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace ddp

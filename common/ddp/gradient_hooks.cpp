@@ -1,0 +1,62 @@
+#include "ddp/gradient_hooks.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace ddp {
+
+namespace {
+
+namespace autograd = torch::autograd;
+
+// Occupies libtorch's slot and calls everyone who registered. It does not own them: a GradientHook that goes
+// takes its function with it.
+class SharedHook : public autograd::PostAccumulateGradHook {
+ public:
+  void add(std::weak_ptr<GradientReadyFunction> function) {
+    std::erase_if(functions_, [](const auto& old) { return old.expired(); });
+    functions_.push_back(std::move(function));
+  }
+
+  void operator()(const autograd::Variable& parameter) override {
+    // A copy: a function may register another one, or end a registration, its own included.
+    for (const auto& weak : std::vector(functions_)) {
+      if (const auto function = weak.lock()) {
+        (*function)(parameter);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::weak_ptr<GradientReadyFunction>> functions_;
+};
+
+SharedHook& shared_hook(const at::Tensor& parameter) {
+  auto& slot = autograd::impl::post_acc_grad_hooks(parameter);
+  if (slot == nullptr) {
+    autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<SharedHook>());
+  }
+  auto* hook = dynamic_cast<SharedHook*>(autograd::impl::post_acc_grad_hooks(parameter).get());
+  TORCH_CHECK(hook != nullptr,
+              "the parameter already has a post-accumulate-grad hook that was not made by "
+              "on_gradient_ready(); a second one would silently replace it");
+  return *hook;
+}
+
+}  // namespace
+
+GradientHook on_gradient_ready(const at::Tensor& parameter, GradientReadyFunction function) {
+  TORCH_CHECK(parameter.defined(), "on_gradient_ready() needs a defined parameter");
+  TORCH_CHECK(parameter.is_leaf() && parameter.requires_grad(),
+              "on_gradient_ready() needs a leaf that requires a gradient");
+  TORCH_CHECK(function != nullptr, "on_gradient_ready() needs a function to call");
+  auto shared = std::make_shared<GradientReadyFunction>(std::move(function));
+  shared_hook(parameter).add(shared);
+  return GradientHook(std::move(shared));
+}
+
+}  // namespace ddp

@@ -1,0 +1,40 @@
+#include "ddp/lane.h"
+
+namespace ddp {
+
+Lane::~Lane() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void Lane::submit(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+void Lane::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return closing_ || !jobs_.empty(); });
+    if (jobs_.empty()) {
+      return;
+    }
+    {
+      const auto job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+      // The job is destroyed here, without the lock: it may hold the last reference to something large.
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp/model.h"
+
+namespace ddp {
+
+/// Residual networks for images: He et al., "Deep Residual Learning for Image Recognition" (2015),
+/// and, as resnext, Xie et al., "Aggregated Residual Transformations for Deep Neural Networks"
+/// (2016).
+enum class ResNetKind { kResNet50, kResNet101, kResNeXt50_32x4d, kResNeXt101_32x8d };
+
+/// Makes a network of 1000 classes in training mode, float32 on `device`, that maps images [n, 3,
+/// height, width], sides of 32 at least, to scores [n, 1000]. Layers, parameter names and initial
+/// distributions are torchvision's; the values depend on `seed` alone. ResNet-50 has 25,557,032
+/// parameters in 161 tensors.
+std::unique_ptr<Model> make_resnet(ResNetKind kind, std::uint64_t seed = 0,
+                                   at::Device device = at::kCPU);
+
+const std::vector<ResNetKind>& all_resnets();
+
+/// The name that command lines use, such as "resnext50_32x4d".
+std::string to_string(ResNetKind kind);
+
+/// The kind of that name. Throws c10::ValueError, listing the known names, for any other.
+ResNetKind resnet_kind(const std::string& name);
+
+}  // namespace ddp

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "ddp/model.h"
+
+namespace ddp {
+
+/// Finds the name of a tensor in a model, for messages: "fc1.weight", "the gradient of fc1.weight", or, where it is neither,
+/// its shape and dtype. It goes by memory, so a view of a gradient has the gradient's name.
+class TensorNames {
+ public:
+  void add(const std::vector<NamedTensor>& tensors);
+  std::string of(const at::Tensor& tensor) const;
+
+ private:
+  std::vector<NamedTensor> named_;
+};
+
+/// "float32 [50, 10]".
+std::string describe_tensor(const at::Tensor& tensor);
+
+/// True if the two share memory, going by the bytes between each one's first and last element.
+bool overlap(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace ddp

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace ddp {
+
+/// The time of one rank, in integer nanoseconds that pass only when somebody says so. Timing tests
+/// compare such times with a formula, to the nanosecond, on any machine.
+class VirtualClock {
+ public:
+  std::int64_t now() const { return now_; }
+  void advance(std::int64_t ns) { now_ += ns; }
+
+  /// Moves forward to `ns`; a clock that is already past it stays where it is.
+  void advance_to(std::int64_t ns);
+
+  void reset() { now_ = 0; }
+
+ private:
+  // Autograd and communication may run on threads of their own.
+  std::atomic<std::int64_t> now_ = 0;
+};
+
+/// Stands for a layer whose forward takes `forward_ns` and whose backward takes `backward_ns`:
+/// returns the values of `x`, advances the clock at once, and again during backward, just before
+/// the gradient of `x` is passed on.
+///
+/// Apply it to the output of a layer. Then the layer's backward is paid for before the gradients of
+/// its parameters are accumulated. Where `x` requires no gradient there is no backward to pay for.
+/// Without a clock it does nothing.
+at::Tensor simulated_compute(const at::Tensor& x, const std::shared_ptr<VirtualClock>& clock,
+                             std::int64_t forward_ns, std::int64_t backward_ns);
+
+}  // namespace ddp

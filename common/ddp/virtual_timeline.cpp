@@ -1,0 +1,91 @@
+#include <algorithm>
+
+#include "ddp/simulated_network.h"
+
+namespace ddp {
+
+namespace {
+
+constexpr int kSend = static_cast<int>(c10d::OpType::SEND);
+constexpr int kRecv = static_cast<int>(c10d::OpType::RECV);
+
+}  // namespace
+
+VirtualTimeline::VirtualTimeline(Blackboard& board, int collectives, int messages,
+                                 const NetworkModel& network)
+    : board_(board),
+      collectives_(collectives),
+      messages_channel_(messages),
+      network_(network),
+      messages_(board.world_size()) {}
+
+std::int64_t VirtualTimeline::collective_end(std::int64_t index) {
+  const int world_size = board_.world_size();
+  while (static_cast<std::int64_t>(collective_ends_.size()) <= index) {
+    const auto next = static_cast<std::int64_t>(collective_ends_.size());
+    std::int64_t start = collective_ends_.empty() ? 0 : collective_ends_.back();
+    std::int64_t bytes = 0;
+    for (int rank = 0; rank < world_size; ++rank) {
+      const OperationRecord& record = board_.wait_for(collectives_, rank, next);
+      start = std::max(start, record.time_ns);
+      bytes = std::max(bytes, record.bytes);
+    }
+    const auto op = static_cast<c10d::OpType>(board_.find(collectives_, 0, next)->op);
+    collective_ends_.push_back(start + cost_ns(network_, op, bytes, world_size));
+  }
+  return collective_ends_[index];
+}
+
+// Takes the next message of a rank's list into the indices.
+void VirtualTimeline::read_message(int rank, std::int64_t index) {
+  Messages& list = messages_[rank];
+  const OperationRecord& record = board_.wait_for(messages_channel_, rank, index);
+  auto& same = list.by_partner[{record.op, record.peer, record.tag}];
+  list.ordinal.push_back(static_cast<std::int64_t>(same.size()));
+  same.push_back(index);
+  const auto last = list.last_on_port.try_emplace(record.op, -1).first;
+  list.previous_on_port.push_back(last->second);
+  last->second = index;
+  list.end.push_back(-1);
+}
+
+// Where the other end of a message stands in the other rank's list: messages between two ranks with the same tag are
+// matched in order.
+std::int64_t VirtualTimeline::partner_of(int rank, std::int64_t index) {
+  const OperationRecord& record = *board_.find(messages_channel_, rank, index);
+  const int counterpart = record.op == kSend ? kRecv : kSend;
+  Messages& theirs = messages_[record.peer];
+  const auto& candidates = theirs.by_partner[{counterpart, rank, record.tag}];
+  const auto ordinal = static_cast<std::size_t>(messages_[rank].ordinal[index]);
+  while (candidates.size() <= ordinal) {
+    read_message(record.peer, static_cast<std::int64_t>(theirs.end.size()));
+  }
+  return candidates[ordinal];
+}
+
+std::int64_t VirtualTimeline::message_end(int rank, std::int64_t index) {
+  while (static_cast<std::int64_t>(messages_[rank].end.size()) <= index) {
+    read_message(rank, static_cast<std::int64_t>(messages_[rank].end.size()));
+  }
+  if (messages_[rank].end[index] >= 0) {
+    return messages_[rank].end[index];
+  }
+  const OperationRecord& record = *board_.find(messages_channel_, rank, index);
+  const int peer = record.peer;
+  const std::int64_t partner = partner_of(rank, index);
+  std::int64_t start =
+      std::max(record.time_ns, board_.find(messages_channel_, peer, partner)->time_ns);
+  for (const auto& [owner, message] : {std::pair{rank, index}, std::pair{peer, partner}}) {
+    const std::int64_t previous = messages_[owner].previous_on_port[message];
+    if (previous >= 0) {
+      start = std::max(start, message_end(owner, previous));
+    }
+  }
+  const std::int64_t end =
+      start + cost_ns(network_, c10d::OpType::SEND, record.bytes, board_.world_size());
+  messages_[rank].end[index] = end;
+  messages_[peer].end[partner] = end;
+  return end;
+}
+
+}  // namespace ddp

@@ -1,0 +1,87 @@
+"""Reads the result files that benchmarks write (figures/schema.json describes them)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+class ResultError(Exception):
+    """A result file that cannot be used: which one, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result file. `values` maps the labels of a series to its values."""
+
+    file: Path
+    provenance: dict[str, Any]
+    parameters: dict[str, Any]
+    series: list[dict[str, Any]]
+
+    def values(self, unit: str, **labels: Any) -> list[float]:
+        """The values of the one series with exactly these labels, measured in `unit`."""
+        matching = [series for series in self.series if series["labels"] == labels]
+        name = ", ".join(f"{key} {value}" for key, value in labels.items())
+        if len(matching) != 1:
+            raise _error(self.file, f"has {len(matching)} series of {name}, not one")
+        if matching[0]["unit"] != unit:
+            raise _error(self.file, f"gives {name} in {matching[0]['unit']!r}, not in {unit!r}")
+        if not matching[0]["values"]:
+            raise _error(self.file, f"has no values of {name}")
+        return matching[0]["values"]
+
+
+def load(file: Path, program: str) -> Result:
+    """The result in `file`, which must come from `program`."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultError(f"{file}: there is no such file; run the benchmark {program} first") from None
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # JSON and UTF-8 errors
+        raise _error(file, f"is not JSON ({error})") from None
+    _check(file, document, program)
+    return Result(file, document["provenance"], document["parameters"], document["series"])
+
+
+def load_group(files: list[Path], program: str) -> list[Result]:
+    """Several results that may share a figure: of one implementation and one preset."""
+    if not files:
+        raise ResultError(f"no result file given; run the benchmark {program} first")
+    results = [load(file, program) for file in files]
+    for field in ("implementation", "preset"):
+        found = sorted({result.provenance[field] for result in results})
+        if len(found) > 1:
+            raise ResultError(f"the files mix {field}s: {', '.join(found)}; give those of one")
+    return results
+
+
+def _check(file: Path, document: Any, program: str) -> None:
+    """What every figure relies on. The schema says more."""
+    if not isinstance(document, dict) or "schema_version" not in document:
+        raise _error(file, "is not a result of a benchmark")
+    if document["schema_version"] != SCHEMA_VERSION:
+        raise _error(file, f"has schema version {document['schema_version']}, not {SCHEMA_VERSION}")
+    if document.get("program") != program:
+        raise _error(file, f"comes from the program {document.get('program')!r}, not {program!r}")
+    for field, kind in (("provenance", dict), ("parameters", dict), ("series", list)):
+        if not isinstance(document.get(field), kind):
+            raise _error(file, f"lacks {field!r}")
+    if not document["series"]:
+        raise _error(file, "is empty: it has no series")
+    for series in document["series"]:
+        if not isinstance(series, dict) or not {"labels", "unit", "values"} <= series.keys():
+            raise _error(file, "has a series without labels, unit or values")
+    for field in ("implementation", "preset"):
+        if field not in document["provenance"]:
+            raise _error(file, f"does not say its {field}")
+
+
+def _error(file: Path, problem: str) -> ResultError:
+    return ResultError(f"{file}: {problem}; delete it and run the benchmark again")

@@ -1,0 +1,160 @@
+#include "support/compare.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include "ddp/poison.h"
+#include "ddp/tensor_names.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kElementsShown = 3;
+
+std::string position(const at::Tensor& tensor, std::int64_t flat) {
+  std::string text = "]";
+  for (std::int64_t dim = tensor.dim() - 1; dim >= 0; --dim) {
+    text = std::to_string(flat % tensor.size(dim)) + (text == "]" ? "" : ", ") + text;
+    flat /= tensor.size(dim);
+  }
+  return "[" + text;
+}
+
+std::string number(double value) {
+  std::ostringstream out;
+  out.precision(9);
+  out << value;
+  return out.str();
+}
+
+// The factor by which all of `actual` differs from `expected`, if there is one.
+std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& expected) {
+  const double norm = expected.square().sum().item<double>();
+  if (norm == 0 || !std::isfinite(norm)) {
+    return std::nullopt;
+  }
+  const double factor = (actual * expected).sum().item<double>() / norm;
+  const double residue = (actual - factor * expected).abs().max().item<double>();
+  return residue <= 1e-5 * std::sqrt(norm) ? std::optional(factor) : std::nullopt;
+}
+
+bool about(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
+
+std::string diagnose(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected) {
+  if (const auto operation = find_poison(actual)) {
+    return "it came from a buffer that was in flight in operation #" + std::to_string(*operation) +
+           " of this rank: was it used before the wait, or never waited for?";
+  }
+  if (actual.isnan().any().item<bool>()) {
+    return "not a number";
+  }
+  const double world = subject.world_size;
+  const auto factor = common_factor(actual, expected);
+  if (subject.local.defined() && at::allclose(actual, subject.local.to(at::kDouble)) && world > 1) {
+    return "exactly this rank's own value: not reduced over the ranks, or not written back?";
+  }
+  if (!factor) {
+    return "";
+  }
+  const std::string exactly = "exactly " + number(*factor) + " x the expected value: ";
+  if (about(*factor, world)) {
+    return exactly + "the sum over the ranks, not divided by the world size?";
+  }
+  if (about(*factor, 1 / world)) {
+    return exactly + "divided by the world size twice?";
+  }
+  if (about(*factor, world * world)) {
+    return exactly + "multiplied by the world size, or reduced twice?";
+  }
+  return std::abs(*factor) < 1e-12 ? "all zero: never filled?" : exactly + "scaled?";
+}
+
+std::string differences(const at::Tensor& actual, const at::Tensor& expected,
+                        const at::Tensor& differs) {
+  std::ostringstream out;
+  const at::Tensor indices = differs.flatten().nonzero().flatten();
+  for (std::int64_t i = 0; i < std::min(indices.numel(), kElementsShown); ++i) {
+    const auto flat = indices[i].item<std::int64_t>();
+    out << "\n  " << position(expected, flat) << ": got "
+        << number(actual.flatten()[flat].item<double>()) << ", expected "
+        << number(expected.flatten()[flat].item<double>());
+  }
+  out << "\n  (" << indices.numel() << " of " << expected.numel() << " elements differ)";
+  return out.str();
+}
+
+// Undefined, or of another shape or dtype: nothing more to compare.
+std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
+  if (actual.defined() != expected.defined()) {
+    return actual.defined() ? " is defined, and should not be" : " is undefined";
+  }
+  if (actual.defined() && (actual.sizes() != expected.sizes() ||
+                           actual.scalar_type() != expected.scalar_type())) {
+    return " is " + describe_tensor(actual) + ", expected " + describe_tensor(expected);
+  }
+  return "";
+}
+
+::testing::AssertionResult different(const Subject& subject, const at::Tensor& actual,
+                                     const at::Tensor& expected, const at::Tensor& differs) {
+  const at::Tensor a = actual.detach().to(at::kCPU, at::kDouble);
+  const at::Tensor e = expected.detach().to(at::kCPU, at::kDouble);
+  const std::string diagnosis = diagnose(subject, a, e);
+  return ::testing::AssertionFailure()
+         << subject.name << " is wrong"
+         << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
+         << differences(a, e, differs.to(at::kCPU));
+}
+
+}  // namespace
+
+::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
+                                    const at::Tensor& expected, const at::Tensor& tolerance) {
+  if (const std::string text = mismatch(actual, expected); !text.empty()) {
+    return ::testing::AssertionFailure() << subject.name << text;
+  }
+  if (!actual.defined()) {
+    return ::testing::AssertionSuccess();
+  }
+  const at::NoGradGuard no_grad;
+  // In double, so that the comparison itself rounds nothing; negated, so that NaN counts as different.
+  const at::Tensor error = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs();
+  const at::Tensor differs = (error <= tolerance.to(at::kDouble)).logical_not();
+  if (!differs.any().item<bool>()) {
+    return ::testing::AssertionSuccess();
+  }
+  return different(subject, actual, expected, differs);
+}
+
+::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
+                                    const at::Tensor& expected, double tolerance) {
+  const auto options = expected.defined() ? expected.options().dtype(at::kDouble)
+                                          : at::TensorOptions(at::kDouble);
+  return is_close(subject, actual, expected, at::scalar_tensor(tolerance, options));
+}
+
+::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
+                                            const at::Tensor& expected) {
+  if (const std::string text = mismatch(actual, expected); !text.empty()) {
+    return ::testing::AssertionFailure() << subject.name << text;
+  }
+  if (!actual.defined() || fingerprint(actual) == fingerprint(expected)) {
+    return ::testing::AssertionSuccess();
+  }
+  const at::NoGradGuard no_grad;
+  return different(subject, actual, expected, actual.ne(expected));
+}
+
+std::int64_t fingerprint(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().to(at::kCPU).contiguous();
+  const std::string_view bytes(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  return static_cast<std::int64_t>(std::hash<std::string_view>{}(bytes));
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace ddp::testing {
+
+/// What a comparison is about, for its message.
+struct Subject {
+  std::string name;  // "the gradient of fc1.weight"
+  int world_size = 1;
+  /// This rank's own value before any communication, if the test knows it: a result equal to it was never reduced.
+  at::Tensor local = {};
+};
+
+/// Equal up to `tolerance`, a number or a tensor of one for each element. The message shows the first few elements that differ and,
+/// where one fits, a diagnosis ("exactly 2 x the expected value: the sum, not the mean?").
+::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
+                                    const at::Tensor& expected, const at::Tensor& tolerance);
+::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
+                                    const at::Tensor& expected, double tolerance);
+
+/// Equal in every bit, shape and dtype.
+::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
+                                            const at::Tensor& expected);
+
+/// A number for the tensor's bytes: equal tensors have equal ones, and others differ almost certainly.
+std::int64_t fingerprint(const at::Tensor& tensor);
+
+}  // namespace ddp::testing

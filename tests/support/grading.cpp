@@ -1,0 +1,122 @@
+#include "support/grading.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr const char* kSuite = "Graded";
+
+class BodyTest : public ::testing::Test {
+ public:
+  explicit BodyTest(std::function<void()> body) : body_(std::move(body)) {}
+  void TestBody() override { body_(); }
+
+ private:
+  std::function<void()> body_;
+};
+
+// What the running test has said about itself.
+struct Notes {
+  bool todo = false;
+  std::vector<std::string> failures;
+  std::vector<std::string> measured;
+};
+
+Notes& notes() {
+  static Notes current;
+  return current;
+}
+
+std::vector<DeclaredTest>& registry() {
+  static std::vector<DeclaredTest> tests;
+  return tests;
+}
+
+// Sends each event to the grader as it happens, so that a run that is killed still has its scores.
+class RecordWriter : public ::testing::EmptyTestEventListener {
+ public:
+  explicit RecordWriter(int fd) : fd_(fd) {}
+
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    notes() = {};
+    write_line({{"event", "test_started"}, {"name", test.name()}});
+  }
+
+  void OnTestPartResult(const ::testing::TestPartResult& part) override {
+    if (part.skipped()) {
+      notes().measured.emplace_back(part.message());
+    } else if (part.failed()) {
+      notes().failures.emplace_back(part.message());
+    }
+  }
+
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    const auto& result = *test.result();
+    write_line({{"event", "test_finished"},
+                {"name", test.name()},
+                {"status", status_of(result)},
+                {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
+                {"failures", notes().failures},
+                {"measured", notes().measured}});
+  }
+
+  void OnTestProgramEnd(const ::testing::UnitTest&) override {
+    write_line({{"event", "run_finished"}});
+  }
+
+ private:
+  static const char* status_of(const ::testing::TestResult& result) {
+    if (result.Failed()) {
+      return notes().todo ? "todo" : "failed";
+    }
+    return result.Skipped() ? "skipped" : "passed";
+  }
+
+  void write_line(const nlohmann::json& record) const {
+    // A message may hold bytes of a student's output that are no UTF-8.
+    const std::string line =
+        record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    for (std::size_t sent = 0; sent < line.size();) {
+      const ssize_t count = write(fd_, line.data() + sent, line.size() - sent);
+      if (count <= 0) {
+        return;  // the grader has gone, and nobody is left to tell
+      }
+      sent += count;
+    }
+  }
+
+  int fd_;
+};
+
+}  // namespace
+
+GradedTest::GradedTest(const Claim& claim, std::function<void()> body,
+                       const std::source_location& where) {
+  registry().push_back({claim, where.file_name(), where.line()});
+  ::testing::RegisterTest(kSuite, claim.name, nullptr, nullptr, where.file_name(),
+                          static_cast<int>(where.line()),
+                          [body = std::move(body)]() -> ::testing::Test* {
+                            return new BodyTest(body);  // GoogleTest owns it
+                          });
+}
+
+const std::vector<DeclaredTest>& declared_tests() { return registry(); }
+
+void note_todo(const std::string& text) {
+  notes().todo = true;
+  ADD_FAILURE() << text;
+}
+
+void note_measured(const std::string& text) { notes().measured.push_back(text); }
+
+void write_records_to(int fd) {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new RecordWriter(fd));  // which owns it
+}
+
+}  // namespace ddp::testing

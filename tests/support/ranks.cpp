@@ -1,0 +1,185 @@
+#include "support/ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include "ddp/stage_library.h"
+#include "support/grading.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr auto kGlooTimeout = std::chrono::seconds(60);  // the ranks' deadline comes first
+constexpr std::size_t kFailuresShown = 3;
+
+// Sends a rank's failed expectations to the parent: "file:line\nmessage".
+class FailureForwarder : public ::testing::EmptyTestEventListener {
+ public:
+  explicit FailureForwarder(const RankContext& context) : send_(context.send_to_parent) {}
+
+  void OnTestPartResult(const ::testing::TestPartResult& part) override {
+    if (part.failed()) {
+      std::ostringstream text;
+      text << part.message() << "\n  (" << (part.file_name() ? part.file_name() : "?") << ":"
+           << part.line_number() << ")";
+      send_(text.str());
+    }
+  }
+
+ private:
+  std::function<void(const std::string&)> send_;
+};
+
+// In a rank, GoogleTest's own listeners are copies of the parent's: they must not speak.
+void forward_failures(const RankContext& context) {
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new FailureForwarder(context));  // which owns it
+}
+
+// One failure of the test per thing that went wrong, with the ranks that saw it.
+void report_messages(const RankReports& reports) {
+  std::map<std::string, std::vector<int>> ranks_by_message;
+  std::vector<std::string> in_order;
+  for (const RankReport& report : reports.ranks) {
+    for (const std::string& message : report.messages) {
+      auto& ranks = ranks_by_message[message];
+      if (ranks.empty()) {
+        in_order.push_back(message);
+      }
+      ranks.push_back(report.rank);
+    }
+  }
+  for (std::size_t i = 0; i < in_order.size() && i < kFailuresShown; ++i) {
+    std::ostringstream who;
+    for (const int rank : ranks_by_message[in_order[i]]) {
+      who << (who.tellp() > 0 ? ", " : "") << rank;
+    }
+    ADD_FAILURE() << "world size " << reports.ranks.size() << ", rank " << who.str() << ": "
+                  << in_order[i];
+  }
+  if (in_order.size() > kFailuresShown) {
+    ADD_FAILURE() << "and " << in_order.size() - kFailuresShown << " more like these";
+  }
+}
+
+// A stage that hangs once mostly hangs everywhere: the tests that follow find out sooner.
+void shorten_deadline() {
+  settings().deadline = std::min(settings().deadline, std::chrono::milliseconds(3'000));
+}
+
+void report(const RankReports& reports) {
+  report_messages(reports);
+  if (reports.ok()) {
+    return;
+  }
+  const RankReport& culprit = reports.ranks[reports.culprit];
+  if (culprit.not_implemented) {
+    note_todo(culprit.reason);
+    return;
+  }
+  ADD_FAILURE() << "world size " << reports.ranks.size() << ": " << reports.describe();
+  if (culprit.outcome == RankOutcome::kTimedOut) {
+    shorten_deadline();
+  }
+}
+
+// What the ranks misused, as failures of the test.
+void expect_clean(const CheckedBackend& checked) {
+  for (const std::string& race : checked.races()) {
+    ADD_FAILURE() << race;
+  }
+  for (const std::string& operation : checked.pending()) {
+    ADD_FAILURE() << "nobody waited for " << operation;
+  }
+}
+
+void run_graded(RankContext& context, const RankOptions& options,
+                const std::function<void(Rank&)>& body) {
+  auto rank = std::make_unique<Rank>(context, options.network);
+  try {
+    const std::optional<AccessWatch> watch =
+        options.watch_accesses && rank->checked() != nullptr
+            ? std::make_optional<AccessWatch>(*rank->checked())
+            : std::nullopt;
+    body(*rank);
+  } catch (...) {
+    // The rank ends at once. Its group must not be torn down first: that would wait for operations that may never end.
+    static_cast<void>(rank.release());
+    throw;
+  }
+  if (rank->checked() != nullptr) {
+    expect_clean(*rank->checked());
+  }
+  // A rank that is done keeps its connections until all are, or have failed.
+  context.board->set_phase(context.rank, RankPhase::kFinished);
+  context.board->wait_until([&] {
+    for (int other = 0; other < context.world_size; ++other) {
+      if (context.board->phase(other) < RankPhase::kFinished) {
+        return false;
+      }
+    }
+    return true;
+  });
+}
+
+ForkOptions fork_options(int world_size) {
+  ForkOptions options;
+  options.world_size = world_size;
+  options.deadline = settings().deadline;
+  return options;
+}
+
+}  // namespace
+
+Rank::Rank(RankContext& context, const NetworkModel& network) : context_(context) {
+  Blackboard& board = *context.board;
+  board.set_activity(context.rank, "connects to the other ranks");
+  BackendPtr backend =
+      make_gloo_backend(context.store, context.rank, context.world_size, kGlooTimeout);
+  if (settings().device.is_cpu()) {
+    checked_ = c10::make_intrusive<CheckedBackend>(backend, names_, board);
+    backend = checked_;
+  }
+  network_ = c10::make_intrusive<SimulatedNetwork>(backend, clock_, network, board);
+  recorder_ = c10::make_intrusive<RecordingBackend>(network_, names_, &board);
+  group_ = make_process_group(recorder_, context.store);
+  board.set_activity(context.rank, "runs its own code; no operation launched yet");
+}
+
+RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {
+  return fork_ranks(options, [&](RankContext& context) {
+    forward_failures(context);
+    body(context);
+  });
+}
+
+void in_child(const std::function<void()>& body) {
+  report(run_plain_ranks(fork_options(1), [&](RankContext&) { body(); }));
+}
+
+void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& body) {
+  report(run_plain_ranks(fork_options(options.world_size), [&](RankContext& context) {
+    if (!settings().stage_library.empty()) {
+      load_stage_library(settings().stage_library);
+    }
+    run_graded(context, options, body);
+  }));
+}
+
+void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body,
+                RankOptions options) {
+  for (const int world_size : world_sizes) {
+    options.world_size = world_size;
+    run_ranks(options, body);
+    if (::testing::Test::HasFailure()) {
+      return;
+    }
+  }
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+
+#include "ddp/checked_backend.h"
+#include "ddp/fork_ranks.h"
+#include "ddp/recording_backend.h"
+#include "ddp/simulated_network.h"
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+/// A rank of a test, with its graded process group: what it launches is recorded, checked and timed.
+class Rank {
+ public:
+  Rank(RankContext& context, const NetworkModel& network);
+
+  int rank() const { return context_.rank; }
+  int world_size() const { return context_.world_size; }
+  const ProcessGroupPtr& group() const { return group_; }
+  RecordingBackend& recorder() { return *recorder_; }
+  SimulatedNetwork& network() { return *network_; }
+  const std::shared_ptr<VirtualClock>& clock() const { return clock_; }
+  /// Null on a GPU, where buffers in flight are not checked.
+  CheckedBackend* checked() { return checked_.get(); }
+  RankContext& context() { return context_; }
+
+  /// Names the tensors in messages from now on.
+  void name(const std::vector<NamedTensor>& tensors) { names_->add(tensors); }
+
+ private:
+  RankContext& context_;
+  std::shared_ptr<TensorNames> names_ = std::make_shared<TensorNames>();
+  std::shared_ptr<VirtualClock> clock_ = std::make_shared<VirtualClock>();
+  c10::intrusive_ptr<CheckedBackend> checked_;
+  c10::intrusive_ptr<SimulatedNetwork> network_;
+  c10::intrusive_ptr<RecordingBackend> recorder_;
+  ProcessGroupPtr group_;
+};
+
+struct RankOptions {
+  int world_size = 2;
+  NetworkModel network;
+  /// Finds reads of buffers in flight as well as writes.
+  bool watch_accesses = false;
+};
+
+/// Runs `body` as every rank of a world, in forked processes, with the stage's library loaded. Expectations that fail in a
+/// rank fail the test here, with file, line and rank; so does a rank that dies, hangs, throws, races, or leaves an
+/// operation it never waited for.
+void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& body);
+
+/// run_ranks() for one world after the other; stops at the first that fails.
+void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body,
+                RankOptions options = {});
+
+/// Runs `body` in one forked process without a process group: for tests that use tensors, since the parent may not.
+void in_child(const std::function<void()>& body);
+
+/// The same for ranks without a graded group: what a test of the harness itself builds on. Returns the reports.
+RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body);
+
+}  // namespace ddp::testing

@@ -1,0 +1,33 @@
+"""One at a time in one checkout: a lock on a file, freed by the system when its holder ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator
+
+
+@contextmanager
+def hold(path: Path, doing: str) -> Iterator[bool]:
+    """Holds the lock; waits for another holder, after a line that names it. Yields whether we waited."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        waited = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            print(f"Waiting for {holder} in this checkout (Ctrl-C: stop waiting) ...", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            waited = True
+        file.truncate(0)
+        file.write(f"process {os.getpid()}, {doing} since {time.strftime('%H:%M:%S')},")
+        file.flush()
+        try:
+            yield waited
+        finally:
+            file.truncate(0)

@@ -1,0 +1,58 @@
+"""Where the scorecard is printed: a terminal with colours and a line that is rewritten, or a plain pipe."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TextIO
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_PLAIN = {"✔": "+", "✘": "x", "○": "o", "–": "-", "█": "#", "░": ".", "│": "|"}
+
+
+class Terminal:
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._colour = self.live and not os.environ.get("NO_COLOR")
+        self._unicode = _can_encode(self._stream, "".join(_PLAIN))
+        self.width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+        self._status = ""
+        self._closed = False
+
+    def paint(self, text: str, *styles: str) -> str:
+        if not self._colour or not styles:
+            return text
+        return f"\033[{';'.join(_CODES[style] for style in styles)}m{text}\033[0m"
+
+    def print(self, text: str = "") -> None:
+        self.status("")
+        self._write(text + "\n")
+
+    def status(self, text: str) -> None:
+        """The line at the bottom that says what goes on; only on a terminal. Empty: none."""
+        if self.live and text != self._status:
+            self._status = text
+            self._write(f"\r\033[K{text[: self.width - 1]}")
+
+    def _write(self, text: str) -> None:
+        if not self._unicode:
+            for symbol, plain in _PLAIN.items():
+                text = text.replace(symbol, plain)
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            if not self._closed:
+                self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+                self._stream.flush()
+        except BrokenPipeError:  # `make test | head`: the result files are still worth finishing
+            self._closed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+def _can_encode(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
