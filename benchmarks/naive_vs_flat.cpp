@@ -220,6 +220,7 @@ void apply_preset(Settings& settings) {
 void run_rank(const RankContext& context, const Settings& settings) {
   const Workplace workplace = make_workplace(settings, context);
   std::vector<Trainer> trainers;
+  trainers.reserve(kVariants.size());
   for (std::string_view variant : kVariants) {
     trainers.emplace_back(variant,
                           make_resnet(resnet_kind(settings.model), settings.seed, workplace.device),

@@ -10,8 +10,8 @@ from pathlib import Path
 from processes import BoundedText, GuardedProcess
 from progress import ProgressLine
 from records import printable
-from stages import Stage
-from toolchain import ROOT, LabError, Toolchain
+from stages import Stage, short_paths
+from toolchain import LabError, Toolchain
 
 ERRORS_SHOWN = 3
 LOG_LIMIT = 8 << 20
@@ -47,7 +47,7 @@ class Builder:
         if not log.ok:
             raise LabError(
                 f"The lab's own code could not be built; this is not your stage's fault.\n\n{condense(log.text)}\n\n"
-                f"The whole log: {_relative(log.path)}. What may be missing here: make doctor"
+                f"The whole log: {short_paths(str(log.path))}. What may be missing here: make doctor"
             )
 
     def build(self, stages: list[Stage], impl: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ class Builder:
             # With one stage only, the log at hand is its own: it need not compile again to fail again.
             log = self._keep(everything, name) if len(targets) == 1 else self._build(name, [target])
             if not log.ok:
-                errors[name] = f"{condense(log.text)}\n\nThe whole log: {_relative(log.path)}"
+                errors[name] = f"{condense(log.text)}\n\nThe whole log: {short_paths(str(log.path))}"
         return errors
 
     def _build(self, name: str, targets: list[str]) -> BuildLog:
@@ -117,13 +117,9 @@ def _no_sources(stage: Stage, impl: str) -> str:
     return f"There is no .cpp file in {folder}. To get the original back: git checkout -- {folder}"
 
 
-def _relative(path: Path) -> str:
-    return str(path).replace(f"{ROOT}/", "")
-
-
 def condense(log: str) -> str:
     """The first errors of a compiler's log, each with its source line; paths as seen from the checkout."""
-    lines = log.replace(f"{ROOT}/", "").splitlines()
+    lines = short_paths(log).splitlines()
     errors = [index for index, line in enumerate(lines) if _ERROR.match(line)]
     shown = [line for index in errors[:ERRORS_SHOWN] for line in _error_with_source(lines, index)]
     if not errors:

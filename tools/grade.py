@@ -82,6 +82,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
+    files = ResultFiles(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
     errors = builder.build(graded, options.impl) if graded else {}
     report = Report(options.impl, options.device, options.seed, partial=bool(options.test))
@@ -92,13 +93,13 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         mark_build_error(stage, errors.get(stage.stage.name, ""))
 
     terminal = Terminal()
-    scorecard, files = Scorecard(terminal, report, options.verbose), ResultFiles(folder)
+    scorecard = Scorecard(terminal, report, options.verbose)
     scorecard.heading()
     files.write(report)
     try:
         for stage in report.stages:
             if not stage.build_error:
-                run_one(stage, report, options, builder, scorecard, files)
+                run_one(stage, report, builder, scorecard, files)
             scorecard.stage(stage)
     except Interrupted:
         terminal.print()
@@ -131,20 +132,15 @@ def mark_build_error(stage: StageReport, error: str) -> None:
 
 
 def run_one(
-    stage: StageReport,
-    report: Report,
-    options: argparse.Namespace,
-    builder: Builder,
-    scorecard: Scorecard,
-    files: ResultFiles,
+    stage: StageReport, report: Report, builder: Builder, scorecard: Scorecard, files: ResultFiles
 ) -> None:
     def on_change(result: TestResult) -> None:
         scorecard.running(stage, result)
         if result.status is not Status.NOT_RUN:
             files.write(report)
 
-    run_options = RunOptions(options.seed, options.device)
-    run_stage(builder.program(stage.stage), builder.library(stage.stage, options.impl), stage, run_options, on_change)
+    program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
+    run_stage(program, library, stage, RunOptions(report.seed, report.device), on_change)
 
 
 if __name__ == "__main__":

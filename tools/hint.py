@@ -11,9 +11,9 @@ import toolchain
 from building import Builder
 from checkout_lock import hold
 from results import TestSpec
-from stages import STAGES, Stage, make_command
+from stages import STAGES, Stage, make_command, short_paths
 from test_lists import ask
-from toolchain import ROOT, LabError
+from toolchain import LabError
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def all_tests() -> list[tuple[Stage, TestSpec]]:
 
 
 def describe(stage: Stage, spec: TestSpec) -> str:
-    place = f"{spec.file.replace(f'{ROOT}/', '')}:{spec.line}"
+    place = f"{short_paths(spec.file)}:{spec.line}"
     points = f"{spec.points:g} points" if spec.points else "a report, no points"
     return (
         f"{spec.claim}  ({stage.title}, {points})\n"

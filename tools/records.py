@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from results import Status, TestResult
+from stages import short_paths
 
 MAX_LINE = 1 << 20
 MAX_TEXT = 1 << 16  # of one failure
@@ -123,7 +124,7 @@ class Records:
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list):
         raise TypeError("a list of texts is due")
-    return [printable(str(text)) for text in value]
+    return [printable(short_paths(str(text))) for text in value]
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

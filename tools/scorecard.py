@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 from results import Report, StageReport, Status, TestResult
-from stages import STAGES, Stage, make_command
+from stages import STAGES, Stage, make_command, short_paths
 from terminal import Terminal
 from toolchain import ROOT
 
@@ -120,10 +121,10 @@ class Scorecard:
             self._print(f"  {self._again(stage, result)}")
 
     def _failure(self, stage: Stage, result: TestResult) -> None:
-        place = f"{result.spec.file.replace(f'{ROOT}/', '')}:{result.spec.line}"
+        place = f"{short_paths(result.spec.file)}:{result.spec.line}"
         title = self._paint(f"{_MARKS[Status.FAILED][0]} {result.spec.claim}", "bold", "red")
         self._print(f"\n{title}  {self._paint(place, 'dim')}")
-        lines = "\n\n".join(result.failures).splitlines() or ["(the test gives no reason)"]
+        lines = _collapse("\n\n".join(result.failures).splitlines()) or ["(the test gives no reason)"]
         if len(lines) > LINES_IN_FULL and not self._verbose:
             lines = [*lines[:LINES_IN_FULL], f"[... {len(lines) - LINES_IN_FULL} more lines with VERBOSE=1 ...]"]
         self._print(_indent("\n".join(lines), "  │ "))
@@ -197,5 +198,14 @@ def _bar(score: float, max_score: float) -> str:
     return "█" * filled + "░" * (BAR - filled)
 
 
+def _collapse(lines: list[str]) -> list[str]:
+    """Of many equal lines in a row, one and their number."""
+    shown = []
+    for line, equal in itertools.groupby(lines):
+        count = len(list(equal))
+        shown += [line] * count if count < 4 else [line, f"[... {count - 1} more lines like this ...]"]
+    return shown
+
+
 def _indent(text: str, prefix: str) -> str:
-    return "\n".join(prefix + line for line in text.splitlines())
+    return "\n".join((prefix + line).rstrip() for line in text.splitlines())

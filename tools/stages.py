@@ -49,6 +49,11 @@ STAGES = (
 )
 
 
+def short_paths(text: str) -> str:
+    """`text` with paths as seen from the checkout."""
+    return text.replace(f"{ROOT}/", "")
+
+
 def closest_first(word: str, choices: Iterable[str]) -> list[str]:
     """The choices, those that look like `word` before the others."""
     choices = list(choices)

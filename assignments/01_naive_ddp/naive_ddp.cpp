@@ -7,11 +7,11 @@ namespace ddp {
 // Broadcasts rank 0's parameters and buffers, and returns a synchronizer whose finish() runs one
 // blocking all-reduce for each trainable parameter and leaves the mean over ranks in its gradient.
 //
-// parameters: tensors of any shape, one dtype each; the gradient has its parameter's shape and
-// dtype. Throws c10::Error, with the index, where an argument does not fit (see "Errors" in the
-// header). Read on: README.md beside this file; ddp/collectives.h (broadcast, all_reduce);
-// ddp/gradient_synchronizer.h. The usual way: a class of your own, derived from
-// GradientSynchronizer, in this file.
+// Parameters are of any shape; a gradient has its parameter's shape and dtype.
+// Throws c10::Error, with the index, where an argument does not fit: see "Errors" in the header.
+//
+// Read on: README.md beside this file; ddp/collectives.h (broadcast, all_reduce).
+// The usual way: a class of your own, in this file, derived from GradientSynchronizer.
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group) {
@@ -21,6 +21,7 @@ std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> par
 // The same, with all gradients in one flat tensor of sum(numel) elements and one all-reduce for it.
 //
 // Throws c10::Error also where trainable parameters differ in dtype or device.
+//
 // Read on: README.md, "One message instead of many".
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,

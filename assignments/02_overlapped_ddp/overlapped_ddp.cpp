@@ -8,10 +8,11 @@ namespace ddp {
 // synchronizer whose hooks launch one asynchronous all-reduce for each gradient and whose finish()
 // waits for all and averages.
 //
-// parameters: tensors of any shape, one dtype each; the gradient has its parameter's shape and
-// dtype. Throws c10::Error, with the index, where an argument does not fit (see stage 01's header).
-// Read on: README.md beside this file; ddp/gradient_hooks.h (on_gradient_ready); ddp/collectives.h
-// (all_reduce_async).
+// Parameters are of any shape; a gradient has its parameter's shape and dtype.
+// Throws c10::Error, with the index, where an argument does not fit: see stage 01's header.
+//
+// Read on: README.md beside this file; on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async
+// in ddp/collectives.h.
 std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,
                                                           std::vector<at::Tensor> buffers,
                                                           ProcessGroupPtr group) {

@@ -5,8 +5,10 @@
 namespace ddp {
 
 // The plan: indices into `parameters`, bucket by bucket. Sizes are in bytes. Pure: no allocation of
-// tensors, no communication. Throws c10::Error where cap_bytes <= 0, the list is empty, or a
-// parameter does not fit. Read on: the rules and the example in the header; README.md, "The plan".
+// tensors, no communication.
+// Throws c10::Error where cap_bytes <= 0, the list is empty, or a parameter does not fit.
+//
+// Read on: the rules and the example in the header; README.md, "The plan".
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 03 bucketed DDP: assign_buckets");
@@ -16,9 +18,10 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tenso
 // bucket: a flat tensor for each, launched in plan order when its last gradient is ready, or in
 // finish().
 //
-// Throws c10::Error, with the index, where an argument does not fit (see the header).
-// Read on: README.md, "Execution"; ddp/gradient_hooks.h (on_gradient_ready); ddp/collectives.h
-// (all_reduce_async).
+// Throws c10::Error, with the index, where an argument does not fit: see the header.
+//
+// Read on: README.md, "Execution"; on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async in
+// ddp/collectives.h.
 std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> parameters,
                                                         std::vector<at::Tensor> buffers,
                                                         ProcessGroupPtr group,

@@ -11,9 +11,10 @@ namespace ddp {
 // One collective forward, one backward.
 //
 // Throws c10::Error where an argument does not fit, and on all ranks where the global count is 1 or
-// less. Read on: README.md beside this file, for both derivations;
-// torch/csrc/autograd/custom_function.h (torch::autograd::Function, the base of a forward with a
-// backward of your own); ddp/collectives.h.
+// less.
+//
+// Read on: README.md beside this file; ddp/collectives.h; torch/csrc/autograd/custom_function.h,
+// for torch::autograd::Function, the base of a forward with a backward of your own.
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
                            const ProcessGroupPtr& group, const SyncBatchNormOptions& options) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 04 sync batch norm: sync_batch_norm");
@@ -23,8 +24,9 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tens
 // batches.
 //
 // Throws c10::Error where an option does not fit or the group is null.
-// Read on: ddp/batch_norm.h. The usual way: a class of your own, derived from BatchNorm, in this
-// file.
+//
+// Read on: ddp/batch_norm.h.
+// The usual way: a class of your own, in this file, derived from BatchNorm.
 std::shared_ptr<BatchNorm> make_sync_batch_norm(const BatchNormOptions& options,
                                                 ProcessGroupPtr group) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 04 sync batch norm: make_sync_batch_norm");

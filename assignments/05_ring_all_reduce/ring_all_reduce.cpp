@@ -13,9 +13,10 @@ void print_in_rank_order(std::string_view message, std::ostream& out,
 }
 
 // In place: rank r ends with chunk r of the flattened tensor (elements, balanced split) summed or
-// averaged. Throws c10::Error before any message where an argument does not fit (see the header).
-// Read on: README.md, "Reduce-scatter"; ddp/balanced_split.h; ddp/collectives.h (send_async,
-// recv_async).
+// averaged.
+// Throws c10::Error before any message where an argument does not fit: see the header.
+// Read on: README.md, "Reduce-scatter"; ddp/balanced_split.h; send_async and recv_async in
+// ddp/collectives.h.
 void ring_reduce_scatter(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 05 ring all-reduce: ring_reduce_scatter");
 }
@@ -34,13 +35,13 @@ void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp o
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 05 ring all-reduce: ring_all_reduce");
 }
 
-// In place: the same result as ring_all_reduce, in segments of options.segment_bytes bytes. No
-// points. Throws c10::Error before any message where an argument does not fit (see the header).
+// Extension, no points. In place: the same result as ring_all_reduce, in segments of
+// options.segment_bytes bytes.
+// Throws c10::Error before any message where an argument does not fit: see the header.
 // Read on: README.md, "Extension: the pipelined ring".
 void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
                                const PipelinedRingOptions& options) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "TODO(student): 05 ring all-reduce: pipelined ring (extension)");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 05 ring all-reduce: pipelined extension");
 }
 
 }  // namespace ddp

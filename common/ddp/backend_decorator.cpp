@@ -101,10 +101,7 @@ std::string operation_name(c10d::OpType type) {
   }
 }
 
-BackendDecorator::BackendDecorator(BackendPtr inner)
-    : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
-
-WorkPtr BackendDecorator::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+WorkPtr OperationBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   Operation operation = in_place(OpType::ALLREDUCE, tensors);
   operation.reduce_op = options.reduceOp;
   operation.start = [options](Backend& backend, Operation& op) {
@@ -113,7 +110,7 @@ WorkPtr BackendDecorator::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::allreduce_coalesced(Tensors& tensors,
+WorkPtr OperationBackend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
   Operation operation = in_place(OpType::ALLREDUCE_COALESCED, tensors);
   operation.reduce_op = options.reduceOp;
@@ -123,7 +120,7 @@ WorkPtr BackendDecorator::allreduce_coalesced(Tensors& tensors,
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+WorkPtr OperationBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Operation operation = in_place(OpType::BROADCAST, tensors);
   operation.peer = static_cast<int>(options.rootRank);
   operation.start = [options](Backend& backend, Operation& op) {
@@ -132,7 +129,7 @@ WorkPtr BackendDecorator::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+WorkPtr OperationBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   Operation operation = in_place(OpType::REDUCE, tensors);
   operation.reduce_op = options.reduceOp;
   operation.peer = static_cast<int>(options.rootRank);
@@ -142,7 +139,7 @@ WorkPtr BackendDecorator::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+WorkPtr OperationBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& options) {
   Operation operation = out_of_place(OpType::ALLGATHER, inputs, only(outputs, "output"));
   operation.start = [options](Backend& backend, Operation& op) {
@@ -152,7 +149,7 @@ WorkPtr BackendDecorator::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::_allgather_base(at::Tensor& output, at::Tensor& input,
+WorkPtr OperationBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
   Operation operation = out_of_place(OpType::_ALLGATHER_BASE, {input}, {output});
   operation.start = [options](Backend& backend, Operation& op) {
@@ -161,7 +158,7 @@ WorkPtr BackendDecorator::_allgather_base(at::Tensor& output, at::Tensor& input,
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+WorkPtr OperationBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& options) {
   Operation operation = out_of_place(OpType::ALLGATHER_COALESCED, inputs, outputs);
   operation.start = [options](Backend& backend, Operation& op) {
@@ -170,7 +167,7 @@ WorkPtr BackendDecorator::allgather_into_tensor_coalesced(Tensors& outputs, Tens
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+WorkPtr OperationBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
   Operation operation = out_of_place(OpType::GATHER, inputs, only(outputs, "output"));
   operation.peer = static_cast<int>(options.rootRank);
@@ -181,7 +178,7 @@ WorkPtr BackendDecorator::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+WorkPtr OperationBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                   const c10d::ScatterOptions& options) {
   Operation operation = out_of_place(OpType::SCATTER, only(inputs, "input"), outputs);
   operation.peer = static_cast<int>(options.rootRank);
@@ -192,7 +189,7 @@ WorkPtr BackendDecorator::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+WorkPtr OperationBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                          const c10d::ReduceScatterOptions& options) {
   Operation operation = out_of_place(OpType::REDUCE_SCATTER, only(inputs, "input"), outputs);
   operation.reduce_op = options.reduceOp;
@@ -203,7 +200,7 @@ WorkPtr BackendDecorator::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+WorkPtr OperationBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
   Operation operation = out_of_place(OpType::_REDUCE_SCATTER_BASE, {input}, {output});
   operation.reduce_op = options.reduceOp;
@@ -213,7 +210,7 @@ WorkPtr BackendDecorator::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::reduce_scatter_tensor_coalesced(
+WorkPtr OperationBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   Operation operation = out_of_place(OpType::_REDUCE_SCATTER_BASE, inputs, outputs);
   operation.reduce_op = options.reduceOp;
@@ -223,19 +220,21 @@ WorkPtr BackendDecorator::reduce_scatter_tensor_coalesced(
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::alltoall_base(at::Tensor& output, at::Tensor& input,
+WorkPtr OperationBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& options) {
   Operation operation = out_of_place(OpType::ALLTOALL_BASE, {input}, {output});
-  operation.start = [options, output_splits, input_splits](Backend& backend,
-                                                           Operation& op) mutable {
-    return backend.alltoall_base(op.outputs[0], op.inputs[0], output_splits, input_splits, options);
+  operation.input_splits = input_splits;
+  operation.output_splits = output_splits;
+  operation.start = [options](Backend& backend, Operation& op) {
+    return backend.alltoall_base(op.outputs[0], op.inputs[0], op.output_splits, op.input_splits,
+                                 options);
   };
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::alltoall(Tensors& outputs, Tensors& inputs,
+WorkPtr OperationBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                    const c10d::AllToAllOptions& options) {
   Operation operation = out_of_place(OpType::ALLTOALL, inputs, outputs);
   operation.start = [options](Backend& backend, Operation& op) {
@@ -244,7 +243,7 @@ WorkPtr BackendDecorator::alltoall(Tensors& outputs, Tensors& inputs,
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::send(Tensors& tensors, int peer, int tag) {
+WorkPtr OperationBackend::send(Tensors& tensors, int peer, int tag) {
   Operation operation = out_of_place(OpType::SEND, tensors, {});
   operation.peer = peer;
   operation.tag = tag;
@@ -254,7 +253,7 @@ WorkPtr BackendDecorator::send(Tensors& tensors, int peer, int tag) {
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::recv(Tensors& tensors, int peer, int tag) {
+WorkPtr OperationBackend::recv(Tensors& tensors, int peer, int tag) {
   Operation operation = out_of_place(OpType::RECV, {}, tensors);
   operation.peer = peer;
   operation.tag = tag;
@@ -264,10 +263,13 @@ WorkPtr BackendDecorator::recv(Tensors& tensors, int peer, int tag) {
   return run(std::move(operation));
 }
 
-WorkPtr BackendDecorator::barrier(const c10d::BarrierOptions& options) {
+WorkPtr OperationBackend::barrier(const c10d::BarrierOptions& options) {
   Operation operation = in_place(OpType::BARRIER, {});
   operation.start = [options](Backend& backend, Operation&) { return backend.barrier(options); };
   return run(std::move(operation));
 }
+
+BackendDecorator::BackendDecorator(BackendPtr inner)
+    : OperationBackend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
 
 }  // namespace ddp

@@ -21,6 +21,9 @@ struct Operation {
   /// The root, or the other end of a message; -1: none.
   int peer = -1;
   int tag = 0;
+  /// Rows for each rank in an all-to-all of one tensor; empty: equal parts.
+  std::vector<std::int64_t> input_splits;
+  std::vector<std::int64_t> output_splits;
   /// Starts it on a backend with the tensors that the operation holds at that time.
   std::function<WorkPtr(c10d::Backend&, Operation&)> start;
 
@@ -36,13 +39,12 @@ struct Operation {
 /// "all-reduce", "send", ...
 std::string operation_name(c10d::OpType type);
 
-/// A backend that passes every operation to another one and may do something before and after. Decorators compose,
-/// and see every client of c10d: student code, the lab's own, and c10d::Reducer.
-class BackendDecorator : public c10d::Backend {
+/// A backend with one function instead of c10d's twenty.
+class OperationBackend : public c10d::Backend {
  public:
-  explicit BackendDecorator(BackendPtr inner);
+  using Backend::Backend;
 
-  /// What the decorator adds. It must end in operation.start(inner(), operation), sooner or later.
+  /// What the backend does for every operation.
   virtual WorkPtr run(Operation operation) = 0;
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
@@ -77,6 +79,15 @@ class BackendDecorator : public c10d::Backend {
   WorkPtr send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   WorkPtr recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+
+};
+
+/// A backend that passes every operation to another one and may do something before and after. Decorators compose,
+/// and see every client of c10d: student code, the lab's own, and c10d::Reducer. run() must end in
+/// operation.start(inner(), operation), sooner or later.
+class BackendDecorator : public OperationBackend {
+ public:
+  explicit BackendDecorator(BackendPtr inner);
 
   const std::string getBackendName() const override { return inner_->getBackendName(); }
   void setSequenceNumberForGroup() override { inner_->setSequenceNumberForGroup(); }

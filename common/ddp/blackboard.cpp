@@ -64,7 +64,7 @@ Blackboard::Channel& Blackboard::channel_of(int channel, int rank) const {
   return channels[rank * kMaxChannels + channel];
 }
 
-void Blackboard::changed() {
+void Blackboard::notify() {
   memory_->generation.fetch_add(1);
   futex(memory_->generation, FUTEX_WAKE, INT_MAX, nullptr);
 }
@@ -81,7 +81,7 @@ void Blackboard::wait_until(const std::function<bool()>& condition) {
 
 void Blackboard::set_phase(int rank, RankPhase phase) {
   slot(rank).phase.store(phase);
-  changed();
+  notify();
 }
 
 RankPhase Blackboard::phase(int rank) const { return slot(rank).phase.load(); }
@@ -114,7 +114,7 @@ std::int64_t Blackboard::publish(int channel, int rank, const OperationRecord& r
               " operations in one run; split the test");
   mine.records[index] = record;
   mine.count.store(index + 1);
-  changed();
+  notify();
   return index;
 }
 

@@ -75,13 +75,15 @@ class Blackboard {
   /// Blocks until `condition` is true; it is looked at again whenever anything on the board changes.
   void wait_until(const std::function<bool()>& condition);
 
+  /// Says that something which others wait for has changed.
+  void notify();
+
  private:
   struct Memory;
   struct RankSlot;
   struct Channel;
   Channel& channel_of(int channel, int rank) const;
   RankSlot& slot(int rank) const;
-  void changed();
 
   int world_size_;
   std::size_t bytes_;

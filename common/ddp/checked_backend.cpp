@@ -31,9 +31,9 @@ OperationRecord record_of(const Operation& operation, const std::string& name) {
 }
 
 const char* reduce_op_name(std::uint8_t op) {
-  static constexpr const char* kNames[] = {"sum",         "average",    "product",
-                                           "minimum",     "maximum",    "bitwise and",
-                                           "bitwise or",  "bitwise xor", "premultiplied sum"};
+  static constexpr const char* kNames[] = {"sum",        "average",     "product",
+                                           "minimum",    "maximum",     "bitwise and",
+                                           "bitwise or", "bitwise xor", "premultiplied sum"};
   return op < std::size(kNames) ? kNames[op] : nullptr;
 }
 
@@ -45,7 +45,9 @@ std::string describe(const OperationRecord& record) {
   }
   if (record.peer >= 0) {
     const bool message = c10d::isP2POp(type);
-    text += (type == c10d::OpType::SEND ? " to rank " : message ? " from rank " : " with root ") +
+    text += (type == c10d::OpType::SEND ? " to rank "
+             : message                  ? " from rank "
+                                        : " with root ") +
             std::to_string(record.peer);
   }
   if (record.shape[0] != '\0') {
@@ -130,8 +132,8 @@ void CheckedBackend::agree_on_collective(std::int64_t index, const std::string& 
 
 void CheckedBackend::agree_on_message(const Operation& operation, const OperationRecord& mine,
                                       LaneState& lane, const std::string& description) {
-  const auto counterpart = operation.type == c10d::OpType::SEND ? c10d::OpType::RECV
-                                                                : c10d::OpType::SEND;
+  const auto counterpart =
+      operation.type == c10d::OpType::SEND ? c10d::OpType::RECV : c10d::OpType::SEND;
   while (true) {
     const OperationRecord* theirs = nullptr;
     try {
@@ -166,10 +168,11 @@ void CheckedBackend::refuse_buffers_in_flight(const Operation& operation,
   }
 }
 
-void CheckedBackend::note_access(const at::Tensor& tensor, bool writes,
-                                 const char* operator_name) {
+void CheckedBackend::note_access(const at::Tensor& tensor, bool writes, const char* operator_name) {
   for (const FlightPtr& flight : flights()) {
-    if (const auto name = flight->forbids(tensor, writes)) {
+    const auto name = flight->forbids(tensor, writes);
+    // Only the outermost operator: those that it is made of follow.
+    if (name && flight->first_access(writes)) {
       races_->add(*name + " was " + (writes ? "written" : "read") + " by " + operator_name +
                   " while it was in flight, between the launch of " + flight->description() +
                   " and the wait for it");

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "ddp/poison.h"
 #include "ddp/tensor_names.h"
@@ -23,7 +24,8 @@ struct OwnAccess {
   at::RecordFunctionGuard unobserved{false};
 };
 
-// A copy in memory that is not the allocator's, so that a test of memory counts only what is tested.
+// A copy in memory that is not the allocator's, so that a test of memory counts only what is
+// tested.
 at::Tensor private_copy(const at::Tensor& tensor) {
   auto memory = std::make_shared<std::vector<char>>(tensor.nbytes());
   at::Tensor copy = at::from_blob(
@@ -43,7 +45,8 @@ std::vector<at::Tensor> private_copies(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// True if the thread is asleep and stays so: waiting for something, not merely out of luck with the scheduler.
+// True if the thread is asleep and stays so: waiting for something, not merely out of luck with the
+// scheduler.
 bool is_asleep(int thread) {
   const auto look = [&] {
     std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
@@ -157,15 +160,26 @@ c10::intrusive_ptr<c10::ivalue::Future> Flight::getFuture() {
   {
     const std::lock_guard lock(flight_mutex_);
     if (future_ == nullptr) {
-      future_ = c10::make_intrusive<c10::ivalue::Future>(
-          c10::ListType::create(c10::TensorType::get()));
-      already_ready = ready_;
+      future_ =
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      already_ready = ready_ && !landed_;
+      if (landed_) {
+        complete(*future_);
+      }
     }
   }
   if (already_ready) {
     land();  // the lane has finished with it, so nobody else would
   }
   return future_;
+}
+
+void Flight::complete(c10::ivalue::Future& future) const {
+  if (error_) {
+    future.setError(error_);
+  } else {
+    future.markCompleted(c10::IValue(operation_.outputs));
+  }
 }
 
 bool Flight::in_flight() const {
@@ -190,7 +204,13 @@ std::optional<std::string> Flight::forbids(const at::Tensor& tensor, bool writes
   return std::nullopt;
 }
 
+bool Flight::first_access(bool writes) {
+  const std::lock_guard lock(flight_mutex_);
+  return !std::exchange(accessed_[writes ? 1 : 0], true);
+}
+
 void Flight::land() {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(flight_mutex_);
     if (landed_) {
@@ -202,14 +222,11 @@ void Flight::land() {
       operation_.outputs[i].variable_data().copy_(outputs_[i]);
     }
     landed_ = true;
+    future = future_;  // one that is asked for from now on is completed where it is made
   }
   finish(error_);
-  if (future_ != nullptr) {
-    if (error_) {
-      future_->setError(error_);
-    } else {
-      future_->markCompleted(c10::IValue(operation_.outputs));
-    }
+  if (future != nullptr) {
+    complete(*future);
   }
 }
 
@@ -222,6 +239,13 @@ void Flight::land_when_caller_sleeps() {
 
 void Flight::check_untouched() {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const bool is_output_too = std::any_of(
+        operation_.outputs.begin(), operation_.outputs.end(),
+        [&](const at::Tensor& output) { return overlap(operation_.inputs[i], output); });
+    if (is_output_too) {
+      continue;  // an all-gather of a part of its own output, say: poisoned at launch, and checked
+                 // below
+    }
     if (std::memcmp(operation_.inputs[i].const_data_ptr(), inputs_[i].const_data_ptr(),
                     inputs_[i].nbytes()) != 0) {
       races_->add(names_[i] + " was written while it was in flight, between the launch of " +
@@ -230,9 +254,9 @@ void Flight::check_untouched() {
   }
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
     if (const auto element = first_unpoisoned(operation_.outputs[i], number_)) {
-      races_->add(names_[inputs_.size() + i] + " was written (element " +
-                  std::to_string(*element) + ") while it was in flight, between the launch of " +
-                  description_ + " and the wait for it");
+      races_->add(names_[inputs_.size() + i] + " was written (element " + std::to_string(*element) +
+                  ") while it was in flight, between the launch of " + description_ +
+                  " and the wait for it");
     }
   }
 }

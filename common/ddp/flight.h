@@ -19,19 +19,20 @@ class RaceList {
   std::vector<std::string> races_;
 };
 
-/// An operation between its launch and its delivery. From the launch on it works on private copies of the caller's
-/// tensors, whose own memory is poisoned; the result is put there when the caller learns that the operation is complete:
-/// by wait(), by a poll that says so, or, where it took a future, once the launching thread is asleep. Whatever was
-/// touched in between is found at that moment, the same way in every run.
+/// An operation between its launch and its delivery. From the launch on it works on private copies
+/// of the caller's tensors, whose own memory is poisoned; the result is put there when the caller
+/// learns that the operation is complete: by wait(), by a poll that says so, or, where it took a
+/// future, once the launching thread is asleep. Whatever was touched in between is found at that
+/// moment, the same way in every run.
 class Flight : public c10d::Work {
  public:
-  /// Copies and poisons. `number` and `description` ("all-reduce #3 of the gradient of fc1.weight (400 bytes)") are
-  /// for reports; `names` are the tensors', inputs first.
+  /// Copies and poisons. `number` and `description` ("all-reduce #3 of the gradient of fc1.weight
+  /// (400 bytes)") are for reports; `names` are the tensors', inputs first.
   Flight(Operation operation, std::int64_t number, std::string description,
          std::vector<std::string> names, std::shared_ptr<RaceList> races);
 
-  /// Runs it on `backend` with the private copies, blocking. To be called once, on a thread of the decorator's.
-  /// `agree` is called first, and may throw what the operation shall fail with.
+  /// Runs it on `backend` with the private copies, blocking. To be called once, on a thread of the
+  /// decorator's. `agree` is called first, and may throw what the operation shall fail with.
   void fly(c10d::Backend& backend, const std::function<void()>& agree);
 
   bool wait(std::chrono::milliseconds timeout) override;
@@ -43,8 +44,12 @@ class Flight : public c10d::Work {
   /// True until the result has been delivered.
   bool in_flight() const;
 
-  /// Says which of its buffers, if any, may not be touched that way now; `writes` is the kind of access.
+  /// Says which of its buffers, if any, may not be touched that way now; `writes` is the kind of
+  /// access.
   std::optional<std::string> forbids(const at::Tensor& tensor, bool writes) const;
+
+  /// True the first time that an access of that kind is found.
+  bool first_access(bool writes);
 
   const std::string& description() const { return description_; }
 
@@ -52,6 +57,7 @@ class Flight : public c10d::Work {
   void land();
   void land_when_caller_sleeps();
   void check_untouched();
+  void complete(c10::ivalue::Future& future) const;
 
   Operation operation_;              // the caller's tensors
   std::vector<at::Tensor> inputs_;   // private copies
@@ -64,8 +70,9 @@ class Flight : public c10d::Work {
 
   mutable std::mutex flight_mutex_;
   std::condition_variable ready_changed_;
-  bool ready_ = false;   // the private copies hold the result, or error_ is set
-  bool landed_ = false;  // the caller's tensors do
+  bool ready_ = false;                 // the private copies hold the result, or error_ is set
+  bool landed_ = false;                // the caller's tensors do
+  bool accessed_[2] = {false, false};  // read, written: as far as operators have been seen to
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -1,5 +1,6 @@
 #include "ddp/fork_ranks.h"
 
+#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -15,8 +16,6 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
-
-#include <c10/util/Exception.h>
 
 #include "ddp/rank_output.h"
 #include "ddp/rank_process.h"
@@ -86,8 +85,8 @@ void take_output(Child& child) {
       case FrameKind::kThrew:
       case FrameKind::kNotImplemented:
       case FrameKind::kPeerGone:
-        result.outcome = frame->kind == FrameKind::kPeerGone ? RankOutcome::kStopped
-                                                             : RankOutcome::kThrew;
+        result.outcome =
+            frame->kind == FrameKind::kPeerGone ? RankOutcome::kStopped : RankOutcome::kThrew;
         result.not_implemented = frame->kind == FrameKind::kNotImplemented;
         result.reason = std::move(frame->text);
         child.reported = true;
@@ -118,8 +117,11 @@ void judge(Child& child, int status) {
 // Runs the ranks' processes until all have ended.
 class Supervisor {
  public:
-  Supervisor(const ForkOptions& options, Blackboard& board)
-      : options_(options), board_(board), store_(memfd_create("ddp_lab_store", MFD_CLOEXEC)) {
+  explicit Supervisor(const ForkOptions& options)
+      : options_(options),
+        board_(options.world_size),
+        exchange_(board_),
+        store_(memfd_create("ddp_lab_store", MFD_CLOEXEC)) {
     TORCH_CHECK(store_.get() >= 0, "no file in memory for the ranks: ", std::strerror(errno));
   }
 
@@ -156,8 +158,8 @@ class Supervisor {
   void start_rank(Child& child, int rank, std::string token, const RankBody& body) {
     int log[2];
     int report[2];
-    TORCH_CHECK(pipe2(log, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0,
-                "no pipe for rank ", rank, ": ", std::strerror(errno));
+    TORCH_CHECK(pipe2(log, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0, "no pipe for rank ",
+                rank, ": ", std::strerror(errno));
     child.log = FileDescriptor(log[0]);
     child.report = FileDescriptor(report[0]);
     const FileDescriptor log_end(log[1]);
@@ -167,11 +169,13 @@ class Supervisor {
     child.result.rank = rank;
     child.token = std::move(token);
 
+    const pid_t parent = getpid();
     child.pid = fork();
     TORCH_CHECK(child.pid >= 0, "cannot start rank ", rank, ": ", std::strerror(errno));
     if (child.pid == 0) {
-      run_rank({rank, options_.show_output ? -1 : log[1], report[1], store_.get(), child.token},
-               options_, body, board_);
+      run_rank({rank, parent, options_.show_output ? -1 : log[1], report[1], store_.get(),
+                child.token},
+               options_, body, board_, exchange_);
     }
     child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   }
@@ -205,13 +209,18 @@ class Supervisor {
     }
   }
 
-  // The first failure ends the run: the others get a moment to notice.
+  // The first failure ends the run: the others get a moment to notice. One that only gave up
+  // because of another's failure may be seen to end before it.
   void fail(int rank) {
     if (culprit_ < 0) {
-      culprit_ = rank;
       deadline_ = std::min(deadline_, Clock::now() + kGrace);
     }
+    if (culprit_ < 0 || (gave_up(culprit_) && !gave_up(rank))) {
+      culprit_ = rank;
+    }
   }
+
+  bool gave_up(int rank) const { return children_[rank].result.outcome == RankOutcome::kStopped; }
 
   // First time: everyone who still runs is asked for its stack. Second time: they are killed.
   void on_deadline() {
@@ -227,8 +236,7 @@ class Supervisor {
         kill(child.pid, SIGKILL);
       } else {
         child.stop_requested = true;
-        child.result.outcome =
-            culprit_ < 0 ? RankOutcome::kTimedOut : RankOutcome::kStopped;
+        child.result.outcome = culprit_ < 0 ? RankOutcome::kTimedOut : RankOutcome::kStopped;
         child.result.reason = culprit_ < 0 ? "did not end within " + deadline_text()
                                            : "stopped, because another rank had failed";
         syscall(SYS_tgkill, child.pid, child.pid, stack_request_signal());
@@ -261,7 +269,8 @@ class Supervisor {
     return suspect;
   }
 
-  // Nothing survives: neither a rank, nor what a rank started, nor what that started and left to us.
+  // Nothing survives: neither a rank, nor what a rank started, nor what that started and left to
+  // us.
   void kill_everything() {
     for (Child& child : children_) {
       if (child.running()) {
@@ -292,7 +301,8 @@ class Supervisor {
   }
 
   const ForkOptions& options_;
-  Blackboard& board_;
+  Blackboard board_;
+  SharedExchange exchange_;
   FileDescriptor store_;
   std::vector<Child> children_;
   Clock::time_point deadline_;
@@ -307,8 +317,7 @@ RankReports fork_ranks(const ForkOptions& options, const RankBody& body) {
   require_single_thread();
   // Whatever a rank starts and abandons becomes our child, so that we can end it.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Blackboard board(options.world_size);
-  Supervisor supervisor(options, board);
+  Supervisor supervisor(options);
   supervisor.start(body);
   return supervisor.run();
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/blackboard.h"
+#include "ddp/shared_exchange.h"
 
 namespace c10d {
 class Store;
@@ -24,6 +24,8 @@ struct RankContext {
   c10::intrusive_ptr<c10d::Store> store;
   /// The forked ranks' shared memory; null under torchrun, mpirun and srun.
   Blackboard* board = nullptr;
+  /// Their other shared memory, for payloads; null likewise.
+  SharedExchange* exchange = nullptr;
   /// Sends a message to the parent, which finds it in RankReport::messages; does nothing without a parent.
   std::function<void(const std::string&)> send_to_parent = [](const std::string&) {};
 };

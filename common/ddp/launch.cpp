@@ -23,6 +23,14 @@ constexpr auto kPartingTime = std::chrono::seconds(10);
 std::string machine_key(int rank) { return "ddp_lab/machine/" + std::to_string(rank); }
 std::string ended_key(int rank) { return "ddp_lab/ended/" + std::to_string(rank); }
 
+std::vector<std::string> keys_of_all(int world_size, std::string (*key)(int)) {
+  std::vector<std::string> keys(world_size);
+  for (int rank = 0; rank < world_size; ++rank) {
+    keys[rank] = key(rank);
+  }
+  return keys;
+}
+
 void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
   store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
 }
@@ -62,10 +70,7 @@ StorePtr connect(const LaunchEnvironment& environment) {
 // Returns when all ranks have arrived, and each has left the name of its machine.
 void meet(c10d::Store& store, const LaunchEnvironment& environment) {
   set_text(store, machine_key(environment.rank), machine_identity());
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < environment.world_size; ++rank) {
-    keys.push_back(machine_key(rank));
-  }
+  const auto keys = keys_of_all(environment.world_size, machine_key);
   try {
     store.wait(keys, kMeetingTime);
   } catch (const c10::Error&) {
@@ -75,8 +80,9 @@ void meet(c10d::Store& store, const LaunchEnvironment& environment) {
         missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       }
     }
-    TORCH_CHECK(false, "did not arrive within 2 minutes at ", environment.master_addr, ":",
-                environment.master_port, ": rank ", missing, " of ", environment.world_size);
+    TORCH_CHECK(false, "of ", environment.world_size,
+                " ranks these did not arrive within 2 minutes at ", environment.master_addr, ":",
+                environment.master_port, ": ", missing);
   }
 }
 
@@ -87,10 +93,7 @@ void part(c10d::Store& store, const LaunchEnvironment& environment) {
   if (environment.rank > 0 || environment.store_is_served) {
     return;
   }
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < environment.world_size; ++rank) {
-    keys.push_back(ended_key(rank));
-  }
+  const auto keys = keys_of_all(environment.world_size, ended_key);
   try {
     store.wait(keys, kPartingTime);
   } catch (const c10::Error&) {

@@ -16,7 +16,6 @@ namespace ddp {
 namespace {
 
 constexpr std::size_t kHalf = 8 << 10;
-constexpr std::size_t kLongestFrame = 1 << 20;
 constexpr std::size_t kPlacesShown = 4;
 
 std::string demangle(const std::string& symbol) {

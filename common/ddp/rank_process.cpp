@@ -15,19 +15,19 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <utility>
-
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <utility>
 
 namespace ddp {
 
 namespace {
 
-// Where the handlers write. A handler takes no argument, so this has to be global; it is set once, in the child.
+// Where the handlers write. A handler takes no argument, so this has to be global; it is set once,
+// in the child.
 int crash_report_fd = -1;
 
-// Neither backtrace() nor snprintf() is promised to be safe in a handler. The process is lost anyway; the worst that can
-// happen is that it dies without a stack, or is killed at the deadline.
+// Neither backtrace() nor snprintf() is promised to be safe in a handler. The process is lost
+// anyway; the worst that can happen is that it dies without a stack, or is killed at the deadline.
 void report_stack() {
   std::array<void*, 48> frames{};
   const int count = backtrace(frames.data(), frames.size());
@@ -37,7 +37,8 @@ void report_stack() {
       continue;
     }
     std::array<char, 1024> line{};
-    // The return address belongs to the instruction after the call: one byte back is the call itself.
+    // The return address belongs to the instruction after the call: one byte back is the call
+    // itself.
     const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_fbase) - 1;
     const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
                                      static_cast<unsigned long>(offset),
@@ -78,9 +79,13 @@ void install_handlers(int report_fd) {
   backtrace(frame.data(), 1);
 }
 
-// Gives the rank a process group, its own log, no terminal, and none of the parent's other descriptors.
+// Gives the rank a process group, its own log, no terminal, and none of the parent's other
+// descriptors.
 RankProcess isolate(RankProcess process) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != process.parent) {
+    _exit(1);  // it died before we asked to die with it
+  }
   setpgid(0, 0);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
@@ -104,12 +109,13 @@ RankProcess isolate(RankProcess process) {
 }
 
 void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body,
-              Blackboard& board) {
+              Blackboard& board, SharedExchange& exchange) {
   at::set_num_threads(options.threads_per_rank);
   RankContext context;
   context.rank = process.rank;
   context.world_size = options.world_size;
   context.board = &board;
+  context.exchange = &exchange;
   context.store = c10::make_intrusive<c10d::FileStore>(
       "/proc/self/fd/" + std::to_string(process.store_fd), options.world_size);
   context.send_to_parent = [fd = process.report_fd](const std::string& text) {
@@ -123,9 +129,9 @@ void run_body(const RankProcess& process, const ForkOptions& options, const Rank
 // The frame that tells the parent how the body ended.
 std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
                                                   const ForkOptions& options, const RankBody& body,
-                                                  Blackboard& board) {
+                                                  Blackboard& board, SharedExchange& exchange) {
   try {
-    run_body(process, options, body, board);
+    run_body(process, options, body, board, exchange);
     return {FrameKind::kFinished, process.token};
   } catch (const PeerGone& error) {
     return {FrameKind::kPeerGone, error.what()};
@@ -158,6 +164,7 @@ FileDescriptor::~FileDescriptor() {
 int FileDescriptor::release() { return std::exchange(fd_, -1); }
 
 void write_frame(int fd, FrameKind kind, std::string_view text) {
+  text = text.substr(0, kLongestFrame);
   std::array<char, 5> header{static_cast<char>(kind)};
   const auto length = static_cast<std::uint32_t>(text.size());
   std::memcpy(header.data() + 1, &length, sizeof(length));
@@ -175,16 +182,17 @@ void write_frame(int fd, FrameKind kind, std::string_view text) {
 int stack_request_signal() { return SIGRTMIN + 3; }
 
 void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
-              Blackboard& board) {
+              Blackboard& board, SharedExchange& exchange) {
   process = isolate(std::move(process));
   install_handlers(process.report_fd);
-  const auto [kind, text] = outcome_of_body(process, options, body, board);
+  const auto [kind, text] = outcome_of_body(process, options, body, board, exchange);
   if (kind != FrameKind::kFinished) {
     board.set_phase(process.rank, RankPhase::kFailed);
   }
   std::fflush(nullptr);
   write_frame(process.report_fd, kind, text);
-  // No destructors of globals: threads of libtorch may still use them, and the parent's must not run twice.
+  // No destructors of globals: threads of libtorch may still use them, and the parent's must not
+  // run twice.
   _exit(kind == FrameKind::kFinished ? 0 : 1);
 }
 

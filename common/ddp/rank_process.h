@@ -34,23 +34,27 @@ class FileDescriptor {
   int fd_;
 };
 
+/// No frame's text is longer than this: write_frame() cuts it there.
+constexpr std::size_t kLongestFrame = 1 << 20;
+
 /// Writes all of a frame; a parent that has gone is no error here.
 void write_frame(int fd, FrameKind kind, std::string_view text);
 
 /// What the child needs to know before it runs the body.
 struct RankProcess {
   int rank = 0;
+  int parent = 0;  // its process id
   int log_fd = -1;
   int report_fd = -1;
   int store_fd = -1;
-  /// Only the parent and this rank's harness know it, so that code under test which writes to the report descriptor
-  /// by accident, or exits, does not look like a body that returned.
+  /// Only the parent and this rank's harness know it, so that code under test which writes to the
+  /// report descriptor by accident, or exits, does not look like a body that returned.
   std::string token;
 };
 
 /// Runs the body and ends the process. `store_fd` is a file in memory, which leaves nothing behind.
 [[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
-                           Blackboard& board);
+                           Blackboard& board, SharedExchange& exchange);
 
 /// The signal that makes a rank report its stack and go on.
 int stack_request_signal();

@@ -31,8 +31,8 @@ struct Architecture {
 constexpr Architecture kArchitectures[] = {
     {ResNetKind::kResNet50, "resnet50", {3, 4, 6, 3}, 1, 64},
     {ResNetKind::kResNet101, "resnet101", {3, 4, 23, 3}, 1, 64},
-    {ResNetKind::kResNeXt50_32x4d, "resnext50_32x4d", {3, 4, 6, 3}, 32, 4},
-    {ResNetKind::kResNeXt101_32x8d, "resnext101_32x8d", {3, 4, 23, 3}, 32, 8},
+    {ResNetKind::kResNeXt50, "resnext50_32x4d", {3, 4, 6, 3}, 32, 4},
+    {ResNetKind::kResNeXt101, "resnext101_32x8d", {3, 4, 23, 3}, 32, 8},
 };
 
 nn::Conv2d make_convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,

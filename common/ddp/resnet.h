@@ -14,7 +14,7 @@ namespace ddp {
 /// Residual networks for images: He et al., "Deep Residual Learning for Image Recognition" (2015),
 /// and, as resnext, Xie et al., "Aggregated Residual Transformations for Deep Neural Networks"
 /// (2016).
-enum class ResNetKind { kResNet50, kResNet101, kResNeXt50_32x4d, kResNeXt101_32x8d };
+enum class ResNetKind { kResNet50, kResNet101, kResNeXt50, kResNeXt101 };
 
 /// Makes a network of 1000 classes in training mode, float32 on `device`, that maps images [n, 3,
 /// height, width], sides of 32 at least, to scores [n, 1000]. Layers, parameter names and initial

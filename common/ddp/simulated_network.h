@@ -12,12 +12,14 @@
 
 namespace ddp {
 
-/// When the operations of a group end, in virtual nanoseconds, computed from what the ranks published at their launches.
-/// Every rank computes the same numbers from the same records, whatever the real timing was.
+/// When the operations of a group end, in virtual nanoseconds, computed from what the ranks
+/// published at their launches. Every rank computes the same numbers from the same records,
+/// whatever the real timing was.
 ///
-/// Collectives share the network: number k starts when all ranks have launched it and number k-1 has ended.
-/// A message starts when both ends have launched it and both ports it needs (the sender's way out, the receiver's way in)
-/// have finished what was given to them before. Messages and collectives do not slow each other down.
+/// Collectives share the network: number k starts when all ranks have launched it and number k-1
+/// has ended. A message starts when both ends have launched it and both ports it needs (the
+/// sender's way out, the receiver's way in) have finished what was given to them before. Messages
+/// and collectives do not slow each other down.
 class VirtualTimeline {
  public:
   VirtualTimeline(Blackboard& board, int collectives, int messages, const NetworkModel& network);
@@ -29,15 +31,16 @@ class VirtualTimeline {
   std::int64_t message_end(int rank, std::int64_t index);
 
  private:
-  struct Messages {  // of one rank, as far as they have been looked at
-    std::vector<std::int64_t> previous_on_port;        // -1: the first
-    std::vector<std::int64_t> ordinal;                 // among those of the same kind, peer and tag
-    std::vector<std::int64_t> end;                     // -1: not computed yet
+  struct Messages {                              // of one rank, as far as they have been looked at
+    std::vector<std::int64_t> previous_on_port;  // -1: the first
+    std::vector<std::int64_t> ordinal;           // among those of the same kind, peer and tag
+    std::vector<std::int64_t> end;               // negative: not computed yet
     std::map<std::tuple<int, int, int>, std::vector<std::int64_t>> by_partner;  // kind, peer, tag
-    std::map<int, std::int64_t> last_on_port;          // by kind
+    std::map<int, std::int64_t> last_on_port;                                   // by kind
   };
   void read_message(int rank, std::int64_t index);
   std::int64_t partner_of(int rank, std::int64_t index);
+  std::int64_t previous_on_port(int rank, std::int64_t index);
 
   Blackboard& board_;
   const int collectives_;
@@ -47,15 +50,16 @@ class VirtualTimeline {
   std::vector<Messages> messages_;
 };
 
-/// A network with virtual time. Data really moves, through the inner backend; the clock of each rank moves only when the
-/// rank computes (simulated_compute), launches (o), or waits for an operation's end:
+/// A network with virtual time. Data really moves, through the inner backend; the clock of each
+/// rank moves only when the rank computes (simulated_compute), launches (o), or waits for an
+/// operation's end:
 ///
 ///     start = max(the launch times of all ranks, the end of the operation before it)
 ///     end   = start + cost_ns(...)
 ///     Work::wait() moves the caller's clock to the end
 ///
-/// Times are integers and the same in every run. step_end() counts every operation launched, so what waits by a future,
-/// which nobody can see, gains nothing.
+/// Times are integers and the same in every run. step_end() counts every operation launched, so
+/// what waits by a future, which nobody can see, gains nothing.
 class SimulatedNetwork : public BackendDecorator {
  public:
   SimulatedNetwork(BackendPtr inner, std::shared_ptr<VirtualClock> clock,
@@ -66,11 +70,12 @@ class SimulatedNetwork : public BackendDecorator {
   const NetworkModel& network() const { return network_; }
   VirtualClock& clock() { return *clock_; }
 
-  /// Sets the clocks of all ranks to the latest of them, when everything launched before has ended, and returns that time. A
-  /// collective call, which costs no time.
+  /// Sets the clocks of all ranks to the latest of them, when everything launched before has ended,
+  /// and returns that time. A collective call, which costs no time.
   std::int64_t start_step();
 
-  /// The end of this rank's step: its clock, or the end of the last operation it launched, whichever is later.
+  /// The end of this rank's step: its clock, or the end of the last operation it launched,
+  /// whichever is later.
   std::int64_t step_end();
 
  private:

@@ -8,6 +8,9 @@ namespace {
 
 constexpr int kSend = static_cast<int>(c10d::OpType::SEND);
 constexpr int kRecv = static_cast<int>(c10d::OpType::RECV);
+// Marks of a message's end.
+constexpr std::int64_t kUnknown = -1;
+constexpr std::int64_t kBeingComputed = -2;
 
 }  // namespace
 
@@ -46,11 +49,11 @@ void VirtualTimeline::read_message(int rank, std::int64_t index) {
   const auto last = list.last_on_port.try_emplace(record.op, -1).first;
   list.previous_on_port.push_back(last->second);
   last->second = index;
-  list.end.push_back(-1);
+  list.end.push_back(kUnknown);
 }
 
-// Where the other end of a message stands in the other rank's list: messages between two ranks with the same tag are
-// matched in order.
+// Where the other end of a message stands in the other rank's list: messages between two ranks with
+// the same tag are matched in order.
 std::int64_t VirtualTimeline::partner_of(int rank, std::int64_t index) {
   const OperationRecord& record = *board_.find(messages_channel_, rank, index);
   const int counterpart = record.op == kSend ? kRecv : kSend;
@@ -63,6 +66,26 @@ std::int64_t VirtualTimeline::partner_of(int rank, std::int64_t index) {
   return candidates[ordinal];
 }
 
+// What the port of a message serves before it. Two messages between the same ranks that the ends
+// launched in opposite orders (their tags tell them apart) do not wait for each other: either order
+// could make a legal program hang.
+std::int64_t VirtualTimeline::previous_on_port(int rank, std::int64_t index) {
+  const OperationRecord& record = *board_.find(messages_channel_, rank, index);
+  const std::int64_t partner = partner_of(rank, index);
+  const auto other_way_round = [&](std::int64_t earlier) {
+    const OperationRecord& other = *board_.find(messages_channel_, rank, earlier);
+    const int counterpart = other.op == kSend ? kRecv : kSend;
+    const auto& theirs = messages_[other.peer].by_partner[{counterpart, rank, other.tag}];
+    const auto ordinal = static_cast<std::size_t>(messages_[rank].ordinal[earlier]);
+    return other.peer == record.peer && (ordinal >= theirs.size() || theirs[ordinal] > partner);
+  };
+  std::int64_t previous = messages_[rank].previous_on_port[index];
+  while (previous >= 0 && other_way_round(previous)) {
+    previous = messages_[rank].previous_on_port[previous];
+  }
+  return previous;
+}
+
 std::int64_t VirtualTimeline::message_end(int rank, std::int64_t index) {
   while (static_cast<std::int64_t>(messages_[rank].end.size()) <= index) {
     read_message(rank, static_cast<std::int64_t>(messages_[rank].end.size()));
@@ -70,13 +93,18 @@ std::int64_t VirtualTimeline::message_end(int rank, std::int64_t index) {
   if (messages_[rank].end[index] >= 0) {
     return messages_[rank].end[index];
   }
+  TORCH_CHECK(messages_[rank].end[index] != kBeingComputed,
+              "the virtual time of the messages of rank ", rank,
+              " has no solution: ports serve messages in the order of launch, and these wait for "
+              "each other in a circle");
+  messages_[rank].end[index] = kBeingComputed;
   const OperationRecord& record = *board_.find(messages_channel_, rank, index);
   const int peer = record.peer;
   const std::int64_t partner = partner_of(rank, index);
   std::int64_t start =
       std::max(record.time_ns, board_.find(messages_channel_, peer, partner)->time_ns);
   for (const auto& [owner, message] : {std::pair{rank, index}, std::pair{peer, partner}}) {
-    const std::int64_t previous = messages_[owner].previous_on_port[message];
+    const std::int64_t previous = previous_on_port(owner, message);
     if (previous >= 0) {
       start = std::max(start, message_end(owner, previous));
     }

@@ -31,6 +31,7 @@ TEST(LimitedLink, CollectivesTakeTheModelsTimeOneAfterTheOther) {
     barrier(group);
     Stopwatch watch;
     std::vector<WorkPtr> works;
+    works.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) {
       works.push_back(all_reduce_async(tensor, group));
     }

@@ -6,15 +6,19 @@
 
 namespace ddp::testing {
 
-/// run_plain_ranks() for ranks that are expected to finish, and to find nothing wrong.
-inline void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body) {
-  const RankReports reports = run_plain_ranks(options, body);
+/// All ranks finished, and no expectation failed in any of them.
+inline void expect_no_failures(const RankReports& reports) {
   EXPECT_TRUE(reports.ok()) << reports.describe();
   for (const RankReport& report : reports.ranks) {
     for (const std::string& failure : report.messages) {
-      ADD_FAILURE() << "rank " << report.rank << " of " << options.world_size << ": " << failure;
+      ADD_FAILURE() << "rank " << report.rank << " of " << reports.ranks.size() << ": " << failure;
     }
   }
+}
+
+/// run_plain_ranks() for ranks that are expected to finish, and to find nothing wrong.
+inline void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body) {
+  expect_no_failures(run_plain_ranks(options, body));
 }
 
 }  // namespace ddp::testing

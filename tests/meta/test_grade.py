@@ -219,6 +219,14 @@ class Verdicts(GraderTest):
         self.assertNotIn("because of one_all_reduce_per_parameter", brief)
         self.assertIn("because of one_all_reduce_per_parameter", self.grade(student, "--verbose").stdout)
 
+    def test_a_chatty_failure_is_cut_short(self) -> None:
+        lines = "'\\n'.join(['again'] * 50 + list('abc' * 30))"
+        student = f"def run(name): return {{'status': 'failed', 'failures': [{lines}]}}"
+        brief = self.grade(student, "--test=broadcasts_rank_0").stdout
+        self.assertIn("[... 49 more lines like this ...]", brief)
+        self.assertIn("[... 52 more lines with VERBOSE=1 ...]", brief)
+        self.assertLess(len(brief.splitlines()), 60)
+
     def test_a_fresh_clone_says_todo_and_where_to_begin(self) -> None:
         done = self.grade(
             """\
@@ -563,6 +571,9 @@ class Accidents(GraderTest):
         self.grade(ALL_PASS)
         self.grade("def run(name): return {'status': 'failed'}", "--test=broadcasts_rank_0")
         self.assertEqual(self.checkout.statuses(), ["failed"])
+        self.checkout.write("common_is_broken", "")
+        self.grade(ALL_PASS)
+        self.assertFalse((self.checkout.root / "build/grade/results.json").exists())
 
     def test_a_second_run_waits_for_the_first(self) -> None:
         go = self.checkout.root / "go"

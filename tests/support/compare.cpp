@@ -47,10 +47,6 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
 bool about(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 std::string diagnose(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected) {
-  if (const auto operation = find_poison(actual)) {
-    return "it came from a buffer that was in flight in operation #" + std::to_string(*operation) +
-           " of this rank: was it used before the wait, or never waited for?";
-  }
   if (actual.isnan().any().item<bool>()) {
     return "not a number";
   }
@@ -94,8 +90,8 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   if (actual.defined() != expected.defined()) {
     return actual.defined() ? " is defined, and should not be" : " is undefined";
   }
-  if (actual.defined() && (actual.sizes() != expected.sizes() ||
-                           actual.scalar_type() != expected.scalar_type())) {
+  if (actual.defined() &&
+      (actual.sizes() != expected.sizes() || actual.scalar_type() != expected.scalar_type())) {
     return " is " + describe_tensor(actual) + ", expected " + describe_tensor(expected);
   }
   return "";
@@ -105,10 +101,14 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
                                      const at::Tensor& expected, const at::Tensor& differs) {
   const at::Tensor a = actual.detach().to(at::kCPU, at::kDouble);
   const at::Tensor e = expected.detach().to(at::kCPU, at::kDouble);
-  const std::string diagnosis = diagnose(subject, a, e);
+  // The poison's mark is lost in a conversion: look at the original.
+  const auto flown = find_poison(actual.detach().to(at::kCPU));
+  const std::string diagnosis =
+      flown ? "it came from a buffer that was in flight in operation #" + std::to_string(*flown) +
+                  " of this rank: was it used before the wait, or never waited for?"
+            : diagnose(subject, a, e);
   return ::testing::AssertionFailure()
-         << subject.name << " is wrong"
-         << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
+         << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
          << differences(a, e, differs.to(at::kCPU));
 }
 
@@ -123,7 +123,8 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
     return ::testing::AssertionSuccess();
   }
   const at::NoGradGuard no_grad;
-  // In double, so that the comparison itself rounds nothing; negated, so that NaN counts as different.
+  // In double, so that the comparison itself rounds nothing; negated, so that NaN counts as
+  // different.
   const at::Tensor error = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs();
   const at::Tensor differs = (error <= tolerance.to(at::kDouble)).logical_not();
   if (!differs.any().item<bool>()) {
@@ -134,8 +135,8 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
 
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, double tolerance) {
-  const auto options = expected.defined() ? expected.options().dtype(at::kDouble)
-                                          : at::TensorOptions(at::kDouble);
+  const auto options =
+      expected.defined() ? expected.options().dtype(at::kDouble) : at::TensorOptions(at::kDouble);
   return is_close(subject, actual, expected, at::scalar_tensor(tolerance, options));
 }
 

@@ -1,6 +1,5 @@
 #include "support/grading.h"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -52,7 +51,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
     if (part.skipped()) {
       notes().measured.emplace_back(part.message());
     } else if (part.failed()) {
-      notes().failures.emplace_back(part.message());
+      notes().failures.push_back(failure_text(part));
     }
   }
 
@@ -114,6 +113,12 @@ void note_todo(const std::string& text) {
 }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
+
+std::string failure_text(const ::testing::TestPartResult& part) {
+  const std::string text = part.message();
+  const std::string prefix = "Failed\n";
+  return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
+}
 
 void write_records_to(int fd) {
   ::testing::UnitTest::GetInstance()->listeners().Append(new RecordWriter(fd));  // which owns it

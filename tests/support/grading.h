@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <source_location>
 #include <string>
@@ -38,6 +40,9 @@ void note_todo(const std::string& text);
 
 /// A line for the scorecard that decides nothing, such as a measured ratio.
 void note_measured(const std::string& text);
+
+/// The message of a failure, without the word "Failed" that GoogleTest puts before it.
+std::string failure_text(const ::testing::TestPartResult& part);
 
 /// Writes what happens to `fd`, a JSON object a line; see docs of tools/runner.py. Call before RUN_ALL_TESTS().
 void write_records_to(int fd);

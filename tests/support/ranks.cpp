@@ -5,7 +5,11 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
+#include "ddp/cuda.h"
+#include "ddp/limited_link.h"
+#include "ddp/shared_memory_backend.h"
 #include "ddp/stage_library.h"
 #include "support/grading.h"
 
@@ -13,8 +17,10 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr auto kGlooTimeout = std::chrono::seconds(60);  // the ranks' deadline comes first
+constexpr auto kBackendTimeout = std::chrono::seconds(60);  // the ranks' deadline comes first
 constexpr std::size_t kFailuresShown = 3;
+// What a rank's message to the parent begins with if it is no failure.
+constexpr std::string_view kMeasured = "measured: ";
 
 // Sends a rank's failed expectations to the parent: "file:line\nmessage".
 class FailureForwarder : public ::testing::EmptyTestEventListener {
@@ -24,7 +30,7 @@ class FailureForwarder : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& part) override {
     if (part.failed()) {
       std::ostringstream text;
-      text << part.message() << "\n  (" << (part.file_name() ? part.file_name() : "?") << ":"
+      text << failure_text(part) << "\n  (" << (part.file_name() ? part.file_name() : "?") << ":"
            << part.line_number() << ")";
       send_(text.str());
     }
@@ -47,6 +53,10 @@ void report_messages(const RankReports& reports) {
   std::vector<std::string> in_order;
   for (const RankReport& report : reports.ranks) {
     for (const std::string& message : report.messages) {
+      if (message.starts_with(kMeasured)) {
+        note_measured(message.substr(kMeasured.size()));
+        continue;
+      }
       auto& ranks = ranks_by_message[message];
       if (ranks.empty()) {
         in_order.push_back(message);
@@ -100,7 +110,7 @@ void expect_clean(const CheckedBackend& checked) {
 
 void run_graded(RankContext& context, const RankOptions& options,
                 const std::function<void(Rank&)>& body) {
-  auto rank = std::make_unique<Rank>(context, options.network);
+  auto rank = std::make_unique<Rank>(context, options);
   try {
     const std::optional<AccessWatch> watch =
         options.watch_accesses && rank->checked() != nullptr
@@ -136,24 +146,47 @@ ForkOptions fork_options(int world_size) {
 
 }  // namespace
 
-Rank::Rank(RankContext& context, const NetworkModel& network) : context_(context) {
+Rank::Rank(RankContext& context, const RankOptions& options) : context_(context) {
   Blackboard& board = *context.board;
   board.set_activity(context.rank, "connects to the other ranks");
-  BackendPtr backend =
-      make_gloo_backend(context.store, context.rank, context.world_size, kGlooTimeout);
-  if (settings().device.is_cpu()) {
-    checked_ = c10::make_intrusive<CheckedBackend>(backend, names_, board);
-    backend = checked_;
-  }
-  network_ = c10::make_intrusive<SimulatedNetwork>(backend, clock_, network, board);
-  recorder_ = c10::make_intrusive<RecordingBackend>(network_, names_, &board);
+  recorder_ = c10::make_intrusive<RecordingBackend>(decorate(make_backend(options), options),
+                                                    names_, &board);
   group_ = make_process_group(recorder_, context.store);
   board.set_activity(context.rank, "runs its own code; no operation launched yet");
+}
+
+// Virtual time needs no real network; real time does, and so do GPUs.
+BackendPtr Rank::make_backend(const RankOptions& options) {
+  if (settings().device.is_cpu() && !options.real_time) {
+    return c10::make_intrusive<SharedMemoryBackend>(*context_.exchange, rank(), world_size());
+  }
+  return make_device_backend(settings().device, context_, kBackendTimeout);
+}
+
+BackendPtr Rank::decorate(BackendPtr backend, const RankOptions& options) {
+  if (options.real_time) {
+    return c10::make_intrusive<LimitedLink>(backend, options.network);
+  }
+  if (settings().device.is_cpu()) {
+    checked_ = c10::make_intrusive<CheckedBackend>(backend, names_, *context_.board);
+    backend = checked_;
+  }
+  network_ =
+      c10::make_intrusive<SimulatedNetwork>(backend, clock_, options.network, *context_.board);
+  return network_;
+}
+
+void Rank::report_measured(const std::string& text) {
+  context_.send_to_parent(std::string(kMeasured) + text);
 }
 
 RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {
   return fork_ranks(options, [&](RankContext& context) {
     forward_failures(context);
+    if (settings().device.is_cuda()) {
+      load_cuda();
+      settings().device = device_of_rank(at::kCUDA, context);
+    }
     body(context);
   });
 }
@@ -163,6 +196,9 @@ void in_child(const std::function<void()>& body) {
 }
 
 void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& body) {
+  if (settings().device.is_cuda() && !why_no_gpu().empty()) {
+    GTEST_SKIP() << why_no_gpu();
+  }
   report(run_plain_ranks(fork_options(options.world_size), [&](RankContext& context) {
     if (!settings().stage_library.empty()) {
       load_stage_library(settings().stage_library);
@@ -176,7 +212,7 @@ void run_worlds(std::initializer_list<int> world_sizes, const std::function<void
   for (const int world_size : world_sizes) {
     options.world_size = world_size;
     run_ranks(options, body);
-    if (::testing::Test::HasFailure()) {
+    if (::testing::Test::HasFailure() || ::testing::Test::IsSkipped()) {
       return;
     }
   }

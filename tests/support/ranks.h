@@ -12,25 +12,39 @@
 
 namespace ddp::testing {
 
+struct RankOptions {
+  int world_size = 2;
+  NetworkModel network;
+  /// Finds reads of buffers in flight as well as writes.
+  bool watch_accesses = false;
+  /// Real time instead: operations last as long as `network` says, and are only recorded. For reports.
+  bool real_time = false;
+};
+
 /// A rank of a test, with its graded process group: what it launches is recorded, checked and timed.
 class Rank {
  public:
-  Rank(RankContext& context, const NetworkModel& network);
+  Rank(RankContext& context, const RankOptions& options);
 
   int rank() const { return context_.rank; }
   int world_size() const { return context_.world_size; }
   const ProcessGroupPtr& group() const { return group_; }
   RecordingBackend& recorder() { return *recorder_; }
+  /// Only in virtual time.
   SimulatedNetwork& network() { return *network_; }
   const std::shared_ptr<VirtualClock>& clock() const { return clock_; }
-  /// Null on a GPU, where buffers in flight are not checked.
+  /// Null on a GPU and in real time, where buffers in flight are not checked.
   CheckedBackend* checked() { return checked_.get(); }
-  RankContext& context() { return context_; }
-
   /// Names the tensors in messages from now on.
   void name(const std::vector<NamedTensor>& tensors) { names_->add(tensors); }
 
+  /// A line for the scorecard that decides nothing, such as a measured ratio.
+  void report_measured(const std::string& text);
+
  private:
+  BackendPtr make_backend(const RankOptions& options);
+  BackendPtr decorate(BackendPtr backend, const RankOptions& options);
+
   RankContext& context_;
   std::shared_ptr<TensorNames> names_ = std::make_shared<TensorNames>();
   std::shared_ptr<VirtualClock> clock_ = std::make_shared<VirtualClock>();
@@ -38,13 +52,6 @@ class Rank {
   c10::intrusive_ptr<SimulatedNetwork> network_;
   c10::intrusive_ptr<RecordingBackend> recorder_;
   ProcessGroupPtr group_;
-};
-
-struct RankOptions {
-  int world_size = 2;
-  NetworkModel network;
-  /// Finds reads of buffers in flight as well as writes.
-  bool watch_accesses = false;
 };
 
 /// Runs `body` as every rank of a world, in forked processes, with the stage's library loaded. Expectations that fail in a

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
+# What every figure says in its corner.
+PROVENANCE = ("cpu", "cores", "gpu", "torch", "backend", "device", "implementation", "preset", "world_size", "seed",
+              "commit", "date")
 
 
 class ResultError(Exception):
@@ -31,9 +34,12 @@ class Result:
             raise _error(self.file, f"has {len(matching)} series of {name}, not one")
         if matching[0]["unit"] != unit:
             raise _error(self.file, f"gives {name} in {matching[0]['unit']!r}, not in {unit!r}")
-        if not matching[0]["values"]:
+        values = matching[0]["values"]
+        if not values:
             raise _error(self.file, f"has no values of {name}")
-        return matching[0]["values"]
+        if not all(isinstance(value, (int, float)) for value in values):
+            raise _error(self.file, f"has a value of {name} that is not a number")
+        return values
 
 
 def load(file: Path, program: str) -> Result:
@@ -50,16 +56,27 @@ def load(file: Path, program: str) -> Result:
     return Result(file, document["provenance"], document["parameters"], document["series"])
 
 
-def load_group(files: list[Path], program: str) -> list[Result]:
-    """Several results that may share a figure: of one implementation and one preset."""
+def load_group(files: list[Path], program: str, *, shared: tuple[str, ...], own: tuple[str, ...]) -> list[Result]:
+    """Several results for one figure: of one implementation, preset and number of ranks, equal in the parameters
+    named `shared`; each has those named `own`, too."""
     if not files:
         raise ResultError(f"no result file given; run the benchmark {program} first")
     results = [load(file, program) for file in files]
-    for field in ("implementation", "preset"):
-        found = sorted({result.provenance[field] for result in results})
-        if len(found) > 1:
-            raise ResultError(f"the files mix {field}s: {', '.join(found)}; give those of one")
+    for field in ("implementation", "preset", "world_size"):
+        _check_equal(field, [result.provenance[field] for result in results])
+    for result in results:
+        for name in shared + own:
+            if name not in result.parameters:
+                raise _error(result.file, f"lacks the parameter {name!r}")
+    for name in shared:
+        _check_equal(name, [result.parameters[name] for result in results])
     return results
+
+
+def _check_equal(what: str, values: list[Any]) -> None:
+    different = list(dict.fromkeys(values))
+    if len(different) > 1:
+        raise ResultError(f"the files mix {what}: {', '.join(map(str, different))}; give files that agree in it")
 
 
 def _check(file: Path, document: Any, program: str) -> None:
@@ -78,9 +95,9 @@ def _check(file: Path, document: Any, program: str) -> None:
     for series in document["series"]:
         if not isinstance(series, dict) or not {"labels", "unit", "values"} <= series.keys():
             raise _error(file, "has a series without labels, unit or values")
-    for field in ("implementation", "preset"):
-        if field not in document["provenance"]:
-            raise _error(file, f"does not say its {field}")
+    missing = [field for field in PROVENANCE if field not in document["provenance"]]
+    if missing:
+        raise _error(file, f"lacks provenance: {', '.join(missing)}")
 
 
 def _error(file: Path, problem: str) -> ResultError:

@@ -35,6 +35,43 @@ void expect_oracle_gradients(Trainee& trainee, Oracle& oracle, ToyKind kind, int
   }
 }
 
+// A gradient has its parameter's memory layout, which need not be row by row.
+void expect_transposed_gradient(Rank& rank) {
+  const auto on_device = at::TensorOptions(at::kDouble).device(settings().device);
+  const at::Tensor weight = at::ones({3, 2}, on_device).t().set_requires_grad(true);
+  rank.name({{"transposed weight", weight}});
+  const auto synchronizer = make_naive_ddp({weight}, {}, rank.group());
+  (weight * (rank.rank() + 1)).sum().backward();
+  synchronizer->finish();
+  EXPECT_TRUE(is_close({"the gradient of a transposed weight", rank.world_size(),
+                        at::full({2, 3}, rank.rank() + 1.0, on_device)},
+                       weight.grad(), at::full({2, 3}, (rank.world_size() + 1) / 2.0, on_device),
+                       1e-12));
+}
+
+// Two micro-batches with half the loss each, the first inside NoSync, and finish() called once too often each time: the sum of
+// the two, averaged once.
+void expect_accumulated_gradient(Rank& rank) {
+  const auto on_device = at::TensorOptions(at::kDouble).device(settings().device);
+  const at::Tensor weight = at::ones({4}, on_device).set_requires_grad(true);
+  rank.name({{"accumulated weight", weight}});
+  const auto synchronizer = make_naive_ddp({weight}, {}, rank.group());
+  {
+    const NoSync scope(*synchronizer);
+    (weight * (10.0 + rank.rank())).sum().backward();
+    synchronizer->finish();
+    EXPECT_TRUE(is_close({"the gradient inside a NoSync scope", rank.world_size()}, weight.grad(),
+                         at::full({4}, 10.0 + rank.rank(), on_device), 0.0));
+  }
+  (weight * (1.0 + rank.rank())).sum().backward();
+  synchronizer->finish();
+  synchronizer->finish();
+  EXPECT_TRUE(is_close({"the gradient accumulated over two micro-batches, the first inside NoSync,",
+                        rank.world_size(), at::full({4}, 11.0 + 2 * rank.rank(), on_device)},
+                       weight.grad(),
+                       at::full({4}, 11.0 + (rank.world_size() - 1), on_device), 1e-12));
+}
+
 const GradedTest kMean{
     {.name = "gradients_are_the_mean_over_ranks",
      .points = 3,
@@ -51,6 +88,8 @@ const GradedTest kMean{
             expect_oracle_gradients(trainee, oracle, kind, rank.world_size());
           }
         }
+        expect_transposed_gradient(rank);
+        expect_accumulated_gradient(rank);
       });
     }};
 

@@ -1,0 +1,79 @@
+"""What all figures share: size, type, colours, provenance, and how they are saved."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen first)
+from matplotlib.figure import Figure  # noqa: E402
+
+from result_files import Result  # noqa: E402
+
+# Okabe and Ito's palette: told apart with any kind of colour vision, and in grey by lightness.
+BLUE = "#0072B2"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+ORANGE = "#E69F00"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#8C8C8C"
+
+TEXT_WIDTH = 6.3  # inches: the text of an A4 or Letter page, so that type keeps its size in print
+
+
+def use_style() -> None:
+    plt.rcParams.update(
+        {
+            "font.family": "DejaVu Sans",
+            "font.size": 8,
+            "axes.titlesize": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "grid.color": "#DDDDDD",
+            "grid.linewidth": 0.6,
+            "legend.frameon": False,
+            "figure.dpi": 100,
+            "savefig.dpi": 300,
+            "pdf.fonttype": 42,  # text stays text
+        }
+    )
+
+
+def add_provenance(figure: Figure, results: list[Result]) -> None:
+    """Says in the lower right corner where the numbers come from."""
+    provenance = results[0].provenance
+    device = provenance["gpu"] if provenance["device"] == "cuda" else provenance["cpu"]
+    dates = sorted({result.provenance["date"][:10] for result in results})
+    parts = [
+        f"{device}, {provenance['cores']} cores",
+        f"torch {provenance['torch']}, {provenance['backend']}",
+        f"{provenance['implementation']}, {provenance['preset']} preset",
+        f"seed {provenance['seed']}",
+        f"commit {provenance['commit'][:8]}",
+        " to ".join(dict.fromkeys((dates[0], dates[-1]))),
+    ]
+    figure.text(0.995, 0.008, " · ".join(parts), ha="right", va="bottom", fontsize=5.5, color="#666666")
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Writes name.png and name.pdf, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for kind in ("png", "pdf"):
+        file = folder / f"{name}.{kind}"
+        temporary = folder / f".{name}.{os.getpid()}.{kind}"
+        try:
+            # No creation date: the same data give the same bytes.
+            figure.savefig(temporary, metadata={"CreationDate": None} if kind == "pdf" else None)
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+        files.append(file)
+    plt.close(figure)
+    return files

@@ -1,0 +1,74 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <sstream>
+
+#include "support/grading.h"
+#include "trainee.h"
+
+// The same in real time: a report that decides nothing.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr int kGradients = 40;
+constexpr std::int64_t kElements = 4096;
+constexpr int kRounds = 7;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double milliseconds_of_finish(GradientSynchronizer& synchronizer) {
+  const auto start = std::chrono::steady_clock::now();
+  synchronizer.finish();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  return took.count();
+}
+
+void report_ratio(Rank& rank) {
+  std::vector<at::Tensor> parameters;
+  for (int i = 0; i < kGradients; ++i) {
+    parameters.push_back(at::zeros({kElements}).set_requires_grad(true));
+    parameters.back().mutable_grad() = at::ones({kElements});
+  }
+  const auto naive = make_naive_ddp(parameters, {}, rank.group());
+  const auto flat = make_flat_ddp(parameters, {}, rank.group());
+  std::vector<double> naive_ms;
+  std::vector<double> flat_ms;
+  for (int round = 0; round < kRounds; ++round) {  // interleaved, so that both see the same machine
+    naive_ms.push_back(milliseconds_of_finish(*naive));
+    flat_ms.push_back(milliseconds_of_finish(*flat));
+  }
+  if (rank.rank() == 0) {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << "finish() of " << kGradients << " gradients of "
+         << kElements * sizeof(float) / 1024 << " KiB on a link of 1 Gbit/s and 0.2 ms latency, 2 "
+         << "ranks: per parameter " << median(naive_ms) << " ms, flat " << median(flat_ms)
+         << " ms, ratio " << median(naive_ms) / median(flat_ms);
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_on_a_rate_limited_link",
+     .points = 0,
+     .hint = "A report, without points: how much one message saves over many where a message "
+             "costs something."},
+    [] {
+      if (!settings().device.is_cpu()) {
+        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
+      }
+      RankOptions options;
+      options.network = {.alpha_ns = 200'000, .beta_ns_per_byte = 8.0};
+      options.real_time = true;
+      run_ranks(options, report_ratio);
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,106 @@
+// Correct, and unusual: communicates nothing where there is one rank, and averages as a weighted
+// sum: each rank scales its own part by 1 / world size in place, then all are added up. Largest
+// gradients first.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "01_naive_ddp/naive_ddp.h"
+
+namespace ddp {
+namespace {
+
+class WeightedSum : public GradientSynchronizer {
+ public:
+  WeightedSum(std::vector<at::Tensor> parameters, const std::vector<at::Tensor>& buffers,
+              ProcessGroupPtr group, bool flat)
+      : group_(std::move(group)), flat_(flat) {
+    TORCH_CHECK(group_ && !parameters.empty(), "needs a group and parameters");
+    TORCH_CHECK(group_->getSize() > 0, "an empty group");
+    std::map<const void*, bool> seen;
+    const auto again = [&](const at::Tensor& tensor) {
+      return std::exchange(seen[tensor.unsafeGetTensorImpl()], true);
+    };
+    parameters.erase(std::remove_if(parameters.begin(), parameters.end(), again), parameters.end());
+    share(parameters);
+    share(buffers);
+    for (const at::Tensor& parameter : parameters) {
+      if (parameter.requires_grad()) {
+        trainable_.push_back(parameter);
+      }
+    }
+    std::stable_sort(
+        trainable_.begin(), trainable_.end(),
+        [](const at::Tensor& a, const at::Tensor& b) { return a.numel() > b.numel(); });
+  }
+
+  void finish() override {
+    if (!synchronizes() || group_->getSize() == 1 || trainable_.empty()) {
+      return;
+    }
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : trainable_) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      gradient = gradient.defined() ? gradient.div_(group_->getSize()) : at::zeros_like(parameter);
+    }
+    flat_ ? add_up_together() : add_up_each();
+  }
+
+ private:
+  void share(const std::vector<at::Tensor>& tensors) const {
+    if (group_->getSize() == 1) {
+      return;
+    }
+    for (const at::Tensor& tensor : tensors) {
+      const at::Tensor values = tensor.detach().contiguous();
+      broadcast(values, group_);
+      tensor.detach().copy_(values);
+    }
+  }
+
+  void add_up_each() const {
+    for (const at::Tensor& parameter : trainable_) {
+      const at::Tensor sum = parameter.grad().contiguous();
+      all_reduce(sum, group_);
+      parameter.grad().copy_(sum);
+    }
+  }
+
+  void add_up_together() const {
+    std::vector<at::Tensor> pieces;
+    std::vector<std::int64_t> sizes;
+    for (const at::Tensor& parameter : trainable_) {
+      pieces.push_back(parameter.grad().flatten());
+      sizes.push_back(parameter.numel());
+    }
+    const at::Tensor flat = at::cat(pieces);
+    all_reduce(flat, group_);
+    const auto sums = flat.split_with_sizes(sizes);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      trainable_[i].grad().copy_(sums[i].view(trainable_[i].sizes()));
+    }
+  }
+
+  ProcessGroupPtr group_;
+  bool flat_;
+  std::vector<at::Tensor> trainable_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
+                                                     std::vector<at::Tensor> buffers,
+                                                     ProcessGroupPtr group) {
+  return std::make_unique<WeightedSum>(std::move(parameters), buffers, std::move(group),
+                                       /*flat=*/false);
+}
+
+std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
+                                                    std::vector<at::Tensor> buffers,
+                                                    ProcessGroupPtr group) {
+  return std::make_unique<WeightedSum>(std::move(parameters), buffers, std::move(group),
+                                       /*flat=*/true);
+}
+
+}  // namespace ddp

@@ -1,0 +1,106 @@
+"""Steps of `make check`: the tests of the harness and of the tools, the figures' test, and a benchmark without stages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from checking import CORES, Context, Outcome, describe
+from stages import STAGES
+from toolchain import ROOT
+
+UNFINISHED = 3  # how a benchmark ends where a stage is not written yet; ddp/benchmark.h
+FIGURE_TESTS = "test_figures.py"
+_RAN = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
+_COUNTS = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
+_TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
+
+
+def check_harness(context: Context) -> Outcome:
+    """build/bin/tests_meta, in as many parts as there are cores."""
+    outcome = Outcome()
+    for part in context.each(lambda index: _run_shard(context, index), range(CORES)):
+        outcome.passed += part.passed
+        outcome.failures += part.failures
+        outcome.skipped += part.skipped
+    return outcome
+
+
+def _run_shard(context: Context, index: int) -> Outcome:
+    folder, outcome = context.folder("harness"), Outcome()
+    found, log = folder / f"tests.{index}.json", folder / f"tests.{index}.log"
+    found.unlink(missing_ok=True)
+    command = [str(context.build_dir / "bin" / "tests_meta"), f"--gtest_output=json:{found}", f"--seed={context.seed}"]
+    env = {"GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
+    code, text = context.run(command, log, env)
+    try:
+        suites = json.loads(found.read_text(errors="replace"))["testsuites"]
+    except (OSError, ValueError, KeyError):
+        return Outcome(failures=[describe(f"tests_meta ended with code {code}", text[-4000:], log)])
+    for test in [test for suite in suites for test in suite["testsuite"]]:
+        name = f"tests_meta: {test['classname']}.{test['name']}"
+        if test["result"] == "SKIPPED":
+            outcome.skipped.append(f"{name}: {_reason(text, test['name'])}")
+        elif test["result"] == "COMPLETED":
+            failures = [failure["failure"] for failure in test.get("failures", [])]
+            outcome.add(describe(name, "\n".join(failures), log) if failures else "")
+    if code and not outcome.failures:
+        outcome.add(describe(f"tests_meta ended with code {code}", text[-4000:], log))
+    return outcome
+
+
+def _reason(text: str, test: str) -> str:
+    """GoogleTest writes why a test was skipped on the lines after its start."""
+    found = re.search(rf"\[ RUN +\] \S*{re.escape(test)}\n(?:.*: Skipped\n)?(.*)", text)
+    return found[1].strip() if found else "no reason given"
+
+
+def check_tools(context: Context) -> Outcome:
+    """tests/meta/test_*.py, but for the figures' test, which needs a Python of its own."""
+    outcome = Outcome()
+    for path in sorted((ROOT / "tests" / "meta").glob("test_*.py")):
+        if path.name != FIGURE_TESTS:
+            context.show(path.name)
+            _run_python_tests(context, sys.executable, path, outcome)
+    return outcome
+
+
+def check_figures(context: Context) -> Outcome:
+    outcome, path = Outcome(), ROOT / "tests" / "meta" / FIGURE_TESTS
+    if path.exists():
+        _run_python_tests(context, context.toolchain.figure_python, path, outcome)
+    else:
+        outcome.add(f"tests/meta/{FIGURE_TESTS} is missing")
+    return outcome
+
+
+def _run_python_tests(context: Context, python: str, path: Path, outcome: Outcome) -> None:
+    log = context.folder("tools") / f"{path.stem}.log"
+    command = [python, "-m", "unittest", "discover", "-s", str(path.parent), "-p", path.name]
+    code, text = context.run(command, log)
+    ran, summary = _RAN.findall(text), _COUNTS.findall(text)
+    if not ran or not summary or int(ran[-1]) == 0:
+        outcome.add(describe(f"{path.name} ran no tests (code {code})", text[-4000:], log))
+        return
+    counts = dict(re.findall(r"(\w+)=(\d+)", summary[-1]))
+    skipped = int(counts.get("skipped", 0))
+    failed = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
+    outcome.passed += max(0, int(ran[-1]) - skipped - failed)
+    outcome.skipped += [f"{skipped} of {path.name}"] if skipped else []
+    blocks = re.split(r"^=+$", text, flags=re.MULTILINE)
+    outcome.failures += [describe(path.name, block, log) for block in blocks if _TEST.match(block.lstrip())]
+    if code and not failed:
+        outcome.add(describe(f"{path.name} ended with code {code}", text[-4000:], log))
+
+
+def check_unfinished_benchmark(context: Context) -> Outcome:
+    """A benchmark compiles against all five contracts, runs on the stubs, and names each stage as unfinished."""
+    outcome, log = Outcome(), context.folder() / "all_stages.log"
+    code, text = context.run([str(context.build_dir / "bin" / "all_stages"), "--impl=assignments"], log)
+    for stage in STAGES:
+        named = re.search(rf"^.*{stage.name}.*unfinished.*$", text, re.MULTILINE | re.IGNORECASE)
+        outcome.add("" if named else describe(f"all_stages does not say that {stage.name} is unfinished", text, log))
+    outcome.add("" if code == UNFINISHED else describe(f"all_stages ended with {code} instead of {UNFINISHED}", text, log))
+    return outcome

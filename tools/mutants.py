@@ -1,0 +1,187 @@
+"""Tests the tests of a stage by its solution with a mistake built in, and by other correct solutions.
+
+tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, under lines that say what is due:
+
+    Mistake: what the student does
+    Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
+    Only: yes                             and no other test may fail
+    Says: regular expression              what the first one's failure must say; a mere crash or time-out is not enough
+    Score: 0                              the points that are left, if they matter
+
+Only the first and the second and Says are required. Each test with points needs a mutant that nothing else kills: without
+one, nobody would miss the test. tests/variants/<stage>/<name>.cpp is a whole correct solution, and must get full marks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import patches
+from building import condense
+from checking import Context, Outcome, describe, describe_tests, graded_stages
+from results import StageReport, Status, TestSpec
+from stages import Stage, short_paths
+from test_lists import ask
+from toolchain import ROOT, LabError
+
+_REQUIRED = ("Mistake", "Killed-by", "Says")
+_KNOWN = (*_REQUIRED, "Only", "Score")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    mistake: str
+    killed_by: tuple[str, ...]
+    only: bool
+    says: re.Pattern[str]
+    score: float | None
+    diff: str
+
+    @property
+    def exclusive(self) -> str:
+        """The test that nothing but this mutant shows to be needed; empty where several kill it."""
+        return self.killed_by[0] if self.only and len(self.killed_by) == 1 else ""
+
+
+def parse(name: str, patch: str) -> Mutant:
+    preamble, diff = patches.split_preamble(patch)
+    fields = {}
+    for line in preamble.splitlines():
+        key, colon, value = line.partition(":")
+        if not colon or key not in _KNOWN or key in fields or not value.strip():
+            raise LabError(f"cannot read the line '{line}'; known are, once each: {', '.join(_KNOWN)}")
+        fields[key] = value.strip()
+    if missing := [key for key in _REQUIRED if key not in fields]:
+        raise LabError(f"lacks the line '{missing[0]}: ...' above the diff")
+    if fields.get("Only", "yes") != "yes":
+        raise LabError("'Only:' can only be yes; leave the line out otherwise")
+    try:
+        says = re.compile(fields["Says"], re.DOTALL)
+        score = float(fields["Score"]) if "Score" in fields else None
+    except (re.error, ValueError) as error:
+        raise LabError(f"cannot read Says or Score: {error}") from None
+    killed_by = tuple(test.strip() for test in fields["Killed-by"].split(","))
+    return Mutant(name, fields["Mistake"], killed_by, "Only" in fields, says, score, diff)
+
+
+def faults(mutant: Mutant, report: StageReport) -> list[str]:
+    """Why this grading of a mutant is not what was due; empty if it is."""
+    known = {result.spec.name: result for result in report.results}
+    if unknown := [name for name in mutant.killed_by if name not in known]:
+        return [f"Killed-by names what is no test of the stage: {', '.join(unknown)}"]
+    failed = {name for name, result in known.items() if result.spec.points and result.status is Status.FAILED}
+    found = []
+    if not failed:
+        found.append("it survives: every test passes")
+    elif spared := [name for name in mutant.killed_by if name not in failed]:
+        found.append(f"it should fail {', '.join(spared)}, and does not")
+    if mutant.only and (others := sorted(failed - set(mutant.killed_by))):
+        found.append(f"no other test should fail, but {', '.join(others)} does")
+    first = known[mutant.killed_by[0]]
+    if first.spec.name in failed and not mutant.says.search("\n".join(first.failures)):
+        found.append(f"{first.spec.name} fails, but without saying '{mutant.says.pattern}'")
+    if unjudged := [name for name, result in known.items() if result.status in (Status.NOT_RUN, Status.TODO)]:
+        found.append(f"it has no verdict on {', '.join(unjudged)}")
+    if mutant.score is not None and report.score != mutant.score:
+        found.append(f"it should get {mutant.score:g} points, and gets {report.score:g}")
+    return found
+
+
+def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
+    """The graded tests that no mutant shows to be needed."""
+    needed = {mutant.exclusive for mutant in mutants}
+    return [spec.name for spec in specs if spec.points and spec.name not in needed]
+
+
+def check_mutants(context: Context) -> Outcome:
+    outcome = Outcome()
+    for stage in graded_stages():
+        mutants = []
+        for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
+            try:
+                mutants.append(parse(path.stem, path.read_text()))
+            except LabError as error:
+                outcome.add(f"{short_paths(str(path))}: {error}")
+        for problem in context.each(lambda mutant: _try_mutant(context, stage, mutant), mutants):
+            outcome.add(problem)
+        for name in not_needed(ask(context.builder.program(stage)), mutants):
+            outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name} is killed by {name} only")
+    return outcome
+
+
+def check_variants(context: Context) -> Outcome:
+    outcome = Outcome()
+    for stage in graded_stages():
+        variants = sorted((ROOT / "tests" / "variants" / stage.name).glob("*.cpp"))
+        if len(variants) < 2:
+            outcome.add(f"tests/variants/{stage.name} needs at least two correct, unusual solutions")
+        for problem in context.each(lambda path: _try_variant(context, stage, path), variants):
+            outcome.add(problem)
+    return outcome
+
+
+def _try_mutant(context: Context, stage: Stage, mutant: Mutant) -> str:
+    folder = context.folder("mutants", stage.name, mutant.name)
+    title = f"tests/mutants/{stage.name}/{mutant.name}.patch ({mutant.mistake})"
+    source = solution_of(stage)
+    mutated = folder / source.name
+    try:
+        mutated.write_text(patches.apply(mutant.diff, source.read_text()))
+        report = context.grade(stage, compile_stage(context, stage, mutated, folder))
+    except LabError as error:
+        return describe(title, str(error))
+    problems = faults(mutant, report)
+    log = _write_log(folder, report)
+    failed = [result for result in report.results if result.status is not Status.PASSED]
+    return describe(title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
+
+
+def _try_variant(context: Context, stage: Stage, path: Path) -> str:
+    folder = context.folder("variants", stage.name, path.stem)
+    try:
+        report = context.grade(stage, compile_stage(context, stage, path, folder))
+    except LabError as error:
+        return describe(short_paths(str(path)), str(error))
+    log = _write_log(folder, report)
+    failed = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
+    return describe(f"{short_paths(str(path))} is correct, but loses points", describe_tests(failed), log) if failed else ""
+
+
+def _write_log(folder: Path, report: StageReport) -> Path:
+    log = folder / "tests.log"
+    log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
+    return log
+
+
+def solution_of(stage: Stage) -> Path:
+    sources = stage.sources("solutions")
+    if len(sources) != 1:
+        raise LabError(f"solutions/{stage.name} should hold one .cpp, which the mutants are made from")
+    return sources[0]
+
+
+def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) -> Path:
+    """`source` in the place of the stage's solution, built with its very flags and precompiled header."""
+    library = folder / "libstage.so"
+    command = [*compile_command(context.build_dir, solution_of(stage)), "-shared", "-o", str(library), str(source)]
+    log = folder / "compiler.log"
+    code, text = context.run(command, log)
+    if code:
+        raise LabError(f"does not compile:\n{condense(text)}\nThe whole log: {short_paths(str(log))}")
+    return library
+
+
+def compile_command(build_dir: Path, source: Path) -> list[str]:
+    """How the build compiles `source`, without its input and output."""
+    for entry in json.loads((build_dir / "compile_commands.json").read_text()):
+        if entry["file"] == str(source):
+            words = shlex.split(entry["command"])
+            output = words.index("-o")
+            del words[output : output + 2]
+            return [word for word in words if word not in ("-c", str(source))]
+    raise LabError(f"{short_paths(str(source))} is not in {build_dir}/compile_commands.json: make setup")
