@@ -42,8 +42,11 @@ class Builder:
         return self._build_dir / "stages" / impl / stage.name / "libstage.so"
 
     def build_programs(self, stages: list[Stage]) -> None:
+        self.build_common(_programs(stages))
+
+    def build_common(self, targets: list[str]) -> None:
         """What does not depend on the student: where this fails, the lab is broken, or the machine."""
-        log = self._build("common", _programs(stages))
+        log = self._build("common", targets)
         if not log.ok:
             raise LabError(
                 f"The lab's own code could not be built; this is not your stage's fault.\n\n{condense(log.text)}\n\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 from checking import CORES, graded_stages
 from toolchain import ROOT, Toolchain
 
-TWO_RANK_TEST = "ForkRanks.TwoRanks"
+TWO_RANK_TEST = "CheckedRaces.WriteByOperator"  # of tests_meta: two ranks and a few all-reduces
 REPEATS = 5
 
 

@@ -3,7 +3,8 @@
 
 #include "ddp/checked_backend.h"
 
-// How ATen's operators are observed: a RecordFunction callback, which sees each call's arguments and schema.
+// How ATen's operators are observed: a RecordFunction callback, which sees each call's arguments
+// and schema.
 
 namespace ddp {
 
@@ -48,8 +49,9 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
 AccessWatch::AccessWatch(CheckedBackend& backend) {
   TORCH_CHECK(watcher == nullptr, "one AccessWatch at a time");
   watcher = &backend;
-  handle_ = at::addGlobalCallback(
-      at::RecordFunctionCallback(on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addGlobalCallback(at::RecordFunctionCallback(on_operator)
+                                      .needsInputs(true)
+                                      .scopes({at::RecordScope::FUNCTION}));
 }
 
 AccessWatch::~AccessWatch() {

@@ -22,7 +22,8 @@ Tensors only(const std::vector<Tensors>& lists, const char* what) {
   return lists.empty() ? Tensors{} : lists.front();
 }
 
-// Gives back the nesting: no list at all where this rank has nothing (a gather's output away from the root).
+// Gives back the nesting: no list at all where this rank has nothing (a gather's output away from
+// the root).
 std::vector<Tensors> nested(const Tensors& tensors) {
   return tensors.empty() ? std::vector<Tensors>{} : std::vector<Tensors>{tensors};
 }

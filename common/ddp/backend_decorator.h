@@ -2,10 +2,10 @@
 
 #include <functional>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
 #include "ddp/process_group.h"
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace ddp {
 
@@ -29,10 +29,12 @@ struct Operation {
 
   bool is_message() const;
 
-  /// What this rank puts in, or takes out where it puts nothing in (recv, scatter): the S of the cost model.
+  /// What this rank puts in, or takes out where it puts nothing in (recv, scatter): the S of the
+  /// cost model.
   std::int64_t payload_bytes() const;
 
-  /// The tensors whose shape and dtype must be the same on every rank; none where ranks may differ (all-to-all).
+  /// The tensors whose shape and dtype must be the same on every rank; none where ranks may differ
+  /// (all-to-all).
   const std::vector<at::Tensor>& agreed_tensors() const;
 };
 
@@ -47,10 +49,12 @@ class OperationBackend : public c10d::Backend {
   /// What the backend does for every operation.
   virtual WorkPtr run(Operation operation) = 0;
 
-  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors,
+                    const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
-  WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors,
+                    const c10d::BroadcastOptions& options) override;
   WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
                     const c10d::AllgatherOptions& options) override;
@@ -79,12 +83,11 @@ class OperationBackend : public c10d::Backend {
   WorkPtr send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   WorkPtr recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-
 };
 
-/// A backend that passes every operation to another one and may do something before and after. Decorators compose,
-/// and see every client of c10d: student code, the lab's own, and c10d::Reducer. run() must end in
-/// operation.start(inner(), operation), sooner or later.
+/// A backend that passes every operation to another one and may do something before and after.
+/// Decorators compose, and see every client of c10d: student code, the lab's own, and
+/// c10d::Reducer. run() must end in operation.start(inner(), operation), sooner or later.
 class BackendDecorator : public OperationBackend {
  public:
   explicit BackendDecorator(BackendPtr inner);

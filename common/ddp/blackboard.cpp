@@ -1,5 +1,6 @@
 #include "ddp/blackboard.h"
 
+#include <c10/util/Exception.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -8,8 +9,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
-
-#include <c10/util/Exception.h>
 
 namespace ddp {
 
@@ -28,7 +27,8 @@ constexpr std::size_t kActivityBytes = 240;
 struct alignas(64) Blackboard::RankSlot {
   std::atomic<RankPhase> phase;
   std::atomic<int> channels_opened;
-  // Two copies of the activity; `current` names the complete one, so a reader never sees half a line.
+  // Two copies of the activity; `current` names the complete one, so a reader never sees half a
+  // line.
   std::atomic<int> current;
   char activity[2][kActivityBytes];
 };
@@ -42,7 +42,8 @@ struct alignas(64) Blackboard::Memory {
   std::atomic<std::uint32_t> generation;
 };
 
-// Layout: Memory, then one RankSlot a rank, then kMaxChannels Channels a rank. Zero bytes are a valid start of each.
+// Layout: Memory, then one RankSlot a rank, then kMaxChannels Channels a rank. Zero bytes are a
+// valid start of each.
 Blackboard::Blackboard(int world_size)
     : world_size_(world_size),
       bytes_(sizeof(Memory) + world_size * (sizeof(RankSlot) + kMaxChannels * sizeof(Channel))) {

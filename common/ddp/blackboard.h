@@ -20,8 +20,8 @@ class PeerGone : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a rank publishes about one operation at its launch: enough to compare it with the other ranks' and to
-/// compute its virtual time. Plain data, because it lives in shared memory.
+/// What a rank publishes about one operation at its launch: enough to compare it with the other
+/// ranks' and to compute its virtual time. Plain data, because it lives in shared memory.
 struct OperationRecord {
   std::uint8_t op = 0;         // c10d::OpType
   std::uint8_t dtype = 0;      // at::ScalarType
@@ -34,9 +34,9 @@ struct OperationRecord {
   char name[96] = {};
 };
 
-/// Shared memory of a parent and the ranks it forks: what each rank is doing, and the operations it launched. It
-/// survives a rank's death, so that the parent can tell where it died; and ranks see each other's launches
-/// without using the network under test.
+/// Shared memory of a parent and the ranks it forks: what each rank is doing, and the operations it
+/// launched. It survives a rank's death, so that the parent can tell where it died; and ranks see
+/// each other's launches without using the network under test.
 ///
 /// All functions may be called by any thread of any rank. A rank writes only its own part.
 class Blackboard {
@@ -59,20 +59,22 @@ class Blackboard {
   void set_activity(int rank, std::string_view activity);
   std::string activity(int rank) const;
 
-  /// A sequence of operations that ranks compare, one for every backend that needs it. The n-th call in each rank names
-  /// the same channel: backends are made in the same order everywhere.
+  /// A sequence of operations that ranks compare, one for every backend that needs it. The n-th
+  /// call in each rank names the same channel: backends are made in the same order everywhere.
   int open_channel(int rank);
 
   /// Appends a record to the rank's list in a channel; returns its index there.
   std::int64_t publish(int channel, int rank, const OperationRecord& record);
 
-  /// The record `index` of `rank`, as soon as it is there. Throws PeerGone when the rank ended without it.
+  /// The record `index` of `rank`, as soon as it is there. Throws PeerGone when the rank ended
+  /// without it.
   const OperationRecord& wait_for(int channel, int rank, std::int64_t index);
 
   /// The same without waiting: none if it is not there yet.
   const OperationRecord* find(int channel, int rank, std::int64_t index) const;
 
-  /// Blocks until `condition` is true; it is looked at again whenever anything on the board changes.
+  /// Blocks until `condition` is true; it is looked at again whenever anything on the board
+  /// changes.
   void wait_until(const std::function<bool()>& condition);
 
   /// Says that something which others wait for has changed.

@@ -52,7 +52,8 @@ std::string describe(const OperationRecord& record) {
   }
   if (record.shape[0] != '\0') {
     text += std::string(" of ") + record.name + ", " +
-            c10::toString(static_cast<at::ScalarType>(record.dtype)) + " " + record.shape;
+            c10::getDtypeNames(static_cast<at::ScalarType>(record.dtype)).first + " " +
+            record.shape;
   }
   return text;
 }

@@ -15,14 +15,16 @@ namespace ddp {
 
 /// Finds misuse of communication, the same way in every run:
 ///
-/// - ranks that disagree: before an operation starts, its kind, shape, dtype, reduction and root are compared over
-///   the blackboard, and all ranks fail with one report that names them. No rank waits for one that has ended.
+/// - ranks that disagree: before an operation starts, its kind, shape, dtype, reduction and root
+/// are compared over
+///   the blackboard, and all ranks fail with one report that names them. No rank waits for one that
+///   has ended.
 /// - races: buffers in flight are poisoned, see Flight;
 /// - forgotten waits: pending().
 ///
-/// Collectives run one after the other on one thread, each pair's messages of a tag on another, so that a blocked
-/// message delays nothing else. A send completes only with its recv.
-/// CPU tensors only.
+/// Collectives run one after the other on one thread, each pair's messages of a tag on another, so
+/// that a blocked message delays nothing else. A send completes only with its recv. CPU tensors
+/// only.
 class CheckedBackend : public BackendDecorator {
  public:
   CheckedBackend(BackendPtr inner, std::shared_ptr<const TensorNames> names, Blackboard& board);
@@ -35,8 +37,8 @@ class CheckedBackend : public BackendDecorator {
   /// Operations whose result nobody has waited for.
   std::vector<std::string> pending() const;
 
-  /// To be told of an access by the rank's own code, such as the operator "aten::div_"; adds a race if it was
-  /// to a buffer in flight.
+  /// To be told of an access by the rank's own code, such as the operator "aten::div_"; adds a race
+  /// if it was to a buffer in flight.
   void note_access(const at::Tensor& tensor, bool writes, const char* operator_name);
 
  private:
@@ -44,8 +46,9 @@ class CheckedBackend : public BackendDecorator {
   // Collectives: {UNKNOWN, -1, 0}; messages: {SEND or RECV, the other rank, tag}.
   using LaneKey = std::tuple<c10d::OpType, int, int>;
   struct LaneState {
-    std::int64_t partner_cursor = 0;  // how far the other rank's list of messages has been looked through
-    Lane lane;                        // last: its jobs use the others
+    std::int64_t partner_cursor =
+        0;      // how far the other rank's list of messages has been looked through
+    Lane lane;  // last: its jobs use the others
   };
 
   void agree_on_collective(std::int64_t index, const std::string& description);
@@ -65,8 +68,9 @@ class CheckedBackend : public BackendDecorator {
   std::map<LaneKey, LaneState> lanes_;  // last: destroyed first, which ends the threads
 };
 
-/// While it lives, every ATen operator of this process reports its accesses to `backend`: reads of a buffer in flight are
-/// found even where nothing comes of them. Costs a microsecond an operator. One at a time in a process.
+/// While it lives, every ATen operator of this process reports its accesses to `backend`: reads of
+/// a buffer in flight are found even where nothing comes of them. Costs a microsecond an operator.
+/// One at a time in a process.
 class AccessWatch {
  public:
   explicit AccessWatch(CheckedBackend& backend);

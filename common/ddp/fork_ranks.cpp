@@ -173,9 +173,9 @@ class Supervisor {
     child.pid = fork();
     TORCH_CHECK(child.pid >= 0, "cannot start rank ", rank, ": ", std::strerror(errno));
     if (child.pid == 0) {
-      run_rank({rank, parent, options_.show_output ? -1 : log[1], report[1], store_.get(),
-                child.token},
-               options_, body, board_, exchange_);
+      run_rank(
+          {rank, parent, options_.show_output ? -1 : log[1], report[1], store_.get(), child.token},
+          options_, body, board_, exchange_);
     }
     child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   }
@@ -204,7 +204,9 @@ class Supervisor {
     judge(child, status);
     const RankReport& result = child.result;
     if (result.outcome != RankOutcome::kFinished) {
-      board_.set_phase(result.rank, RankPhase::kGone);
+      if (board_.phase(result.rank) != RankPhase::kFailed) {  // it has not said so itself
+        board_.set_phase(result.rank, RankPhase::kGone);
+      }
       fail(result.rank);
     }
   }

@@ -26,7 +26,8 @@ struct RankContext {
   Blackboard* board = nullptr;
   /// Their other shared memory, for payloads; null likewise.
   SharedExchange* exchange = nullptr;
-  /// Sends a message to the parent, which finds it in RankReport::messages; does nothing without a parent.
+  /// Sends a message to the parent, which finds it in RankReport::messages; does nothing without a
+  /// parent.
   std::function<void(const std::string&)> send_to_parent = [](const std::string&) {};
 };
 
@@ -59,9 +60,11 @@ struct RankReport {
   std::string reason;
   /// True if the exception was a c10::NotImplementedError: a stub.
   bool not_implemented = false;
-  /// The last thing it said it was doing, such as "waits for all-reduce #3 of fc1.weight.grad (400 bytes)".
+  /// The last thing it said it was doing, such as "waits for all-reduce #3 of fc1.weight.grad (400
+  /// bytes)".
   std::string activity;
-  /// The innermost places in the lab's code where it crashed or hung: "naive_ddp.cpp:42 in make_naive_ddp".
+  /// The innermost places in the lab's code where it crashed or hung: "naive_ddp.cpp:42 in
+  /// make_naive_ddp".
   std::vector<std::string> stack;
   /// What it printed: the beginning and the end, at most 16 KiB.
   std::string log;
@@ -74,16 +77,18 @@ struct RankReports {
   int culprit = -1;
 
   bool ok() const { return culprit < 0; }
-  /// Why it failed, for a person: the culprit first, then where every other rank was. Empty when ok.
+  /// Why it failed, for a person: the culprit first, then where every other rank was. Empty when
+  /// ok.
   std::string describe() const;
 };
 
-/// Runs `body` in `options.world_size` forked processes, a rank each, and returns when all of them have ended, by
-/// themselves or by force at the deadline. Nothing of theirs is left: no process, no file, no port.
+/// Runs `body` in `options.world_size` forked processes, a rank each, and returns when all of them
+/// have ended, by themselves or by force at the deadline. Nothing of theirs is left: no process, no
+/// file, no port.
 ///
-/// The calling process must be single-threaded, so that a fork is a faithful copy; it may have loaded libtorch but not
-/// used it. Each rank has its own log, dies with its parent, and may not write core files. Throws c10::Error if the
-/// caller has threads, or no process can be made.
+/// The calling process must be single-threaded, so that a fork is a faithful copy; it may have
+/// loaded libtorch but not used it. Each rank has its own log, dies with its parent, and may not
+/// write core files. Throws c10::Error if the caller has threads, or no process can be made.
 RankReports fork_ranks(const ForkOptions& options, const RankBody& body);
 
 }  // namespace ddp

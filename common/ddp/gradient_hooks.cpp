@@ -1,11 +1,11 @@
 #include "ddp/gradient_hooks.h"
 
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
-
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 namespace ddp {
 
@@ -13,8 +13,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Occupies libtorch's slot and calls everyone who registered. It does not own them: a GradientHook that goes
-// takes its function with it.
+// Occupies libtorch's slot and calls everyone who registered. It does not own them: a GradientHook
+// that goes takes its function with it.
 class SharedHook : public autograd::PostAccumulateGradHook {
  public:
   void add(std::weak_ptr<GradientReadyFunction> function) {

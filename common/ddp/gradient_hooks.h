@@ -9,7 +9,8 @@ namespace ddp {
 
 using GradientReadyFunction = std::function<void(const at::Tensor& parameter)>;
 
-/// Keeps a registration of on_gradient_ready() alive; destruction ends it. It may outlive the parameter.
+/// Keeps a registration of on_gradient_ready() alive; destruction ends it. It may outlive the
+/// parameter.
 class GradientHook {
  public:
   GradientHook() = default;
@@ -26,16 +27,17 @@ class GradientHook {
   std::shared_ptr<GradientReadyFunction> function_;
 };
 
-/// Calls `function(parameter)` in every backward, right after the parameter's gradient has been accumulated:
-/// `parameter.grad()` is then complete for this backward. A parameter that is used several times (tied weights) is
-/// accumulated once, after all its uses; one that the loss does not depend on is not accumulated at all.
+/// Calls `function(parameter)` in every backward, right after the parameter's gradient has been
+/// accumulated: `parameter.grad()` is then complete for this backward. A parameter that is used
+/// several times (tied weights) is accumulated once, after all its uses; one that the loss does not
+/// depend on is not accumulated at all.
 ///
-/// Several registrations on a parameter are called in the order in which they were made. The function runs on the
-/// thread of backward; what it throws, backward() throws.
+/// Several registrations on a parameter are called in the order in which they were made. The
+/// function runs on the thread of backward; what it throws, backward() throws.
 ///
-/// `parameter` must be a leaf that requires a gradient. Throws c10::Error if it is not, or if somebody has used
-/// libtorch's own hook on it directly: that has one slot a tensor, and a second use silently replaces the first. This
-/// function is there to share the slot.
+/// `parameter` must be a leaf that requires a gradient. Throws c10::Error if it is not, or if
+/// somebody has used libtorch's own hook on it directly: that has one slot a tensor, and a second
+/// use silently replaces the first. This function is there to share the slot.
 [[nodiscard]] GradientHook on_gradient_ready(const at::Tensor& parameter,
                                              GradientReadyFunction function);
 

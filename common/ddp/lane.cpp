@@ -31,7 +31,8 @@ void Lane::work() {
       jobs_.pop_front();
       lock.unlock();
       job();
-      // The job is destroyed here, without the lock: it may hold the last reference to something large.
+      // The job is destroyed here, without the lock: it may hold the last reference to something
+      // large.
     }
     lock.lock();
   }

@@ -23,8 +23,8 @@ inline std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named)
   return tensors;
 }
 
-/// What tests and benchmarks need of a model. It keeps the C++ frontend's headers, which cost seconds to compile,
-/// inside the models' own files.
+/// What tests and benchmarks need of a model. It keeps the C++ frontend's headers, which cost
+/// seconds to compile, inside the models' own files.
 class Model {
  public:
   Model() = default;
@@ -35,8 +35,9 @@ class Model {
   /// The output for a batch. Shapes are said where each model is made.
   virtual at::Tensor forward(const at::Tensor& input) = 0;
 
-  /// All parameters in the order in which they were registered; tied weights appear once for every use, as in
-  /// torch::nn::Module::parameters(); frozen ones (that require no gradient) are among them.
+  /// All parameters in the order in which they were registered; tied weights appear once for every
+  /// use, as in torch::nn::Module::parameters(); frozen ones (that require no gradient) are among
+  /// them.
   virtual std::vector<NamedTensor> named_parameters() const = 0;
 
   /// Persistent state that is not trained, such as BatchNorm's running statistics.

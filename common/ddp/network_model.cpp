@@ -1,8 +1,8 @@
 #include "ddp/network_model.h"
 
-#include <cmath>
-
 #include <c10/util/Exception.h>
+
+#include <cmath>
 
 namespace ddp {
 
@@ -39,8 +39,7 @@ std::int64_t cost_ns(const NetworkModel& network, c10d::OpType operation, std::i
     case OpType::RECV:
       return rounded(alpha + transfer);
     default:
-      TORCH_CHECK(false, "the simulated network has no cost for ",
-                  c10d::opTypeToString(operation));
+      TORCH_CHECK(false, "the simulated network has no cost for ", c10d::opTypeToString(operation));
   }
 }
 

@@ -1,14 +1,15 @@
 #include "ddp/poison.h"
 
-#include <cstring>
-
 #include <ATen/ATen.h>
+
+#include <cstring>
 
 namespace ddp {
 
 namespace {
 
-// Signalling: the top bit of the mantissa is 0. kMark* is the part that stays the same when the NaN becomes quiet.
+// Signalling: the top bit of the mantissa is 0. kMark* is the part that stays the same when the NaN
+// becomes quiet.
 constexpr std::uint32_t kFloat = 0x7FA00000;
 constexpr std::uint32_t kFloatNumber = 0x001FFFFF;
 constexpr std::uint64_t kDouble = 0x7FF5DD9000000000;

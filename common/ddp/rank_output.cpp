@@ -25,7 +25,8 @@ std::string demangle(const std::string& symbol) {
   return status == 0 ? name.get() : symbol;
 }
 
-// "/any/where/assignments/01/x.cpp:42" -> "assignments/01/x.cpp:42"; empty for code that is not the lab's.
+// "/any/where/assignments/01/x.cpp:42" -> "assignments/01/x.cpp:42"; empty for code that is not the
+// lab's.
 std::string inside_lab(const std::string& place) {
   for (const char* room : {"assignments/", "solutions/", "tests/", "common/ddp/", "benchmarks/"}) {
     const auto at = place.rfind(room);
@@ -118,7 +119,8 @@ std::optional<Frame> FrameReader::next() {
 
 void drain(int fd, const std::function<void(std::string_view)>& take) {
   std::array<char, 1 << 16> buffer{};
-  // Bounded, so that one rank that prints without end cannot keep its parent from looking at the deadline.
+  // Bounded, so that one rank that prints without end cannot keep its parent from looking at the
+  // deadline.
   for (int i = 0; i < 64; ++i) {
     const ssize_t count = read(fd, buffer.data(), buffer.size());
     if (count <= 0) {

@@ -52,8 +52,9 @@ struct StackFrame {
 };
 StackFrame parse_stack_frame(const std::string& text);
 
-/// The frames as a person reads them, "assignments/01_naive_ddp/naive_ddp.cpp:42 in finish()": those of the stage's library if
-/// there are any, else those of the lab's own code; at most four, innermost first.
+/// The frames as a person reads them, "assignments/01_naive_ddp/naive_ddp.cpp:42 in finish()":
+/// those of the stage's library if there are any, else those of the lab's own code; at most four,
+/// innermost first.
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack);
 
 /// Why a process may have exited with `code` before its time; `log` is what it printed.

@@ -26,8 +26,8 @@ struct RecordedOperation {
   bool is_message() const { return c10d::isP2POp(type); }
 };
 
-/// Remembers every operation of this rank, in order, and keeps the blackboard informed of where the rank is. Tests ask it
-/// for the taught property.
+/// Remembers every operation of this rank, in order, and keeps the blackboard informed of where the
+/// rank is. Tests ask it for the taught property.
 class RecordingBackend : public BackendDecorator {
  public:
   /// `board` may be null: then nobody is told.
@@ -40,7 +40,8 @@ class RecordingBackend : public BackendDecorator {
   std::vector<RecordedOperation> operations() const;
   void clear();
 
-  /// A position in the order of launches and waits: what the test itself does ("backward begins") takes one, too.
+  /// A position in the order of launches and waits: what the test itself does ("backward begins")
+  /// takes one, too.
   std::int64_t mark();
 
  private:

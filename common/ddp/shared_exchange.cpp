@@ -1,5 +1,6 @@
 #include "ddp/shared_exchange.h"
 
+#include <c10/util/Exception.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -7,8 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-
-#include <c10/util/Exception.h>
 
 namespace ddp {
 
@@ -20,8 +19,8 @@ enum class MailState : std::uint32_t { kFree, kClaimed, kFull };
 
 }  // namespace
 
-// How often a rank has posted. It writes to its two slabs in turn: when it posts for the (n+2)-th time, everyone has posted
-// n+1 times, and so has read what was posted in turn n.
+// How often a rank has posted. It writes to its two slabs in turn: when it posts for the (n+2)-th
+// time, everyone has posted n+1 times, and so has read what was posted in turn n.
 struct alignas(64) SharedExchange::Counter {
   std::atomic<std::int64_t> posts;
 };
@@ -111,9 +110,8 @@ void SharedExchange::send(int from, int to, int tag, std::span<const char> bytes
 void SharedExchange::receive(int from, int to, int tag, std::span<char> bytes) {
   Mailbox& box = mailbox(from, to);
   do {
-    wait_or_give_up(from, [&] {
-      return box.state.load() == MailState::kFull && box.tag.load() == tag;
-    });
+    wait_or_give_up(from,
+                    [&] { return box.state.load() == MailState::kFull && box.tag.load() == tag; });
     const std::size_t count = std::min(bytes.size(), kChunkBytes);
     std::memcpy(bytes.data(), box.chunk, count);
     bytes = bytes.subspan(count);

@@ -8,8 +8,9 @@
 
 namespace ddp {
 
-/// Moves bytes between the ranks of a fork through shared memory. Two threads of a rank may use it at once for different
-/// things (an exchange, and messages of different peers or tags), not for the same.
+/// Moves bytes between the ranks of a fork through shared memory. Two threads of a rank may use it
+/// at once for different things (an exchange, and messages of different peers or tags), not for the
+/// same.
 class SharedExchange {
  public:
   /// The most that one rank can post; only what is used becomes real memory.
@@ -24,12 +25,13 @@ class SharedExchange {
   /// Where `rank` writes what it posts next.
   char* slab(int rank);
 
-  /// Posts what is in this rank's slab, and returns when every rank has posted: the slabs as they were posted, by rank.
-  /// They stay as they are until this rank posts again. Throws PeerGone when a rank ends without.
+  /// Posts what is in this rank's slab, and returns when every rank has posted: the slabs as they
+  /// were posted, by rank. They stay as they are until this rank posts again. Throws PeerGone when
+  /// a rank ends without.
   std::vector<const char*> post(int rank);
 
-  /// Moves bytes from one rank to another; each returns when its part is done. Messages with the same ends and the
-  /// same tag arrive in order.
+  /// Moves bytes from one rank to another; each returns when its part is done. Messages with the
+  /// same ends and the same tag arrive in order.
   void send(int from, int to, int tag, std::span<const char> bytes);
   void receive(int from, int to, int tag, std::span<char> bytes);
 

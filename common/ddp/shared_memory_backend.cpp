@@ -110,8 +110,7 @@ WorkPtr SharedMemoryBackend::run(Operation operation) {
       break;
     case OpType::SCATTER: {
       const auto slabs = post(operation.inputs);
-      copy_out(operation.outputs[0],
-               slabs[operation.peer] + rank_ * operation.outputs[0].nbytes());
+      copy_out(operation.outputs[0], slabs[operation.peer] + rank_ * operation.outputs[0].nbytes());
       break;
     }
     case OpType::REDUCE_SCATTER:
@@ -132,8 +131,8 @@ WorkPtr SharedMemoryBackend::run(Operation operation) {
     default:
       TORCH_CHECK(false, "shared memory does not support ", operation_name(operation.type));
   }
-  auto done = c10::make_intrusive<c10::ivalue::Future>(
-      c10::ListType::create(c10::TensorType::get()));
+  auto done =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   done->markCompleted(c10::IValue(operation.outputs));
   return c10d::Work::create_from_future(done);
 }
@@ -163,7 +162,8 @@ void SharedMemoryBackend::all_reduce(const Operation& operation) {
   }
 }
 
-// Output i is everyone's input i; an all-gather into a list has one input and a list of outputs instead.
+// Output i is everyone's input i; an all-gather into a list has one input and a list of outputs
+// instead.
 void SharedMemoryBackend::all_gather(const Operation& operation) {
   const auto slabs = post(operation.inputs);
   const bool into_list = operation.type == OpType::ALLGATHER || operation.type == OpType::GATHER;
@@ -184,7 +184,8 @@ void SharedMemoryBackend::all_gather(const Operation& operation) {
   }
 }
 
-// Output i is part `rank_` of the sum of everyone's input i; with a list of inputs there is one output.
+// Output i is part `rank_` of the sum of everyone's input i; with a list of inputs there is one
+// output.
 void SharedMemoryBackend::reduce_scatter(const Operation& operation) {
   const auto slabs = post(operation.inputs);
   std::size_t offset = 0;

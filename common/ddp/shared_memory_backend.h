@@ -5,12 +5,13 @@
 
 namespace ddp {
 
-/// Moves CPU tensors between forked ranks through shared memory, and reduces in the order of the ranks, so that results are
-/// bitwise equal everywhere and in every run. Every operation is complete when its launch returns: it is meant to stand
-/// behind CheckedBackend, whose threads may block, and which has made sure that the ranks agree.
+/// Moves CPU tensors between forked ranks through shared memory, and reduces in the order of the
+/// ranks, so that results are bitwise equal everywhere and in every run. Every operation is
+/// complete when its launch returns: it is meant to stand behind CheckedBackend, whose threads may
+/// block, and which has made sure that the ranks agree.
 ///
-/// It takes the place of Gloo in the graded tests: many ranks on few cores keep Gloo's event loops spinning, and a
-/// test would take ten times as long.
+/// It takes the place of Gloo in the graded tests: many ranks on few cores keep Gloo's event loops
+/// spinning, and a test would take ten times as long.
 class SharedMemoryBackend : public OperationBackend {
  public:
   SharedMemoryBackend(SharedExchange& exchange, int rank, int world_size);

@@ -30,7 +30,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 
 std::string describe_tensor(const at::Tensor& tensor) {
   std::ostringstream out;
-  out << tensor.dtype().name() << " " << tensor.sizes();
+  out << c10::getDtypeNames(tensor.scalar_type()).first << " " << tensor.sizes();
   return out.str();
 }
 

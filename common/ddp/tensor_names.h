@@ -9,8 +9,9 @@
 
 namespace ddp {
 
-/// Finds the name of a tensor in a model, for messages: "fc1.weight", "the gradient of fc1.weight", or, where it is neither,
-/// its shape and dtype. It goes by memory, so a view of a gradient has the gradient's name.
+/// Finds the name of a tensor in a model, for messages: "fc1.weight", "the gradient of fc1.weight",
+/// or, where it is neither, its shape and dtype. It goes by memory, so a view of a gradient has the
+/// gradient's name.
 class TensorNames {
  public:
   void add(const std::vector<NamedTensor>& tensors);

@@ -23,7 +23,8 @@ void expect_state_of_rank_0(Rank& rank, ToyKind kind, at::ScalarType dtype) {
     for (std::size_t i = 0; i < actual.size(); ++i) {
       const std::string name = actual[i].name + " after construction (model: " + to_string(kind) +
                                ", " + c10::toString(dtype) + "), compared with rank 0's,";
-      EXPECT_TRUE(is_bitwise_equal({name, rank.world_size()}, actual[i].tensor, expected[i].tensor));
+      EXPECT_TRUE(
+          is_bitwise_equal({name, rank.world_size()}, actual[i].tensor, expected[i].tensor));
     }
   };
   std::vector<const void*> storage;
@@ -31,9 +32,8 @@ void expect_state_of_rank_0(Rank& rank, ToyKind kind, at::ScalarType dtype) {
     storage.push_back(parameter.tensor.const_data_ptr());
   }
 
-  const auto synchronizer =
-      make_naive_ddp(tensors_of(model->named_parameters()), tensors_of(model->named_buffers()),
-                     rank.group());
+  const auto synchronizer = make_naive_ddp(tensors_of(model->named_parameters()),
+                                           tensors_of(model->named_buffers()), rank.group());
 
   expect_same(model->named_parameters(), reference->named_parameters());
   expect_same(model->named_buffers(), reference->named_buffers());

@@ -26,8 +26,8 @@ void expect_oracle_gradients(Trainee& trainee, Oracle& oracle, ToyKind kind, int
     const Subject subject{gradient_name(name, kind, parameter.scalar_type()), world_size,
                           expected[i].local};
     if (!expected[i].mean.defined()) {
-      EXPECT_TRUE(is_close(subject, or_zero(parameter.grad(), parameter), at::zeros_like(parameter),
-                           0.0));
+      EXPECT_TRUE(
+          is_close(subject, or_zero(parameter.grad(), parameter), at::zeros_like(parameter), 0.0));
       continue;
     }
     EXPECT_TRUE(is_close(subject, parameter.grad(), expected[i].mean,
@@ -49,8 +49,8 @@ void expect_transposed_gradient(Rank& rank) {
                        1e-12));
 }
 
-// Two micro-batches with half the loss each, the first inside NoSync, and finish() called once too often each time: the sum of
-// the two, averaged once.
+// Two micro-batches with half the loss each, the first inside NoSync, and finish() called once too
+// often each time: the sum of the two, averaged once.
 void expect_accumulated_gradient(Rank& rank) {
   const auto on_device = at::TensorOptions(at::kDouble).device(settings().device);
   const at::Tensor weight = at::ones({4}, on_device).set_requires_grad(true);
@@ -68,8 +68,8 @@ void expect_accumulated_gradient(Rank& rank) {
   synchronizer->finish();
   EXPECT_TRUE(is_close({"the gradient accumulated over two micro-batches, the first inside NoSync,",
                         rank.world_size(), at::full({4}, 11.0 + 2 * rank.rank(), on_device)},
-                       weight.grad(),
-                       at::full({4}, 11.0 + (rank.world_size() - 1), on_device), 1e-12));
+                       weight.grad(), at::full({4}, 11.0 + (rank.world_size() - 1), on_device),
+                       1e-12));
 }
 
 const GradedTest kMean{
@@ -119,16 +119,16 @@ const GradedTest kBitwise{
 constexpr int kSteps = 5;
 constexpr double kLearningRate = 0.1;
 
-// float64: far below any real error, far above rounding. Otherwise each step may add its gradient's tolerance and a rounding of
-// the parameter; 16 for what earlier errors become in the steps that follow.
+// float64: far below any real error, far above rounding. Otherwise each step may add its gradient's
+// tolerance and a rounding of the parameter; 16 for what earlier errors become in the steps that
+// follow.
 double parameter_tolerance(const at::Tensor& parameter, double largest_gradient, int world_size) {
   if (parameter.scalar_type() == at::kDouble) {
     return 1e-11;
   }
   constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
   const double largest = parameter.detach().abs().max().item<double>();
-  return 16 * kSteps * kEpsilon *
-         (kLearningRate * (world_size + 2) * largest_gradient + largest);
+  return 16 * kSteps * kEpsilon * (kLearningRate * (world_size + 2) * largest_gradient + largest);
 }
 
 void expect_oracle_training(Rank& rank, ToyKind kind, at::ScalarType dtype) {
@@ -148,8 +148,7 @@ void expect_oracle_training(Rank& rank, ToyKind kind, at::ScalarType dtype) {
     const at::AutoGradMode with_gradients(true);
     for (const Oracle::Gradient& gradient : oracle.gradients(step, rank.rank())) {
       if (gradient.mean.defined()) {
-        largest_gradient =
-            std::max(largest_gradient, gradient.magnitude.max().item<double>());
+        largest_gradient = std::max(largest_gradient, gradient.magnitude.max().item<double>());
       }
     }
     oracle.sgd_step(kLearningRate);
@@ -157,12 +156,12 @@ void expect_oracle_training(Rank& rank, ToyKind kind, at::ScalarType dtype) {
   const auto expected = oracle.trainable_parameters();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const at::Tensor& parameter = trainee.parameters[i].tensor;
-    EXPECT_TRUE(is_close({expected[i].name + " after " + std::to_string(kSteps) +
-                              " steps of SGD (model: " + to_string(kind) + ", " +
-                              c10::toString(dtype) + ")",
-                          rank.world_size()},
-                         parameter.detach(), expected[i].tensor.detach(),
-                         parameter_tolerance(parameter, largest_gradient, rank.world_size())));
+    EXPECT_TRUE(is_close(
+        {expected[i].name + " after " + std::to_string(kSteps) +
+             " steps of SGD (model: " + to_string(kind) + ", " + c10::toString(dtype) + ")",
+         rank.world_size()},
+        parameter.detach(), expected[i].tensor.detach(),
+        parameter_tolerance(parameter, largest_gradient, rank.world_size())));
   }
 }
 
@@ -180,15 +179,16 @@ const GradedTest kTraining{
       });
     }};
 
-// Parameter i is used by one rank only, another one in every step; the last parameter by nobody. The gradient of
-// sum(x * parameter) is x, so the mean over the ranks is x / world size, whoever the user was.
+// Parameter i is used by one rank only, another one in every step; the last parameter by nobody.
+// The gradient of sum(x * parameter) is x, so the mean over the ranks is x / world size, whoever
+// the user was.
 void expect_zeros_counted(Rank& rank) {
   const int world_size = rank.world_size();
   const auto on_device = at::TensorOptions(at::kDouble).device(settings().device);
   std::vector<NamedTensor> parameters;
   for (int i = 0; i <= world_size; ++i) {
-    parameters.push_back({"parameter " + std::to_string(i),
-                          at::ones({3 + i}, on_device).set_requires_grad(true)});
+    parameters.push_back(
+        {"parameter " + std::to_string(i), at::ones({3 + i}, on_device).set_requires_grad(true)});
   }
   rank.name(parameters);
   const auto synchronizer = make_naive_ddp(tensors_of(parameters), {}, rank.group());
@@ -208,11 +208,11 @@ void expect_zeros_counted(Rank& rank) {
           i == world_size ? or_zero(parameter.grad(), parameter) : parameter.grad();
       const at::Tensor expected =
           i == world_size ? at::zeros_like(parameter) : values_of(i) / world_size;
-      EXPECT_TRUE(is_close({"the gradient of " + name + ", which " +
-                                (i == world_size ? "no rank" : "one rank") + " used in step " +
-                                std::to_string(step) + ",",
-                            world_size},
-                           gradient, expected.detach(), 1e-12));
+      EXPECT_TRUE(is_close(
+          {"the gradient of " + name + ", which " + (i == world_size ? "no rank" : "one rank") +
+               " used in step " + std::to_string(step) + ",",
+           world_size},
+          gradient, expected.detach(), 1e-12));
     }
   }
 }
@@ -222,7 +222,9 @@ const GradedTest kMissing{
      .points = 2,
      .hint = "A gradient that is undefined here may exist on another rank, which waits for you: "
              "take part with zeros, and keep the mean."},
-    [] { run_worlds({1, 2, 3, 4}, expect_zeros_counted); }};
+    [] {
+      run_worlds({1, 2, 3, 4}, expect_zeros_counted);
+    }};
 
 }  // namespace
 

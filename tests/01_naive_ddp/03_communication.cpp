@@ -23,15 +23,16 @@ std::string list_of(const std::vector<RecordedOperation>& operations) {
   return operations.empty() ? " nothing" : out.str();
 }
 
-// The payloads of the all-reduces, sorted. Anything else that carries data is a failure; a barrier carries none.
+// The payloads of the all-reduces, sorted. Anything else that carries data is a failure; a barrier
+// carries none.
 std::vector<std::int64_t> payloads(const std::vector<RecordedOperation>& operations) {
   std::vector<std::int64_t> bytes;
   for (const RecordedOperation& operation : operations) {
     if (operation.is_all_reduce()) {
       bytes.push_back(operation.bytes);
     } else {
-      EXPECT_EQ(operation.bytes, 0) << "finish() should communicate by all-reduce only; it did:"
-                                    << list_of(operations);
+      EXPECT_EQ(operation.bytes, 0)
+          << "finish() should communicate by all-reduce only; it did:" << list_of(operations);
     }
   }
   std::sort(bytes.begin(), bytes.end());
@@ -61,7 +62,8 @@ void expect_same_order_everywhere(Rank& rank, const std::vector<RecordedOperatio
       << "the order of the all-reduces is not the same on all ranks; here it was:" << order;
 }
 
-// A step communicates `expected` in finish(), and nothing before it. On one rank it may communicate nothing.
+// A step communicates `expected` in finish(), and nothing before it. On one rank it may communicate
+// nothing.
 void expect_payloads(Rank& rank, Trainee& trainee, const std::vector<std::int64_t>& expected,
                      const std::string& what) {
   rank.recorder().clear();
@@ -70,9 +72,8 @@ void expect_payloads(Rank& rank, Trainee& trainee, const std::vector<std::int64_
   trainee.synchronizer->finish();
   const auto operations = rank.recorder().operations();
   if (rank.world_size() > 1 || !operations.empty()) {
-    EXPECT_EQ(payloads(operations), expected)
-        << "these are the bytes of each all-reduce (" << what << "); finish() did:"
-        << list_of(operations);
+    EXPECT_EQ(payloads(operations), expected) << "these are the bytes of each all-reduce (" << what
+                                              << "); finish() did:" << list_of(operations);
   }
   expect_same_order_everywhere(rank, operations);
 }
@@ -114,10 +115,9 @@ void expect_flat_step(Rank& rank, ToyKind kind, at::ScalarType dtype) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (expected[i].mean.defined()) {
       const auto& [name, parameter] = trainee.parameters[i];
-      EXPECT_TRUE(is_close({"flat form: " + gradient_name(name, kind, dtype), rank.world_size(),
-                            expected[i].local},
-                           parameter.grad(), expected[i].mean,
-                           gradient_tolerance(expected[i], rank.world_size())));
+      EXPECT_TRUE(is_close(
+          {"flat form: " + gradient_name(name, kind, dtype), rank.world_size(), expected[i].local},
+          parameter.grad(), expected[i].mean, gradient_tolerance(expected[i], rank.world_size())));
     }
   }
   expect_silent_no_sync(rank, trainee);

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kForward = 100'000;
 constexpr std::int64_t kBackward = 200'000;
-constexpr std::int64_t kSlower = 7'000;  // what each rank's layers take longer than those of the rank before
+constexpr std::int64_t kSlower =
+    7'000;  // what each rank's layers take longer than those of the rank before
 
 std::int64_t all_reduce_cost(Rank& rank, std::int64_t bytes) {
   return cost_ns(rank.network().network(), c10d::OpType::ALLREDUCE, bytes, rank.world_size());

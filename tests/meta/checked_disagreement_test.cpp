@@ -38,7 +38,7 @@ void expect_disagreement(const std::function<void(Rank&, const at::Tensor&)>& ot
   for (const RankReport& report : reports.ranks) {
     EXPECT_EQ(report.outcome, RankOutcome::kThrew) << reports.describe();
     expect_contains(report.reason, {"disagree on collective #1", "rank 0: all-reduce (sum)",
-                                    "rank 1: all-reduce (sum) of fc1.weight, Float [4, 2]",
+                                    "rank 1: all-reduce (sum) of fc1.weight, float32 [4, 2]",
                                     "rank 2: " + in_its_words});
   }
 }
@@ -48,13 +48,13 @@ TEST(CheckedDisagreement, OnShape) {
       [](Rank& rank, const at::Tensor& weight) {
         all_reduce(weight.view({2, 4}), rank.group());
       },
-      "all-reduce (sum) of fc1.weight, Float [2, 4]");
+      "all-reduce (sum) of fc1.weight, float32 [2, 4]");
 }
 
 TEST(CheckedDisagreement, OnSize) {
   expect_disagreement(
       [](Rank& rank, const at::Tensor& weight) { all_reduce(weight[0], rank.group()); },
-      "all-reduce (sum) of fc1.weight, Float [2]");
+      "all-reduce (sum) of fc1.weight, float32 [2]");
 }
 
 TEST(CheckedDisagreement, OnDtype) {
@@ -62,7 +62,7 @@ TEST(CheckedDisagreement, OnDtype) {
       [](Rank& rank, const at::Tensor& weight) {
         all_reduce(weight.to(at::kDouble), rank.group());
       },
-      "all-reduce (sum) of a tensor double [4, 2], Double [4, 2]");
+      "all-reduce (sum) of a tensor float64 [4, 2], float64 [4, 2]");
 }
 
 TEST(CheckedDisagreement, OnReduction) {

@@ -28,7 +28,7 @@ TEST(Recording, OperationsAreDescribedInOrder) {
     EXPECT_EQ(operations[1].type, c10d::OpType::BROADCAST);
     EXPECT_EQ(operations[1].peer, 1);
     EXPECT_EQ(operations[1].bytes, 24);
-    EXPECT_EQ(operations[1].name, "a tensor double [3]");
+    EXPECT_EQ(operations[1].name, "a tensor float64 [3]");
     EXPECT_TRUE(operations[2].is_message());
     EXPECT_EQ(operations[2].type, rank.rank() == 0 ? c10d::OpType::SEND : c10d::OpType::RECV);
     EXPECT_EQ(operations[2].peer, peer);

@@ -17,15 +17,15 @@ TEST(TensorNames, GoByMemory) {
     EXPECT_EQ(names.of(weight), "fc.weight");
     EXPECT_EQ(names.of(bias), "fc.bias");
     EXPECT_EQ(names.of(weight.detach().t()[2]), "fc.weight");
-    EXPECT_EQ(names.of(at::ones({2, 3}, at::kLong)), "a tensor long [2, 3]");
+    EXPECT_EQ(names.of(at::ones({2, 3}, at::kLong)), "a tensor int64 [2, 3]");
 
     // A gradient may come, and be replaced, at any time.
     const at::Tensor gradient = at::ones({4, 4});
-    EXPECT_EQ(names.of(gradient), "a tensor float [4, 4]");
+    EXPECT_EQ(names.of(gradient), "a tensor float32 [4, 4]");
     weight.mutable_grad() = gradient;
     EXPECT_EQ(names.of(gradient), "the gradient of fc.weight");
     EXPECT_EQ(names.of(gradient.flatten().narrow(0, 3, 2)), "the gradient of fc.weight");
-    EXPECT_EQ(names.of(at::empty({0})), "a tensor float [0]");
+    EXPECT_EQ(names.of(at::empty({0})), "a tensor float32 [0]");
   });
 }
 

@@ -12,12 +12,14 @@ namespace ddp::testing {
 struct Subject {
   std::string name;  // "the gradient of fc1.weight"
   int world_size = 1;
-  /// This rank's own value before any communication, if the test knows it: a result equal to it was never reduced.
+  /// This rank's own value before any communication, if the test knows it: a result equal to it was
+  /// never reduced.
   at::Tensor local = {};
 };
 
-/// Equal up to `tolerance`, a number or a tensor of one for each element. The message shows the first few elements that differ and,
-/// where one fits, a diagnosis ("exactly 2 x the expected value: the sum, not the mean?").
+/// Equal up to `tolerance`, a number or a tensor of one for each element. The message shows the
+/// first few elements that differ and, where one fits, a diagnosis ("exactly 2 x the expected
+/// value: the sum, not the mean?").
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, const at::Tensor& tolerance);
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
@@ -27,7 +29,8 @@ struct Subject {
 ::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
                                             const at::Tensor& expected);
 
-/// A number for the tensor's bytes: equal tensors have equal ones, and others differ almost certainly.
+/// A number for the tensor's bytes: equal tensors have equal ones, and others differ almost
+/// certainly.
 std::int64_t fingerprint(const at::Tensor& tensor);
 
 }  // namespace ddp::testing

@@ -95,11 +95,9 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
 }  // namespace
 
-GradedTest::GradedTest(const Claim& claim, std::function<void()> body,
-                       const std::source_location& where) {
-  registry().push_back({claim, where.file_name(), where.line()});
-  ::testing::RegisterTest(kSuite, claim.name, nullptr, nullptr, where.file_name(),
-                          static_cast<int>(where.line()),
+GradedTest::GradedTest(const Claim& claim, std::function<void()> body, const char* file, int line) {
+  registry().push_back({claim, file, line});
+  ::testing::RegisterTest(kSuite, claim.name, nullptr, nullptr, file, line,
                           [body = std::move(body)]() -> ::testing::Test* {
                             return new BodyTest(body);  // GoogleTest owns it
                           });

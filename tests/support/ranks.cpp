@@ -112,13 +112,13 @@ void run_graded(RankContext& context, const RankOptions& options,
                 const std::function<void(Rank&)>& body) {
   auto rank = std::make_unique<Rank>(context, options);
   try {
-    const std::optional<AccessWatch> watch =
-        options.watch_accesses && rank->checked() != nullptr
-            ? std::make_optional<AccessWatch>(*rank->checked())
-            : std::nullopt;
+    const std::optional<AccessWatch> watch = options.watch_accesses && rank->checked() != nullptr
+                                                 ? std::make_optional<AccessWatch>(*rank->checked())
+                                                 : std::nullopt;
     body(*rank);
   } catch (...) {
-    // The rank ends at once. Its group must not be torn down first: that would wait for operations that may never end.
+    // The rank ends at once. Its group must not be torn down first: that would wait for operations
+    // that may never end.
     static_cast<void>(rank.release());
     throw;
   }

@@ -17,11 +17,13 @@ struct RankOptions {
   NetworkModel network;
   /// Finds reads of buffers in flight as well as writes.
   bool watch_accesses = false;
-  /// Real time instead: operations last as long as `network` says, and are only recorded. For reports.
+  /// Real time instead: operations last as long as `network` says, and are only recorded. For
+  /// reports.
   bool real_time = false;
 };
 
-/// A rank of a test, with its graded process group: what it launches is recorded, checked and timed.
+/// A rank of a test, with its graded process group: what it launches is recorded, checked and
+/// timed.
 class Rank {
  public:
   Rank(RankContext& context, const RankOptions& options);
@@ -54,19 +56,21 @@ class Rank {
   ProcessGroupPtr group_;
 };
 
-/// Runs `body` as every rank of a world, in forked processes, with the stage's library loaded. Expectations that fail in a
-/// rank fail the test here, with file, line and rank; so does a rank that dies, hangs, throws, races, or leaves an
-/// operation it never waited for.
+/// Runs `body` as every rank of a world, in forked processes, with the stage's library loaded.
+/// Expectations that fail in a rank fail the test here, with file, line and rank; so does a rank
+/// that dies, hangs, throws, races, or leaves an operation it never waited for.
 void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& body);
 
 /// run_ranks() for one world after the other; stops at the first that fails.
 void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body,
                 RankOptions options = {});
 
-/// Runs `body` in one forked process without a process group: for tests that use tensors, since the parent may not.
+/// Runs `body` in one forked process without a process group: for tests that use tensors, since the
+/// parent may not.
 void in_child(const std::function<void()>& body);
 
-/// The same for ranks without a graded group: what a test of the harness itself builds on. Returns the reports.
+/// The same for ranks without a graded group: what a test of the harness itself builds on. Returns
+/// the reports.
 RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body);
 
 }  // namespace ddp::testing

@@ -10,7 +10,8 @@ namespace ddp::testing {
 
 /// What a test program was started with.
 struct Settings {
-  /// The stage under test; loaded in the ranks only, so that its code never runs in the process that keeps the score.
+  /// The stage under test; loaded in the ranks only, so that its code never runs in the process
+  /// that keeps the score.
   std::string stage_library;
   /// Fresh in every run unless given; all random numbers of the tests come from it.
   std::uint64_t seed = 0;

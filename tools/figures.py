@@ -1,0 +1,194 @@
+"""Draws the figures of the writeup (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
+
+A result is stale if it is older than the program or the stage that it measured. Results and figures carry the name of
+the implementation and the preset, so those of the solutions never pass for a student's. An unfinished stage is
+skipped by name. Exit code: 0 if nothing failed, 1 if something did, 2 for a bad choice, 3 if the lab could not be built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import stages
+import toolchain
+from building import Builder
+from checkout_lock import hold
+from stages import BadChoice, Stage
+from toolchain import ROOT, LabError, Toolchain
+
+PRESETS = ("quick", "full", "paper")
+UNFINISHED = 3  # a benchmark's exit code where it met a stub
+DATA = ROOT / "figures" / "data"
+OUT = ROOT / "figures" / "out"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a benchmark; `label` tells its result file from those of the program's other runs."""
+
+    program: str
+    label: str = ""
+    flags: tuple[str, ...] = ()
+
+    def result(self, impl: str, preset: str) -> Path:
+        return DATA / ".".join(filter(None, (self.program, self.label, impl, preset, "json")))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    script: str
+    stage: Stage
+    runs: tuple[Run, ...]
+
+
+@dataclass
+class Summary:
+    drawn: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+NAIVE = stages.find_stages("01")[0]
+DRAWINGS = (
+    Drawing(
+        "naive_vs_flat.py",
+        NAIVE,
+        (
+            Run("naive_vs_flat"),
+            Run("naive_vs_flat", "limited_link", ("--rate-gbit", "3")),
+        ),
+    ),
+)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make figures", description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--impl", default="assignments", help="whose code: assignments (default) or solutions")
+    parser.add_argument("--preset", default="quick", help="how much is measured: quick (default), full or paper")
+    parser.add_argument("--stage", default="", help="only the figures of this stage")
+    options = parser.parse_args()
+    stages.choose("IMPL", options.impl, stages.IMPLEMENTATIONS)
+    stages.choose("PRESET", options.preset, PRESETS)
+    options.stages = stages.find_stages(options.stage)
+    return options
+
+
+def require_matplotlib(tools: Toolchain) -> None:
+    check = subprocess.run([tools.figure_python, "-c", "import matplotlib, numpy"], capture_output=True, check=False)
+    if check.returncode:
+        raise LabError(
+            f"{tools.figure_python} has no matplotlib and numpy, which draw the figures. "
+            f"Install them: {tools.figure_python} -m pip install matplotlib numpy"
+        )
+
+
+def commit() -> str:
+    """The commit that is measured, marked if files have been changed since."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def is_fresh(result: Path, sources: list[Path]) -> bool:
+    if not result.exists():
+        return False
+    made = result.stat().st_mtime
+    return all(source.exists() and source.stat().st_mtime <= made for source in sources)
+
+
+class Figures:
+    def __init__(self, options: argparse.Namespace, tools: Toolchain) -> None:
+        self._impl, self._preset = options.impl, options.preset
+        self._tools = tools
+        self._builder = Builder(tools)
+        self._bin = Path(tools.build_dir) / "bin"
+        self._lib = Path(tools.build_dir) / "lib"
+        self._summary = Summary()
+
+    def draw_all(self, drawings: list[Drawing]) -> Summary:
+        self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
+        errors = self._builder.build([drawing.stage for drawing in drawings], self._impl)
+        for drawing in drawings:
+            if drawing.stage.name in errors:
+                self._summary.failed.append(f"{drawing.script}: {drawing.stage.title} does not compile; see make test")
+            elif self._measure(drawing):
+                self._draw(drawing)
+        return self._summary
+
+    def _measure(self, drawing: Drawing) -> bool:
+        """Brings the results up to date; false if there are none to draw."""
+        for run in drawing.runs:
+            result = run.result(self._impl, self._preset)
+            library = self._builder.library(drawing.stage, self._impl)
+            if is_fresh(result, [library, self._lib / f"lib{run.program}_code.so"]):
+                print(f"{result.relative_to(ROOT)} is up to date", flush=True)
+                continue
+            code = self._run(run, result)
+            if code == UNFINISHED:
+                self._summary.skipped.append(f"{drawing.script}: {drawing.stage.title} is unfinished ({self._impl})")
+                return False
+            if code:
+                self._summary.failed.append(f"{drawing.script}: {run.program} ended with exit code {code}, see above")
+                return False
+        return True
+
+    def _run(self, run: Run, result: Path) -> int:
+        flags = ["--impl", self._impl, "--preset", self._preset, "--output", str(result), *run.flags]
+        print(f"Running {run.program} {' '.join(flags[:4] + list(run.flags))}", flush=True)
+        result.parent.mkdir(parents=True, exist_ok=True)
+        env = {**os.environ, "DDP_LAB_COMMIT": commit()}
+        return subprocess.run([str(self._bin / run.program), *flags], cwd=ROOT, env=env, check=False).returncode
+
+    def _draw(self, drawing: Drawing) -> None:
+        data = [str(run.result(self._impl, self._preset)) for run in drawing.runs]
+        command = [self._tools.figure_python, str(ROOT / "figures" / drawing.script), "--data", *data, "--out", str(OUT)]
+        script = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if script.returncode:
+            self._summary.failed.append(f"{drawing.script}: could not be drawn, see above")
+        else:
+            self._summary.drawn += [line.removeprefix("wrote ") for line in script.stdout.splitlines()]
+
+
+def print_summary(summary: Summary, seconds: float) -> None:
+    for title, lines in (("Drawn", summary.drawn), ("Skipped", summary.skipped), ("Failed", summary.failed)):
+        for line in lines:
+            print(f"{title}: {stages.short_paths(line)}")
+    print(
+        f"{len(summary.drawn)} files drawn, {len(summary.skipped)} figures skipped, {len(summary.failed)} failed, "
+        f"in {seconds:.0f} s"
+    )
+
+
+def main() -> int:
+    start = time.monotonic()
+    try:
+        options = parse_arguments()
+        tools = toolchain.load()
+        require_matplotlib(tools)
+        wanted = [drawing for drawing in DRAWINGS if drawing.stage in options.stages]
+        with hold(Path(tools.build_dir) / "grade" / "lock", "make figures"):
+            summary = Figures(options, tools).draw_all(wanted)
+    except BadChoice as error:
+        print(error, file=sys.stderr)
+        return 2
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"{error.filename or 'make figures'}: {error.strerror}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        return 130
+    print_summary(summary, time.monotonic() - start)
+    return 1 if summary.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
