@@ -1,8 +1,8 @@
 """The repository's own tests: make check.
 
-Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants live; the
-harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what passed and
-failed; exit code 0 only where nothing failed.
+Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
+live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
+passed and failed; exit code 0 only where nothing failed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_solutions(context: Context) -> Outcome:
     """Each test passes on the solution; what this machine cannot run is skipped, and not passed."""
     outcome = Outcome()
     for stage in graded_stages():
-        report = context.grade(stage, context.builder.library(stage, "solutions"))
+        report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
         for result in report.results:
             if result.status is Status.SKIPPED:
                 outcome.skipped.append(f"{result.spec.name}: {' '.join(result.measured)}")
@@ -61,13 +61,14 @@ def check_stubs(context: Context) -> Outcome:
     """Each test fails on the stub with its TODO, and nothing crashes."""
     outcome = Outcome()
     for stage in graded_stages():
-        report = context.grade(stage, context.builder.library(stage, "assignments"))
+        report = context.grade(stage, context.builder.library(stage, "assignments"), context.tests_of(stage))
         for result in report.results:
             if result.status is Status.SKIPPED:
                 outcome.skipped.append(f"{result.spec.name}: {' '.join(result.measured)}")
             else:
                 due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
-                outcome.add("" if due else describe(f"{stage.name}: a stub's test should say TODO", describe_tests([result])))
+                title = f"{stage.name}: on a stub, a test should say TODO"
+                outcome.add("" if due else describe(title, describe_tests([result])))
     return outcome
 
 
@@ -89,12 +90,12 @@ STEPS: dict[str, tuple[str, Step]] = {
 def main() -> int:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.default_int_handler)
-    options = parse_arguments()
     try:
+        options = parse_arguments()
         return check(toolchain.load(), options)
     except LabError as error:
         print(error, file=sys.stderr)
-        return 3
+        return 2 if isinstance(error, stages.BadChoice) else 3
     except KeyboardInterrupt:
         print("\nStopped.", flush=True)
         os._exit(130)  # at once: what still runs in other threads ends with us, by tools/guard.py
@@ -105,9 +106,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], choices=[*STEPS, "costs"], help="just this step; may be repeated"
     )
-    seed = os.environ.get("SEED")
-    parser.add_argument("--seed", type=stages.parse_seed, default=seed or str(secrets.randbelow(10**9)))
-    return parser.parse_args()
+    parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
+    options = parser.parse_args()
+    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    return options
 
 
 def check(tools: Toolchain, options: argparse.Namespace) -> int:
@@ -135,8 +137,8 @@ def run_step(title: str, step: Step, tools: Toolchain, seed: int) -> Outcome:
     line = ProgressLine(title)
     try:
         outcome = step(Context(tools, seed, line.show))
-    except LabError as error:
-        outcome = Outcome(failures=[str(error)])
+    except (LabError, OSError) as error:
+        outcome = Outcome(failures=[f"{title}: {error}"])
     except KeyboardInterrupt:
         line.done("stopped")
         raise

@@ -94,11 +94,13 @@ class Context:
             raise
         return [future.result() for future in futures]
 
-    def grade(self, stage: Stage, library: Path) -> StageReport:
-        """Runs all tests of a stage on a library."""
-        program = self.builder.program(stage)
-        report = StageReport(stage, [TestResult(spec) for spec in ask(program)])
-        run_stage(program, library, report, RunOptions(self.seed), lambda result: None)
+    def tests_of(self, stage: Stage) -> list[TestSpec]:
+        return ask(self.builder.program(stage))
+
+    def grade(self, stage: Stage, library: Path, tests: list[TestSpec]) -> StageReport:
+        """Runs these tests of a stage on a library."""
+        report = StageReport(stage, [TestResult(spec) for spec in tests])
+        run_stage(self.builder.program(stage), library, report, RunOptions(self.seed), lambda result: None)
         return report
 
 
@@ -118,7 +120,3 @@ def describe_tests(results: Iterable[TestResult]) -> str:
         "\n  ".join([f"{result.spec.name}: {result.status.value}", *"\n\n".join(result.failures).splitlines()])
         for result in results
     )
-
-
-def specs_of(report: StageReport) -> list[TestSpec]:
-    return [result.spec for result in report.results]

@@ -1,7 +1,7 @@
 """Steps of `make check`: clang-format and clang-tidy have nothing to say.
 
-Nearly all of clang-tidy's time goes into libtorch's headers. They are therefore precompiled, several files are looked at as one,
-and a file that was clean is not looked at again until it, a header, or .clang-tidy changes.
+Nearly all of clang-tidy's time goes into libtorch's headers. They are therefore precompiled, several files are looked at
+as one, and a file that was clean is not looked at again until it, a header, or .clang-tidy changes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from stages import short_paths
 from toolchain import ROOT, LabError
 
 FOLDERS = ("assignments", "benchmarks", "cmake", "common", "solutions", "tests")
-PROGRAMS = ("benchmarks", "cmake")
-TOGETHER = 8  # files in one run: fewer runs cost less, more runs spread better over the cores
+TOGETHER = 12  # files in one run: fewer runs cost less, more runs spread better over the cores
+# Each program has an entry of the same name.
+_PART = '#define ddp_main ddp_main_{number}\n#include "{path}"\n#undef ddp_main\n'
 # What makes no sense where one file includes others.
 _NOT_TOGETHER = "-bugprone-suspicious-include"
 _FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|error): ", re.MULTILINE)
-_NOISE = re.compile(r"^(\d+ (warning|error).*generated.*|Error while processing.*|Suppressed .*|Use -header-filter.*)\n", re.MULTILINE)
+_NOISE = re.compile(r"^(\d+ (warning|error).*generated\.|Error while processing.*|Suppressed \d+.*)\n", re.MULTILINE)
 _DOES_NOT_COMPILE = "clang-diagnostic-error"
 
 
@@ -90,38 +91,43 @@ class Linter:
         self._folder = context.folder("lint")
         version = system_packages.version_of(self._tool)
         self._clang = shutil.which(f"clang++-{version[0]}") or "" if version else ""
-        known = [str(version), context.toolchain.torch_version, *map(_content, [ROOT / ".clang-tidy", *_sources("*.h")])]
-        self._surroundings = _hash(*known)
+        surroundings = map(_content, [ROOT / ".clang-tidy", *_sources("*.h")])
+        self._surroundings = _hash(str(version), context.toolchain.torch_version, *surroundings)
 
     def findings(self) -> dict[Path, str]:
         """For each source file that the build compiles, and each header that it includes, what there is to say."""
         files = _compiled_files(self._context.build_dir)
         result = {path: "" for path in files}
         runs = _group({path: run for path, run in files.items() if not self._mark(path).exists()})
-        for headers, flags in sorted({(run.precompiled, _without_includes(run.flags)) for run in runs}):
-            self._precompile(headers, flags)
+        self._context.show("precompiling headers")
+        self._context.each(self._precompile, sorted({(run.precompiled, _without_includes(run.flags)) for run in runs}))
         alone = []
         for run, found in zip(runs, self._context.each(self._look, runs)):
             clashing = _clashing(run, found)
             alone += [replace(run, files=(path,)) for path in clashing]
-            result |= {path: text for path, text in found.items() if path not in clashing}
-        for found in self._context.each(self._look, alone):
-            result |= found
+            settled = [path for path in run.files if path not in clashing]
+            result |= self._remember(settled, {path: text for path, text in found.items() if path not in clashing})
+        for run, found in zip(alone, self._context.each(self._look, alone)):
+            result |= self._remember(list(run.files), found)
         return result
 
     def _look(self, run: Run) -> dict[Path, str]:
         name = _hash(*map(str, run.files))
         unit = self._folder / f"{name}.cpp"
-        unit.write_text("".join(f'#include "{path}"\n' for path in run.files))
-        command = [self._tool, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", f"--checks={_NOT_TOGETHER}", str(unit)]
+        unit.write_text("".join(_PART.format(number=number, path=path) for number, path in enumerate(run.files)))
+        options = [f"--config-file={ROOT / '.clang-tidy'}", f"--checks={_NOT_TOGETHER}"]
         pch = self._pch(run.precompiled, _without_includes(run.flags))
-        options = ["-include-pch", str(pch)] if pch.exists() else []
+        flags = [*run.flags, *(["-include-pch", str(pch)] if pch.exists() else [])]
         log = self._folder / f"{name}.log"
-        code, text = self._context.run([*command, "--", *run.flags, *options], log)
+        code, text = self._context.run([self._tool, "--quiet", *options, str(unit), "--", *flags], log)
         found = _by_file(_NOISE.sub("", text))
         if code and not found:
             found = {run.files[0]: describe(f"{self._tool} ended with code {code}", text[-4000:], log)}
-        for path in run.files if not found else ():
+        return found
+
+    def _remember(self, files: list[Path], found: dict[Path, str]) -> dict[Path, str]:
+        """A finding may be in a header, so files are clean only where nothing at all was found with them."""
+        for path in files if not found else ():
             self._mark(path).touch()
         return found
 
@@ -132,11 +138,11 @@ class Linter:
     def _pch(self, header: str, flags: tuple[str, ...]) -> Path:
         return self._folder / f"{_hash(header, *flags, self._context.toolchain.torch_version)}.pch"
 
-    def _precompile(self, header: str, flags: tuple[str, ...]) -> None:
+    def _precompile(self, needed: tuple[str, tuple[str, ...]]) -> None:
         """Only saves time: without clang++ or where it fails, each run reads the headers itself."""
+        header, flags = needed
         pch = self._pch(header, flags)
         if self._clang and header and not pch.exists():
-            self._context.show("precompiling headers")
             source, part = pch.with_suffix(".h"), pch.with_suffix(".part")
             source.write_text(_content(Path(header)))  # a copy: the build touches its own
             command = [self._clang, *flags, "-w", "-x", "c++-header", str(source), "-o", str(part)]
@@ -166,11 +172,10 @@ def _group(files: dict[Path, Run]) -> list[Run]:
     """Up to TOGETHER files in a run: of one folder, as a stage's stub and its solution define the same functions."""
     groups = defaultdict(list)
     for path, run in sorted(files.items()):
-        program = path if path.parent.name in PROGRAMS else ""  # each has the same entry
-        groups[run.flags, run.precompiled, path.parts[len(ROOT.parts)], program].append(path)
+        groups[run.flags, run.precompiled, path.relative_to(ROOT).parts[0]].append(path)
     return [
         Run(flags, header, tuple(paths[start : start + TOGETHER]))
-        for (flags, header, *_), paths in groups.items()
+        for (flags, header, _), paths in groups.items()
         for start in range(0, len(paths), TOGETHER)
     ]
 

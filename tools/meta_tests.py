@@ -1,4 +1,4 @@
-"""Steps of `make check`: the tests of the harness and of the tools, the figures' test, and a benchmark without stages."""
+"""Steps of `make check`: tests of the harness, of the tools and of the figures, and a benchmark without stages."""
 
 from __future__ import annotations
 
@@ -102,5 +102,6 @@ def check_unfinished_benchmark(context: Context) -> Outcome:
     for stage in STAGES:
         named = re.search(rf"^.*{stage.name}.*unfinished.*$", text, re.MULTILINE | re.IGNORECASE)
         outcome.add("" if named else describe(f"all_stages does not say that {stage.name} is unfinished", text, log))
-    outcome.add("" if code == UNFINISHED else describe(f"all_stages ended with {code} instead of {UNFINISHED}", text, log))
+    wrong_code = f"all_stages ended with {code} instead of {UNFINISHED}"
+    outcome.add("" if code == UNFINISHED else describe(wrong_code, text, log))
     return outcome

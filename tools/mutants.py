@@ -8,8 +8,8 @@ tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, un
     Says: regular expression              what the first one's failure must say; a mere crash or time-out is not enough
     Score: 0                              the points that are left, if they matter
 
-Only the first and the second and Says are required. Each test with points needs a mutant that nothing else kills: without
-one, nobody would miss the test. tests/variants/<stage>/<name>.cpp is a whole correct solution, and must get full marks.
+Only and Score may be left out. Each test with points needs a mutant that no other test kills: without one, nobody would
+miss the test. tests/variants/<stage>/<name>.cpp is a whole correct solution, and must get full marks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from building import condense
 from checking import Context, Outcome, describe, describe_tests, graded_stages
 from results import StageReport, Status, TestSpec
 from stages import Stage, short_paths
-from test_lists import ask
 from toolchain import ROOT, LabError
 
 _REQUIRED = ("Mistake", "Killed-by", "Says")
@@ -44,7 +43,7 @@ class Mutant:
 
     @property
     def exclusive(self) -> str:
-        """The test that nothing but this mutant shows to be needed; empty where several kill it."""
+        """The test that alone kills this mutant, which is so shown to be needed; empty where several do."""
         return self.killed_by[0] if self.only and len(self.killed_by) == 1 else ""
 
 
@@ -74,7 +73,7 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
     known = {result.spec.name: result for result in report.results}
     if unknown := [name for name in mutant.killed_by if name not in known]:
         return [f"Killed-by names what is no test of the stage: {', '.join(unknown)}"]
-    failed = {name for name, result in known.items() if result.spec.points and result.status is Status.FAILED}
+    failed = {name for name, result in known.items() if result.status is Status.FAILED}
     found = []
     if not failed:
         found.append("it survives: every test passes")
@@ -93,23 +92,23 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
 
 
 def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
-    """The graded tests that no mutant shows to be needed."""
+    """The tests that no mutant shows to be needed."""
     needed = {mutant.exclusive for mutant in mutants}
-    return [spec.name for spec in specs if spec.points and spec.name not in needed]
+    return [spec.name for spec in specs if spec.name not in needed]
 
 
 def check_mutants(context: Context) -> Outcome:
     outcome = Outcome()
     for stage in graded_stages():
-        mutants = []
+        tests, mutants = _graded_tests(context, stage), []
         for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
             try:
                 mutants.append(parse(path.stem, path.read_text()))
             except LabError as error:
                 outcome.add(f"{short_paths(str(path))}: {error}")
-        for problem in context.each(lambda mutant: _try_mutant(context, stage, mutant), mutants):
+        for problem in context.each(lambda mutant: _try_mutant(context, stage, tests, mutant), mutants):
             outcome.add(problem)
-        for name in not_needed(ask(context.builder.program(stage)), mutants):
+        for name in not_needed(tests, mutants):
             outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name} is killed by {name} only")
     return outcome
 
@@ -117,22 +116,28 @@ def check_mutants(context: Context) -> Outcome:
 def check_variants(context: Context) -> Outcome:
     outcome = Outcome()
     for stage in graded_stages():
+        tests = _graded_tests(context, stage)
         variants = sorted((ROOT / "tests" / "variants" / stage.name).glob("*.cpp"))
         if len(variants) < 2:
             outcome.add(f"tests/variants/{stage.name} needs at least two correct, unusual solutions")
-        for problem in context.each(lambda path: _try_variant(context, stage, path), variants):
+        for problem in context.each(lambda path: _try_variant(context, stage, tests, path), variants):
             outcome.add(problem)
     return outcome
 
 
-def _try_mutant(context: Context, stage: Stage, mutant: Mutant) -> str:
+def _graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
+    """Those with points; a report gives none, and may take its time."""
+    return [spec for spec in context.tests_of(stage) if spec.points]
+
+
+def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> str:
     folder = context.folder("mutants", stage.name, mutant.name)
     title = f"tests/mutants/{stage.name}/{mutant.name}.patch ({mutant.mistake})"
     source = solution_of(stage)
     mutated = folder / source.name
     try:
         mutated.write_text(patches.apply(mutant.diff, source.read_text()))
-        report = context.grade(stage, compile_stage(context, stage, mutated, folder))
+        report = context.grade(stage, compile_stage(context, stage, mutated, folder), tests)
     except LabError as error:
         return describe(title, str(error))
     problems = faults(mutant, report)
@@ -141,15 +146,16 @@ def _try_mutant(context: Context, stage: Stage, mutant: Mutant) -> str:
     return describe(title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
 
 
-def _try_variant(context: Context, stage: Stage, path: Path) -> str:
+def _try_variant(context: Context, stage: Stage, tests: list[TestSpec], path: Path) -> str:
     folder = context.folder("variants", stage.name, path.stem)
     try:
-        report = context.grade(stage, compile_stage(context, stage, path, folder))
+        report = context.grade(stage, compile_stage(context, stage, path, folder), tests)
     except LabError as error:
         return describe(short_paths(str(path)), str(error))
     log = _write_log(folder, report)
     failed = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
-    return describe(f"{short_paths(str(path))} is correct, but loses points", describe_tests(failed), log) if failed else ""
+    title = f"{short_paths(str(path))} is correct, but loses points"
+    return describe(title, describe_tests(failed), log) if failed else ""
 
 
 def _write_log(folder: Path, report: StageReport) -> Path:

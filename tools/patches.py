@@ -58,5 +58,5 @@ def _hunks(diff: str) -> Iterator[Hunk]:
 def _find(wanted: list[str], lines: list[str], near: int) -> int | None:
     """Where `wanted` is in `lines`, the place closest to `near`; None if it is nowhere."""
     places = range(len(lines) - len(wanted) + 1)
-    fits = (place for place in sorted(places, key=lambda place: abs(place - near)) if lines[place : place + len(wanted)] == wanted)
-    return next(fits, None)
+    fitting = (place for place in places if lines[place : place + len(wanted)] == wanted)
+    return min(fitting, key=lambda place: abs(place - near), default=None)

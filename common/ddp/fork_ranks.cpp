@@ -17,8 +17,7 @@
 #include <fstream>
 #include <random>
 
-#include "ddp/rank_output.h"
-#include "ddp/rank_process.h"
+#include "ddp/rank_child.h"
 
 namespace ddp {
 
@@ -46,72 +45,6 @@ std::vector<pid_t> children() {
     pids.push_back(pid);
   }
   return pids;
-}
-
-// One rank as its parent sees it.
-struct Child {
-  pid_t pid = -1;
-  FileDescriptor process;  // readable when the process has ended
-  FileDescriptor log;
-  FileDescriptor report;
-  std::string token;
-  BoundedText text;
-  FrameReader frames;
-  std::vector<StackFrame> stack;
-  RankReport result;
-  bool body_returned = false;
-  bool reported = false;
-  bool stop_requested = false;
-
-  bool running() const { return pid > 0; }
-};
-
-// Takes in what the rank has written since; true if that told of a failure.
-void take_output(Child& child) {
-  drain(child.log.get(), [&](std::string_view text) { child.text.append(text); });
-  drain(child.report.get(), [&](std::string_view bytes) { child.frames.append(bytes); });
-  while (auto frame = child.frames.next()) {
-    RankReport& result = child.result;
-    switch (frame->kind) {
-      case FrameKind::kMessage:
-        result.messages.push_back(std::move(frame->text));
-        break;
-      case FrameKind::kStack:
-        child.stack.push_back(parse_stack_frame(frame->text));
-        break;
-      case FrameKind::kFinished:
-        child.body_returned = frame->text == child.token;
-        break;
-      case FrameKind::kThrew:
-      case FrameKind::kNotImplemented:
-      case FrameKind::kPeerGone:
-        result.outcome =
-            frame->kind == FrameKind::kPeerGone ? RankOutcome::kStopped : RankOutcome::kThrew;
-        result.not_implemented = frame->kind == FrameKind::kNotImplemented;
-        result.reason = std::move(frame->text);
-        child.reported = true;
-        break;
-    }
-  }
-}
-
-// The verdict over a process that has ended with `status`.
-void judge(Child& child, int status) {
-  RankReport& result = child.result;
-  if (child.reported || (child.body_returned && status == 0)) {
-    return;
-  }
-  if (child.stop_requested) {
-    return;  // the outcome was written when it was stopped
-  }
-  if (WIFSIGNALED(status)) {
-    result.outcome = RankOutcome::kSignalled;
-    result.reason = "signal " + std::to_string(WTERMSIG(status)) + " (SIG" +
-                    sigabbrev_np(WTERMSIG(status)) + ", " + strsignal(WTERMSIG(status)) + ")";
-    return;
-  }
-  result.outcome = RankOutcome::kExited;
-  result.reason = explain_exit(WEXITSTATUS(status), child.text.str());
 }
 
 // Runs the ranks' processes until all have ended.

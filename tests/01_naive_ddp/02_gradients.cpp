@@ -192,6 +192,7 @@ void expect_zeros_counted(Rank& rank) {
   }
   rank.name(parameters);
   const auto synchronizer = make_naive_ddp(tensors_of(parameters), {}, rank.group());
+  synchronizer->finish();  // before any backward: nothing is ready anywhere, which does no harm
   for (int step = 0; step < 3; ++step) {
     for (const NamedTensor& parameter : parameters) {
       parameter.tensor.mutable_grad() = at::Tensor();

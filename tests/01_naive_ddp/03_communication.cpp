@@ -53,13 +53,19 @@ void expect_silence(Rank& rank, const std::string& when) {
   EXPECT_TRUE(operations.empty()) << when << " communicated:" << list_of(operations);
 }
 
+// By payload and dtype, not by name: a temporary on one rank may stand for a gradient on another.
 void expect_same_order_everywhere(Rank& rank, const std::vector<RecordedOperation>& operations) {
-  const std::string order = list_of(operations);
-  const at::Tensor mine =
-      at::scalar_tensor(static_cast<std::int64_t>(std::hash<std::string>{}(order)), at::kLong);
+  std::ostringstream order;
+  for (const RecordedOperation& operation : operations) {
+    order << operation_name(operation.type) << " " << operation.bytes << " "
+          << c10::toString(operation.dtype) << ", ";
+  }
+  const at::Tensor mine = at::scalar_tensor(
+      static_cast<std::int64_t>(std::hash<std::string>{}(order.str())), at::kLong);
   const at::Tensor all = all_gather(mine.to(settings().device), rank.group());
   EXPECT_TRUE(all.eq(all[0]).all().item<bool>())
-      << "the order of the all-reduces is not the same on all ranks; here it was:" << order;
+      << "the order of the all-reduces is not the same on all ranks; here it was:"
+      << list_of(operations);
 }
 
 // A step communicates `expected` in finish(), and nothing before it. On one rank it may communicate

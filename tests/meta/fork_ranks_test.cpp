@@ -218,6 +218,17 @@ TEST_F(ForkRanks, GigabyteOfOutputIsBounded) {
   expect_contains(log, "the end\n");
 }
 
+TEST_F(ForkRanks, EndlessMessagesAreBounded) {
+  const RankReports reports = run_plain_ranks({.world_size = 1}, [](RankContext& context) {
+    for (int i = 0; i < 100'000; ++i) {
+      context.send_to_parent("message " + std::to_string(i));
+    }
+  });
+  EXPECT_TRUE(reports.ok()) << reports.describe();
+  ASSERT_EQ(reports.ranks[0].messages.size(), 1'000U);
+  EXPECT_EQ(reports.ranks[0].messages[999], "message 999");
+}
+
 TEST_F(ForkRanks, OutputOfTheDyingIsKept) {
   const RankReport report = report_of([] {
     std::cout << "last words" << std::flush;

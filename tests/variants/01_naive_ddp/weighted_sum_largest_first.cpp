@@ -1,10 +1,9 @@
-// Correct, and unusual: communicates nothing where there is one rank, and averages as a weighted
-// sum: each rank scales its own part by 1 / world size in place, then all are added up. Largest
-// gradients first.
+// Correct, and unusual: each rank scales its own part, in place, before all are added up; the
+// largest gradient goes first; and a single rank communicates nothing at all.
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "01_naive_ddp/naive_ddp.h"
 
@@ -13,20 +12,15 @@ namespace {
 
 class WeightedSum : public GradientSynchronizer {
  public:
-  WeightedSum(std::vector<at::Tensor> parameters, const std::vector<at::Tensor>& buffers,
+  WeightedSum(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
               ProcessGroupPtr group, bool flat)
       : group_(std::move(group)), flat_(flat) {
     TORCH_CHECK(group_ && !parameters.empty(), "needs a group and parameters");
-    TORCH_CHECK(group_->getSize() > 0, "an empty group");
-    std::map<const void*, bool> seen;
-    const auto again = [&](const at::Tensor& tensor) {
-      return std::exchange(seen[tensor.unsafeGetTensorImpl()], true);
-    };
-    parameters.erase(std::remove_if(parameters.begin(), parameters.end(), again), parameters.end());
     share(parameters);
     share(buffers);
     for (const at::Tensor& parameter : parameters) {
-      if (parameter.requires_grad()) {
+      const auto same = [&](const at::Tensor& other) { return other.is_same(parameter); };
+      if (parameter.requires_grad() && std::none_of(trainable_.begin(), trainable_.end(), same)) {
         trainable_.push_back(parameter);
       }
     }
@@ -92,14 +86,14 @@ class WeightedSum : public GradientSynchronizer {
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group) {
-  return std::make_unique<WeightedSum>(std::move(parameters), buffers, std::move(group),
+  return std::make_unique<WeightedSum>(parameters, buffers, std::move(group),
                                        /*flat=*/false);
 }
 
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,
                                                     ProcessGroupPtr group) {
-  return std::make_unique<WeightedSum>(std::move(parameters), buffers, std::move(group),
+  return std::make_unique<WeightedSum>(parameters, buffers, std::move(group),
                                        /*flat=*/true);
 }
 
