@@ -142,7 +142,8 @@ def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: M
         return describe(title, str(error))
     problems = faults(mutant, report)
     log = _write_log(folder, report)
-    failed = [result for result in report.results if result.status is not Status.PASSED]
+    expected = mutant.killed_by[1:]  # what these say is of no interest, and in the log
+    failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     return describe(title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
 
 

@@ -22,7 +22,8 @@ void expect_state_of_rank_0(Rank& rank, ToyKind kind, at::ScalarType dtype) {
                                const std::vector<NamedTensor>& expected) {
     for (std::size_t i = 0; i < actual.size(); ++i) {
       const std::string name = actual[i].name + " after construction (model: " + to_string(kind) +
-                               ", " + c10::toString(dtype) + "), compared with rank 0's,";
+                               ", " + c10::getDtypeNames(dtype).first +
+                               "), compared with rank 0's,";
       EXPECT_TRUE(
           is_bitwise_equal({name, rank.world_size()}, actual[i].tensor, expected[i].tensor));
     }

@@ -156,12 +156,12 @@ void expect_oracle_training(Rank& rank, ToyKind kind, at::ScalarType dtype) {
   const auto expected = oracle.trainable_parameters();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const at::Tensor& parameter = trainee.parameters[i].tensor;
-    EXPECT_TRUE(is_close(
-        {expected[i].name + " after " + std::to_string(kSteps) +
-             " steps of SGD (model: " + to_string(kind) + ", " + c10::toString(dtype) + ")",
-         rank.world_size()},
-        parameter.detach(), expected[i].tensor.detach(),
-        parameter_tolerance(parameter, largest_gradient, rank.world_size())));
+    EXPECT_TRUE(is_close({expected[i].name + " after " + std::to_string(kSteps) +
+                              " steps of SGD (model: " + to_string(kind) + ", " +
+                              c10::getDtypeNames(dtype).first + ")",
+                          rank.world_size()},
+                         parameter.detach(), expected[i].tensor.detach(),
+                         parameter_tolerance(parameter, largest_gradient, rank.world_size())));
   }
 }
 

@@ -18,7 +18,7 @@ std::string list_of(const std::vector<RecordedOperation>& operations) {
   std::ostringstream out;
   for (const RecordedOperation& operation : operations) {
     out << "\n    " << operation_name(operation.type) << " of " << operation.name << ", "
-        << operation.bytes << " bytes of " << c10::toString(operation.dtype);
+        << operation.bytes << " bytes of " << c10::getDtypeNames(operation.dtype).first;
   }
   return operations.empty() ? " nothing" : out.str();
 }
@@ -58,7 +58,7 @@ void expect_same_order_everywhere(Rank& rank, const std::vector<RecordedOperatio
   std::ostringstream order;
   for (const RecordedOperation& operation : operations) {
     order << operation_name(operation.type) << " " << operation.bytes << " "
-          << c10::toString(operation.dtype) << ", ";
+          << c10::getDtypeNames(operation.dtype).first << ", ";
   }
   const at::Tensor mine = at::scalar_tensor(
       static_cast<std::int64_t>(std::hash<std::string>{}(order.str())), at::kLong);

@@ -72,6 +72,9 @@ const GradedTest kStepTime{
               expect_step_time(rank, Form::kFlat);
             },
             options);
+        if (::testing::Test::HasFailure()) {
+          return;
+        }
       }
     }};
 

@@ -43,7 +43,7 @@ void Trainee::clear_gradients(bool to_none) {
 
 std::string gradient_name(const std::string& parameter, ToyKind kind, at::ScalarType dtype) {
   return "the gradient of " + parameter + " (model: " + to_string(kind) + ", " +
-         c10::toString(dtype) + ")";
+         c10::getDtypeNames(dtype).first + ")";
 }
 
 }  // namespace ddp::testing

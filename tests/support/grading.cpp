@@ -112,10 +112,23 @@ void note_todo(const std::string& text) {
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
 
+// GoogleTest frames what is said with how it was asked: "Value of: is_close(...)\n  Actual: false
+// (what is said)\nExpected: true". A student needs what is said.
 std::string failure_text(const ::testing::TestPartResult& part) {
-  const std::string text = part.message();
-  const std::string prefix = "Failed\n";
-  return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
+  std::string text = part.message();
+  const std::string failed = "Failed\n";
+  const std::string begin = "\n  Actual: false (";
+  const std::string end = ")\nExpected: true";
+  if (text.starts_with(failed)) {
+    return text.substr(failed.size());
+  }
+  const auto from = text.find(begin);
+  const auto to = text.rfind(end);
+  if (text.starts_with("Value of: ") && from != std::string::npos && to != std::string::npos) {
+    const auto said = from + begin.size();
+    return text.substr(said, to - said) + text.substr(to + end.size());
+  }
+  return text;
 }
 
 void write_records_to(int fd) {

@@ -42,7 +42,7 @@ void note_todo(const std::string& text);
 /// A line for the scorecard that decides nothing, such as a measured ratio.
 void note_measured(const std::string& text);
 
-/// The message of a failure, without the word "Failed" that GoogleTest puts before it.
+/// The message of a failure, without what GoogleTest puts around it.
 std::string failure_text(const ::testing::TestPartResult& part);
 
 /// Writes what happens to `fd`, a JSON object a line; see docs of tools/runner.py. Call before
