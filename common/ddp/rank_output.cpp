@@ -54,8 +54,8 @@ std::vector<std::string> look_up(const StackFrame& frame) {
       function = std::move(text);
       continue;
     }
-    if (const std::string place = inside_lab(text); !place.empty()) {
-      places.push_back(place + " in " + function);
+    if (std::string place = inside_lab(text); !place.empty()) {
+      places.push_back(place.append(" in ").append(function));
     }
     function.clear();
   }

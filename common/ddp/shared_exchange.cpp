@@ -52,12 +52,13 @@ SharedExchange::Counter& SharedExchange::counter(int rank) const {
 
 char* SharedExchange::slab(int rank, std::int64_t turn) const {
   char* slabs = memory_ + world_size_ * sizeof(Counter);
-  return slabs + (2 * rank + turn % 2) * kSlabBytes;
+  return slabs + (2 * static_cast<std::size_t>(rank) + turn % 2) * kSlabBytes;
 }
 
 SharedExchange::Mailbox& SharedExchange::mailbox(int from, int to) const {
   char* mailboxes = memory_ + world_size_ * (sizeof(Counter) + 2 * kSlabBytes);
-  return reinterpret_cast<Mailbox*>(mailboxes)[from * world_size_ + to];
+  const auto row = static_cast<std::size_t>(from) * world_size_;
+  return reinterpret_cast<Mailbox*>(mailboxes)[row + to];
 }
 
 char* SharedExchange::slab(int rank) { return slab(rank, counter(rank).posts.load()); }

@@ -40,6 +40,6 @@ std::string gpu_identity(int index) {
 }  // namespace ddp
 
 const ddp::CudaLibrary* ddp_cuda_library() {
-  static constexpr ddp::CudaLibrary library{ddp::make_nccl_backend, ddp::gpu_identity};
-  return &library;
+  static constexpr ddp::CudaLibrary kLibrary{ddp::make_nccl_backend, ddp::gpu_identity};
+  return &kLibrary;
 }
