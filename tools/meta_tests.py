@@ -20,12 +20,7 @@ _TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
 
 def check_harness(context: Context) -> Outcome:
     """build/bin/tests_meta, in as many parts as there are cores."""
-    outcome = Outcome()
-    for part in context.each(lambda index: _run_shard(context, index), range(CORES)):
-        outcome.passed += part.passed
-        outcome.failures += part.failures
-        outcome.skipped += part.skipped
-    return outcome
+    return _sum(context.each(lambda index: _run_shard(context, index), range(CORES)))
 
 
 def _run_shard(context: Context, index: int) -> Outcome:
@@ -59,40 +54,40 @@ def _reason(text: str, test: str) -> str:
 
 def check_tools(context: Context) -> Outcome:
     """tests/meta/test_*.py, but for the figures' test, which needs a Python of its own."""
-    outcome = Outcome()
-    for path in sorted((ROOT / "tests" / "meta").glob("test_*.py")):
-        if path.name != FIGURE_TESTS:
-            context.show(path.name)
-            _run_python_tests(context, sys.executable, path, outcome)
-    return outcome
+    paths = sorted(path for path in (ROOT / "tests" / "meta").glob("test_*.py") if path.name != FIGURE_TESTS)
+    return _sum(context.each(lambda path: _run_python_tests(context, sys.executable, path), paths))
 
 
 def check_figures(context: Context) -> Outcome:
-    outcome, path = Outcome(), ROOT / "tests" / "meta" / FIGURE_TESTS
-    if path.exists():
-        _run_python_tests(context, context.toolchain.figure_python, path, outcome)
-    else:
-        outcome.add(f"tests/meta/{FIGURE_TESTS} is missing")
-    return outcome
+    path = ROOT / "tests" / "meta" / FIGURE_TESTS
+    return _run_python_tests(context, context.toolchain.figure_python, path)
 
 
-def _run_python_tests(context: Context, python: str, path: Path, outcome: Outcome) -> None:
+def _sum(parts: list[Outcome]) -> Outcome:
+    return Outcome(
+        sum(part.passed for part in parts),
+        [text for part in parts for text in part.failures],
+        [text for part in parts for text in part.skipped],
+    )
+
+
+def _run_python_tests(context: Context, python: str, path: Path) -> Outcome:
     log = context.folder("tools") / f"{path.stem}.log"
     command = [python, "-m", "unittest", "discover", "-s", str(path.parent), "-p", path.name]
     code, text = context.run(command, log)
     ran, summary = _RAN.findall(text), _COUNTS.findall(text)
     if not ran or not summary or int(ran[-1]) == 0:
-        outcome.add(describe(f"{path.name} ran no tests (code {code})", text[-4000:], log))
-        return
+        return Outcome(failures=[describe(f"{path.name} ran no tests (code {code})", text[-4000:], log)])
     counts = dict(re.findall(r"(\w+)=(\d+)", summary[-1]))
     skipped = int(counts.get("skipped", 0))
     failed = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
-    outcome.passed += max(0, int(ran[-1]) - skipped - failed)
+    outcome = Outcome(max(0, int(ran[-1]) - skipped - failed))
     outcome.skipped += [f"{skipped} of {path.name}"] if skipped else []
     blocks = re.split(r"^=+$", text, flags=re.MULTILINE)
     outcome.failures += [describe(path.name, block, log) for block in blocks if _TEST.match(block.lstrip())]
-    if code and not failed:
+    if code and not outcome.failures:
         outcome.add(describe(f"{path.name} ended with code {code}", text[-4000:], log))
+    return outcome
 
 
 def check_unfinished_benchmark(context: Context) -> Outcome:

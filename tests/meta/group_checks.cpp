@@ -125,6 +125,7 @@ void check_collectives(const ProcessGroupPtr& group, const at::Device& device) {
 void check_reducer(const ProcessGroupPtr& group, const at::Device& device) {
   const Setting s{group, at::TensorOptions(at::kDouble).device(device)};
   std::vector<at::Tensor> parameters;
+  parameters.reserve(4);
   for (int i = 0; i < 4; ++i) {
     parameters.push_back(at::full({3}, i + 1.0, s.options).set_requires_grad(true));
   }

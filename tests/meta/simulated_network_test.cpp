@@ -105,23 +105,23 @@ WorkPtr launch_scatter(Rank& rank, const at::Tensor& own) {
 }
 
 const std::vector<Collective>& collectives() {
-  using real = long double;
+  using Real = long double;
   static const std::vector<Collective> all = {
       {"all-reduce", launch_all_reduce,
-       [](int p, real a, real x) { return 2 * (p - 1) * (a + x / p); }},
+       [](int p, Real a, Real x) { return 2 * (p - 1) * (a + x / p); }},
       {"reduce-scatter", launch_reduce_scatter,
-       [](int p, real a, real x) { return (p - 1) * (a + x / p); }},
-      {"all-gather", launch_all_gather, [](int p, real a, real x) { return (p - 1) * (a + x); }},
+       [](int p, Real a, Real x) { return (p - 1) * (a + x / p); }},
+      {"all-gather", launch_all_gather, [](int p, Real a, Real x) { return (p - 1) * (a + x); }},
       {"all-gather base", launch_all_gather_base,
-       [](int p, real a, real x) { return (p - 1) * (a + x); }},
+       [](int p, Real a, Real x) { return (p - 1) * (a + x); }},
       {"all-to-all", launch_all_to_all,
-       [](int p, real a, real x) { return (p - 1) * (a + x / p); }},
-      {"gather", launch_gather, [](int p, real a, real x) { return (p - 1) * (a + x); }},
-      {"scatter", launch_scatter, [](int p, real a, real x) { return (p - 1) * (a + x); }},
-      {"broadcast", launch_broadcast, [](int p, real a, real x) { return rounds(p) * (a + x); }},
-      {"reduce", launch_reduce, [](int p, real a, real x) { return rounds(p) * (a + x); }},
+       [](int p, Real a, Real x) { return (p - 1) * (a + x / p); }},
+      {"gather", launch_gather, [](int p, Real a, Real x) { return (p - 1) * (a + x); }},
+      {"scatter", launch_scatter, [](int p, Real a, Real x) { return (p - 1) * (a + x); }},
+      {"broadcast", launch_broadcast, [](int p, Real a, Real x) { return rounds(p) * (a + x); }},
+      {"reduce", launch_reduce, [](int p, Real a, Real x) { return rounds(p) * (a + x); }},
       {"barrier", [](Rank& rank, const at::Tensor&) { return rank.group()->barrier(); },
-       [](int p, real a, real) { return rounds(p) * a; }},
+       [](int p, Real a, Real) { return rounds(p) * a; }},
   };
   return all;
 }

@@ -173,9 +173,7 @@ class PythonTests(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "test_it.py")
             path.write_text(f"import unittest\nclass T(unittest.TestCase):\n{body}")
-            outcome = Outcome()
-            meta_tests._run_python_tests(context(build_dir=folder), sys.executable, path, outcome)
-            return outcome
+            return meta_tests._run_python_tests(context(build_dir=folder), sys.executable, path)
 
     def test_passed_failed_and_skipped_are_counted(self) -> None:
         found = self.outcome(

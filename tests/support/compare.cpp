@@ -18,12 +18,14 @@ namespace {
 constexpr std::int64_t kElementsShown = 3;
 
 std::string position(const at::Tensor& tensor, std::int64_t flat) {
-  std::string text = "]";
+  std::vector<std::int64_t> indices(tensor.dim());
   for (std::int64_t dim = tensor.dim() - 1; dim >= 0; --dim) {
-    text = std::to_string(flat % tensor.size(dim)) + (text == "]" ? "" : ", ") + text;
+    indices[dim] = flat % tensor.size(dim);
     flat /= tensor.size(dim);
   }
-  return "[" + text;
+  std::ostringstream text;
+  text << at::IntArrayRef(indices);
+  return text.str();
 }
 
 std::string number(double value) {
