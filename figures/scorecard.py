@@ -16,15 +16,14 @@ import matplotlib.pyplot as plt
 
 BACKGROUND = "#1E1E1E"
 TEXT = "#D4D4D4"
-COLOURS = {"ok": "#6CC26C", "✓": "#6CC26C", "✗": "#F07070", "fail": "#F07070", "todo": "#E0C060"}
+COLOURS = {"✔": "#6CC26C", "✘": "#F07070", "○": "#E0C060", "–": "#8C8C8C"}  # the marks of tools/scorecard.py
 FONT_SIZE = 8
 LINE_HEIGHT = 0.165  # inches at that size
 CHARACTER_WIDTH = 0.0675
 
 
 def colour_of(line: str) -> str:
-    first = line.split()[0].lower() if line.split() else ""
-    return COLOURS.get(first, TEXT)
+    return COLOURS.get(line.lstrip()[:1], TEXT)
 
 
 def draw(lines: list[str]) -> plt.Figure:

@@ -14,11 +14,17 @@ namespace ddp::testing {
 
 namespace {
 
+// A barrier has no data, and so no dtype.
+std::string dtype_of(const RecordedOperation& operation) {
+  return operation.dtype == at::ScalarType::Undefined ? "nothing"
+                                                      : c10::getDtypeNames(operation.dtype).first;
+}
+
 std::string list_of(const std::vector<RecordedOperation>& operations) {
   std::ostringstream out;
   for (const RecordedOperation& operation : operations) {
     out << "\n    " << operation_name(operation.type) << " of " << operation.name << ", "
-        << operation.bytes << " bytes of " << c10::getDtypeNames(operation.dtype).first;
+        << operation.bytes << " bytes of " << dtype_of(operation);
   }
   return operations.empty() ? " nothing" : out.str();
 }
@@ -57,8 +63,8 @@ void expect_silence(Rank& rank, const std::string& when) {
 void expect_same_order_everywhere(Rank& rank, const std::vector<RecordedOperation>& operations) {
   std::ostringstream order;
   for (const RecordedOperation& operation : operations) {
-    order << operation_name(operation.type) << " " << operation.bytes << " "
-          << c10::getDtypeNames(operation.dtype).first << ", ";
+    order << operation_name(operation.type) << " " << operation.bytes << " " << dtype_of(operation)
+          << ", ";
   }
   const at::Tensor mine = at::scalar_tensor(
       static_cast<std::int64_t>(std::hash<std::string>{}(order.str())), at::kLong);

@@ -60,6 +60,9 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (!factor) {
     return "";
   }
+  if (about(*factor, 1)) {
+    return "right but for rounding: computed in a lower precision, or in another order?";
+  }
   const std::string exactly = "exactly " + number(*factor) + " x the expected value: ";
   if (about(*factor, world)) {
     return exactly + "the sum over the ranks, not divided by the world size?";
