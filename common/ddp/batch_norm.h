@@ -37,6 +37,8 @@ class BatchNorm : public torch::nn::Module {
  public:
   /// Throws c10::Error where num_features < 1 or eps <= 0.
   explicit BatchNorm(const BatchNormOptions& options);
+  BatchNorm(const BatchNorm&) = delete;
+  BatchNorm& operator=(const BatchNorm&) = delete;
   ~BatchNorm() override;
 
   /// input: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W]. The result has the input's shape

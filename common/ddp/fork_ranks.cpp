@@ -58,6 +58,8 @@ class Supervisor {
     TORCH_CHECK(store_.get() >= 0, "no file in memory for the ranks: ", std::strerror(errno));
   }
 
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() { kill_everything(); }
 
   void start(const RankBody& body) {

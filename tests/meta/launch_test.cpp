@@ -37,6 +37,8 @@ class Program {
     close(pipe_ends[1]);
     output_ = fdopen(pipe_ends[0], "r");
   }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
   ~Program() { std::fclose(output_); }
 
   void interrupt() const { kill(pid_, SIGINT); }

@@ -14,6 +14,8 @@ namespace {
 class NcclBackend : public c10d::ProcessGroupNCCL {
  public:
   using ProcessGroupNCCL::ProcessGroupNCCL;
+  NcclBackend(const NcclBackend&) = delete;
+  NcclBackend& operator=(const NcclBackend&) = delete;
   ~NcclBackend() override { ProcessGroupNCCL::shutdown(); }
 };
 
