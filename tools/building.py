@@ -100,7 +100,8 @@ class _Progress:
     def feed(self, data: bytes) -> None:
         *lines, self._pending = (self._pending + data.decode(errors="replace")).split("\n")
         for line in lines:
-            if found := _PROGRESS.match(line):
+            found = _PROGRESS.match(line)
+            if found and "globbed directories" not in found[2]:  # a look at the folders is no building
                 self._detail = f"[{found[1]}] {re.split(r'[/ ]', found[2])[-1].removesuffix('.o')}"
                 self._line = self._line or ProgressLine("Building")
         if self._line:
