@@ -14,16 +14,7 @@ inline RankReports run_graded_ranks(const ForkOptions& options,
     // Not destroyed: a group would wait for operations that may never end.
     Rank* rank = std::make_unique<Rank>(context, rank_options).release();
     body(*rank);
-    // A rank that is done keeps its connections until all are.
-    context.board->set_phase(context.rank, RankPhase::kFinished);
-    context.board->wait_until([&] {
-      for (int other = 0; other < context.world_size; ++other) {
-        if (context.board->phase(other) < RankPhase::kFinished) {
-          return false;
-        }
-      }
-      return true;
-    });
+    finish_together(context);
   });
 }
 

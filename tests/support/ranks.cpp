@@ -125,16 +125,7 @@ void run_graded(RankContext& context, const RankOptions& options,
   if (rank->checked() != nullptr) {
     expect_clean(*rank->checked());
   }
-  // A rank that is done keeps its connections until all are, or have failed.
-  context.board->set_phase(context.rank, RankPhase::kFinished);
-  context.board->wait_until([&] {
-    for (int other = 0; other < context.world_size; ++other) {
-      if (context.board->phase(other) < RankPhase::kFinished) {
-        return false;
-      }
-    }
-    return true;
-  });
+  finish_together(context);
 }
 
 ForkOptions fork_options(int world_size) {
@@ -178,6 +169,18 @@ BackendPtr Rank::decorate(BackendPtr backend, const RankOptions& options) {
 
 void Rank::report_measured(const std::string& text) {
   context_.send_to_parent(std::string(kMeasured) + text);
+}
+
+void finish_together(RankContext& context) {
+  context.board->set_phase(context.rank, RankPhase::kFinished);
+  context.board->wait_until([&] {
+    for (int other = 0; other < context.world_size; ++other) {
+      if (context.board->phase(other) < RankPhase::kFinished) {
+        return false;
+      }
+    }
+    return true;
+  });
 }
 
 RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {

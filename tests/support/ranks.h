@@ -65,6 +65,10 @@ void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& bod
 void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body,
                 RankOptions options = {});
 
+/// Says that this rank is done, and returns when all are, or have failed: until then a rank keeps
+/// its connections. The end of every body with a graded group.
+void finish_together(RankContext& context);
+
 /// Runs `body` in one forked process without a process group: for tests that use tensors, since the
 /// parent may not.
 void in_child(const std::function<void()>& body);
