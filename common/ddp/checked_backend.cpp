@@ -95,8 +95,8 @@ WorkPtr CheckedBackend::run(Operation operation) {
   LaneState& lane = lanes_[message ? LaneKey{operation.type, operation.peer, operation.tag}
                                    : LaneKey{c10d::OpType::UNKNOWN, -1, 0}];
   const std::int64_t index = board_.publish(message ? messages_ : collectives_, rank_, record);
-  auto flight =
-      c10::make_intrusive<Flight>(operation, number, description, std::move(names), races_);
+  auto flight = c10::make_intrusive<Flight>(
+      operation, Flight::Report{number, description, std::move(names), races_, hold_});
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(flights_, [](const FlightPtr& old) { return !old->in_flight(); });

@@ -20,6 +20,7 @@ namespace ddp {
 ///   the blackboard, and all ranks fail with one report that names them. No rank waits for one that
 ///   has ended.
 /// - races: buffers in flight are poisoned, see Flight;
+/// - waits inside backward: HeldCompletions;
 /// - forgotten waits: pending().
 ///
 /// Collectives run one after the other on one thread, each pair's messages of a tag on another, so
@@ -31,7 +32,7 @@ class CheckedBackend : public BackendDecorator {
 
   WorkPtr run(Operation operation) override;
 
-  /// Every race found so far.
+  /// Every race found so far, and every wait while completions were held.
   std::vector<std::string> races() const { return races_->all(); }
 
   /// Operations whose result nobody has waited for.
@@ -42,6 +43,7 @@ class CheckedBackend : public BackendDecorator {
   void note_access(const at::Tensor& tensor, bool writes, const char* operator_name);
 
  private:
+  friend class HeldCompletions;
   using FlightPtr = c10::intrusive_ptr<Flight>;
   // Collectives: {UNKNOWN, -1, 0}; messages: {SEND or RECV, the other rank, tag}.
   using LaneKey = std::tuple<c10d::OpType, int, int>;
@@ -62,6 +64,7 @@ class CheckedBackend : public BackendDecorator {
   const int collectives_;  // channels of the blackboard
   const int messages_;
   std::shared_ptr<RaceList> races_ = std::make_shared<RaceList>();
+  std::shared_ptr<CompletionHold> hold_ = std::make_shared<CompletionHold>(races_);
   mutable std::mutex mutex_;
   std::vector<FlightPtr> flights_;
   std::int64_t launches_ = 0;
@@ -80,6 +83,20 @@ class AccessWatch {
 
  private:
   std::uint64_t handle_;
+};
+
+/// While it lives, no operation of `backend` completes for its callers, and the thread that made it
+/// must not wait for one: it stands around a backward. What waits all the same is added to
+/// CheckedBackend::races(), by the operation's name; see CompletionHold.
+class HeldCompletions {
+ public:
+  explicit HeldCompletions(CheckedBackend& backend) : hold_(backend.hold_) { hold_->begin(); }
+  HeldCompletions(const HeldCompletions&) = delete;
+  HeldCompletions& operator=(const HeldCompletions&) = delete;
+  ~HeldCompletions() { hold_->end(); }
+
+ private:
+  std::shared_ptr<CompletionHold> hold_;
 };
 
 }  // namespace ddp

@@ -2,17 +2,15 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "ddp/poison.h"
 #include "ddp/tensor_names.h"
+#include "ddp/thread_sleep.h"
 
 namespace ddp {
 
@@ -45,60 +43,28 @@ std::vector<at::Tensor> private_copies(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
-// True if the thread is asleep and stays so: waiting for something, not merely out of luck with the
-// scheduler.
+// True if the thread is asleep and stays so for a moment.
 bool is_asleep(int thread) {
-  const auto look = [&] {
-    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
-    bool asleep = false;
-    std::string switches;
-    for (std::string line; std::getline(file, line);) {
-      asleep = asleep || line.rfind("State:\tS", 0) == 0;
-      if (line.rfind("voluntary_ctxt_switches", 0) == 0) {
-        switches = line;
-      }
-    }
-    return asleep ? switches : "";
-  };
-  const std::string before = look();
+  const ThreadSleep before = look_at_thread(thread);
   std::this_thread::sleep_for(std::chrono::microseconds(300));
-  return !before.empty() && before == look();
+  return before.asleep && before == look_at_thread(thread);
 }
 
 // A caller that polls a future never sleeps; it gets its result after this time.
 constexpr auto kPollingPatience = std::chrono::milliseconds(200);
 
-constexpr std::size_t kRacesKept = 20;
-
 }  // namespace
 
-void RaceList::add(std::string race) {
-  const std::lock_guard lock(mutex_);
-  const bool known = std::find(races_.begin(), races_.end(), race) != races_.end();
-  if (!known && races_.size() < kRacesKept) {
-    races_.push_back(std::move(race));
-  }
-}
-
-std::vector<std::string> RaceList::all() const {
-  const std::lock_guard lock(mutex_);
-  return races_;
-}
-
-Flight::Flight(Operation operation, std::int64_t number, std::string description,
-               std::vector<std::string> names, std::shared_ptr<RaceList> races)
+Flight::Flight(Operation operation, Report report)
     : Work(-1, operation.type),
       operation_(std::move(operation)),
-      number_(number),
-      description_(std::move(description)),
-      names_(std::move(names)),
-      races_(std::move(races)),
-      caller_(static_cast<int>(syscall(SYS_gettid))) {
+      report_(std::move(report)),
+      caller_(this_thread_id()) {
   const OwnAccess own;
   inputs_ = private_copies(operation_.inputs);
   outputs_ = private_copies(operation_.outputs);
   for (const at::Tensor& output : operation_.outputs) {
-    poison(output.variable_data(), number_);
+    poison(output.variable_data(), report_.number);
   }
 }
 
@@ -121,20 +87,23 @@ void Flight::fly(c10d::Backend& backend, const std::function<void()>& agree) {
     future_wanted = future_ != nullptr;
   }
   ready_changed_.notify_all();
-  if (future_wanted) {
+  if (future_wanted && !deferred()) {
     land_when_caller_sleeps();
   }
 }
 
 bool Flight::wait(std::chrono::milliseconds timeout) {
+  if (const auto hold = report_.hold.lock()) {
+    hold->before_wait(report_.description);
+  }
   {
     std::unique_lock lock(flight_mutex_);
     const auto ready = [&] { return ready_; };
     if (timeout == kNoTimeout) {
       ready_changed_.wait(lock, ready);
     } else {
-      TORCH_CHECK(ready_changed_.wait_for(lock, timeout, ready), description_, " took longer than ",
-                  timeout.count(), " ms");
+      TORCH_CHECK(ready_changed_.wait_for(lock, timeout, ready), report_.description,
+                  " took longer than ", timeout.count(), " ms");
     }
   }
   land();
@@ -145,6 +114,10 @@ bool Flight::wait(std::chrono::milliseconds timeout) {
 }
 
 bool Flight::isCompleted() {
+  const auto hold = report_.hold.lock();
+  if (hold && !hold->may_answer_poll(report_.description)) {
+    return false;
+  }
   {
     const std::lock_guard lock(flight_mutex_);
     if (!ready_) {
@@ -168,10 +141,16 @@ c10::intrusive_ptr<c10::ivalue::Future> Flight::getFuture() {
       }
     }
   }
-  if (already_ready) {
+  if (already_ready && !deferred()) {
     land();  // the lane has finished with it, so nobody else would
   }
   return future_;
+}
+
+bool Flight::deferred() {
+  const auto self = c10::intrusive_ptr<Flight>::unsafe_reclaim_from_nonowning(this);
+  const auto hold = report_.hold.lock();
+  return hold && hold->defer(report_.description, [self] { self->land_when_caller_sleeps(); });
 }
 
 void Flight::complete(c10::ivalue::Future& future) const {
@@ -193,12 +172,12 @@ std::optional<std::string> Flight::forbids(const at::Tensor& tensor, bool writes
   }
   for (std::size_t i = 0; i < operation_.inputs.size(); ++i) {
     if (writes && overlap(tensor, operation_.inputs[i])) {
-      return names_[i];
+      return report_.names[i];
     }
   }
   for (std::size_t i = 0; i < operation_.outputs.size(); ++i) {
     if (overlap(tensor, operation_.outputs[i])) {
-      return names_[operation_.inputs.size() + i];
+      return report_.names[operation_.inputs.size() + i];
     }
   }
   return std::nullopt;
@@ -248,15 +227,17 @@ void Flight::check_untouched() {
     }
     if (std::memcmp(operation_.inputs[i].const_data_ptr(), inputs_[i].const_data_ptr(),
                     inputs_[i].nbytes()) != 0) {
-      races_->add(names_[i] + " was written while it was in flight, between the launch of " +
-                  description_ + " and the wait for it");
+      report_.races->add(report_.names[i] +
+                         " was written while it was in flight, between the launch of " +
+                         report_.description + " and the wait for it");
     }
   }
   for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    if (const auto element = first_unpoisoned(operation_.outputs[i], number_)) {
-      races_->add(names_[inputs_.size() + i] + " was written (element " + std::to_string(*element) +
-                  ") while it was in flight, between the launch of " + description_ +
-                  " and the wait for it");
+    if (const auto element = first_unpoisoned(operation_.outputs[i], report_.number)) {
+      report_.races->add(report_.names[inputs_.size() + i] + " was written (element " +
+                         std::to_string(*element) +
+                         ") while it was in flight, between the launch of " + report_.description +
+                         " and the wait for it");
     }
   }
 }

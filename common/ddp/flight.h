@@ -5,31 +5,29 @@
 #include <mutex>
 
 #include "ddp/backend_decorator.h"
+#include "ddp/completion_hold.h"
+#include "ddp/race_list.h"
 
 namespace ddp {
-
-/// Collects what was found out about misuse; shared by a CheckedBackend and its operations.
-class RaceList {
- public:
-  void add(std::string race);
-  std::vector<std::string> all() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> races_;
-};
 
 /// An operation between its launch and its delivery. From the launch on it works on private copies
 /// of the caller's tensors, whose own memory is poisoned; the result is put there when the caller
 /// learns that the operation is complete: by wait(), by a poll that says so, or, where it took a
-/// future, once the launching thread is asleep. Whatever was touched in between is found at that
-/// moment, the same way in every run.
+/// future, once the launching thread is asleep; none of these before a CompletionHold allows it.
+/// Whatever was touched in between is found at that moment, the same way in every run.
 class Flight : public c10d::Work {
  public:
-  /// Copies and poisons. `number` and `description` ("all-reduce #3 of the gradient of fc1.weight
-  /// (400 bytes)") are for reports; `names` are the tensors', inputs first.
-  Flight(Operation operation, std::int64_t number, std::string description,
-         std::vector<std::string> names, std::shared_ptr<RaceList> races);
+  /// What a flight says, to whom, and when.
+  struct Report {
+    std::int64_t number = 0;         // the operation's
+    std::string description;         // "all-reduce #3 of the gradient of fc1.weight (400 bytes)"
+    std::vector<std::string> names;  // of its tensors, inputs first
+    std::shared_ptr<RaceList> races;
+    std::weak_ptr<CompletionHold> hold;  // the backend's: a handle may outlive it
+  };
+
+  /// Copies and poisons.
+  Flight(Operation operation, Report report);
 
   /// Runs it on `backend` with the private copies, blocking. To be called once, on a thread of the
   /// decorator's. `agree` is called first, and may throw what the operation shall fail with.
@@ -51,9 +49,10 @@ class Flight : public c10d::Work {
   /// True the first time that an access of that kind is found.
   bool first_access(bool writes);
 
-  const std::string& description() const { return description_; }
+  const std::string& description() const { return report_.description; }
 
  private:
+  bool deferred();
   void land();
   void land_when_caller_sleeps();
   void check_untouched();
@@ -62,10 +61,7 @@ class Flight : public c10d::Work {
   Operation operation_;              // the caller's tensors
   std::vector<at::Tensor> inputs_;   // private copies
   std::vector<at::Tensor> outputs_;  // private copies
-  const std::int64_t number_;
-  const std::string description_;
-  const std::vector<std::string> names_;
-  std::shared_ptr<RaceList> races_;
+  const Report report_;
   const int caller_;  // the launching thread's id
 
   mutable std::mutex flight_mutex_;

@@ -1,11 +1,5 @@
-#include <ATen/ATen.h>
-
-#include <algorithm>
-#include <vector>
-
-#include "support/compare.h"
+#include "forms.h"
 #include "support/grading.h"
-#include "trainee.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 
@@ -23,12 +17,11 @@ std::int64_t all_reduce_cost(Rank& rank, std::int64_t bytes) {
 }
 
 void expect_step_time(Rank& rank, Form form) {
-  const char* form_name = form == Form::kFlat ? "flat" : "per-parameter";
   ToyOptions options = toy_options(rank, at::kFloat);
   options.clock = rank.clock();
   options.forward_ns = kForward;
   options.backward_ns = kBackward + kSlower * rank.rank();
-  Trainee trainee(rank, ToyKind::kMlp, options, form);
+  Trainee trainee(rank, ToyKind::kMlp, options, make_form(form));
 
   std::int64_t each = 0;
   std::int64_t bytes = 0;
@@ -47,7 +40,7 @@ void expect_step_time(Rank& rank, Form form) {
     trainee.synchronizer->finish();
     const std::int64_t took = rank.network().step_end() - start;
     EXPECT_EQ(took, compute + communication)
-        << "virtual ns of step " << step << ", " << form_name << " form: expected " << compute
+        << "virtual ns of step " << step << ", " << to_string(form) << " form: expected " << compute
         << " of computing + " << communication << " of communication, got " << took - compute
         << " beyond computing (a smaller number: started before backward had ended, or fewer "
            "bytes; a larger one: more operations or more bytes)";

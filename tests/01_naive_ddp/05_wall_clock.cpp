@@ -5,8 +5,9 @@
 #include <iomanip>
 #include <sstream>
 
+#include "01_naive_ddp/naive_ddp.h"
 #include "support/grading.h"
-#include "trainee.h"
+#include "support/ranks.h"
 
 // The same in real time: a report that decides nothing.
 

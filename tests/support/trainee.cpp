@@ -1,4 +1,4 @@
-#include "trainee.h"
+#include "support/trainee.h"
 
 #include <ATen/ATen.h>
 
@@ -15,22 +15,24 @@ ToyOptions toy_options(const Rank& rank, at::ScalarType dtype) {
   return options;
 }
 
-Trainee::Trainee(Rank& where, ToyKind kind, const ToyOptions& toy, Form form)
-    : options(toy), rank(where.rank()), model(make_toy_model(kind, toy)) {
+Trainee::Trainee(Rank& where, ToyKind toy, const ToyOptions& toy_options,
+                 const MakeSynchronizer& make)
+    : kind(toy),
+      options(toy_options),
+      rank(where.rank()),
+      model(make_toy_model(toy, toy_options)),
+      parameters(trainable(model->named_parameters())) {
   where.name(model->named_parameters());
   where.name(model->named_buffers());
-  parameters = trainable(model->named_parameters());
-  const auto all = tensors_of(model->named_parameters());
-  const auto buffers = tensors_of(model->named_buffers());
-  synchronizer = form == Form::kFlat ? make_flat_ddp(all, buffers, where.group())
-                                     : make_naive_ddp(all, buffers, where.group());
+  synchronizer = make(tensors_of(model->named_parameters()), tensors_of(model->named_buffers()),
+                      where.group());
 }
 
 void Trainee::backward(int step) {
   toy_loss(*model, make_toy_batch(options, rank, step)).backward();
 }
 
-void Trainee::clear_gradients(bool to_none) {
+void clear_gradients(const std::vector<NamedTensor>& parameters, bool to_none) {
   for (const NamedTensor& parameter : parameters) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
     if (to_none) {
@@ -39,6 +41,10 @@ void Trainee::clear_gradients(bool to_none) {
       gradient = gradient.detach().zero_();
     }
   }
+}
+
+at::Tensor or_zero(const at::Tensor& gradient, const at::Tensor& like) {
+  return gradient.defined() ? gradient : at::zeros_like(like);
 }
 
 std::string gradient_name(const std::string& parameter, ToyKind kind, at::ScalarType dtype) {

@@ -1,0 +1,138 @@
+#include "02_overlapped_ddp/overlapped_ddp.h"
+
+#include <ATen/ATen.h>
+
+#include <unordered_set>
+#include <utility>
+
+#include "ddp/gradient_hooks.h"
+
+namespace ddp {
+namespace {
+
+void check_arguments(const std::vector<at::Tensor>& parameters,
+                     const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
+  TORCH_CHECK(group, "DDP: the process group is null");
+  TORCH_CHECK(!parameters.empty(), "DDP: the list of parameters is empty");
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    TORCH_CHECK(parameters[i].defined(), "DDP: parameter ", i, " is undefined");
+    TORCH_CHECK(parameters[i].is_leaf(), "DDP: parameter ", i,
+                " is not a leaf of the autograd graph, so backward leaves no gradient in it");
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    TORCH_CHECK(buffers[i].defined(), "DDP: buffer ", i, " is undefined");
+  }
+}
+
+void broadcast_from_rank_0(const at::Tensor& tensor, const ProcessGroupPtr& group) {
+  const at::Tensor values = tensor.detach();          // same storage, unseen by autograd
+  const at::Tensor contiguous = values.contiguous();  // a copy only where it must be one
+  broadcast(contiguous, group);
+  if (!contiguous.is_same(values)) {
+    values.copy_(contiguous);
+  }
+}
+
+/// A trainable parameter, and where its gradient is on its way through a step.
+struct Parameter {
+  std::size_t index;  // in the caller's list, by which error messages name it
+  at::Tensor tensor;
+  GradientHook hook = {};
+  bool accumulated = false;  // inside NoSync, and not sent since
+  at::Tensor sent = {};      // what is in flight: the gradient, or a contiguous copy of it
+  WorkPtr work = {};         // of the all-reduce in flight; null: none is
+};
+
+class OverlappedDdp : public GradientSynchronizer {
+ public:
+  OverlappedDdp(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
+                ProcessGroupPtr group)
+      : group_(std::move(group)) {
+    std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed for each use
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!seen.insert(parameters[i].unsafeGetTensorImpl()).second) {
+        continue;
+      }
+      broadcast_from_rank_0(parameters[i], group_);
+      if (parameters[i].requires_grad()) {
+        trainable_.push_back({.index = i, .tensor = parameters[i]});
+      }
+    }
+    for (const at::Tensor& buffer : buffers) {
+      broadcast_from_rank_0(buffer, group_);
+    }
+    for (Parameter& parameter : trainable_) {  // which moves no more: hooks refer into it
+      parameter.hook = on_gradient_ready(
+          parameter.tensor, [this, &parameter](const at::Tensor&) { gradient_ready(parameter); });
+    }
+  }
+
+  void finish() override {
+    if (!synchronizes()) {
+      return;
+    }
+    for (Parameter& parameter : trainable_) {
+      if (parameter.accumulated) {
+        launch(parameter);
+      }
+    }
+    for (Parameter& parameter : trainable_) {
+      if (parameter.work) {
+        land(parameter);
+      }
+    }
+  }
+
+ private:
+  /// Called within backward.
+  void gradient_ready(Parameter& parameter) {
+    TORCH_CHECK(!parameter.work,
+                "overlapped DDP: backward ran twice without finish() in between, "
+                "so it has added to the gradient of parameter ",
+                parameter.index,
+                " while that was in flight; call finish() after each backward, or accumulate "
+                "inside a NoSync scope");
+    if (synchronizes()) {
+      launch(parameter);
+    } else {
+      parameter.accumulated = true;
+    }
+  }
+
+  void launch(Parameter& parameter) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor& gradient = parameter.tensor.grad();
+    TORCH_CHECK(gradient.layout() == at::kStrided, "DDP: the gradient of parameter ",
+                parameter.index, " is sparse; only dense gradients can be reduced");
+    parameter.accumulated = false;
+    parameter.sent = gradient.contiguous();
+    parameter.work = all_reduce_async(parameter.sent, group_);
+  }
+
+  /// Waits for the sum, and leaves the average in the gradient.
+  void land(Parameter& parameter) {
+    const at::NoGradGuard no_grad;
+    const WorkPtr work = std::exchange(parameter.work, nullptr);
+    const at::Tensor sum = std::exchange(parameter.sent, at::Tensor());
+    work->wait();
+    sum.div_(group_->getSize());
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (!sum.is_same(gradient)) {
+      gradient.copy_(sum);
+    }
+  }
+
+  ProcessGroupPtr group_;
+  std::vector<Parameter> trainable_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,
+                                                          std::vector<at::Tensor> buffers,
+                                                          ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group);
+  return std::make_unique<OverlappedDdp>(parameters, buffers, std::move(group));
+}
+
+}  // namespace ddp

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp/gradient_synchronizer.h"
+#include "ddp/toy_models.h"
+#include "support/ranks.h"
+
+// What the tests of stages 01-03 share: a model, and the synchronizer under test for it.
+
+namespace ddp::testing {
+
+/// Calls a stage's factory, such as make_naive_ddp. A lambda around the call, never the function
+/// itself: its address is not known before the stage's library is loaded.
+using MakeSynchronizer = std::function<std::unique_ptr<GradientSynchronizer>(
+    const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
+    const ProcessGroupPtr& group)>;
+
+/// A toy model on a rank, with the synchronizer under test.
+struct Trainee {
+  Trainee(Rank& rank, ToyKind kind, const ToyOptions& options, const MakeSynchronizer& make);
+
+  /// Computes the gradients of this rank's batch of `step`; they add to those that are there.
+  void backward(int step);
+
+  ToyKind kind;
+  ToyOptions options;
+  int rank;
+  std::unique_ptr<Model> model;
+  std::vector<NamedTensor> parameters;  // trainable ones, tied ones once
+  std::unique_ptr<GradientSynchronizer> synchronizer;
+};
+
+/// Options with the run's seed and device.
+ToyOptions toy_options(const Rank& rank, at::ScalarType dtype);
+
+/// Sets all gradients to none, or to zero where they exist.
+void clear_gradients(const std::vector<NamedTensor>& parameters, bool to_none);
+
+/// A gradient that no rank has may stay undefined or become zero.
+at::Tensor or_zero(const at::Tensor& gradient, const at::Tensor& like);
+
+/// "the gradient of fc1.weight (model: tied weights, float32)".
+std::string gradient_name(const std::string& parameter, ToyKind kind, at::ScalarType dtype);
+
+}  // namespace ddp::testing
