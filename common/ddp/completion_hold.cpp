@@ -26,7 +26,9 @@ void CompletionHold::begin() {
   TORCH_CHECK(!held_, "one hold at a time");
   held_ = true;
   holder_ = this_thread_id();
-  helper_ = std::make_unique<Lane>();
+  if (!helper_) {
+    helper_.emplace();
+  }
   helper_->submit([this] { watch_holder(); });
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,7 @@ class CompletionHold {
   std::string awaited_;               // an operation that others than the holder wait for, if any
   std::map<std::string, int> polls_;  // by the holder, of each operation
   std::vector<std::function<void()>> deferred_;
-  std::unique_ptr<Lane> helper_;  // watches the holder; then completes what was deferred
+  std::optional<Lane> helper_;  // watches the holder; then completes what was deferred
 };
 
 }  // namespace ddp
