@@ -1,8 +1,8 @@
 """The repository's own tests: make check.
 
 Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
-live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
-passed and failed; exit code 0 only where nothing failed.
+live, also under AddressSanitizer; the harness's and the tools' own tests pass; the format is right and the linter
+silent. The last line counts what passed and failed; exit code 0 only where nothing failed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import costs
 import linting
 import meta_tests
 import mutants
+import sanitizer
 import stages
 import toolchain
 from building import condense
 from checking import CORES, Context, Outcome, describe, describe_tests, graded_stages
 from checkout_lock import hold
 from progress import ProgressLine, elapsed
-from results import Status
+from results import StageReport, Status, TestResult
 from stages import short_paths
 from toolchain import LabError, Toolchain
 
@@ -47,11 +48,8 @@ def check_solutions(context: Context) -> Outcome:
     outcome = Outcome()
     for stage in graded_stages():
         report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
-        for result in report.results:
-            if result.status is Status.SKIPPED:
-                outcome.skipped.append(f"{result.spec.name}: {' '.join(result.measured)}")
-            else:
-                outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
+        for result in not_skipped(report, outcome):
+            outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
         if report.max_score != stage.points:
             outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
     return outcome
@@ -62,14 +60,18 @@ def check_stubs(context: Context) -> Outcome:
     outcome = Outcome()
     for stage in graded_stages():
         report = context.grade(stage, context.builder.library(stage, "assignments"), context.tests_of(stage))
-        for result in report.results:
-            if result.status is Status.SKIPPED:
-                outcome.skipped.append(f"{result.spec.name}: {' '.join(result.measured)}")
-            else:
-                due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
-                title = f"{stage.name}: on a stub, a test should say TODO"
-                outcome.add("" if due else describe(title, describe_tests([result])))
+        for result in not_skipped(report, outcome):
+            due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
+            title = f"{stage.name}: on a stub, a test should say TODO"
+            outcome.add("" if due else describe(title, describe_tests([result])))
     return outcome
+
+
+def not_skipped(report: StageReport, outcome: Outcome) -> list[TestResult]:
+    """The tests with a verdict. The others are noted in `outcome`, with their reasons."""
+    skipped = [result for result in report.results if result.status is Status.SKIPPED]
+    outcome.skipped += [f"{result.spec.name}: {' '.join(result.measured)}" for result in skipped]
+    return [result for result in report.results if result not in skipped]
 
 
 STEPS: dict[str, tuple[str, Step]] = {
@@ -77,7 +79,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "solutions": ("Solutions get full marks", check_solutions),
     "stubs": ("Stubs say what is to do", check_stubs),
     "mutants": ("Mutants die for the right reason", mutants.check_mutants),
-    "variants": ("Correct variants get full marks", mutants.check_variants),
+    "variants": ("Correct variants get full marks", sanitizer.check_variants),
+    "sanitizer": ("AddressSanitizer on solutions and mutants", sanitizer.check_sanitizer),
     "harness": ("Tests of the harness, in C++", meta_tests.check_harness),
     "tools": ("Tests of the tools, in Python", meta_tests.check_tools),
     "figures": ("Figures on small data", meta_tests.check_figures),

@@ -97,10 +97,14 @@ class Context:
     def tests_of(self, stage: Stage) -> list[TestSpec]:
         return ask(self.builder.program(stage))
 
-    def grade(self, stage: Stage, library: Path, tests: list[TestSpec]) -> StageReport:
+    def grade(
+        self, stage: Stage, library: Path, tests: list[TestSpec], options: RunOptions | None = None
+    ) -> StageReport:
         """Runs these tests of a stage on a library."""
         report = StageReport(stage, [TestResult(spec) for spec in tests])
-        run_stage(self.builder.program(stage), library, report, RunOptions(self.seed), lambda result: None)
+        run_stage(
+            self.builder.program(stage), library, report, options or RunOptions(self.seed), lambda result: None
+        )
         return report
 
 

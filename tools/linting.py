@@ -1,13 +1,15 @@
 """Steps of `make check`: clang-format and clang-tidy have nothing to say.
 
-Nearly all of clang-tidy's time goes into libtorch's headers. So these are precompiled, several files are looked at as
-one, and a file that was clean is not looked at again until it, a header, or .clang-tidy changes.
+Nearly all of clang-tidy's time goes into libtorch's headers: some 16 s, and half a second for a file of ours. So these
+are precompiled, as many files as possible are looked at as one, and a file that was clean is not looked at again until
+it, a header, or .clang-tidy changes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shlex
 import shutil
@@ -16,12 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import system_packages
-from checking import Context, Outcome, describe
+from checking import CORES, Context, Outcome, describe
 from stages import short_paths
 from toolchain import ROOT, LabError
 
 FOLDERS = ("assignments", "benchmarks", "cmake", "common", "solutions", "tests")
-TOGETHER = 16  # files in one run: fewer runs cost less, more runs spread better over the cores
 # Each program has an entry of the same name.
 _PART = '#define ddp_main ddp_main_{number}\n#include "{path}"\n#undef ddp_main\n'
 # What makes no sense where one file includes others.
@@ -29,6 +30,16 @@ _NOT_TOGETHER = "-bugprone-suspicious-include"
 _FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|error): ", re.MULTILINE)
 _NOISE = re.compile(r"^(\d+ (warning|error).*generated\.|Error while processing.*|Suppressed \d+.*)\n", re.MULTILINE)
 _DOES_NOT_COMPILE = "clang-diagnostic-error"
+# What a file defines in its namespaces, none of which is indented. Good enough: a name too many keeps two files apart
+# that could be together, and where one is missed they do not compile together, and are looked at alone.
+_TYPE = re.compile(r"^(?:struct|class|enum|enum class) (\w+)(?! *;)", re.MULTILINE)
+_VALUE = re.compile(
+    r"^(?!namespace|using|struct|class|enum|template)[a-zA-Z_][\w:<>,&*\[\] ]*[ &*]"
+    r"(?!ddp_main)(\w+)(?:\[\w*\])?(?:\(| = |\{|;)",
+    re.MULTILINE,
+)
+_ALIAS = re.compile(r"^using (?:\w+::)*(\w+)(?: =.*)?;", re.MULTILINE)
+_HEADER_BESIDE = re.compile(r'^#include "([^"/]+)"', re.MULTILINE)
 
 
 def check_format(context: Context) -> Outcome:
@@ -101,14 +112,13 @@ class Linter:
         runs = _group({path: run for path, run in files.items() if not self._mark(path).exists()})
         self._context.show("precompiling headers")
         self._context.each(self._precompile, sorted({(run.precompiled, _without_includes(run.flags)) for run in runs}))
-        alone = []
+        again = []
         for run, found in zip(runs, self._context.each(self._look, runs)):
-            clashing = _clashing(run, found)
-            alone += [replace(run, files=(path,)) for path in clashing]
-            settled = [path for path in run.files if path not in clashing]
-            result |= self._remember(settled, {path: text for path, text in found.items() if path not in clashing})
-        for run, found in zip(alone, self._context.each(self._look, alone)):
-            result |= self._remember(list(run.files), found)
+            parts = _apart(run, found)
+            again += parts
+            result |= {} if parts else self._remember(run, found)
+        for run, found in zip(again, self._context.each(self._look, again)):
+            result |= self._remember(run, found)
         return result
 
     def _look(self, run: Run) -> dict[Path, str]:
@@ -122,13 +132,14 @@ class Linter:
         code, text = self._context.run([self._tool, "--quiet", *options, str(unit), "--", *flags], log)
         found = _by_file(_NOISE.sub("", text))
         if code and not found:
-            found = {run.files[0]: describe(f"{self._tool} ended with code {code}", text[-4000:], log)}
+            found = {unit: describe(f"{self._tool} ended with code {code}", text[-4000:], log)}
         return found
 
-    def _remember(self, files: list[Path], found: dict[Path, str]) -> dict[Path, str]:
-        """A finding may be in a header, so files are clean only where nothing at all was found with them."""
-        for path in files if not found else ():
-            self._mark(path).touch()
+    def _remember(self, run: Run, found: dict[Path, str]) -> dict[Path, str]:
+        """A finding in a header may be any file's, so then none is clean."""
+        for path in run.files if found.keys() <= set(run.files) else ():
+            if path not in found:
+                self._mark(path).touch()
         return found
 
     def _mark(self, path: Path) -> Path:
@@ -171,23 +182,51 @@ def _compiled_files(build_dir: Path) -> dict[Path, Run]:
 
 
 def _group(files: dict[Path, Run]) -> list[Run]:
-    """Up to TOGETHER files in a run: of one folder, as a stage's stub and its solution define the same functions."""
-    groups = defaultdict(list)
+    """As few runs as will do, of no more files than are a core's share; the largest first."""
+    groups, limit = defaultdict(list), math.ceil(len(files) / CORES)
     for path, run in sorted(files.items()):
-        groups[run.flags, run.precompiled, path.relative_to(ROOT).parts[0]].append(path)
-    return [
-        Run(flags, header, tuple(paths[start : start + TOGETHER]))
-        for (flags, header, _), paths in groups.items()
-        for start in range(0, len(paths), TOGETHER)
-    ]
+        groups[_without_includes(run.flags), run.precompiled].append(path)
+    runs = []
+    for (flags, header), paths in groups.items():
+        includes = sorted({flag for path in paths for flag in files[path].flags if flag.startswith("-I")})
+        runs += [Run((*includes, *flags), header, tuple(part)) for part in _compatible(paths, limit)]
+    return sorted(runs, key=lambda run: -len(run.files))
 
 
-def _clashing(run: Run, found: dict[Path, str]) -> list[Path]:
-    """The files that do not compile beside the others: two may have names of their own that are alike."""
+def _compatible(paths: list[Path], limit: int) -> list[list[Path]]:
+    """The files in parts, none of which has two that define the same name: one file defines it in all of a part."""
+    parts: list[tuple[list[Path], dict[str, str]]] = []
+    for path in paths:
+        defined = _definitions(path)
+        for members, known in parts:
+            if len(members) < limit and all(known.get(name, origin) == origin for name, origin in defined.items()):
+                break
+        else:
+            members, known = [], {}
+            parts.append((members, known))
+        members.append(path)
+        known.update(defined)
+    return [members for members, _ in parts]
+
+
+def _definitions(path: Path) -> dict[str, str]:
+    """The names that a file defines, or a header beside it does, each with what it is: the same twice is no clash."""
+    text = _content(path)
+    found = {name: str(path) for rule in (_TYPE, _VALUE) for name in rule.findall(text)}
+    found |= {alias[1]: alias[0] for alias in _ALIAS.finditer(text)}
+    for name in _HEADER_BESIDE.findall(text):
+        if (header := path.parent / name).is_file():
+            found |= _definitions(header)
+    return found
+
+
+def _apart(run: Run, found: dict[Path, str]) -> list[Run]:
+    """What to look at again, because files do not compile beside the others: each of them alone, and the rest."""
     if len(run.files) == 1 or not any(_DOES_NOT_COMPILE in text for text in found.values()):
         return []
-    named = [path for path in run.files if _DOES_NOT_COMPILE in found.get(path, "")]
-    return named or list(run.files)
+    named = [path for path in run.files if _DOES_NOT_COMPILE in found.get(path, "")] or list(run.files)
+    rest = tuple(path for path in run.files if path not in named)
+    return [replace(run, files=files) for files in [rest, *((path,) for path in named)] if files]
 
 
 def _without_includes(flags: tuple[str, ...]) -> tuple[str, ...]:

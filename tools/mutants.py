@@ -1,4 +1,4 @@
-"""Tests the tests of a stage by its solution with a mistake built in, and by other correct solutions.
+"""Tests the tests of a stage by its solution with a mistake built in.
 
 tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, under lines that say what is due:
 
@@ -7,9 +7,11 @@ tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, un
     Only: yes                             and no other test may fail
     Says: regular expression              what the first one's failure must say; a mere crash or time-out is not enough
     Score: 0                              the points that are left, if they matter
+    Sanitizer: heap-use-after-free        AddressSanitizer must report just that; see tools/sanitizer.py
 
-Only and Score may be left out. Each test with points needs a mutant that no other test kills: without one, nobody would
-miss the test. tests/variants/<stage>/<name>.cpp is a whole correct solution, and must get full marks.
+Only, Score and Sanitizer may be left out; with Sanitizer also Killed-by and Says, where no test need notice without
+AddressSanitizer. Each test with points needs a mutant that no other test kills: without one, nobody would miss the
+test.
 """
 
 from __future__ import annotations
@@ -28,18 +30,23 @@ from stages import Stage, short_paths
 from toolchain import ROOT, LabError
 
 _REQUIRED = ("Mistake", "Killed-by", "Says")
-_KNOWN = (*_REQUIRED, "Only", "Score")
+_FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
+_KNOWN = (*_REQUIRED, "Only", "Score", "Sanitizer")
 
 
 @dataclass(frozen=True)
 class Mutant:
     name: str
     mistake: str
-    killed_by: tuple[str, ...]
+    killed_by: tuple[str, ...]  # empty: left to AddressSanitizer
     only: bool
     says: re.Pattern[str]
     score: float | None
+    sanitizer: str  # the kind of AddressSanitizer's report; empty: none is due
     diff: str
+
+    def title(self, stage: Stage) -> str:
+        return f"tests/mutants/{stage.name}/{self.name}.patch ({self.mistake})"
 
     @property
     def exclusive(self) -> str:
@@ -55,17 +62,31 @@ def parse(name: str, patch: str) -> Mutant:
         if not colon or key not in _KNOWN or key in fields or not value.strip():
             raise LabError(f"cannot read the line '{line}'; known are, once each: {', '.join(_KNOWN)}")
         fields[key] = value.strip()
-    if missing := [key for key in _REQUIRED if key not in fields]:
+    required = _FOR_SANITIZER_ALONE if fields.keys() == set(_FOR_SANITIZER_ALONE) else _REQUIRED
+    if missing := [key for key in required if key not in fields]:
         raise LabError(f"lacks the line '{missing[0]}: ...' above the diff")
     if fields.get("Only", "yes") != "yes":
         raise LabError("'Only:' can only be yes; leave the line out otherwise")
     try:
-        says = re.compile(fields["Says"], re.DOTALL)
+        says = re.compile(fields.get("Says", ""), re.DOTALL)
         score = float(fields["Score"]) if "Score" in fields else None
     except (re.error, ValueError) as error:
         raise LabError(f"cannot read Says or Score: {error}") from None
-    killed_by = tuple(test.strip() for test in fields["Killed-by"].split(","))
-    return Mutant(name, fields["Mistake"], killed_by, "Only" in fields, says, score, diff)
+    killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
+    return Mutant(
+        name, fields["Mistake"], killed_by, "Only" in fields, says, score, fields.get("Sanitizer", ""), diff
+    )
+
+
+def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
+    """The stage's mutants; those that cannot be read are failures of the step."""
+    mutants = []
+    for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
+        try:
+            mutants.append(parse(path.stem, path.read_text()))
+        except LabError as error:
+            outcome.add(f"{short_paths(str(path))}: {error}")
+    return mutants
 
 
 def faults(mutant: Mutant, report: StageReport) -> list[str]:
@@ -100,12 +121,8 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
 def check_mutants(context: Context) -> Outcome:
     outcome = Outcome()
     for stage in graded_stages():
-        tests, mutants = _graded_tests(context, stage), []
-        for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
-            try:
-                mutants.append(parse(path.stem, path.read_text()))
-            except LabError as error:
-                outcome.add(f"{short_paths(str(path))}: {error}")
+        tests = graded_tests(context, stage)
+        mutants = [mutant for mutant in load(stage, outcome) if mutant.killed_by]
         for problem in context.each(lambda mutant: _try_mutant(context, stage, tests, mutant), mutants):
             outcome.add(problem)
         for name in not_needed(tests, mutants):
@@ -113,56 +130,44 @@ def check_mutants(context: Context) -> Outcome:
     return outcome
 
 
-def check_variants(context: Context) -> Outcome:
-    outcome = Outcome()
-    for stage in graded_stages():
-        tests = _graded_tests(context, stage)
-        variants = sorted((ROOT / "tests" / "variants" / stage.name).glob("*.cpp"))
-        if len(variants) < 2:
-            outcome.add(f"tests/variants/{stage.name} needs at least two correct, unusual solutions")
-        for problem in context.each(lambda path: _try_variant(context, stage, tests, path), variants):
-            outcome.add(problem)
-    return outcome
-
-
-def _graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
+def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
     """Those with points; a report gives none, and may take its time."""
     return [spec for spec in context.tests_of(stage) if spec.points]
 
 
 def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> str:
-    folder = context.folder("mutants", stage.name, mutant.name)
-    title = f"tests/mutants/{stage.name}/{mutant.name}.patch ({mutant.mistake})"
-    source = solution_of(stage)
-    mutated = folder / source.name
+    folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
     try:
-        mutated.write_text(patches.apply(mutant.diff, source.read_text()))
-        report = context.grade(stage, compile_stage(context, stage, mutated, folder), tests)
+        library = compile_stage(context, stage, write_mutated(stage, mutant, folder), folder)
+        report = context.grade(stage, library, _needed(mutant, tests))
     except LabError as error:
         return describe(title, str(error))
     problems = faults(mutant, report)
-    log = _write_log(folder, report)
+    log = write_log(folder, report)
     expected = mutant.killed_by[1:]  # what these say is of no interest, and in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     return describe(title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
 
 
-def _try_variant(context: Context, stage: Stage, tests: list[TestSpec], path: Path) -> str:
-    folder = context.folder("variants", stage.name, path.stem)
-    try:
-        report = context.grade(stage, compile_stage(context, stage, path, folder), tests)
-    except LabError as error:
-        return describe(short_paths(str(path)), str(error))
-    log = _write_log(folder, report)
-    failed = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
-    title = f"{short_paths(str(path))} is correct, but loses points"
-    return describe(title, describe_tests(failed), log) if failed else ""
+def _needed(mutant: Mutant, tests: list[TestSpec]) -> list[TestSpec]:
+    """The tests whose verdict on this mutant matters: those that kill it, unless it says something about all."""
+    killers = [spec for spec in tests if spec.name in mutant.killed_by]
+    about_all = mutant.only or mutant.score is not None or len(killers) < len(mutant.killed_by)
+    return tests if about_all else killers
 
 
-def _write_log(folder: Path, report: StageReport) -> Path:
+def write_log(folder: Path, report: StageReport) -> Path:
     log = folder / "tests.log"
     log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
     return log
+
+
+def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
+    """Writes the solution with the mistake built in."""
+    source = solution_of(stage)
+    mutated = folder / source.name
+    mutated.write_text(patches.apply(mutant.diff, source.read_text()))
+    return mutated
 
 
 def solution_of(stage: Stage) -> Path:
@@ -172,10 +177,11 @@ def solution_of(stage: Stage) -> Path:
     return sources[0]
 
 
-def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) -> Path:
+def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
     """`source` in the place of the stage's solution, built with its very flags and precompiled header."""
     library = folder / "libstage.so"
-    command = [*compile_command(context.build_dir, solution_of(stage)), "-shared", "-o", str(library), str(source)]
+    command = [*compile_command(context.build_dir, solution_of(stage)), *flags]
+    command += ["-shared", "-o", str(library), str(source)]
     log = folder / "compiler.log"
     code, text = context.run(command, log)
     if code:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from processes import BoundedText, GuardedProcess
@@ -28,6 +28,10 @@ from results import StageReport, TestResult
 # A last resort: the program has deadlines of its own for everything a rank does.
 SILENCE_S = 120.0
 MAX_OUTPUT = 1 << 20
+# glibc: freed memory is filled with the byte 01, fresh memory with FE, and freed blocks are not kept aside unfilled
+# (tcache). Who uses what is gone, or was never set, gets a wild pointer or a huge number, and not what happened to be
+# there: a mistake does not work by luck. It costs no time that can be measured.
+FILLED_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.perturb=1:glibc.malloc.tcache_count=0"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class RunOptions:
     seed: int
     device: str = "cpu"
     silence_s: float = SILENCE_S
+    deadline_s: float = 0.0  # for a group of ranks; 0: what the program thinks right
+    environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
 
 
 def run_stage(
@@ -47,7 +53,8 @@ def run_stage(
     """Runs the tests in `report`. On Ctrl-C everything is stopped and the report holds what was found until then."""
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
-    process = GuardedProcess([str(program), f"--stage-library={library}"], records=True)
+    environment = [f"{name}={value}" for name, value in {**FILLED_MEMORY, **options.environment}.items()]
+    process = GuardedProcess(["env", *environment, str(program), f"--stage-library={library}"], records=True)
     process.append(f"--records-fd={process.records_fd}", *_arguments(report, options))
     hung = False
     try:
@@ -77,7 +84,8 @@ def run_stage(
 
 def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     tests = [f"--test={result.spec.name}" for result in report.results]
-    return [*tests, f"--seed={options.seed}", f"--device={options.device}"]
+    deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
+    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

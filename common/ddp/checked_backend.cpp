@@ -92,14 +92,13 @@ WorkPtr CheckedBackend::run(Operation operation) {
   const bool message = operation.is_message();
   TORCH_CHECK(operation.type != c10d::OpType::RECVANYSOURCE,
               "receiving from any source is not supported by the graded backend");
-  LaneState& lane = lanes_[message ? LaneKey{operation.type, operation.peer, operation.tag}
-                                   : LaneKey{c10d::OpType::UNKNOWN, -1, 0}];
+  LaneState& lane = lanes_[lane_key(operation)];
   const std::int64_t index = board_.publish(message ? messages_ : collectives_, rank_, record);
   auto flight = c10::make_intrusive<Flight>(
       operation, Flight::Report{number, description, std::move(names), races_, hold_});
+  forget_landed();
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(flights_, [](const FlightPtr& old) { return !old->in_flight(); });
     flights_.push_back(flight);
   }
   lane.lane.submit([this, flight, operation, record, index, message, description, &lane] {
@@ -189,6 +188,19 @@ std::vector<std::string> CheckedBackend::pending() const {
     }
   }
   return descriptions;
+}
+
+void CheckedBackend::settle() {
+  for (auto& [key, state] : lanes_) {
+    state.lane.drain();
+  }
+  hold_->settle();
+  forget_landed();
+}
+
+void CheckedBackend::forget_landed() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(flights_, [](const FlightPtr& flight) { return !flight->in_flight(); });
 }
 
 std::vector<CheckedBackend::FlightPtr> CheckedBackend::flights() const {

@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
 
 #include "ddp/backend_decorator.h"
 #include "ddp/blackboard.h"
@@ -38,6 +37,10 @@ class CheckedBackend : public BackendDecorator {
   /// Operations whose result nobody has waited for.
   std::vector<std::string> pending() const;
 
+  /// Returns when nothing is kept of operations that are over. Before that their tensors may live a
+  /// little longer than the caller's own references to them. Not while completions are held back.
+  void settle();
+
   /// To be told of an access by the rank's own code, such as the operator "aten::div_"; adds a race
   /// if it was to a buffer in flight.
   void note_access(const at::Tensor& tensor, bool writes, const char* operator_name);
@@ -45,8 +48,6 @@ class CheckedBackend : public BackendDecorator {
  private:
   friend class HeldCompletions;
   using FlightPtr = c10::intrusive_ptr<Flight>;
-  // Collectives: {UNKNOWN, -1, 0}; messages: {SEND or RECV, the other rank, tag}.
-  using LaneKey = std::tuple<c10d::OpType, int, int>;
   struct LaneState {
     std::int64_t partner_cursor =
         0;      // how far the other rank's list of messages has been looked through
@@ -58,6 +59,7 @@ class CheckedBackend : public BackendDecorator {
                         const std::string& description);
   void refuse_buffers_in_flight(const Operation& operation, const std::string& description);
   std::vector<FlightPtr> flights() const;
+  void forget_landed();
 
   std::shared_ptr<const TensorNames> names_;
   Blackboard& board_;

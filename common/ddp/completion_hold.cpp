@@ -45,6 +45,12 @@ void CompletionHold::end() {
   changed_.notify_all();
 }
 
+void CompletionHold::settle() {
+  if (helper_) {
+    helper_->drain();
+  }
+}
+
 void CompletionHold::before_wait(const std::string& operation) {
   Lock lock(mutex_);
   if (held_ && this_thread_id() == holder_) {

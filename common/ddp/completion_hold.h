@@ -29,6 +29,9 @@ class CompletionHold {
   void begin();
   void end();
 
+  /// Returns when what was deferred has been completed and forgotten. Not inside a hold.
+  void settle();
+
   /// To be called before somebody waits for `operation`. Returns when that is allowed.
   void before_wait(const std::string& operation);
 

@@ -1,6 +1,14 @@
 #include "ddp/lane.h"
 
+#include <future>
+#include <memory>
+
 namespace ddp {
+
+LaneKey lane_key(const Operation& operation) {
+  return operation.is_message() ? LaneKey{operation.type, operation.peer, operation.tag}
+                                : LaneKey{c10d::OpType::UNKNOWN, -1, 0};
+}
 
 Lane::~Lane() {
   {
@@ -17,6 +25,12 @@ void Lane::submit(std::function<void()> job) {
     jobs_.push_back(std::move(job));
   }
   changed_.notify_one();
+}
+
+void Lane::drain() {
+  const auto reached = std::make_shared<std::promise<void>>();
+  submit([reached] { reached->set_value(); });
+  reached->get_future().wait();
 }
 
 void Lane::work() {

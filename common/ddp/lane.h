@@ -5,8 +5,16 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <tuple>
+
+#include "ddp/backend_decorator.h"
 
 namespace ddp {
+
+/// Operations of one key go one after the other, on one lane: all collectives of a group, and all
+/// messages of one direction, peer and tag, so that a blocked message delays nothing else.
+using LaneKey = std::tuple<c10d::OpType, int, int>;
+LaneKey lane_key(const Operation& operation);
 
 /// A thread that does what it is given, in order. Destruction lets it finish what it has.
 class Lane {
@@ -18,6 +26,9 @@ class Lane {
 
   /// `job` must not throw.
   void submit(std::function<void()> job);
+
+  /// Returns when everything submitted so far has been done, and destroyed.
+  void drain();
 
  private:
   void work();

@@ -50,9 +50,7 @@ LimitedLink::LimitedLink(BackendPtr inner, const NetworkModel& network)
     : BackendDecorator(std::move(inner)), network_(network) {}
 
 WorkPtr LimitedLink::run(Operation operation) {
-  const LaneKey key = operation.is_message()
-                          ? LaneKey{operation.type, operation.peer, operation.tag}
-                          : LaneKey{c10d::OpType::UNKNOWN, -1, 0};
+  const LaneKey key = lane_key(operation);
   const std::chrono::nanoseconds cost(
       cost_ns(network_, operation.type, operation.payload_bytes(), getSize()));
   auto work = c10::make_intrusive<LimitedWork>(std::move(operation), cost);

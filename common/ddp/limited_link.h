@@ -2,7 +2,6 @@
 
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "ddp/backend_decorator.h"
 #include "ddp/lane.h"
@@ -24,9 +23,6 @@ class LimitedLink : public BackendDecorator {
   WorkPtr run(Operation operation) override;
 
  private:
-  // Collectives: {UNKNOWN, -1, 0}; messages: {SEND or RECV, the other rank, tag}.
-  using LaneKey = std::tuple<c10d::OpType, int, int>;
-
   const NetworkModel network_;
   std::mutex mutex_;
   std::map<LaneKey, Lane> lanes_;  // last: destroyed first, which ends the threads

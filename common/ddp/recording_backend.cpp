@@ -2,7 +2,7 @@
 
 namespace ddp {
 
-// Notes the wait, and on the blackboard that the rank waits and that it has gone on.
+// Notes the wait, and on the blackboard that the rank waits and that it has gone on. Counts itself.
 class RecordedWork : public WorkDecorator {
  public:
   RecordedWork(WorkPtr inner, c10::intrusive_ptr<RecordingBackend> recorder, std::size_t index,
@@ -11,7 +11,12 @@ class RecordedWork : public WorkDecorator {
         recorder_(std::move(recorder)),
         generation_(recorder_->cleared_),
         index_(index),
-        description_(std::move(description)) {}
+        description_(std::move(description)) {
+    ++recorder_->live_handles_;
+  }
+  RecordedWork(const RecordedWork&) = delete;
+  RecordedWork& operator=(const RecordedWork&) = delete;
+  ~RecordedWork() override { --recorder_->live_handles_; }
 
   bool wait(std::chrono::milliseconds timeout) override {
     note_wait();

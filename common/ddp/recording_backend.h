@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 
@@ -44,6 +45,10 @@ class RecordingBackend : public BackendDecorator {
   /// takes one, too.
   std::int64_t mark();
 
+  /// Handles of operations that somebody still keeps, waited for or not: their number must not grow
+  /// from step to step.
+  std::int64_t live_handles() const { return live_handles_; }
+
  private:
   friend class RecordedWork;
   void note_activity(const std::string& activity);
@@ -56,6 +61,7 @@ class RecordingBackend : public BackendDecorator {
   std::shared_ptr<const TensorNames> names_;
   Blackboard* board_;
   std::int64_t launches_ = 0;
+  std::atomic<std::int64_t> live_handles_ = 0;
 };
 
 }  // namespace ddp

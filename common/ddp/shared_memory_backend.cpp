@@ -10,35 +10,34 @@ namespace ddp {
 namespace {
 
 using c10d::OpType;
-using c10d::ReduceOp;
 
 // `count` elements at `address`, as a tensor that owns nothing.
 at::Tensor elements(const void* address, std::int64_t count, const at::Tensor& like) {
   return at::from_blob(const_cast<void*>(address), {count}, like.options());
 }
 
-void combine(const at::Tensor& sum, const at::Tensor& next, ReduceOp::RedOpType op) {
+void combine(const at::Tensor& sum, const at::Tensor& next, c10d::ReduceOp::RedOpType op) {
   switch (op) {
-    case ReduceOp::SUM:
-    case ReduceOp::AVG:
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::AVG:
       sum.add_(next);
       break;
-    case ReduceOp::PRODUCT:
+    case c10d::ReduceOp::PRODUCT:
       sum.mul_(next);
       break;
-    case ReduceOp::MIN:
+    case c10d::ReduceOp::MIN:
       sum.copy_(at::minimum(sum, next));
       break;
-    case ReduceOp::MAX:
+    case c10d::ReduceOp::MAX:
       sum.copy_(at::maximum(sum, next));
       break;
-    case ReduceOp::BAND:
+    case c10d::ReduceOp::BAND:
       sum.bitwise_and_(next);
       break;
-    case ReduceOp::BOR:
+    case c10d::ReduceOp::BOR:
       sum.bitwise_or_(next);
       break;
-    case ReduceOp::BXOR:
+    case c10d::ReduceOp::BXOR:
       sum.bitwise_xor_(next);
       break;
     default:
@@ -48,8 +47,8 @@ void combine(const at::Tensor& sum, const at::Tensor& next, ReduceOp::RedOpType 
 
 // Puts the reduction of what all ranks posted at `offset` into `output`.
 void reduce_into(const at::Tensor& output, const std::vector<const char*>& slabs,
-                 std::size_t offset, ReduceOp::RedOpType op) {
-  TORCH_CHECK(op != ReduceOp::AVG || output.is_floating_point() || output.is_complex(),
+                 std::size_t offset, c10d::ReduceOp::RedOpType op) {
+  TORCH_CHECK(op != c10d::ReduceOp::AVG || output.is_floating_point() || output.is_complex(),
               "an average needs floating point numbers, not ", output.scalar_type());
   const at::Tensor result = elements(output.data_ptr(), output.numel(), output);
   for (std::size_t rank = 0; rank < slabs.size(); ++rank) {
@@ -60,7 +59,7 @@ void reduce_into(const at::Tensor& output, const std::vector<const char*>& slabs
       combine(result, posted, op);
     }
   }
-  if (op == ReduceOp::AVG) {
+  if (op == c10d::ReduceOp::AVG) {
     result.div_(static_cast<double>(slabs.size()));
   }
 }

@@ -47,5 +47,18 @@ TEST(Lane, ReleasesWhatAJobHeldBeforeTheNext) {
   });
 }
 
+TEST(Lane, DrainWaitsForWhatWasSubmitted) {
+  testing::in_child([] {
+    auto held = std::make_shared<int>(1);
+    const std::weak_ptr<int> watched = held;
+    bool done = false;
+    Lane lane;
+    lane.submit([&done, held = std::move(held)] { done = true; });
+    lane.drain();
+    EXPECT_TRUE(done);
+    EXPECT_TRUE(watched.expired());
+  });
+}
+
 }  // namespace
 }  // namespace ddp

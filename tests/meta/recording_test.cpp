@@ -79,5 +79,25 @@ TEST(Recording, ClearForgetsAndOldWaitsDoNotCount) {
   });
 }
 
+TEST(Recording, HandlesAreCountedAsLongAsSomebodyKeepsThem) {
+  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+    const at::Tensor a = at::ones({2});
+    const at::Tensor b = at::ones({2});
+    std::vector<WorkPtr> kept;
+    kept.push_back(all_reduce_async(a, rank.group()));
+    kept.push_back(all_reduce_async(b, rank.group()));
+    EXPECT_EQ(rank.recorder().live_handles(), 2);
+    kept[0]->wait();
+    kept[1]->getFuture()->wait();
+    EXPECT_EQ(rank.recorder().live_handles(), 2) << "waited for, but kept";
+    kept.pop_back();
+    EXPECT_EQ(rank.recorder().live_handles(), 1);
+    kept.clear();
+    EXPECT_EQ(rank.recorder().live_handles(), 0);
+    all_reduce(a, rank.group());
+    EXPECT_EQ(rank.recorder().live_handles(), 0);
+  });
+}
+
 }  // namespace
 }  // namespace ddp

@@ -19,6 +19,8 @@ import linting  # noqa: E402
 import meta_tests  # noqa: E402
 import mutants  # noqa: E402
 import patches  # noqa: E402
+import runner  # noqa: E402
+import sanitizer  # noqa: E402
 from checking import Context, Outcome, graded_stages  # noqa: E402
 from results import StageReport, Status, TestResult, TestSpec  # noqa: E402
 from stages import STAGES  # noqa: E402
@@ -84,9 +86,16 @@ class Headers(unittest.TestCase):
             (HEADER + "Only: no\n", "can only be yes"),
             (HEADER.replace(".* mean", "(mean"), "cannot read Says"),
             (HEADER + "Score: none\n", "cannot read Says or Score"),
+            ("Mistake: frees twice\nSanitizer: double-free\nOnly: yes\n", "lacks the line 'Killed-by"),
         ]:
             with self.subTest(message), self.assertRaisesRegex(LabError, message.replace("(", r"\(")):
                 mutant(header)
+
+
+    def test_a_mutant_may_be_left_to_the_sanitizer(self) -> None:
+        read = mutant("Mistake: frees twice\nSanitizer: double-free\n")
+        self.assertEqual((read.sanitizer, read.killed_by), ("double-free", ()))
+        self.assertEqual(mutant(HEADER + "Sanitizer: double-free\n").killed_by, ("mean", "order"))
 
 
 class Verdicts(unittest.TestCase):
@@ -128,6 +137,88 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(mutants.not_needed(SPECS, [mutant(), mutant(only)]), ["bitwise", "order"])
 
 
+    def test_only_tests_that_matter_are_run(self) -> None:
+        def names(header: str) -> list[str]:
+            return [spec.name for spec in mutants._needed(mutant(header), SPECS)]
+
+        everything = [spec.name for spec in SPECS]
+        self.assertEqual(names(HEADER), ["mean", "order"])
+        for about_all in ("Only: yes\n", "Score: 0\n"):
+            self.assertEqual(names(HEADER + about_all), everything)
+        self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that its fault can be told
+
+
+ASAN_REPORT = f"""\
+=================================================================
+==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x60600 at pc 0x7f4 bp 0x7ff sp 0x7fd
+READ of size 8 at 0x60600 thread T0
+    #0 0x7f4ac in at::TensorBase::defined() const {ROOT}/.venv/lib/torch/include/ATen/core/TensorBase.h:215
+    #1 0x7f4ad in finish {ROOT}/build/check/sanitizer/02_overlapped_ddp/leaks/overlapped_ddp.cpp:124
+    #2 0x7f4ae in void run(int, char const*) {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:84
+    #3 0x7f4af in (/lib/libc.so.6+0xbc936)
+
+0x60600 is located 0 bytes inside of 64-byte region [0x60600,0x60640)
+freed by thread T0 here:
+    #0 0x7f4b0 in operator delete(void*, unsigned long) ../../../../src/libsanitizer/asan/asan_new_delete.cpp:164
+    #1 0x7f4b1 in reset {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:80
+
+SUMMARY: AddressSanitizer: heap-use-after-free
+"""
+
+
+class Memory(unittest.TestCase):
+    """Memory that is gone, or was never set, is recognisable in a test program."""
+
+    PROGRAM = "import ctypes; new = ctypes.CDLL(None).malloc; new.restype = ctypes.c_void_p\n" + (
+        "print(ctypes.string_at(new(64), 64).hex(), __import__('os').environ.get('MORE'))"
+    )
+
+    def test_fresh_memory_is_filled(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder, "tests")
+            program.write_text(f"#!{sys.executable}\n{self.PROGRAM}")
+            program.chmod(0o755)
+            graded = report()
+            options = runner.RunOptions(1, environment={"MORE": "y"})
+            runner.run_stage(program, Path("x.so"), graded, options, mock.Mock())
+        self.assertIn("fe" * 64 + " y", graded.output)
+
+
+class Sanitizer(unittest.TestCase):
+    def test_of_a_report_the_useful_part_is_shown(self) -> None:
+        said = sanitizer.summarize(ASAN_REPORT).splitlines()
+        self.assertEqual(
+            said,
+            [
+                "AddressSanitizer: heap-use-after-free",
+                "READ of size 8 at 0x60600 thread T0",
+                "    build/check/sanitizer/02_overlapped_ddp/leaks/overlapped_ddp.cpp:124 in finish",
+                "    tests/02_overlapped_ddp/07_lifetime.cpp:84 in void run(int, char const*)",
+                "0x60600 is located 0 bytes inside of 64-byte region [0x60600,0x60640)",
+                "freed by thread T0 here:",
+                "    tests/02_overlapped_ddp/07_lifetime.cpp:80 in reset",
+            ],
+        )
+
+    def test_any_report_or_failed_test_is_found(self) -> None:
+        self.assertEqual(sanitizer.found(report(), []), "")
+        self.assertIn("overlapped_ddp.cpp:124", sanitizer.found(report(), [ASAN_REPORT]))
+        self.assertIn("Tests that fail: mean", sanitizer.found(report(mean="rank 0 exited"), [ASAN_REPORT]))
+        self.assertIn("rank 0 exited", sanitizer.found(report(mean="rank 0 exited"), []))
+
+    def test_a_mutant_must_die_of_the_report_it_names(self) -> None:
+        due = mutant("Mistake: hooks leak\nSanitizer: heap-use-after-free\n")
+        self.assertEqual(sanitizer.missed(due, [ASAN_REPORT]), "")
+        self.assertIn("reports nothing", sanitizer.missed(due, []))
+        other = mutant("Mistake: frees twice\nSanitizer: double-free\n")
+        self.assertIn("double-free, and reports heap-use-after-free", sanitizer.missed(other, [ASAN_REPORT]))
+
+    def test_a_compiler_without_it_is_skipped(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = sanitizer.check_sanitizer(context(build_dir=folder, cxx="echo"))
+        self.assertEqual((outcome.passed, outcome.failures, len(outcome.skipped)), (0, [], 1))
+
+
 class ThisRepository(unittest.TestCase):
     """What can be said about the mutants without building them."""
 
@@ -154,13 +245,33 @@ class Linting(unittest.TestCase):
         self.assertIn("two", found[Path("/b.h")])
 
     def test_files_that_clash_are_looked_at_alone(self) -> None:
-        a, b = Path("/a.cpp"), Path("/b.cpp")
-        run = linting.Run((), "", (a, b))
+        a, b, c = Path("/a.cpp"), Path("/b.cpp"), Path("/c.cpp")
         clash = "redefinition of 'kHalf' [clang-diagnostic-error]"
-        self.assertEqual(linting._clashing(run, {b: clash}), [b])
-        self.assertEqual(linting._clashing(run, {Path("/c.h"): clash}), [a, b])
-        self.assertEqual(linting._clashing(run, {a: "style [readability-x]"}), [])
-        self.assertEqual(linting._clashing(linting.Run((), "", (b,)), {b: clash}), [])
+
+        def apart(*files: Path, found: dict[Path, str]) -> list[tuple[Path, ...]]:
+            return [part.files for part in linting._apart(linting.Run((), "", files), found)]
+
+        self.assertEqual(apart(a, b, c, found={b: clash}), [(a, c), (b,)])
+        self.assertEqual(apart(a, b, found={Path("/c.h"): clash}), [(a,), (b,)])
+        self.assertEqual(apart(a, b, found={a: "style [readability-x]"}), [])
+        self.assertEqual(apart(b, found={b: clash}), [])
+
+    def test_files_that_define_the_same_names_are_kept_apart(self) -> None:
+        texts = {
+            "a.cpp": "namespace ddp {\nusing testing::Rank;\nconstexpr int kHalf = 2;\nvoid B::run(int x) {}\n",
+            "b.cpp": "using testing::Rank;\nconst Test kOther{1};\nstd::string run(const X& x) {\n  int kHalf = 3;\n}",
+            "c.cpp": "struct Part;\nstatic constexpr double kHalf = 0.5;\n",
+            "d.cpp": '#include "d.h"\nint ddp_main(int argc) {\n',
+            "d.h": "struct Part {\n",
+            "e.cpp": "class Part : public Whole {\nint ddp_main(int argc) {\n",
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in texts.items():
+                Path(folder, name).write_text(text)
+            paths = sorted(Path(folder).glob("*.cpp"))
+            parts = [[path.name for path in part] for part in linting._compatible(paths, 9)]
+            self.assertEqual(parts, [["a.cpp", "b.cpp", "d.cpp"], ["c.cpp", "e.cpp"]])
+            self.assertEqual(len(linting._compatible(paths, 2)), 3)
 
     def test_a_missing_tool_is_a_failure_that_says_what_to_do(self) -> None:
         with mock.patch("shutil.which", return_value=None):
