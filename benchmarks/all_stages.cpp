@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
@@ -70,7 +71,16 @@ constexpr Stage kStages[] = {
     {"05_ring_all_reduce", ring},
 };
 
-int run_stage(const Stage& stage, const BenchmarkOptions& options) {
+// Each stage is a run of its own, with a trace of its own: trace.json becomes
+// trace.01_naive_ddp.json.
+std::string trace_of_stage(const Stage& stage, const std::string& trace) {
+  const std::filesystem::path file(trace);
+  const std::string end = "." + std::string(stage.name) + file.extension().string();
+  return trace.empty() ? "" : std::filesystem::path(file).replace_extension(end).string();
+}
+
+int run_stage(const Stage& stage, BenchmarkOptions options) {
+  options.trace = trace_of_stage(stage, options.trace);
   return run_benchmark(options, stage.name, [&](const RankContext& context) {
     const Workplace workplace = make_workplace(options, context);
     stage.step(workplace);
@@ -81,6 +91,7 @@ int run_stage(const Stage& stage, const BenchmarkOptions& options) {
       std::printf("%-20s%8.2f ms\n", stage.name, 1e3 * watch.seconds());
       std::fflush(stdout);
     }
+    save_trace(options, context, workplace);
   });
 }
 

@@ -31,6 +31,8 @@ inline void add_flags(CLI::App& app, BenchmarkOptions& options, int argc, char**
   app.add_option("--seed", options.seed, "Of weights and data")->capture_default_str();
   app.add_option("--output", options.output,
                  "Result file; default: figures/data/<program>.<impl>.<preset>.json");
+  app.add_option("--trace", options.trace,
+                 "Also writes what each rank did and when, a Chrome trace for ui.perfetto.dev");
 }
 
 }  // namespace ddp

@@ -41,16 +41,22 @@ function(ddp_lab_stage_library target folder)
   ddp_lab_precompiled_headers(${target} core)
 endfunction()
 
-# A program that calls a stage's functions without linking to it: its code is a shared library (where undefined
-# functions are legal) under a three-line main; the stage's library is loaded at run time, in the ranks.
-# Such a program may call a stage's functions, but not take their addresses: those would be needed at its start.
+# Code that calls a stage's functions without linking to it: a shared library, where undefined functions are legal;
+# the stage's library is loaded at run time, in the ranks.
+# Such code may call a stage's functions, but not take their addresses: those would be needed at its start.
+#   ddp_lab_code(name LIBRARIES ... SOURCES ... HEADERS core|tests)
+function(ddp_lab_code name)
+  cmake_parse_arguments(arg "" "HEADERS" "LIBRARIES;SOURCES" ${ARGN})
+  add_library(${name} SHARED ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE assignments)
+  target_link_libraries(${name} PUBLIC ${arg_LIBRARIES})
+  ddp_lab_precompiled_headers(${name} ${arg_HEADERS})
+endfunction()
+
+# A program of such code, under a three-line main.
 #   ddp_lab_program(name LIBRARIES ... SOURCES ... HEADERS core|tests)
 function(ddp_lab_program name)
-  cmake_parse_arguments(arg "" "HEADERS" "LIBRARIES;SOURCES" ${ARGN})
-  add_library(${name}_code SHARED ${arg_SOURCES})
-  target_include_directories(${name}_code PRIVATE assignments)
-  target_link_libraries(${name}_code PUBLIC ${arg_LIBRARIES})
-  ddp_lab_precompiled_headers(${name}_code ${arg_HEADERS})
+  ddp_lab_code(${name}_code ${ARGN})
   add_executable(${name} ${CMAKE_SOURCE_DIR}/cmake/main.cpp)
   target_link_libraries(${name} PRIVATE ${name}_code)
   target_link_options(${name} PRIVATE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)

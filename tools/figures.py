@@ -1,8 +1,9 @@
 """Draws the figures of the writeup (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
 
-A result is stale if it is older than the program or the stage that it measured. Results and figures carry the name of
-the implementation and the preset, so those of the solutions never pass for a student's. An unfinished stage is
-skipped by name. Exit code: 0 if nothing failed, 1 if something did, 2 for a bad choice, 3 if the lab could not be built.
+A result is stale if it is older than the program, the lab's libraries or a stage that it measured. Results and figures
+carry the name of the implementation and the preset, so those of the solutions never pass for a student's. A figure of
+several stages shows those that are finished; one without any is skipped by name. Exit code: 0 if nothing failed, 1 if
+something did, 2 for a bad choice, 3 if the lab could not be built.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ class Run:
 @dataclass(frozen=True)
 class Drawing:
     script: str
-    stage: Stage
+    stages: tuple[Stage, ...]
     runs: tuple[Run, ...]
+
+    def titles(self) -> str:
+        return ", ".join(stage.title for stage in self.stages)
 
 
 @dataclass
@@ -54,15 +58,31 @@ class Summary:
     failed: list[str] = field(default_factory=list)
 
 
-NAIVE = stages.find_stages("01")[0]
+NAIVE, OVERLAPPED, BUCKETED = (stages.find_stages(number)[0] for number in ("01", "02", "03"))
+LIMITED_LINK = ("--rate-gbit", "3")
+
+
+def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) -> tuple[Run, Run]:
+    limited = ".".join(filter(None, (label, "limited_link")))
+    return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
+
+
 DRAWINGS = (
+    Drawing("naive_vs_flat.py", (NAIVE,), on_both_links("naive_vs_flat")),
     Drawing(
-        "naive_vs_flat.py",
-        NAIVE,
+        "step_time.py",
+        (NAIVE, OVERLAPPED, BUCKETED),
         (
-            Run("naive_vs_flat"),
-            Run("naive_vs_flat", "limited_link", ("--rate-gbit", "3")),
+            *on_both_links("step_time", "mlp_64"),
+            *on_both_links("step_time", "mlp_64_cap_4", ("--cap-bytes", str(4 << 20))),
+            *on_both_links("step_time", "mlp_8", ("--batch-size", "8")),
+            *on_both_links("step_time", "resnet50", ("--model", "resnet50")),
         ),
+    ),
+    Drawing(
+        "timeline.py",
+        (NAIVE, OVERLAPPED, BUCKETED),
+        (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
     ),
 )
 
@@ -114,25 +134,32 @@ class Figures:
 
     def draw_all(self, drawings: list[Drawing]) -> Summary:
         self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
-        errors = self._builder.build([drawing.stage for drawing in drawings], self._impl)
+        wanted = list(dict.fromkeys(stage for drawing in drawings for stage in drawing.stages))
+        broken = self._builder.build(wanted, self._impl)
+        for stage in wanted:
+            if stage.name in broken:
+                # So that what was built before the error is not measured in its place.
+                self._builder.library(stage, self._impl).unlink(missing_ok=True)
         for drawing in drawings:
-            if drawing.stage.name in errors:
-                self._summary.failed.append(f"{drawing.script}: {drawing.stage.title} does not compile; see make test")
-            elif self._measure(drawing):
+            errors = [stage for stage in drawing.stages if stage.name in broken]
+            for stage in errors:
+                self._summary.failed.append(f"{drawing.script}: {stage.title} does not compile; see make test")
+            if len(errors) < len(drawing.stages) and self._measure(drawing):
                 self._draw(drawing)
         return self._summary
 
     def _measure(self, drawing: Drawing) -> bool:
         """Brings the results up to date; false if there are none to draw."""
+        libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
         for run in drawing.runs:
             result = run.result(self._impl, self._preset)
-            library = self._builder.library(drawing.stage, self._impl)
-            if is_fresh(result, [library, self._lib / f"lib{run.program}_code.so"]):
+            programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
+            if is_fresh(result, libraries + programs):
                 print(f"{result.relative_to(ROOT)} is up to date", flush=True)
                 continue
             code = self._run(run, result)
             if code == UNFINISHED:
-                self._summary.skipped.append(f"{drawing.script}: {drawing.stage.title} is unfinished ({self._impl})")
+                self._summary.skipped.append(f"{drawing.script}: unfinished ({self._impl}): {drawing.titles()}")
                 return False
             if code:
                 self._summary.failed.append(f"{drawing.script}: {run.program} ended with exit code {code}, see above")
@@ -172,7 +199,7 @@ def main() -> int:
         options = parse_arguments()
         tools = toolchain.load()
         require_matplotlib(tools)
-        wanted = [drawing for drawing in DRAWINGS if drawing.stage in options.stages]
+        wanted = [drawing for drawing in DRAWINGS if set(drawing.stages) & set(options.stages)]
         with hold(Path(tools.build_dir) / "grade" / "lock", "make figures"):
             summary = Figures(options, tools).draw_all(wanted)
     except BadChoice as error:

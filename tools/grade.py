@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import functools
 import secrets
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import stages
@@ -71,6 +74,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--impl", default="", help="assignments (default) or solutions")
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
+    parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
     parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
@@ -78,10 +82,13 @@ def _parse_arguments() -> argparse.Namespace:
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
     options.verbose = options.verbose not in ("", "0")
+    if options.trace and len(options.stages) > 1:
+        raise BadChoice(f"TRACE={options.trace} is for one stage; add STAGE=02, for example")
     return options
 
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
+    started = time.time()
     files = ResultFiles(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
     errors = builder.build(graded, options.impl) if graded else {}
@@ -94,12 +101,19 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
 
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
+    run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace))
+
+    def show(stage: StageReport, result: TestResult) -> None:
+        scorecard.running(stage, result)
+        if result.status is not Status.NOT_RUN:
+            files.write(report)
+
     scorecard.heading()
     files.write(report)
     try:
         for stage in report.stages:
             if not stage.build_error:
-                run_one(stage, report, builder, scorecard, files)
+                run_one(stage, report, builder, run, show)
             scorecard.stage(stage)
     except Interrupted:
         terminal.print()
@@ -109,6 +123,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         files.write(report)
         lists.remember()
     scorecard.summary()
+    if options.trace:
+        print(describe_trace(Path(options.trace), started))
     if files.problem:
         print(f"{files.problem}. The scores above are right; free some space and run again.", file=sys.stderr)
         return 3
@@ -132,15 +148,25 @@ def mark_build_error(stage: StageReport, error: str) -> None:
 
 
 def run_one(
-    stage: StageReport, report: Report, builder: Builder, scorecard: Scorecard, files: ResultFiles
+    stage: StageReport,
+    report: Report,
+    builder: Builder,
+    run: RunOptions,
+    show: Callable[[StageReport, TestResult], None],
 ) -> None:
-    def on_change(result: TestResult) -> None:
-        scorecard.running(stage, result)
-        if result.status is not Status.NOT_RUN:
-            files.write(report)
-
     program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
-    run_stage(program, library, stage, RunOptions(report.seed, report.device), on_change)
+    run_stage(program, library, stage, run, functools.partial(show, stage))
+
+
+def trace_variable(trace: str) -> dict[str, str]:
+    """What tells a test program where to write its timeline; nothing where none is wanted."""
+    return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
+
+
+def describe_trace(file: Path, started: float) -> str:
+    if file.is_file() and file.stat().st_mtime >= started:
+        return f"Timeline: {file}; open it in https://ui.perfetto.dev"
+    return f"No timeline was written to {file}; VERBOSE=1 shows why"
 
 
 if __name__ == "__main__":

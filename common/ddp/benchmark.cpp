@@ -10,6 +10,8 @@
 #include "ddp/cuda.h"
 #include "ddp/limited_link.h"
 #include "ddp/stage_library.h"
+#include "ddp/timeline_backend.h"
+#include "ddp/timeline_file.h"
 
 namespace ddp {
 namespace {
@@ -46,22 +48,46 @@ Workplace make_workplace(const BenchmarkOptions& options, const RankContext& con
     const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
     backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);
   }
-  return {device, make_process_group(backend, store_for_next_backend(context))};
+  if (options.trace.empty()) {
+    return {device, make_process_group(backend, store_for_next_backend(context))};
+  }
+  TORCH_CHECK(device.is_cpu(),
+              "--trace follows CPU tensors only: the host does not see when a GPU has done "
+              "something. Leave out --device cuda, or take a profiler that asks the GPU");
+  const auto timeline = std::make_shared<Timeline>();
+  timeline->set_group("set-up");
+  Workplace workplace = {
+      .device = device,
+      .group = make_process_group(c10::make_intrusive<TimelineBackend>(backend, timeline),
+                                  store_for_next_backend(context)),
+      .timeline = timeline};
+  timeline->set_origin(agree_on_origin(workplace.group, placement_of(context).one_machine));
+  return workplace;
 }
 
-int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {
+int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
   SharedFlag unfinished;
   const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
-    load_stage_library(stage_library(options.implementation, stage));
     try {
       body(context);
     } catch (const c10::NotImplementedError& error) {
       if (unfinished.raise()) {
-        std::fprintf(stderr, "%s is unfinished: %s\n", stage.c_str(), error.msg().c_str());
+        std::fprintf(stderr, "%s\n", error.msg().c_str());
       }
     }
   });
   return unfinished.is_raised() ? kUnfinished : code;
+}
+
+int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {
+  return run_benchmark(options, [&](RankContext& context) {
+    load_stage_library(stage_library(options.implementation, stage));
+    try {
+      body(context);
+    } catch (const c10::NotImplementedError& error) {
+      TORCH_CHECK_NOT_IMPLEMENTED(false, stage, " is unfinished: ", error.msg());
+    }
+  });
 }
 
 Run to_run(const BenchmarkOptions& options, const std::string& program,
@@ -81,6 +107,26 @@ void save_result(const BenchmarkOptions& options, const Result& result) {
                                                             : std::filesystem::path(options.output);
   write_result(result, file);
   std::printf("wrote %s\n", file.c_str());
+}
+
+void save_trace(const BenchmarkOptions& options, const RankContext& context,
+                const std::vector<Span>& spans) {
+  if (options.trace.empty()) {
+    return;
+  }
+  const std::vector<RankSpans> ranks = gather_spans(spans, context);
+  if (context.rank == 0) {
+    write_chrome_trace(ranks, options.trace);
+    std::printf("wrote %s\n", options.trace.c_str());
+  }
+}
+
+void save_trace(const BenchmarkOptions& options, const RankContext& context,
+                const Workplace& workplace) {
+  if (workplace.timeline) {
+    workplace.timeline->settle();
+    save_trace(options, context, workplace.timeline->take_spans());
+  }
 }
 
 }  // namespace ddp

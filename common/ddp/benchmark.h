@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp/launch.h"
 #include "ddp/measurement.h"
+#include "ddp/timeline.h"
 
 namespace ddp {
 
@@ -17,6 +20,7 @@ struct BenchmarkOptions {
   double rate_gbit = 0;  // limits the link, in Gbit/s; 0: as fast as it is
   std::uint64_t seed = 0;
   std::string output;        // the result file; empty: default_result_path()
+  std::string trace;         // the timeline's file; empty: none is drawn
   std::string command_line;  // that repeats the run
 };
 
@@ -27,14 +31,21 @@ constexpr int kUnfinished = 3;
 struct Workplace {
   at::Device device;
   ProcessGroupPtr group;
+  /// Where this rank's timeline is drawn, in real time; null without options.trace.
+  std::shared_ptr<Timeline> timeline = nullptr;
 };
 
-/// All ranks must call it. With options.rate_gbit the link is a LimitedLink without latency.
+/// All ranks must call it. With options.rate_gbit the link is a LimitedLink without latency. With
+/// options.trace what the group does is drawn (see TimelineBackend), as a group named "set-up" at
+/// first; throws c10::Error for GPUs then.
 Workplace make_workplace(const BenchmarkOptions& options, const RankContext& context);
 
-/// Runs `body` in options.world_size ranks (see launch()), each with the library of `stage` loaded.
-/// Returns the program's exit code: 0; kUnfinished if the ranks met a stub, which one line on
-/// stderr names; otherwise 1, after a report on stderr.
+/// Runs `body` in options.world_size ranks (see launch()). Returns the program's exit code: 0;
+/// kUnfinished if the ranks threw c10::NotImplementedError, as stubs do, after its message on
+/// stderr; otherwise 1, after a report on stderr.
+int run_benchmark(const BenchmarkOptions& options, const RankBody& body);
+
+/// The same with the library of `stage` loaded in each rank: for programs that measure one stage.
 int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body);
 
 /// A Run with everything that `options` knows.
@@ -43,5 +54,14 @@ Run to_run(const BenchmarkOptions& options, const std::string& program,
 
 /// Writes the result to options.output or its default place, and says so on stdout.
 void save_result(const BenchmarkOptions& options, const Result& result);
+
+/// Writes all ranks' spans to options.trace, and says so on stdout. Collective; does nothing
+/// without options.trace.
+void save_trace(const BenchmarkOptions& options, const RankContext& context,
+                const std::vector<Span>& spans);
+
+/// The same for all that `workplace` has drawn.
+void save_trace(const BenchmarkOptions& options, const RankContext& context,
+                const Workplace& workplace);
 
 }  // namespace ddp

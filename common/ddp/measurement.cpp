@@ -1,22 +1,19 @@
 #include "ddp/measurement.h"
 
 #include <c10/util/Exception.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <torch/version.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <stdexcept>
 #include <thread>
+
+#include "ddp/whole_file.h"
 
 namespace ddp {
 namespace {
@@ -111,51 +108,6 @@ Json provenance(const Run& run) {
           {"command", run.command}};
 }
 
-[[noreturn]] void fail(const fs::path& file, int error) {
-  throw std::runtime_error("cannot write " + file.string() + ": " + std::strerror(error) +
-                           "; choose another place with --output");
-}
-
-// 0, or the errno of the write that failed.
-int write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(descriptor, text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      return errno;
-    }
-    text.remove_prefix(std::max<ssize_t>(written, 0));
-  }
-  return 0;
-}
-
-// Under a name of its own in the same folder first, then renamed: nobody ever sees half a file.
-void write_atomically(const fs::path& file, std::string_view text) {
-  std::error_code error;
-  if (file.has_parent_path()) {
-    fs::create_directories(file.parent_path(), error);
-    if (error) {
-      fail(file, error.value());
-    }
-  }
-  std::string temporary = file.string() + ".XXXXXX";
-  const int descriptor = mkstemp(temporary.data());
-  if (descriptor < 0) {
-    fail(file, errno);
-  }
-  fchmod(descriptor, 0644);  // mkstemp lets nobody else read it
-  int problem = write_all(descriptor, text);
-  if (close(descriptor) != 0 && problem == 0) {
-    problem = errno;
-  }
-  if (problem == 0 && rename(temporary.c_str(), file.c_str()) != 0) {
-    problem = errno;
-  }
-  if (problem != 0) {
-    unlink(temporary.c_str());
-    fail(file, problem);
-  }
-}
-
 }  // namespace
 
 double percentile(std::vector<double> values, double percent) {
@@ -198,7 +150,7 @@ void write_result(const Result& result, const fs::path& file) {
                          {"provenance", provenance(result.run)},
                          {"parameters", to_json(result.parameters)},
                          {"series", series}};
-  write_atomically(file, document.dump(1) + "\n");
+  write_whole_file(file, document.dump(1) + "\n", "--output");
 }
 
 }  // namespace ddp

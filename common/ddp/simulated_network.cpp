@@ -13,14 +13,14 @@ class SimulatedWork : public WorkDecorator {
 
   bool wait(std::chrono::milliseconds timeout) override {
     const bool done = inner().wait(timeout);
-    network_->clock().advance_to(network_->end_of(operation_));
+    network_->clock().advance_to(network_->time_of(operation_).end);
     return done;
   }
 
   bool isCompleted() override {
     const bool done = inner().isCompleted();
     if (done && inner().isSuccess()) {
-      network_->clock().advance_to(network_->end_of(operation_));
+      network_->clock().advance_to(network_->time_of(operation_).end);
     }
     return done;
   }
@@ -42,7 +42,7 @@ SimulatedNetwork::SimulatedNetwork(BackendPtr inner, std::shared_ptr<VirtualCloc
       timeline_(board, collectives_, messages_, network) {}
 
 WorkPtr SimulatedNetwork::run(Operation operation) {
-  clock_->advance(network_.launch_overhead_ns);
+  clock_->compute(network_.launch_overhead_ns, "launch");
   OperationRecord record;
   record.op = static_cast<std::uint8_t>(operation.type);
   record.peer = operation.peer;
@@ -52,7 +52,8 @@ WorkPtr SimulatedNetwork::run(Operation operation) {
 
   const bool message = operation.is_message();
   const Launched launched{message,
-                          board_.publish(message ? messages_ : collectives_, rank_, record)};
+                          board_.publish(message ? messages_ : collectives_, rank_, record),
+                          drawing_ ? drawing_->launch(operation, record.time_ns) : 0};
   {
     const std::lock_guard lock(mutex_);
     launched_.push_back(launched);
@@ -62,10 +63,10 @@ WorkPtr SimulatedNetwork::run(Operation operation) {
       c10::intrusive_ptr<SimulatedNetwork>::unsafe_reclaim_from_nonowning(this), launched);
 }
 
-std::int64_t SimulatedNetwork::end_of(const Launched& operation) {
+VirtualInterval SimulatedNetwork::time_of(const Launched& operation) {
   const std::lock_guard lock(mutex_);
-  return operation.message ? timeline_.message_end(rank_, operation.index)
-                           : timeline_.collective_end(operation.index);
+  return operation.message ? timeline_.message_time(rank_, operation.index)
+                           : timeline_.collective_time(operation.index);
 }
 
 std::int64_t SimulatedNetwork::step_end() {
@@ -76,7 +77,11 @@ std::int64_t SimulatedNetwork::step_end() {
   }
   std::int64_t end = clock_->now();
   for (const Launched& operation : launched) {
-    end = std::max(end, end_of(operation));
+    const VirtualInterval time = time_of(operation);
+    end = std::max(end, time.end);
+    if (drawing_) {
+      drawing_->complete(operation.drawn, time.start, time.end);
+    }
   }
   return end;
 }

@@ -8,9 +8,16 @@
 #include "ddp/backend_decorator.h"
 #include "ddp/blackboard.h"
 #include "ddp/network_model.h"
+#include "ddp/timeline.h"
 #include "ddp/virtual_clock.h"
 
 namespace ddp {
+
+/// From when to when an operation uses the network, in virtual nanoseconds.
+struct VirtualInterval {
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+};
 
 /// When the operations of a group end, in virtual nanoseconds, computed from what the ranks
 /// published at their launches. Every rank computes the same numbers from the same records,
@@ -24,17 +31,17 @@ class VirtualTimeline {
  public:
   VirtualTimeline(Blackboard& board, int collectives, int messages, const NetworkModel& network);
 
-  /// The end of the group's collective `index`; waits until all ranks have launched it.
-  std::int64_t collective_end(std::int64_t index);
+  /// The time of the group's collective `index`; waits until all ranks have launched it.
+  VirtualInterval collective_time(std::int64_t index);
 
-  /// The end of message `index` of `rank`'s list; waits until the other end is there.
-  std::int64_t message_end(int rank, std::int64_t index);
+  /// The time of message `index` of `rank`'s list; waits until the other end is there.
+  VirtualInterval message_time(int rank, std::int64_t index);
 
  private:
   struct Messages {                              // of one rank, as far as they have been looked at
     std::vector<std::int64_t> previous_on_port;  // -1: the first
     std::vector<std::int64_t> ordinal;           // among those of the same kind, peer and tag
-    std::vector<std::int64_t> end;               // negative: not computed yet
+    std::vector<VirtualInterval> time;           // end negative: not computed yet
     std::map<std::tuple<int, int, int>, std::vector<std::int64_t>> by_partner;  // kind, peer, tag
     std::map<int, std::int64_t> last_on_port;                                   // by kind
   };
@@ -46,7 +53,7 @@ class VirtualTimeline {
   const int collectives_;
   const int messages_channel_;
   const NetworkModel network_;
-  std::vector<std::int64_t> collective_ends_;
+  std::vector<VirtualInterval> collective_times_;
   std::vector<Messages> messages_;
 };
 
@@ -70,6 +77,10 @@ class SimulatedNetwork : public BackendDecorator {
   const NetworkModel& network() const { return network_; }
   VirtualClock& clock() { return *clock_; }
 
+  /// From now on what is launched is drawn: the launch overhead at once, the operation itself when
+  /// step_end() or start_step() finds out its time.
+  void draw_on(std::shared_ptr<Timeline> timeline) { drawing_ = std::move(timeline); }
+
   /// Sets the clocks of all ranks to the latest of them, when everything launched before has ended,
   /// and returns that time. A collective call, which costs no time.
   std::int64_t start_step();
@@ -83,8 +94,9 @@ class SimulatedNetwork : public BackendDecorator {
   struct Launched {
     bool message;
     std::int64_t index;
+    Timeline::Launched drawn;
   };
-  std::int64_t end_of(const Launched& operation);
+  VirtualInterval time_of(const Launched& operation);
 
   std::shared_ptr<VirtualClock> clock_;
   const NetworkModel network_;
@@ -95,6 +107,7 @@ class SimulatedNetwork : public BackendDecorator {
   std::mutex mutex_;  // of what follows: works may be waited for on any thread
   VirtualTimeline timeline_;
   std::vector<Launched> launched_;  // since the last start_step()
+  std::shared_ptr<Timeline> drawing_;
 };
 
 }  // namespace ddp

@@ -1,5 +1,6 @@
 #include "ddp/tensor_names.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 #include <utility>
@@ -38,16 +39,36 @@ void TensorNames::add(const std::vector<NamedTensor>& tensors) {
   named_.insert(named_.end(), tensors.begin(), tensors.end());
 }
 
+// The names of the parameters whose gradients share memory with `tensor`; a tied weight's first
+// name.
+std::vector<std::string> TensorNames::gradients_in(const at::Tensor& tensor) const {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> found;
+  for (const NamedTensor& entry : named_) {
+    const at::Tensor& gradient = entry.tensor.grad();
+    const bool tied = std::ranges::any_of(
+        found, [&](const at::Tensor& earlier) { return overlap(earlier, gradient); });
+    if (overlap(tensor, gradient) && !tied) {
+      names.push_back(entry.name);
+      found.push_back(gradient);
+    }
+  }
+  return names;
+}
+
 std::string TensorNames::of(const at::Tensor& tensor) const {
   for (const NamedTensor& entry : named_) {
     if (overlap(tensor, entry.tensor)) {
       return entry.name;
     }
   }
-  for (const NamedTensor& entry : named_) {
-    if (overlap(tensor, entry.tensor.grad())) {
-      return "the gradient of " + entry.name;
-    }
+  const std::vector<std::string> gradients = gradients_in(tensor);
+  if (gradients.size() == 1) {
+    return "the gradient of " + gradients[0];
+  }
+  if (gradients.size() > 1) {  // a bucket
+    return "the gradients of " + gradients.front() + " and " +
+           std::to_string(gradients.size() - 1) + (gradients.size() == 2 ? " other" : " others");
   }
   return "a tensor " + describe_tensor(tensor);
 }

@@ -10,7 +10,8 @@
 namespace ddp {
 
 /// Finds the name of a tensor in a model, for messages: "fc1.weight", "the gradient of fc1.weight",
-/// or, where it is neither, its shape and dtype. It goes by memory, so a view of a gradient has the
+/// "the gradients of fc1.weight and 2 others" for a bucket that gradients are views of, or, where
+/// it is none of these, its shape and dtype. It goes by memory, so a view of a gradient has the
 /// gradient's name.
 class TensorNames {
  public:
@@ -18,6 +19,8 @@ class TensorNames {
   std::string of(const at::Tensor& tensor) const;
 
  private:
+  std::vector<std::string> gradients_in(const at::Tensor& tensor) const;
+
   std::vector<NamedTensor> named_;
 };
 

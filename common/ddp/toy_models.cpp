@@ -70,8 +70,9 @@ class ToyModel : public Model {
   }
 
   // Marks the end of a layer: what it costs is paid here.
-  at::Tensor layer(const at::Tensor& output) const {
-    return simulated_compute(output, options_.clock, options_.forward_ns, options_.backward_ns);
+  at::Tensor layer(const char* name, const at::Tensor& output) const {
+    return simulated_compute(output, options_.clock, options_.forward_ns, options_.backward_ns,
+                             name);
   }
 
   const ToyOptions options_;
@@ -84,9 +85,9 @@ class Mlp : public ToyModel {
  public:
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = layer(at::tanh(fc1_(input)));
-    x = layer(at::tanh(fc2_(x)));
-    return layer(fc3_(x));
+    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
+    x = layer("fc2", at::tanh(fc2_(x)));
+    return layer("fc3", fc3_(x));
   }
 
  protected:
@@ -118,10 +119,10 @@ class TiedWeights : public ToyModel {
   }
 
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = layer(at::tanh(fc1_(input)));
-    x = layer(at::tanh(fc2_(x)));
-    x = layer(at::tanh(fc3_(x)));
-    return layer(fc4_(x));
+    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
+    x = layer("fc2", at::tanh(fc2_(x)));
+    x = layer("fc3", at::tanh(fc3_(x)));
+    return layer("fc4", fc4_(x));
   }
 
  private:
@@ -134,11 +135,11 @@ class RankBranch : public ToyModel {
  public:
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = layer(at::tanh(fc1_(input)));
+    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
     // The branch is part of the second layer, so that a step costs all ranks the same.
     const bool takes_branch = options_.rank % 2 == 1;
-    x = layer(at::tanh(takes_branch ? fc2_(x) + branch_(x) : fc2_(x)));
-    return layer(fc3_(x));
+    x = layer("fc2", at::tanh(takes_branch ? fc2_(x) + branch_(x) : fc2_(x)));
+    return layer("fc3", fc3_(x));
   }
 
  private:
@@ -154,10 +155,10 @@ class BatchNorm : public ToyModel {
   at::Tensor forward(const at::Tensor& input) override {
     // tanh first: a bias directly under a normalization has no effect, and its gradient would be
     // nothing but rounding.
-    at::Tensor x = layer(at::tanh(fc1_(input)));
-    x = layer(normalize(x));
-    x = layer(at::tanh(fc2_(x)));
-    return layer(fc3_(x));
+    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
+    x = layer("normalize", normalize(x));
+    x = layer("fc2", at::tanh(fc2_(x)));
+    return layer("fc3", fc3_(x));
   }
 
  private:

@@ -5,8 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace ddp {
+
+class Timeline;
 
 /// The time of one rank, in integer nanoseconds that pass only when somebody says so. Timing tests
 /// compare such times with a formula, to the nanosecond, on any machine.
@@ -20,9 +24,14 @@ class VirtualClock {
 
   void reset() { now_ = 0; }
 
+  /// Advances by `ns` of computing, which is drawn under that name where there is a timeline.
+  void compute(std::int64_t ns, const std::string& name);
+  void draw_on(std::shared_ptr<Timeline> timeline) { timeline_ = std::move(timeline); }
+
  private:
   // Autograd and communication may run on threads of their own.
   std::atomic<std::int64_t> now_ = 0;
+  std::shared_ptr<Timeline> timeline_;
 };
 
 /// Stands for a layer whose forward takes `forward_ns` and whose backward takes `backward_ns`:
@@ -31,8 +40,9 @@ class VirtualClock {
 ///
 /// Apply it to the output of a layer. Then the layer's backward is paid for before the gradients of
 /// its parameters are accumulated. Where `x` requires no gradient there is no backward to pay for.
-/// Without a clock it does nothing.
+/// Without a clock it does nothing. A timeline says "forward" and "backward" of `layer`.
 at::Tensor simulated_compute(const at::Tensor& x, const std::shared_ptr<VirtualClock>& clock,
-                             std::int64_t forward_ns, std::int64_t backward_ns);
+                             std::int64_t forward_ns, std::int64_t backward_ns,
+                             const std::string& layer = "");
 
 }  // namespace ddp

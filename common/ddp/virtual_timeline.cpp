@@ -22,11 +22,11 @@ VirtualTimeline::VirtualTimeline(Blackboard& board, int collectives, int message
       network_(network),
       messages_(board.world_size()) {}
 
-std::int64_t VirtualTimeline::collective_end(std::int64_t index) {
+VirtualInterval VirtualTimeline::collective_time(std::int64_t index) {
   const int world_size = board_.world_size();
-  while (static_cast<std::int64_t>(collective_ends_.size()) <= index) {
-    const auto next = static_cast<std::int64_t>(collective_ends_.size());
-    std::int64_t start = collective_ends_.empty() ? 0 : collective_ends_.back();
+  while (static_cast<std::int64_t>(collective_times_.size()) <= index) {
+    const auto next = static_cast<std::int64_t>(collective_times_.size());
+    std::int64_t start = collective_times_.empty() ? 0 : collective_times_.back().end;
     std::int64_t bytes = 0;
     for (int rank = 0; rank < world_size; ++rank) {
       const OperationRecord& record = board_.wait_for(collectives_, rank, next);
@@ -34,9 +34,9 @@ std::int64_t VirtualTimeline::collective_end(std::int64_t index) {
       bytes = std::max(bytes, record.bytes);
     }
     const auto op = static_cast<c10d::OpType>(board_.find(collectives_, 0, next)->op);
-    collective_ends_.push_back(start + cost_ns(network_, op, bytes, world_size));
+    collective_times_.push_back({start, start + cost_ns(network_, op, bytes, world_size)});
   }
-  return collective_ends_[index];
+  return collective_times_[index];
 }
 
 // Takes the next message of a rank's list into the indices.
@@ -49,7 +49,7 @@ void VirtualTimeline::read_message(int rank, std::int64_t index) {
   const auto last = list.last_on_port.try_emplace(record.op, -1).first;
   list.previous_on_port.push_back(last->second);
   last->second = index;
-  list.end.push_back(kUnknown);
+  list.time.push_back({0, kUnknown});
 }
 
 // Where the other end of a message stands in the other rank's list: messages between two ranks with
@@ -61,7 +61,7 @@ std::int64_t VirtualTimeline::partner_of(int rank, std::int64_t index) {
   const auto& candidates = theirs.by_partner[{counterpart, rank, record.tag}];
   const auto ordinal = static_cast<std::size_t>(messages_[rank].ordinal[index]);
   while (candidates.size() <= ordinal) {
-    read_message(record.peer, static_cast<std::int64_t>(theirs.end.size()));
+    read_message(record.peer, static_cast<std::int64_t>(theirs.time.size()));
   }
   return candidates[ordinal];
 }
@@ -86,18 +86,18 @@ std::int64_t VirtualTimeline::previous_on_port(int rank, std::int64_t index) {
   return previous;
 }
 
-std::int64_t VirtualTimeline::message_end(int rank, std::int64_t index) {
-  while (static_cast<std::int64_t>(messages_[rank].end.size()) <= index) {
-    read_message(rank, static_cast<std::int64_t>(messages_[rank].end.size()));
+VirtualInterval VirtualTimeline::message_time(int rank, std::int64_t index) {
+  while (static_cast<std::int64_t>(messages_[rank].time.size()) <= index) {
+    read_message(rank, static_cast<std::int64_t>(messages_[rank].time.size()));
   }
-  if (messages_[rank].end[index] >= 0) {
-    return messages_[rank].end[index];
+  if (messages_[rank].time[index].end >= 0) {
+    return messages_[rank].time[index];
   }
-  TORCH_CHECK(messages_[rank].end[index] != kBeingComputed,
+  TORCH_CHECK(messages_[rank].time[index].end != kBeingComputed,
               "the virtual time of the messages of rank ", rank,
               " has no solution: ports serve messages in the order of launch, and these wait for "
               "each other in a circle");
-  messages_[rank].end[index] = kBeingComputed;
+  messages_[rank].time[index].end = kBeingComputed;
   const OperationRecord& record = *board_.find(messages_channel_, rank, index);
   const int peer = record.peer;
   const std::int64_t partner = partner_of(rank, index);
@@ -106,14 +106,14 @@ std::int64_t VirtualTimeline::message_end(int rank, std::int64_t index) {
   for (const auto& [owner, message] : {std::pair{rank, index}, std::pair{peer, partner}}) {
     const std::int64_t previous = previous_on_port(owner, message);
     if (previous >= 0) {
-      start = std::max(start, message_end(owner, previous));
+      start = std::max(start, message_time(owner, previous).end);
     }
   }
-  const std::int64_t end =
-      start + cost_ns(network_, c10d::OpType::SEND, record.bytes, board_.world_size());
-  messages_[rank].end[index] = end;
-  messages_[peer].end[partner] = end;
-  return end;
+  const VirtualInterval time{
+      start, start + cost_ns(network_, c10d::OpType::SEND, record.bytes, board_.world_size())};
+  messages_[rank].time[index] = time;
+  messages_[peer].time[partner] = time;
+  return time;
 }
 
 }  // namespace ddp

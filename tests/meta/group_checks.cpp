@@ -2,11 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <cmath>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "ddp/reducer_peer.h"
 
 namespace ddp::testing {
 
@@ -129,21 +128,16 @@ void check_reducer(const ProcessGroupPtr& group, const at::Device& device) {
   for (int i = 0; i < 4; ++i) {
     parameters.push_back(at::full({3}, i + 1.0, s.options).set_requires_grad(true));
   }
-  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
-      parameters, {48}, std::vector<bool>(parameters.size(), false));
-  std::reverse(buckets.begin(), buckets.end());
-  c10d::Reducer reducer(parameters, buckets, group, std::vector<bool>(parameters.size(), false),
-                        /*bucket_bytes_cap=*/48, false, false, {}, 48, false, false, {});
+  ReducerPeer peer(parameters, {}, group, {.first_bucket_bytes = 48, .cap_bytes = 48});
   for (int step = 0; step < 3; ++step) {
-    reducer.rebuild_buckets();
-    reducer.prepare_for_forward();
+    peer.before_forward();
     at::Tensor loss = at::zeros({}, s.options);
     for (const at::Tensor& parameter : parameters) {
       parameter.mutable_grad() = at::Tensor();
       loss = loss + (s.rank() + 1.0) * parameter.pow(2).sum();
     }
-    reducer.prepare_for_backward({});
-    torch::autograd::backward({loss}, {});
+    peer.before_backward();
+    loss.backward();
     for (int i = 0; i < 4; ++i) {  // the mean over ranks of (rank + 1) 2 p
       expect_all(parameters[i].grad(), 2.0 * (i + 1) * s.sum_of_ranks() / s.world(), "gradient");
     }

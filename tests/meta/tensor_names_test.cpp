@@ -29,6 +29,27 @@ TEST(TensorNames, GoByMemory) {
   });
 }
 
+TEST(TensorNames, OfABucketThatGradientsAreViewsOf) {
+  testing::in_child([] {
+    const at::Tensor bucket = at::zeros({10});
+    TensorNames names;
+    const auto add = [&](const char* name, std::int64_t begin, std::int64_t length) {
+      at::Tensor parameter = at::ones({length}).set_requires_grad(true);
+      parameter.mutable_grad() = bucket.narrow(0, begin, length);
+      names.add({{name, parameter}});
+      return parameter;
+    };
+    const at::Tensor first = add("fc1.weight", 0, 4);
+    names.add({{"fc1.again", first}});  // tied: the same gradient
+    EXPECT_EQ(names.of(bucket), "the gradient of fc1.weight");
+    add("fc2.weight", 4, 3);
+    EXPECT_EQ(names.of(bucket), "the gradients of fc1.weight and 1 other");
+    add("fc3.weight", 7, 3);
+    EXPECT_EQ(names.of(bucket), "the gradients of fc1.weight and 2 others");
+    EXPECT_EQ(names.of(bucket.narrow(0, 8, 1)), "the gradient of fc3.weight");
+  });
+}
+
 TEST(TensorNames, OverlapIsSharedMemory) {
   testing::in_child([] {
     const at::Tensor memory = at::arange(10);

@@ -269,6 +269,13 @@ class Verdicts(GraderTest):
         self.assertEqual(self.grade(ALL_PASS, "--test=*r*_*").returncode, 0)
         self.assertEqual(len(self.checkout.results()["tests"]), 3)
 
+    def test_a_trace_is_asked_of_the_test_program(self) -> None:
+        trace = self.checkout.root / "trace.json"
+        student = "def run(name): open(os.environ['DDP_LAB_TRACE'], 'w'); return {'status': 'passed'}"
+        said = self.grade(student, "--stage=1", f"--trace={trace}").stdout
+        self.assertIn(f"Timeline: {trace}; open it in https://ui.perfetto.dev", said)
+        self.assertIn(f"No timeline was written to {trace}", self.grade(ALL_PASS, "--stage=1", f"--trace={trace}").stdout)
+
     def test_the_seed_is_fresh_unless_given(self) -> None:
         student = "def run(name): return {'status': 'passed', 'measured': [f'seed {seed}']}"
         seeds = {self.grade(student).stdout.splitlines()[0] for _ in range(2)}
@@ -615,6 +622,7 @@ class Choices(GraderTest):
         self.assert_refused("DEVICE=gpu is not one of: cpu, cuda", arguments=("--device=gpu",))
         self.assert_refused("SEED=-1", "as in SEED=42", arguments=("--seed=-1",))
         self.assert_refused("SEED=²", arguments=("--seed=²",))
+        self.assert_refused("TRACE=a.json is for one stage; add STAGE=02", arguments=("--trace=a.json",))
         self.assert_refused("TEST=broadcast_rank_0", "\n  broadcasts_rank_0\n", arguments=("--test=broadcast_rank_0",))
         self.assert_refused("unrecognized arguments: --stagee", arguments=("--stagee=1",))
 

@@ -22,7 +22,7 @@ at::Tensor ChainModel::loss(int step, double scale) {
     // by the sum that runs through them: enough to fix the order of backward.
     const at::Tensor term = (parameters_[i].tensor * gradient(i, rank_.rank(), step)).sum();
     sum = simulated_compute(sum + term.to(at::kDouble), rank_.clock(), layers_[i].forward_ns,
-                            layers_[i].backward_ns);
+                            layers_[i].backward_ns, parameters_[i].name);
   }
   return sum * scale;
 }

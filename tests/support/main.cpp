@@ -7,6 +7,7 @@
 
 #include "support/grading.h"
 #include "support/settings.h"
+#include "support/trace.h"
 
 // The entry of every test program.
 
@@ -56,6 +57,8 @@ int ddp_main(int argc, char** argv) {
   app.add_option("--test", names, "Run only this graded test (may be repeated)");
   app.add_option("--seed", chosen.seed, "Seed of all random numbers");
   app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--trace", chosen.trace, "Where to write what each rank did and when")
+      ->envname("DDP_LAB_TRACE");
   app.add_option("--deadline", deadline, "Seconds a group of ranks may take");
   CLI11_PARSE(app, argc, argv);
 
@@ -72,6 +75,7 @@ int ddp_main(int argc, char** argv) {
     write_records_to(records_fd);
   }
   const int failed = RUN_ALL_TESTS();
+  write_trace();
   // With records, the verdicts are there: the exit code says only that the program came to its end.
   return records_fd >= 0 ? 0 : failed;
 }

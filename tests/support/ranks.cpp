@@ -12,6 +12,7 @@
 #include "ddp/shared_memory_backend.h"
 #include "ddp/stage_library.h"
 #include "support/grading.h"
+#include "support/trace.h"
 
 namespace ddp::testing {
 
@@ -53,6 +54,9 @@ void report_messages(const RankReports& reports) {
   std::vector<std::string> in_order;
   for (const RankReport& report : reports.ranks) {
     for (const std::string& message : report.messages) {
+      if (collect_spans(report.rank, message)) {
+        continue;
+      }
       if (message.starts_with(kMeasured)) {
         note_measured(message.substr(kMeasured.size()));
         continue;
@@ -125,6 +129,7 @@ void run_graded(RankContext& context, const RankOptions& options,
   if (rank->checked() != nullptr) {
     expect_clean(*rank->checked());
   }
+  rank->send_timeline();
   finish_together(context);
 }
 
@@ -143,6 +148,11 @@ Rank::Rank(RankContext& context, const RankOptions& options) : context_(context)
   recorder_ = c10::make_intrusive<RecordingBackend>(decorate(make_backend(options), options),
                                                     names_, &board);
   group_ = make_process_group(recorder_, context.store);
+  if (network_ != nullptr) {
+    timeline_ = make_world_timeline(world_size());
+    clock_->draw_on(timeline_);
+    network_->draw_on(timeline_);
+  }
   board.set_activity(context.rank, "runs its own code; no operation launched yet");
 }
 
@@ -165,6 +175,31 @@ BackendPtr Rank::decorate(BackendPtr backend, const RankOptions& options) {
   network_ =
       c10::make_intrusive<SimulatedNetwork>(backend, clock_, options.network, *context_.board);
   return network_;
+}
+
+void Rank::settle() {
+  if (checked_ != nullptr) {
+    checked_->settle();
+  }
+}
+
+void Rank::name(const std::vector<NamedTensor>& tensors) {
+  names_->add(tensors);
+  if (timeline_) {
+    timeline_->add_names(tensors);
+  }
+}
+
+void Rank::send_timeline() {
+  if (!timeline_) {
+    return;
+  }
+  try {
+    network_->step_end();  // finds out when the last operations ended
+  } catch (const PeerGone&) {
+    // Another rank did not launch them all; the test has said so.
+  }
+  send_spans(context_, timeline_->take_spans());
 }
 
 void Rank::report_measured(const std::string& text) {
@@ -202,6 +237,7 @@ void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& bod
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
+  count_world();
   report(run_plain_ranks(fork_options(options.world_size), [&](RankContext& context) {
     if (!settings().stage_library.empty()) {
       load_stage_library(settings().stage_library);

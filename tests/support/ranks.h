@@ -37,11 +37,17 @@ class Rank {
   const std::shared_ptr<VirtualClock>& clock() const { return clock_; }
   /// Null on a GPU and in real time, where buffers in flight are not checked.
   CheckedBackend* checked() { return checked_.get(); }
+  /// To be called before memory or handles are counted: the group may keep tensors of operations
+  /// that are over a little longer. Returns when it keeps none.
+  void settle();
   /// Names the tensors in messages from now on.
-  void name(const std::vector<NamedTensor>& tensors) { names_->add(tensors); }
+  void name(const std::vector<NamedTensor>& tensors);
 
   /// A line for the scorecard that decides nothing, such as a measured ratio.
   void report_measured(const std::string& text);
+
+  /// At the end, where a trace is wanted: sends this rank's timeline to the parent.
+  void send_timeline();
 
  private:
   BackendPtr make_backend(const RankOptions& options);
@@ -54,6 +60,7 @@ class Rank {
   c10::intrusive_ptr<SimulatedNetwork> network_;
   c10::intrusive_ptr<RecordingBackend> recorder_;
   ProcessGroupPtr group_;
+  std::shared_ptr<Timeline> timeline_;  // null: no trace is wanted, or it is in real time
 };
 
 /// Runs `body` as every rank of a world, in forked processes, with the stage's library loaded.

@@ -16,6 +16,8 @@ struct Settings {
   /// Fresh in every run unless given; all random numbers of the tests come from it.
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
+  /// Where the timelines of all ranks are written, see support/trace.h; empty: nowhere.
+  std::string trace;
   /// How long a group of ranks may take.
   std::chrono::milliseconds deadline{10'000};
 };

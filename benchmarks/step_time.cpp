@@ -1,0 +1,235 @@
+// Stages 01 to 03: how long a training step takes with each way of averaging gradients, beside
+// libtorch's own c10d::Reducer and beside computing alone.
+//
+// The variants take turns, step by step, each on a model of its own. A step begins on all ranks
+// together and contains forward, backward, finish() and the optimizer; its time is that of the
+// slowest rank. Variants are compared within a round, so that a machine that is busy now and then
+// disturbs the ratios little.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "command_line.h"
+#include "ddp/benchmark.h"
+#include "ddp/device_timer.h"
+#include "support/rounds.h"
+#include "support/trainer.h"
+#include "support/variants.h"
+#include "support/workload.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kComputeOnly = "compute only";
+constexpr const char* kPeer = "Reducer";  // whose gradients the others must come to
+
+// What is timed: the whole step, and the call of finish() in it.
+constexpr std::array kParts = {"step", "finish"};
+constexpr std::size_t kStep = 0;
+constexpr std::size_t kFinish = 1;
+
+constexpr int kMlpBatch = 64;  // with every preset
+
+const std::map<std::string, Size> kPresets = {
+    {"quick", {.batch = 4, .image = 32, .steps = 15, .warmup = 3}},
+    {"full", {.batch = 8, .image = 128, .steps = 30, .warmup = 3}},
+    {"paper", {.batch = 32, .image = 224, .steps = 50, .warmup = 5}},
+};
+
+struct Settings : BenchmarkOptions {
+  Workload workload{.model = "mlp"};
+  TrainerOptions trainer;
+};
+
+// One step, begun together by all ranks. Seconds of each of kParts.
+class TimedStep {
+ public:
+  explicit TimedStep(const Workplace& workplace)
+      : group_(workplace.group),
+        step_(make_device_timer(workplace.device)),
+        finish_(make_device_timer(workplace.device)) {}
+
+  std::vector<double> run(Trainer& trainer, const LabelledBatch& batch) {
+    barrier(group_);
+    step_->start();
+    trainer.backward(trainer.forward(batch));
+    finish_->start();
+    trainer.finish();
+    finish_->stop();
+    trainer.update();
+    step_->stop();
+    return {step_->seconds(), finish_->seconds()};
+  }
+
+ private:
+  ProcessGroupPtr group_;
+  std::unique_ptr<DeviceTimer> step_, finish_;
+};
+
+void expect_equal_gradients(const std::string& variant, const Trainer& trainer,
+                            const std::vector<at::Tensor>& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [name, parameter] = trainer.parameters()[i];
+    TORCH_CHECK(parameter.grad().defined(), variant, " leaves ", name, " without a gradient");
+    const double largest = expected[i].abs().max().item<double>();
+    const double difference = (parameter.grad() - expected[i]).abs().max().item<double>();
+    TORCH_CHECK(difference <= 1e-3 * largest, variant, "'s gradient of ", name, " is not ", kPeer,
+                "'s: they differ by ", difference, ", and the largest value is ", largest,
+                ". There is no point in measuring it; `make test STAGE=",
+                stage_of(variant).substr(0, 2), "` says more");
+  }
+}
+
+// One step of every variant, from equal weights and on equal data: all but computing alone must
+// come to equal gradients.
+void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
+                     const LabelledBatch& batch) {
+  for (Trainer& trainer : trainers) {
+    trainer.backward(trainer.forward(batch));
+    trainer.finish();
+  }
+  const auto peer = std::ranges::find(variants, kPeer) - variants.begin();
+  std::vector<at::Tensor> expected;
+  for (const NamedTensor& parameter : trainers[peer].parameters()) {
+    expected.push_back(parameter.tensor.grad());
+  }
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (variants[i] != kComputeOnly) {
+      expect_equal_gradients(variants[i], trainers[i], expected);
+    }
+  }
+  for (Trainer& trainer : trainers) {
+    trainer.update();
+  }
+}
+
+// What was measured, variant by variant.
+struct Measured {
+  std::vector<std::string> variants;
+  std::vector<Series> series;  // kParts of the first variant, kParts of the next ...
+
+  // Seconds, round by round.
+  const std::vector<double>& values(std::size_t variant, std::size_t part) const {
+    return series[variant * kParts.size() + part].values;
+  }
+
+  // How many times as fast as `other` a variant is: the median of the rounds' ratios. Not a number
+  // where the other was left out.
+  double speedup(std::size_t variant, const std::string& other) const {
+    const auto found = std::ranges::find(variants, other);
+    if (found == variants.end()) {
+      return std::nan("");
+    }
+    std::vector<double> ratios = values(found - variants.begin(), kStep);
+    for (std::size_t round = 0; round < ratios.size(); ++round) {
+      ratios[round] /= values(variant, kStep)[round];
+    }
+    return percentile(ratios, 50);
+  }
+};
+
+Measured measure(const Settings& settings, const std::vector<std::string>& variants,
+                 const Workplace& workplace, std::vector<Trainer>& trainers) {
+  const LabelledBatch batch = make_batch(settings.workload, settings.seed, workplace);
+  check_gradients(variants, trainers, batch);
+  TimedStep timed_step(workplace);
+  const at::Tensor times =
+      measure_rounds("step_time", settings.workload.size, workplace, trainers,
+                     [&](Trainer& trainer) { return timed_step.run(trainer, batch); });
+  Measured measured = {.variants = variants, .series = {}};
+  for (std::size_t variant = 0; variant < variants.size(); ++variant) {
+    for (std::size_t part = 0; part < kParts.size(); ++part) {
+      measured.series.push_back(series_of(
+          times, variant, part, {{"variant", variants[variant]}, {"part", kParts[part]}}));
+    }
+  }
+  return measured;
+}
+
+void save(const Settings& settings, const Measured& measured, const Workplace& workplace,
+          const Trainer& trainer) {
+  Result result = {.run = to_run(settings, "step_time", workplace.group),
+                   .parameters = describe(settings.workload, trainer.parameters()),
+                   .series = measured.series};
+  result.parameters.insert(
+      result.parameters.end(),
+      {{"rate_gbit", settings.rate_gbit},
+       {"cap_bytes", settings.trainer.cap_bytes},
+       {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
+       {"zero_gradients", static_cast<std::int64_t>(settings.trainer.zero_gradients)}});
+  save_result(settings, result);
+}
+
+void print_table(const Measured& measured) {
+  std::printf("%-16s%10s%9s%9s%9s%12s%12s\n", "a step [ms]", "median", "p10", "p90", "finish()",
+              "x naive", "x Reducer");
+  for (std::size_t variant = 0; variant < measured.variants.size(); ++variant) {
+    const auto milliseconds = [&](std::size_t part, double percent) {
+      return 1e3 * percentile(measured.values(variant, part), percent);
+    };
+    std::printf("%-16s%10.1f%9.1f%9.1f%9.1f%12.2f%12.2f\n", measured.variants[variant].c_str(),
+                milliseconds(kStep, 50), milliseconds(kStep, 10), milliseconds(kStep, 90),
+                milliseconds(kFinish, 50), measured.speedup(variant, "naive"),
+                measured.speedup(variant, kPeer));
+  }
+  std::printf("x: so many times as fast, the median over the rounds\n");
+}
+
+void run_rank(const RankContext& context, const Settings& settings) {
+  const Workplace workplace = make_workplace(settings, context);
+  const std::vector<std::string> variants =
+      usable_variants(all_variants(), settings.implementation, workplace);
+  TrainerOptions options = settings.trainer;
+  options.timeline = workplace.timeline;
+  std::vector<Trainer> trainers;
+  trainers.reserve(variants.size());
+  for (const std::string& variant : variants) {
+    trainers.emplace_back(variant,
+                          make_model(settings.workload.model, settings.seed, workplace.device),
+                          workplace.group, options);
+  }
+  const Measured measured = measure(settings, variants, workplace, trainers);
+  if (context.rank == 0) {
+    save(settings, measured, workplace, trainers.front());
+    print_table(measured);
+  }
+  save_trace(settings, context, workplace);
+}
+
+Size preset_of(const Settings& settings) {
+  Size preset = kPresets.at(settings.preset);
+  if (settings.workload.model == kMlp) {
+    preset.batch = kMlpBatch;
+    preset.image = 0;
+  }
+  return preset;
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CLI::App app("How long a step takes with each way of averaging gradients");
+  Settings settings;
+  add_flags(app, settings, argc, argv);
+  std::vector<std::string> models = resnet_names();
+  models.emplace_back(kMlp);
+  add_flags(app, settings.workload, models);
+  app.add_option("--cap-bytes", settings.trainer.cap_bytes, "A bucket's: bucketed and Reducer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--first-bucket-bytes", settings.trainer.first_bucket_bytes,
+                 "The Reducer's first bucket")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--zero-gradients", settings.trainer.zero_gradients,
+               "Set gradients to zero after a step instead of to none");
+  CLI11_PARSE(app, argc, argv);
+  apply_preset(settings.workload.size, preset_of(settings));
+  return run_benchmark(settings,
+                       [&settings](RankContext& context) { run_rank(context, settings); });
+}

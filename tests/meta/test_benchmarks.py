@@ -1,0 +1,74 @@
+"""Tests of benchmarks that compare several stages: they measure what is finished, and name what is not.
+
+Run: python3 -m unittest discover tests/meta
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import toolchain  # noqa: E402
+
+BUILD = toolchain.BUILD_DIR
+PROGRAM = BUILD / "bin" / "step_time"
+STUB = BUILD / "stages" / "assignments" / "02_overlapped_ddp" / "libstage.so"
+SOLUTION = BUILD / "stages" / "solutions" / "01_naive_ddp" / "libstage.so"
+UNFINISHED = 3
+SECONDS = 60
+
+
+@unittest.skipUnless(all(file.exists() for file in (PROGRAM, STUB, SOLUTION)), f"skipped: {BUILD} is not built")
+class StepTime(unittest.TestCase):
+    def setUp(self) -> None:
+        """A build folder of its own: programs look for stages beside themselves."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "bin").mkdir()
+        shutil.copy2(PROGRAM, self.folder / "bin")
+        (self.folder / "lib").symlink_to(BUILD / "lib")
+
+    def give(self, stage: str, library: Path) -> None:
+        stage_folder = self.folder / "stages" / "assignments" / stage
+        stage_folder.mkdir(parents=True)
+        (stage_folder / "libstage.so").symlink_to(library)
+
+    def run_benchmark(self) -> tuple[int, str, set[str]]:
+        """Exit code, stderr, and the variants in the result."""
+        result = self.folder / "result.json"
+        flags = ["--batch-size=1", "--steps=1", "--warmup=0", f"--output={result}"]
+        process = subprocess.run(
+            [self.folder / "bin" / "step_time", *flags], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        series = json.loads(result.read_text())["series"] if result.exists() else []
+        return process.returncode, process.stderr, {one["labels"]["variant"] for one in series}
+
+    def test_measures_what_is_finished(self) -> None:
+        self.give("01_naive_ddp", SOLUTION)
+        self.give("02_overlapped_ddp", STUB)
+        code, errors, variants = self.run_benchmark()
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(variants, {"compute only", "naive", "flat", "Reducer", "Reducer as_view"})
+        self.assertEqual(errors.count("is left out"), 2, errors)
+        self.assertIn("overlapped is left out: TODO(student): 02 overlapped DDP", errors)
+        self.assertIn("bucketed is left out: there is no ", errors)
+
+    def test_says_if_nothing_is_finished(self) -> None:
+        self.give("02_overlapped_ddp", STUB)
+        code, errors, variants = self.run_benchmark()
+        self.assertEqual((code, variants), (UNFINISHED, set()), errors)
+        self.assertEqual(errors.count("is left out"), 4, errors)
+        self.assertIn("none of the variants that are code of assignments/ is finished", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
