@@ -72,7 +72,8 @@ class OverlappedDdp : public GradientSynchronizer {
       return;
     }
     for (Parameter& parameter : trainable_) {
-      if (parameter.accumulated) {
+      // The caller may have set it to none since.
+      if (parameter.accumulated && parameter.tensor.grad().defined()) {
         launch(parameter);
       }
     }

@@ -1,0 +1,169 @@
+// Correct, and unusual: hands each handle to a thread that waits and divides while backward goes
+// on; finish() waits for that thread.
+#include <ATen/ATen.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <queue>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "02_overlapped_ddp/overlapped_ddp.h"
+#include "ddp/gradient_hooks.h"
+
+namespace ddp {
+namespace {
+
+// Completes all-reduces, one after the other.
+class Waiter {
+ public:
+  explicit Waiter(int world_size)
+      : world_size_(world_size), thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+  void submit(at::Tensor gradient, at::Tensor sum, WorkPtr work) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push({std::move(gradient), std::move(sum), std::move(work)});
+      ++open_;
+    }
+    changed_.notify_all();
+  }
+
+  void drain() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return open_ == 0; });
+    if (const auto error = std::exchange(error_, nullptr)) {
+      std::rethrow_exception(error);
+    }
+  }
+
+ private:
+  struct Job {
+    at::Tensor gradient;
+    at::Tensor sum;
+    WorkPtr work;
+  };
+
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [this] { return !jobs_.empty(); })) {
+      std::optional<Job> job = std::move(jobs_.front());
+      jobs_.pop();
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        complete(*job);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      job.reset();
+      lock.lock();
+      error_ = error ? error : error_;
+      --open_;
+      changed_.notify_all();
+    }
+  }
+
+  void complete(const Job& job) const {
+    const at::NoGradGuard no_grad;
+    job.work->wait();
+    job.gradient.copy_(job.sum.div_(world_size_));
+  }
+
+  const int world_size_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::queue<Job> jobs_;
+  int open_ = 0;
+  std::exception_ptr error_;
+  std::jthread thread_;
+};
+
+class Synchronizer : public GradientSynchronizer {
+ public:
+  Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
+               ProcessGroupPtr group)
+      : group_(std::move(group)), waiter_(group_->getSize()) {
+    std::unordered_map<const void*, std::size_t> first;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      take_from_rank_0(parameters[i]);
+      if (parameters[i].requires_grad() &&
+          first.emplace(parameters[i].unsafeGetTensorImpl(), i).second) {
+        parameters_.emplace_back(i, parameters[i]);
+      }
+    }
+    for (const at::Tensor& buffer : buffers) {
+      take_from_rank_0(buffer);
+    }
+    state_.assign(parameters_.size(), State::kIdle);
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      hooks_.push_back(
+          on_gradient_ready(parameters_[k].second, [this, k](const at::Tensor&) { ready(k); }));
+    }
+  }
+
+  void finish() override {
+    if (!synchronizes()) {
+      return;
+    }
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      if (state_[k] == State::kOwed) {
+        launch(k);
+      }
+    }
+    state_.assign(parameters_.size(), State::kIdle);
+    waiter_.drain();
+  }
+
+ private:
+  enum class State { kIdle, kOwed, kSent };
+
+  void take_from_rank_0(const at::Tensor& tensor) const {
+    const at::Tensor values = tensor.detach().contiguous();
+    broadcast(values, group_);
+    tensor.detach().copy_(values);
+  }
+
+  void ready(std::size_t k) {
+    TORCH_CHECK(state_[k] != State::kSent, "the gradient of parameter ", parameters_[k].first,
+                " has been sent already");
+    state_[k] = State::kOwed;
+    if (synchronizes()) {
+      launch(k);
+    }
+  }
+
+  void launch(std::size_t k) {
+    const at::Tensor gradient = parameters_[k].second.grad().detach();
+    TORCH_CHECK(!gradient.is_sparse(), "parameter ", parameters_[k].first, ": sparse gradient");
+    state_[k] = State::kSent;
+    const at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
+    waiter_.submit(gradient, sum, all_reduce_async(sum, group_));
+  }
+
+  ProcessGroupPtr group_;
+  std::vector<std::pair<std::size_t, at::Tensor>> parameters_;  // with their indices
+  std::vector<State> state_;
+  Waiter waiter_;
+  std::vector<GradientHook> hooks_;  // last: the hooks use the others
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,
+                                                          std::vector<at::Tensor> buffers,
+                                                          ProcessGroupPtr group) {
+  TORCH_CHECK(group && !parameters.empty(), "needs a group and parameters");
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameters[", i,
+                "] is undefined, or not a leaf");
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    TORCH_CHECK(buffers[i].defined(), "buffers[", i, "] is undefined");
+  }
+  return std::make_unique<Synchronizer>(parameters, buffers, std::move(group));
+}
+
+}  // namespace ddp
