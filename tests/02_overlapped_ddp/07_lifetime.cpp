@@ -105,8 +105,7 @@ struct Footprint {
 
 Footprint footprint(Rank& rank, const MemoryMeter& meter, const ChainModel& model) {
   const std::size_t operations = rank.recorder().operations().size();
-  // Then the harness's own threads have let go of the operations before.
-  barrier(rank.group());
+  rank.settle();  // the harness lets go of operations with a delay
   std::int64_t references = 0;
   for (const NamedTensor& parameter : model.parameters()) {
     references += static_cast<std::int64_t>(parameter.tensor.grad().use_count());

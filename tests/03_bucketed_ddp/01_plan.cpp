@@ -1,0 +1,196 @@
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <random>
+
+#include "ddp/memory_meter.h"
+#include "plan.h"
+#include "support/communication_checks.h"
+#include "support/grading.h"
+
+// Who shares a bucket: assign_buckets(), without any execution.
+
+namespace ddp::testing {
+
+namespace {
+
+struct Weight {
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  bool trainable = true;
+  int tied_to = -1;  // an earlier one of the list: the same tensor once more
+  at::DeviceType device = at::kCPU;
+};
+
+std::vector<at::Tensor> make_weights(const std::vector<Weight>& weights) {
+  std::vector<at::Tensor> tensors;
+  for (const Weight& weight : weights) {
+    if (weight.tied_to >= 0) {
+      tensors.push_back(tensors[weight.tied_to]);
+      continue;
+    }
+    tensors.push_back(
+        at::zeros(weight.shape, at::TensorOptions(weight.dtype).device(weight.device)));
+    tensors.back().set_requires_grad(weight.trainable);
+  }
+  return tensors;
+}
+
+std::string describe(const std::vector<at::Tensor>& parameters) {
+  std::string text;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    std::size_t first = 0;
+    while (!parameters[first].is_same(parameters[i])) {
+      ++first;
+    }
+    text += "\n    " + std::to_string(i) + ": " + describe_tensor(parameters[i]) + " on " +
+            parameters[i].device().str() + ", " + std::to_string(parameters[i].nbytes()) +
+            " bytes" + (parameters[i].requires_grad() ? "" : ", frozen") +
+            (first < i ? ", the same tensor as parameter " + std::to_string(first) : "");
+  }
+  return text;
+}
+
+struct PlanCase {
+  const char* about;
+  std::vector<Weight> weights;
+  std::int64_t cap_bytes;
+  Plan expected;
+};
+
+const std::vector<Weight> kToy = {{{10, 10}}, {{50, 10}}, {{5, 50}}};
+const std::vector<Weight> kFourEqual = {{{100}}, {{100}}, {{100}}, {{100}}};
+
+// All in float32, 4 bytes an element, where nothing else is said.
+const std::vector<PlanCase> kCases = {
+    {"the header's example, 0.0016 MB", kToy, 1677, {{2, 1}, {0}}},
+    {"the header's example, 0.0001 MB", kToy, 104, {{2}, {1}, {0}}},
+    {"the header's example, 0.01 MB", kToy, 10485, {{2, 1, 0}}},
+    {"the smallest cap", kToy, 1, {{2}, {1}, {0}}},
+    {"the largest cap", kToy, std::numeric_limits<std::int64_t>::max(), {{2, 1, 0}}},
+    {"a cap that is reached exactly", kFourEqual, 800, {{3, 2}, {1, 0}}},
+    {"a byte more than two parameters", kFourEqual, 801, {{3, 2, 1}, {0}}},
+    {"a parameter larger than the cap, after a small one",
+     {{{10}}, {{1000}}, {{10}}},
+     400,
+     {{2, 1}, {0}}},
+    {"a scalar and a matrix", {{{}}, {{3, 7}}}, 84, {{1}, {0}}},
+    {"frozen parameters", {{{10}}, {{10}, at::kLong, false}, {{10}}}, 1000, {{2, 0}}},
+    {"frozen parameters only", {{{10}, at::kFloat, false}}, 1000, {}},
+    {"tied weights, listed first and last",
+     {{{10}}, {{20}}, {{}, at::kFloat, true, 0}},
+     60,
+     {{1}, {0}}},
+    {"tied weights side by side, one bucket",
+     {{{10}}, {{20}}, {{}, at::kFloat, true, 1}},
+     1000,
+     {{1, 0}}},
+    {"tied and frozen", {{{9}, at::kFloat, false}, {{9}}, {{}, at::kFloat, false, 0}}, 9, {{1}}},
+    {"an empty tensor, which fills nothing", {{{10}}, {{0}}, {{10}}}, 1, {{2}, {1, 0}}},
+    {"two empty tensors at the end", {{{0}}, {{0, 5}}, {{10}}}, 1, {{2}, {1, 0}}},
+    {"dtypes that take turns",
+     {{{100}}, {{100}, at::kDouble}, {{100}}, {{100}, at::kDouble}},
+     800,
+     {{3}, {1}, {2, 0}}},
+    {"dtypes that take turns, one bucket each",
+     {{{10}}, {{10}, at::kHalf}, {{10}, at::kBFloat16}, {{10}}, {{10}, at::kHalf}},
+     1000,
+     {{2}, {4, 1}, {3, 0}}},
+    {"a bucket that stays open between two that are full",
+     {{{100}}, {{10}, at::kDouble}, {{100}}},
+     400,
+     {{2}, {1}, {0}}},
+    {"devices that take turns",
+     {{{10}},
+      {{10}, at::kFloat, true, -1, at::kMeta},
+      {{10}},
+      {{10}, at::kFloat, true, -1, at::kMeta}},
+     1000,
+     {{3, 1}, {2, 0}}},
+    {"more bytes than 32 bits can count",
+     {{{10}, at::kFloat, true, -1, at::kMeta},
+      {{std::int64_t{1} << 30}, at::kFloat, true, -1, at::kMeta},
+      {{std::int64_t{1} << 30}, at::kFloat, true, -1, at::kMeta}},
+     std::int64_t{1} << 33,
+     {{2, 1}, {0}}},
+};
+
+void expect_plans_of_table() {
+  for (const PlanCase& one : kCases) {
+    const auto parameters = make_weights(one.weights);
+    const Plan plan = assign_buckets(parameters, one.cap_bytes);
+    EXPECT_TRUE(plan == one.expected)
+        << "the plan for " << one.about << ", with a cap of " << one.cap_bytes
+        << " bytes: expected " << to_string(one.expected) << ", got " << to_string(plan) << ": "
+        << broken_rule(plan, parameters, one.cap_bytes) << describe(parameters);
+  }
+}
+
+Weight random_weight(std::mt19937_64& random, int index) {
+  const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
+  constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kFloat, at::kDouble, at::kBFloat16};
+  return {.shape = {below(8) == 0 ? 0 : 1 + below(200)},
+          .dtype = kDtypes[below(4)],
+          .trainable = below(6) > 0,
+          .tied_to = index > 0 && below(8) == 0 ? below(index) : -1};
+}
+
+void expect_rules_for_random_lists() {
+  constexpr int kLists = 300;
+  std::mt19937_64 random(settings().seed);
+  for (int list = 0; list < kLists; ++list) {
+    std::vector<Weight> weights;
+    const int length = 1 + static_cast<int>(random() % 24);
+    weights.reserve(length);
+    for (int i = 0; i < length; ++i) {
+      weights.push_back(random_weight(random, i));
+    }
+    const auto parameters = make_weights(weights);
+    const std::int64_t cap =
+        1 + static_cast<std::int64_t>(random() % (std::uint64_t{1} << (list % 14)));
+    const Plan plan = assign_buckets(parameters, cap);
+    const std::string broken = broken_rule(plan, parameters, cap);
+    ASSERT_TRUE(broken.empty()) << "a random list with a cap of " << cap << " bytes has the plan "
+                                << to_string(plan) << ": " << broken << describe(parameters);
+  }
+}
+
+// Nothing but the result comes of it: no tensors, no gradients, the same again.
+void expect_pure() {
+  const auto parameters = make_weights({{{300, 100}}, {{100, 100}}, {{70000}, at::kDouble}});
+  std::vector<std::int64_t> versions;
+  versions.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters) {
+    versions.push_back(static_cast<std::int64_t>(parameter._version()));
+  }
+  constexpr std::int64_t kNothingMuch = 1024;  // bytes; the parameters have 720,000
+  const MemoryMeter meter;
+  const Plan plan = assign_buckets(parameters, 50'000);
+  EXPECT_LE(meter.peak_bytes(), kNothingMuch)
+      << "assign_buckets() allocates tensors: the plan goes by numbers of bytes alone";
+  EXPECT_TRUE(plan == assign_buckets(parameters, 50'000))
+      << "assign_buckets() gives another plan when it is called again, so it has a state";
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(parameters[i].requires_grad() && !parameters[i].grad().defined() &&
+                parameters[i]._version() == versions[i])
+        << "assign_buckets() has changed parameter " << i;
+  }
+}
+
+const GradedTest kPlan{
+    {.name = "plan_follows_the_rules",
+     .points = 3,
+     .hint = "assign_buckets(): go through the parameters from the last to the first, one open "
+             "bucket for each dtype and device; add first, then ask whether the cap is reached."},
+    [] {
+      run_worlds({1}, [](Rank& rank) {
+        expect_plans_of_table();
+        expect_rules_for_random_lists();
+        expect_pure();
+        expect_silence(rank, "assign_buckets()");
+      });
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,92 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <sstream>
+
+#include "plan.h"
+#include "support/grading.h"
+
+// The same in real time: a report that decides nothing.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kWidth = 256;
+constexpr std::int64_t kBatch = 512;
+constexpr int kLayers = 12;
+constexpr int kRounds = 7;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
+                            GradientSynchronizer& synchronizer) {
+  const auto start = std::chrono::steady_clock::now();
+  at::Tensor x = input;
+  for (const at::Tensor& weight : weights) {
+    x = at::tanh(at::matmul(x, weight));
+  }
+  x.mean().backward();
+  synchronizer.finish();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  return took.count();
+}
+
+// Interleaved, so that all see the same machine; one alive at a time, so that a step has one.
+void report_times(Rank& rank) {
+  struct Entry {
+    std::string name;
+    BucketedDdpOptions options;
+    std::vector<double> milliseconds = {};
+  };
+  constexpr std::int64_t kLayerBytes = kWidth * kWidth * 4;
+  std::vector<Entry> entries = {
+      {"a bucket for each layer", {.cap_bytes = 1}},
+      {"3 layers in a bucket", {.cap_bytes = 3 * kLayerBytes}},
+      {"one bucket", {.cap_bytes = kLayers * kLayerBytes}},
+      {"3 layers in a bucket without overlap", {.cap_bytes = 3 * kLayerBytes, .overlap = false}}};
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < kLayers; ++i) {
+    weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
+  }
+  const at::Tensor input = at::ones({kBatch, kWidth});
+  for (int round = 0; round < kRounds; ++round) {
+    for (Entry& entry : entries) {
+      const auto synchronizer = bucketed(entry.options)(weights, {}, rank.group());
+      entry.milliseconds.push_back(milliseconds_of_step(weights, input, *synchronizer));
+    }
+  }
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "a step of " << kLayers << " layers of "
+       << kLayerBytes / 1024 << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
+  for (const Entry& entry : entries) {
+    text << " " << entry.name << " " << median(entry.milliseconds) << " ms;";
+  }
+  if (rank.rank() == 0) {
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_over_the_cap",
+     .points = 0,
+     .hint = "A report, without points: what overlap and the size of buckets are worth on a link "
+             "that takes its time."},
+    [] {
+      if (!settings().device.is_cpu()) {
+        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
+      }
+      RankOptions options;
+      options.network = {.alpha_ns = 500'000, .beta_ns_per_byte = 2.0};
+      options.real_time = true;
+      run_ranks(options, report_times);
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,210 @@
+#include "plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+namespace ddp::testing {
+
+namespace {
+
+using Bucket = std::vector<std::size_t>;
+// What all members of a bucket must have in common: "float32 on cpu".
+using Kind = std::string;
+
+Kind kind_of(const at::Tensor& tensor) {
+  return std::string(c10::getDtypeNames(tensor.scalar_type()).first) + " on " +
+         tensor.device().str();
+}
+
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor.numel()) *
+         static_cast<std::int64_t>(tensor.element_size());
+}
+
+std::size_t first_occurrence(const std::vector<at::Tensor>& parameters, std::size_t index) {
+  std::size_t first = 0;
+  while (!parameters[first].is_same(parameters[index])) {
+    ++first;
+  }
+  return first;
+}
+
+std::string name_of(const Plan& plan, std::size_t bucket) {
+  const std::string braces = to_string(Plan{plan[bucket]});
+  return "bucket " + std::to_string(bucket) + " " + braces.substr(1, braces.size() - 2);
+}
+
+// Every trainable parameter exactly once, tied ones at their first occurrence, and nothing else.
+std::string broken_membership(const Plan& plan, const std::vector<at::Tensor>& parameters) {
+  std::vector<int> times(parameters.size(), 0);
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    if (plan[b].empty()) {
+      return "bucket " + std::to_string(b) + " is empty";
+    }
+    for (const std::size_t index : plan[b]) {
+      if (index >= parameters.size()) {
+        return name_of(plan, b) + " has the index " + std::to_string(index) + ", but there are " +
+               std::to_string(parameters.size()) + " parameters";
+      }
+      const std::string parameter = "parameter " + std::to_string(index);
+      const std::size_t first = first_occurrence(parameters, index);
+      if (!parameters[index].requires_grad()) {
+        return parameter + " is frozen, but in " + name_of(plan, b);
+      }
+      if (first != index) {
+        return parameter + " is the same tensor as parameter " + std::to_string(first) +
+               ", and counts there, but it is in " + name_of(plan, b);
+      }
+      if (++times[index] > 1) {
+        return parameter + " is in the plan twice";
+      }
+    }
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].requires_grad() && first_occurrence(parameters, i) == i && times[i] == 0) {
+      return "parameter " + std::to_string(i) + " is in no bucket";
+    }
+  }
+  return "";
+}
+
+// Within a bucket: one kind, descending.
+std::string broken_bucket(const Plan& plan, std::size_t b,
+                          const std::vector<at::Tensor>& parameters) {
+  const Bucket& bucket = plan[b];
+  for (std::size_t m = 1; m < bucket.size(); ++m) {
+    const Kind kind = kind_of(parameters[bucket[m]]);
+    if (kind != kind_of(parameters[bucket[0]])) {
+      return name_of(plan, b) + " mixes " + kind_of(parameters[bucket[0]]) + " with " + kind;
+    }
+    if (bucket[m] > bucket[m - 1]) {
+      return name_of(plan, b) + " does not have its members in reverse order of the parameters";
+    }
+  }
+  return "";
+}
+
+// The buckets of one kind, which must cut its parameters, in reverse order, where the cap is
+// reached.
+std::string broken_cuts(const Plan& plan, const std::vector<std::size_t>& buckets,
+                        const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = plan[buckets[i]];
+    const std::string name = name_of(plan, buckets[i]);
+    if (i > 0 && bucket.front() > plan[buckets[i - 1]].back()) {
+      return name + " has a parameter that is visited before the last one of " +
+             name_of(plan, buckets[i - 1]) + ", which is of the same kind";
+    }
+    std::int64_t bytes = 0;
+    for (const std::size_t index : bucket) {
+      if (bytes >= cap_bytes) {
+        return name + " had reached the cap of " + std::to_string(cap_bytes) + " bytes with " +
+               std::to_string(bytes) + " bytes, before parameter " + std::to_string(index) +
+               " was added";
+      }
+      bytes += bytes_of(parameters[index]);
+    }
+    if (bytes < cap_bytes && i + 1 < buckets.size()) {
+      return name + " was closed with " + std::to_string(bytes) +
+             " bytes, before it had reached the cap of " + std::to_string(cap_bytes) +
+             " bytes, and more parameters of its kind follow";
+    }
+  }
+  return "";
+}
+
+std::string broken_order(const Plan& plan) {
+  for (std::size_t b = 1; b < plan.size(); ++b) {
+    if (plan[b].back() > plan[b - 1].back()) {
+      return name_of(plan, b) + " should come before " + name_of(plan, b - 1) +
+             ": buckets go by their last member, descending";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_string(const Plan& plan) {
+  std::ostringstream out;
+  for (const Bucket& bucket : plan) {
+    out << (out.tellp() > 0 ? ", {" : "{");
+    for (std::size_t m = 0; m < bucket.size(); ++m) {
+      out << (m > 0 ? ", " : "") << bucket[m];
+    }
+    out << "}";
+  }
+  return "{" + out.str() + "}";
+}
+
+std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,
+                        std::int64_t cap_bytes) {
+  std::string broken = broken_membership(plan, parameters);
+  std::map<Kind, std::vector<std::size_t>> buckets_of_kind;
+  for (std::size_t b = 0; b < plan.size() && broken.empty(); ++b) {
+    broken = broken_bucket(plan, b, parameters);
+    buckets_of_kind[kind_of(parameters[plan[b].front()])].push_back(b);
+  }
+  for (auto& [kind, buckets] : buckets_of_kind) {
+    // By what is in them: their order in the plan is a rule of its own.
+    std::ranges::sort(buckets, std::greater{}, [&](std::size_t b) { return plan[b].front(); });
+    broken = broken.empty() ? broken_cuts(plan, buckets, parameters, cap_bytes) : broken;
+  }
+  return broken.empty() ? broken_order(plan) : broken;
+}
+
+Plan plan_of(const std::vector<NamedTensor>& parameters, std::int64_t cap_bytes) {
+  Plan plan = assign_buckets(tensors_of(parameters), cap_bytes);
+  const std::string broken = broken_rule(plan, tensors_of(parameters), cap_bytes);
+  TORCH_CHECK(broken.empty(), "assign_buckets() makes the plan ", to_string(plan),
+              ", which is not the contract's: ", broken,
+              ". Mend it first (test plan_follows_the_rules).");
+  return plan;
+}
+
+std::vector<Payload> payloads_of(const Plan& plan, const std::vector<NamedTensor>& parameters) {
+  std::vector<Payload> payloads;
+  for (const Bucket& bucket : plan) {
+    Payload payload{.bytes = 0, .dtype = parameters[bucket.front()].tensor.scalar_type()};
+    for (const std::size_t index : bucket) {
+      payload.bytes += bytes_of(parameters[index].tensor);
+    }
+    payloads.push_back(payload);
+  }
+  return payloads;
+}
+
+std::vector<Payload> payloads_of(const std::vector<RecordedOperation>& all_reduces) {
+  std::vector<Payload> payloads;
+  payloads.reserve(all_reduces.size());
+  for (const RecordedOperation& operation : all_reduces) {
+    payloads.push_back({.bytes = operation.bytes, .dtype = operation.dtype});
+  }
+  return payloads;
+}
+
+std::string to_string(const std::vector<Payload>& payloads) {
+  std::ostringstream out;
+  for (const Payload& payload : payloads) {
+    out << (out.tellp() > 0 ? ", " : "") << payload.bytes << " bytes of "
+        << c10::getDtypeNames(payload.dtype).first;
+  }
+  return payloads.empty() ? "nothing" : out.str();
+}
+
+MakeSynchronizer bucketed(const BucketedDdpOptions& options) {
+  return [options](const std::vector<at::Tensor>& parameters,
+                   const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
+    return make_bucketed_ddp(parameters, buffers, group, options);
+  };
+}
+
+MakeSynchronizer bucketed(std::int64_t cap_bytes) {
+  return bucketed(BucketedDdpOptions{.cap_bytes = cap_bytes});
+}
+
+}  // namespace ddp::testing
