@@ -64,8 +64,10 @@ void report_times(Rank& rank) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << "a step of " << kLayers << " layers of "
        << kLayerBytes / 1024 << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
+  const char* separator = " ";
   for (const Entry& entry : entries) {
-    text << " " << entry.name << " " << median(entry.milliseconds) << " ms;";
+    text << separator << entry.name << " " << median(entry.milliseconds) << " ms";
+    separator = "; ";
   }
   if (rank.rank() == 0) {
     rank.report_measured(text.str());

@@ -65,7 +65,9 @@ void report_messages(const RankReports& reports) {
       if (ranks.empty()) {
         in_order.push_back(message);
       }
-      ranks.push_back(report.rank);
+      if (ranks.empty() || ranks.back() != report.rank) {  // which may say it several times
+        ranks.push_back(report.rank);
+      }
     }
   }
   for (std::size_t i = 0; i < in_order.size() && i < kFailuresShown; ++i) {
