@@ -51,6 +51,7 @@ void report_times(Rank& rank) {
       {"one bucket", {.cap_bytes = kLayers * kLayerBytes}},
       {"3 layers in a bucket without overlap", {.cap_bytes = 3 * kLayerBytes, .overlap = false}}};
   std::vector<at::Tensor> weights;
+  weights.reserve(kLayers);
   for (int i = 0; i < kLayers; ++i) {
     weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
   }

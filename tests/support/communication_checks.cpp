@@ -45,6 +45,7 @@ std::vector<RecordedOperation> all_reduces(const std::vector<RecordedOperation>&
 
 std::vector<std::int64_t> payloads(const std::vector<RecordedOperation>& operations) {
   std::vector<std::int64_t> bytes;
+  bytes.reserve(operations.size());
   for (const RecordedOperation& operation : operations) {
     bytes.push_back(operation.bytes);
   }
@@ -58,6 +59,7 @@ std::vector<std::int64_t> sorted(std::vector<std::int64_t> values) {
 
 std::vector<std::int64_t> gradient_bytes(const std::vector<NamedTensor>& parameters) {
   std::vector<std::int64_t> bytes;
+  bytes.reserve(parameters.size());
   for (const NamedTensor& parameter : parameters) {
     bytes.push_back(static_cast<std::int64_t>(parameter.tensor.nbytes()));
   }
