@@ -6,9 +6,9 @@ implementation and preset.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import script
 import style
 from result_files import Result, ResultError, load_group
 
@@ -118,24 +119,13 @@ def draw(results: list[Result]) -> Figure:
     return figure
 
 
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    results = load_group(files, PROGRAM, shared=SHARED_PARAMETERS, own=PANEL_PARAMETERS)
+    yield script.name_of(PROGRAM, results[0]), draw(results)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files, one panel each")
-    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for the PNG and the PDF")
-    options = parser.parse_args(arguments)
-    try:
-        results = load_group(options.data, PROGRAM, shared=SHARED_PARAMETERS, own=PANEL_PARAMETERS)
-        provenance = results[0].provenance
-        name = f"{PROGRAM}.{provenance['implementation']}.{provenance['preset']}"
-        for file in style.save(draw(results), options.out, name):
-            print(f"wrote {file}")
-    except ResultError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"cannot write to {options.out}: {error.strerror}; choose another folder with --out", file=sys.stderr)
-        return 1
-    return 0
+    return script.run(__doc__.splitlines()[0], figures, arguments)
 
 
 if __name__ == "__main__":

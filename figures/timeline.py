@@ -5,10 +5,10 @@ Reads result files of the benchmark timeline, and the Chrome trace that each of 
 
 from __future__ import annotations
 
-import argparse
 import re
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import script
 import style
 from result_files import Result, ResultError, load_group
 from trace_files import Operation, RankTimeline, Span, load_trace
@@ -239,25 +240,15 @@ def load(file: Path) -> tuple[Result, dict[str, list[RankTimeline]]]:
     return result, trace
 
 
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    """One figure for each file."""
+    for file in files:
+        result, trace = load(file)
+        yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}", result), draw(result, trace)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files, one figure each")
-    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for the PNGs and the PDFs")
-    options = parser.parse_args(arguments)
-    try:
-        for file in options.data:
-            result, trace = load(file)
-            provenance = result.provenance
-            name = f"{PROGRAM}.{result.parameters['clock']}.{provenance['implementation']}.{provenance['preset']}"
-            for written in style.save(draw(result, trace), options.out, name):
-                print(f"wrote {written}")
-    except ResultError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"cannot write to {options.out}: {error.strerror}; choose another folder with --out", file=sys.stderr)
-        return 1
-    return 0
+    return script.run(__doc__.splitlines()[0], figures, arguments)
 
 
 if __name__ == "__main__":

@@ -33,16 +33,10 @@ void CompletionHold::begin() {
 }
 
 void CompletionHold::end() {
-  {
-    const std::lock_guard lock(mutex_);
-    held_ = false;
-    awaited_.clear();
-    polls_.clear();
-    for (std::function<void()>& complete : std::exchange(deferred_, {})) {
-      helper_->submit(std::move(complete));
-    }
-  }
-  changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  awaited_.clear();
+  polls_.clear();
+  release();
 }
 
 void CompletionHold::settle() {
@@ -56,8 +50,10 @@ void CompletionHold::before_wait(const std::string& operation) {
   if (held_ && this_thread_id() == holder_) {
     lift(lock, operation + " was waited for inside backward");
   }
-  awaited_ = operation;
-  changed_.wait(lock, [&] { return !held_; });
+  if (held_) {
+    awaited_ = operation;
+    changed_.wait(lock, [&] { return !held_; });
+  }
 }
 
 bool CompletionHold::may_answer_poll(const std::string& operation) {
@@ -100,6 +96,11 @@ void CompletionHold::lift(const Lock&, const std::string& finding) {
   findings_->add(finding +
                  ": backward stood still until the network was done. Launch in backward; wait in "
                  "finish()");
+  release();
+}
+
+// With the mutex held.
+void CompletionHold::release() {
   held_ = false;
   for (std::function<void()>& complete : std::exchange(deferred_, {})) {
     helper_->submit(std::move(complete));

@@ -46,6 +46,7 @@ class CompletionHold {
   using Lock = std::unique_lock<std::mutex>;
   void watch_holder();
   void lift(const Lock&, const std::string& finding);
+  void release();
 
   const std::shared_ptr<RaceList> findings_;
   std::mutex mutex_;

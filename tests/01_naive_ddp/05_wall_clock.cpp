@@ -1,11 +1,10 @@
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <chrono>
 #include <iomanip>
 #include <sstream>
 
 #include "01_naive_ddp/naive_ddp.h"
+#include "ddp/measurement.h"
 #include "support/grading.h"
 #include "support/ranks.h"
 
@@ -19,16 +18,10 @@ constexpr int kGradients = 40;
 constexpr std::int64_t kElements = 4096;
 constexpr int kRounds = 7;
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double milliseconds_of_finish(GradientSynchronizer& synchronizer) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   synchronizer.finish();
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  return took.count();
+  return 1e3 * watch.seconds();
 }
 
 void report_ratio(Rank& rank) {
@@ -49,8 +42,9 @@ void report_ratio(Rank& rank) {
     std::ostringstream text;
     text << std::fixed << std::setprecision(1) << "finish() of " << kGradients << " gradients of "
          << kElements * sizeof(float) / 1024 << " KiB on a link of 1 Gbit/s and 0.2 ms latency, 2 "
-         << "ranks: per parameter " << median(naive_ms) << " ms, flat " << median(flat_ms)
-         << " ms, ratio " << median(naive_ms) / median(flat_ms);
+         << "ranks: per parameter " << percentile(naive_ms, 50) << " ms, flat "
+         << percentile(flat_ms, 50) << " ms, ratio "
+         << percentile(naive_ms, 50) / percentile(flat_ms, 50);
     rank.report_measured(text.str());
   }
 }

@@ -1,10 +1,9 @@
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <chrono>
 #include <iomanip>
 #include <sstream>
 
+#include "ddp/measurement.h"
 #include "plan.h"
 #include "support/grading.h"
 
@@ -19,22 +18,16 @@ constexpr std::int64_t kBatch = 512;
 constexpr int kLayers = 12;
 constexpr int kRounds = 7;
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
                             GradientSynchronizer& synchronizer) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   at::Tensor x = input;
   for (const at::Tensor& weight : weights) {
     x = at::tanh(at::matmul(x, weight));
   }
   x.mean().backward();
   synchronizer.finish();
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  return took.count();
+  return 1e3 * watch.seconds();
 }
 
 // Interleaved, so that all see the same machine; one alive at a time, so that a step has one.
@@ -67,7 +60,7 @@ void report_times(Rank& rank) {
        << kLayerBytes / 1024 << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
   const char* separator = " ";
   for (const Entry& entry : entries) {
-    text << separator << entry.name << " " << median(entry.milliseconds) << " ms";
+    text << separator << entry.name << " " << percentile(entry.milliseconds, 50) << " ms";
     separator = "; ";
   }
   if (rank.rank() == 0) {

@@ -1,0 +1,40 @@
+"""The command line that all figure scripts share: result files in, figures out, one line for each error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+import style
+from result_files import Result, ResultError
+
+# The figures of some result files, each with its name.
+Draw = Callable[[list[Path]], Iterable[tuple[str, Figure]]]
+
+
+def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
+    """Saves what `draw` makes of --data in --out. Returns the exit code: 1 after a message on stderr."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files")
+    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for the PNGs and the PDFs")
+    options = parser.parse_args(arguments)
+    try:
+        for name, figure in draw(options.data):
+            for file in style.save(figure, options.out, name):
+                print(f"wrote {file}")
+    except ResultError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"cannot write to {options.out}: {error.strerror}; choose another folder with --out", file=sys.stderr)
+        return 1
+    return 0
+
+
+def name_of(program: str, result: Result) -> str:
+    """program.solutions.quick: figures of one implementation and preset never pass for those of another."""
+    return f"{program}.{result.provenance['implementation']}.{result.provenance['preset']}"
