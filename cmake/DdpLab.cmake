@@ -35,6 +35,8 @@ function(ddp_lab_stage_library target folder)
   add_library(${target} SHARED ${ARGN})
   target_include_directories(${target} PRIVATE assignments)
   target_link_libraries(${target} PRIVATE ddp)
+  # So that loops over memory become vector instructions whatever their length.
+  target_compile_options(${target} PRIVATE -O3)
   # Stages may be loaded side by side: a stage's own functions go before another's of the same name.
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}")

@@ -180,8 +180,9 @@ def solution_of(stage: Stage) -> Path:
 def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
     """`source` in the place of the stage's solution, built with its very flags and precompiled header."""
     library = folder / "libstage.so"
-    command = [*compile_command(context.build_dir, solution_of(stage)), *flags]
-    command += ["-shared", "-o", str(library), str(source)]
+    solution = solution_of(stage)
+    command = [*compile_command(context.build_dir, solution), *flags]
+    command += ["-iquote", str(solution.parent), "-shared", "-o", str(library), str(source)]  # its own headers
     log = folder / "compiler.log"
     code, text = context.run(command, log)
     if code:
