@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "ddp/call_checks.h"
+
 namespace ddp {
 
 namespace {
@@ -122,6 +124,7 @@ WorkPtr OperationBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 WorkPtr OperationBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  check_member("broadcast", static_cast<int>(options.rootRank), getSize());
   Operation operation = in_place(OpType::BROADCAST, tensors);
   operation.peer = static_cast<int>(options.rootRank);
   operation.start = [options](Backend& backend, Operation& op) {
@@ -131,6 +134,7 @@ WorkPtr OperationBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
 }
 
 WorkPtr OperationBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  check_member("reduce", static_cast<int>(options.rootRank), getSize());
   Operation operation = in_place(OpType::REDUCE, tensors);
   operation.reduce_op = options.reduceOp;
   operation.peer = static_cast<int>(options.rootRank);
@@ -170,6 +174,7 @@ WorkPtr OperationBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
 
 WorkPtr OperationBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
+  check_member("gather", static_cast<int>(options.rootRank), getSize());
   Operation operation = out_of_place(OpType::GATHER, inputs, only(outputs, "output"));
   operation.peer = static_cast<int>(options.rootRank);
   operation.start = [options](Backend& backend, Operation& op) {
@@ -181,6 +186,7 @@ WorkPtr OperationBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
 
 WorkPtr OperationBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                   const c10d::ScatterOptions& options) {
+  check_member("scatter", static_cast<int>(options.rootRank), getSize());
   Operation operation = out_of_place(OpType::SCATTER, only(inputs, "input"), outputs);
   operation.peer = static_cast<int>(options.rootRank);
   operation.start = [options](Backend& backend, Operation& op) {
@@ -245,6 +251,7 @@ WorkPtr OperationBackend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 WorkPtr OperationBackend::send(Tensors& tensors, int peer, int tag) {
+  check_partner("send", peer, getRank(), getSize());
   Operation operation = out_of_place(OpType::SEND, tensors, {});
   operation.peer = peer;
   operation.tag = tag;
@@ -255,6 +262,7 @@ WorkPtr OperationBackend::send(Tensors& tensors, int peer, int tag) {
 }
 
 WorkPtr OperationBackend::recv(Tensors& tensors, int peer, int tag) {
+  check_partner("recv", peer, getRank(), getSize());
   Operation operation = out_of_place(OpType::RECV, {}, tensors);
   operation.peer = peer;
   operation.tag = tag;

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ddp/call_checks.h"
+
 namespace ddp {
 namespace {
 
@@ -31,6 +33,7 @@ void all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
 }
 
 WorkPtr all_reduce_async(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
+  check_defined("all_reduce", tensor);
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op, tensor);
   std::vector<at::Tensor> tensors{std::move(tensor)};
@@ -38,6 +41,8 @@ WorkPtr all_reduce_async(at::Tensor tensor, const ProcessGroupPtr& group, Reduce
 }
 
 void broadcast(at::Tensor tensor, const ProcessGroupPtr& group, int root) {
+  check_defined("broadcast", tensor);
+  check_member("broadcast", root, group->getSize());
   c10d::BroadcastOptions options;
   options.rootRank = root;
   std::vector<at::Tensor> tensors{std::move(tensor)};
@@ -53,16 +58,21 @@ void recv(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
 }
 
 WorkPtr send_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
+  check_defined("send", tensor);
+  check_partner("send", peer, group->getRank(), group->getSize());
   std::vector<at::Tensor> tensors{std::move(tensor)};
   return group->send(tensors, peer, tag);
 }
 
 WorkPtr recv_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag) {
+  check_defined("recv", tensor);
+  check_partner("recv", peer, group->getRank(), group->getSize());
   std::vector<at::Tensor> tensors{std::move(tensor)};
   return group->recv(tensors, peer, tag);
 }
 
 at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group) {
+  check_defined("all_gather", input);
   // Backends gather along the first dimension, so inputs travel flat and the result is reshaped.
   at::Tensor flat = input.contiguous().view({-1});
   at::Tensor gathered = at::empty({group->getSize() * flat.numel()}, flat.options());

@@ -18,7 +18,8 @@ enum class ReduceOp { kSum, kAverage, kMin, kMax };
 // These functions spare the ceremony of c10d, which takes a vector of tensors and an options struct
 // for everything. All ranks of the group must make the same calls in the same order, with tensors
 // of equal shape and dtype. `tensor` is used in place and must be contiguous where the backend says
-// so (Gloo's send and recv do). Each throws c10::Error when communication fails.
+// so (Gloo's send and recv do). Each throws c10::Error before it communicates for an undefined
+// tensor or a rank outside the group, and later when communication fails.
 
 /// Replaces `tensor` by its sum (or `op`) over all ranks; returns when that is done.
 void all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op = ReduceOp::kSum);

@@ -56,5 +56,49 @@ TEST(Collectives, AverageOfIntegersIsRefused) {
   });
 }
 
+void expect_error(const std::string& text, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "there should be the error '" << text << "'";
+  } catch (const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    EXPECT_NE(message.find(text), std::string::npos) << message;
+  }
+}
+
+TEST(Collectives, RanksOutsideTheGroupAreRefused) {
+  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+    const at::Tensor tensor = at::ones({2});
+    const ProcessGroupPtr& group = rank.group();
+    rank.recorder().clear();
+    for (const int outside : {-1, 2, 99}) {
+      const std::string there_is_no = ": there is no rank " + std::to_string(outside);
+      expect_error("send" + there_is_no, [&] { send(tensor, outside, group); });
+      expect_error("recv" + there_is_no, [&] { recv(tensor, outside, group); });
+      expect_error("broadcast" + there_is_no, [&] { broadcast(tensor, group, outside); });
+      std::vector<at::Tensor> tensors{tensor};
+      expect_error("send" + there_is_no, [&] { group->send(tensors, outside, 0)->wait(); });
+      expect_error("reduce" + there_is_no,
+                   [&] { group->reduce(tensors, {.rootRank = outside})->wait(); });
+    }
+    expect_error("with itself", [&] { send(tensor, rank.rank(), group); });
+    EXPECT_TRUE(rank.recorder().operations().empty());
+  });
+}
+
+TEST(Collectives, UndefinedTensorsAreRefused) {
+  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+    const at::Tensor nothing;
+    const int other = 1 - rank.rank();
+    rank.recorder().clear();
+    expect_error("undefined", [&] { all_reduce(nothing, rank.group()); });
+    expect_error("undefined", [&] { broadcast(nothing, rank.group()); });
+    expect_error("undefined", [&] { all_gather(nothing, rank.group()); });
+    expect_error("undefined", [&] { send(nothing, other, rank.group()); });
+    expect_error("undefined", [&] { recv(nothing, other, rank.group()); });
+    EXPECT_TRUE(rank.recorder().operations().empty());
+  });
+}
+
 }  // namespace
 }  // namespace ddp
