@@ -58,7 +58,7 @@ class Summary:
     failed: list[str] = field(default_factory=list)
 
 
-NAIVE, OVERLAPPED, BUCKETED = (stages.find_stages(number)[0] for number in ("01", "02", "03"))
+NAIVE, OVERLAPPED, BUCKETED, BATCH_NORM, RING = stages.STAGES
 LIMITED_LINK = ("--rate-gbit", "3")
 
 
@@ -84,6 +84,11 @@ DRAWINGS = (
         (NAIVE, OVERLAPPED, BUCKETED),
         (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
     ),
+    Drawing("sync_batch_norm.py", (BATCH_NORM,), (Run("sync_batch_norm"),)),
+    Drawing("batch_norm_speed.py", (BATCH_NORM,), (Run("batch_norm_speed"),)),
+    Drawing("ring_all_reduce.py", (RING,), (Run("ring_all_reduce"),)),
+    Drawing("all_reduce_bandwidth.py", (RING,), (Run("all_reduce_bandwidth"),)),
+    Drawing("all_reduce_algorithms.py", (RING,), (Run("all_reduce_algorithms"),)),
 )
 
 

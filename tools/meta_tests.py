@@ -12,7 +12,7 @@ from stages import STAGES
 from toolchain import ROOT
 
 UNFINISHED = 3  # how a benchmark ends where a stage is not written yet; ddp/benchmark.h
-FIGURE_TESTS = "test_figures.py"
+FIGURE_TESTS = "test_figures*.py"
 _RAN = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
 _COUNTS = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 _TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
@@ -53,14 +53,15 @@ def _reason(text: str, test: str) -> str:
 
 
 def check_tools(context: Context) -> Outcome:
-    """tests/meta/test_*.py, but for the figures' test, which needs a Python of its own."""
-    paths = sorted(path for path in (ROOT / "tests" / "meta").glob("test_*.py") if path.name != FIGURE_TESTS)
+    """tests/meta/test_*.py, but for the figures' tests, which need a Python of their own."""
+    folder = ROOT / "tests" / "meta"
+    paths = sorted(set(folder.glob("test_*.py")) - set(folder.glob(FIGURE_TESTS)))
     return _sum(context.each(lambda path: _run_python_tests(context, sys.executable, path), paths))
 
 
 def check_figures(context: Context) -> Outcome:
-    path = ROOT / "tests" / "meta" / FIGURE_TESTS
-    return _run_python_tests(context, context.toolchain.figure_python, path)
+    python, paths = context.toolchain.figure_python, sorted((ROOT / "tests" / "meta").glob(FIGURE_TESTS))
+    return _sum(context.each(lambda path: _run_python_tests(context, python, path), paths))
 
 
 def _sum(parts: list[Outcome]) -> Outcome:

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ddp/balanced_split.h"
+#include "ddp/call_checks.h"
 
 namespace ddp {
 namespace {
@@ -16,19 +17,10 @@ void wait_for_all(std::vector<WorkPtr>& running) {
   running.clear();
 }
 
-void check_arguments(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op) {
-  TORCH_CHECK(tensor.defined(), "butterfly_all_reduce: the tensor is undefined");
-  TORCH_CHECK(group, "butterfly_all_reduce: the process group is null");
-  TORCH_CHECK(op == ReduceOp::kSum || op == ReduceOp::kAverage,
-              "butterfly_all_reduce: the operation must be a sum or an average");
-  TORCH_CHECK(op == ReduceOp::kSum || tensor.is_floating_point(),
-              "butterfly_all_reduce: an average of ", tensor.scalar_type(), " is not defined");
-}
-
 }  // namespace
 
 void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
-  check_arguments(tensor, group, op);
+  check_reduction("butterfly_all_reduce", tensor, group, op);
   const at::NoGradGuard no_grad;
   const int rank = group->getRank();
   const int world_size = group->getSize();
@@ -39,16 +31,18 @@ void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, Reduc
     return flat.narrow(0, chunks[owner].begin, chunks[owner].size);
   };
 
+  // Everybody begins with another peer: in step s rank r sends to r + s and receives from r - s.
+  // Where all began with rank 0 they would wait for its one port.
+  const auto right = [&](int step) { return (rank + step) % world_size; };
+  const auto left = [&](int step) { return (rank - step + world_size) % world_size; };
+
   // Reduce-scatter: chunk p goes to rank p, and my own comes in from everybody.
   const at::Tensor mine = chunk_of(rank);
   const at::Tensor received = at::empty({world_size, mine.numel()}, flat.options());
   std::vector<WorkPtr> running;
-  for (int peer = 0; peer < world_size; ++peer) {
-    if (peer == rank) {
-      continue;
-    }
-    running.push_back(recv_async(received[peer], peer, group));
-    running.push_back(send_async(chunk_of(peer), peer, group));
+  for (int step = 1; step < world_size; ++step) {
+    running.push_back(recv_async(received[left(step)], left(step), group));
+    running.push_back(send_async(chunk_of(right(step)), right(step), group));
   }
   wait_for_all(running);
   received[rank].copy_(mine);
@@ -61,12 +55,9 @@ void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, Reduc
   }
 
   // All-gather: my sum goes to everybody, and theirs come in.
-  for (int peer = 0; peer < world_size; ++peer) {
-    if (peer == rank) {
-      continue;
-    }
-    running.push_back(recv_async(chunk_of(peer), peer, group));
-    running.push_back(send_async(mine, peer, group));
+  for (int step = 1; step < world_size; ++step) {
+    running.push_back(recv_async(chunk_of(left(step)), left(step), group));
+    running.push_back(send_async(mine, right(step), group));
   }
   wait_for_all(running);
   if (!contiguous.is_same(tensor)) {

@@ -70,5 +70,88 @@ class StepTime(unittest.TestCase):
         self.assertIn("none of the variants that are code of assignments/ is finished", errors)
 
 
+BATCH_NORM = "04_sync_batch_norm"
+BATCH_NORM_PROGRAMS = {
+    "sync_batch_norm": ("--batch-sizes=2,3", "--hidden-dims=4,5", "--rounds=2", "--warmup=1"),
+    "batch_norm_speed": ("--batch-size=2", "--channels=3", "--image-size=4", "--rounds=2", "--warmup=0", "--threads=1"),
+}
+BATCH_NORM_BUILT = [BUILD / "bin" / program for program in BATCH_NORM_PROGRAMS] + [
+    BUILD / "stages" / impl / BATCH_NORM / "libstage.so" for impl in ("assignments", "solutions")
+]
+
+
+@unittest.skipUnless(all(file.exists() for file in BATCH_NORM_BUILT), f"skipped: {BUILD} is not built")
+class BatchNorm(unittest.TestCase):
+    """The programs of stage 04, on tiny inputs."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.result = Path(folder.name) / "result.json"
+
+    def run_benchmark(self, program: str, *flags: str) -> tuple[int, str]:
+        """Exit code and stderr."""
+        command = [str(BUILD / "bin" / program), *BATCH_NORM_PROGRAMS[program], f"--output={self.result}", *flags]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        return process.returncode, process.stderr
+
+    def measure(self, program: str, *flags: str) -> dict[tuple[str, ...], list[float]]:
+        """The values of every series by its labels."""
+        code, errors = self.run_benchmark(program, "--impl=solutions", *flags)
+        self.assertEqual(code, 0, errors)
+        series = json.loads(self.result.read_text())["series"]
+        values = {tuple(map(str, one["labels"].values())): one["values"] for one in series}
+        self.assertEqual(len(values), len(series), "labels are repeated")
+        return values
+
+    def test_grid_has_times_collectives_and_memory_of_all_cells(self) -> None:
+        for ranks in (1, 3):
+            values = self.measure("sync_batch_norm", f"--world-size={ranks}")
+            self.assertEqual(len(values), 2 * 2 * 3 * 2 * 3)
+            for labels, times in values.items():
+                batch, hidden, variant, direction, quantity = labels
+                self.assertTrue(all(value >= 0 for value in times), labels)
+                if quantity == "time":
+                    collectives = values[(*labels[:-1], "collective")]
+                    self.assertEqual((len(times), len(collectives)), (2, 2))
+                    self.assertTrue(all(part < whole for part, whole in zip(collectives, times)), labels)
+                    if ranks > 1:
+                        self.assertEqual(sum(collectives) > 0, variant != "local", labels)
+                if quantity == "peak memory":
+                    tensors = 2 if direction == "forward" else 4
+                    self.assertGreaterEqual(min(times), tensors * 4 * int(batch) * int(hidden), labels)
+
+    def test_speed_has_times_and_memory_in_both_layouts(self) -> None:
+        values = self.measure("batch_norm_speed")
+        self.assertEqual(len(values), 2 * 2 * 4)
+        for labels, times in values.items():
+            self.assertTrue(all(value > 0 for value in times), labels)
+        self.assertGreaterEqual(values["contiguous", "local", "forward", "peak memory"][0], 2 * 4 * 2 * 3 * 4 * 4)
+
+    def test_says_if_the_stage_is_unfinished(self) -> None:
+        for program in BATCH_NORM_PROGRAMS:
+            code, errors = self.run_benchmark(program, "--impl=assignments")
+            self.assertEqual(code, UNFINISHED, errors)
+            self.assertIn("04_sync_batch_norm is unfinished: TODO(student): 04", errors)
+            self.assertFalse(self.result.exists())
+
+    def test_refuses_bad_flags(self) -> None:
+        for program, flag in (
+            ("sync_batch_norm", "--hidden-dims=0"),
+            ("sync_batch_norm", "--batch-sizes=many"),
+            ("batch_norm_speed", "--threads=0"),
+        ):
+            code, errors = self.run_benchmark(program, "--impl=solutions", flag)
+            self.assertNotIn(code, (0, UNFINISHED), errors)
+            self.assertRegex(errors, "Value .* not in range")
+
+    def test_names_a_file_that_cannot_be_written(self) -> None:
+        self.result = Path("/proc/none/result.json")
+        for program in BATCH_NORM_PROGRAMS:
+            code, errors = self.run_benchmark(program, "--impl=solutions")
+            self.assertEqual(code, 1, errors)
+            self.assertIn("cannot write /proc/none/result.json", errors)
+
+
 if __name__ == "__main__":
     unittest.main()

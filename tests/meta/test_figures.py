@@ -1,31 +1,23 @@
-"""The figure scripts on small data, good and bad."""
+"""The form of results, and the figure scripts of stages 01 to 03, on small data, good and bad."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import shutil
-import sys
-import tempfile
 import unittest
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "figures"))
+from figure_test import FigureTest, OWN_LINK, ROOT, TEST_DATA  # first: it finds the scripts
 
-import naive_vs_flat  # noqa: E402
-import result_files  # noqa: E402
-import step_time  # noqa: E402
-import timeline  # noqa: E402
-import trace_files  # noqa: E402
-from matplotlib.text import Text  # noqa: E402
+import naive_vs_flat
+import result_files
+import step_time
+import timeline
+import trace_files
+from matplotlib.text import Text
 
-TEST_DATA = ROOT / "figures" / "testdata"
-OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
 LIMITED_LINK = TEST_DATA / "naive_vs_flat.limited_link.json"
 
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
@@ -73,46 +65,6 @@ class Schema(unittest.TestCase):
         del document["provenance"]["host"]
         document["extra"] = 1
         self.assertEqual(len(violations(document, self.schema)), 4)
-
-
-class FigureTest(unittest.TestCase):
-    """What the tests of one figure's script need."""
-
-    script: ModuleType
-    sample: Path  # a good result file
-
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
-    def draw(self, *files: Path, out: Path | None = None) -> tuple[int, str]:
-        """The exit code and what was said on stderr."""
-        errors = io.StringIO()
-        arguments = ["--data", *map(str, files), "--out", str(out or self.folder / "out")]
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-            code = self.script.main(arguments)
-        return code, errors.getvalue()
-
-    def changed(self, change: Callable[[dict[str, Any]], None], name: str = "changed.json") -> Path:
-        document = json.loads(self.sample.read_text())
-        change(document)
-        file = self.folder / name
-        file.write_text(json.dumps(document))
-        return file
-
-    def assert_refused(self, files: list[Path], message: str) -> None:
-        code, errors = self.draw(*files)
-        self.assertEqual(code, 1)
-        self.assertIn(message, errors)
-        self.assertEqual(errors.count("\n"), 1, errors)
-        self.assertFalse((self.folder / "out").exists())
-
-    def assert_drawn(self, files: list[Path], name: str) -> None:
-        self.assertEqual(self.draw(*files), (0, ""))
-        drawn = sorted((self.folder / "out").iterdir())
-        self.assertEqual([file.name for file in drawn], [f"{name}.pdf", f"{name}.png"])
-        self.assertGreater(drawn[1].stat().st_size, 10_000)
 
 
 class NaiveVsFlat(FigureTest):

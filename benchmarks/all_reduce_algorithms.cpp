@@ -1,0 +1,189 @@
+// Stage 05 on the simulated network: the student's ring beside three other all-reduces, over
+// message sizes and world sizes. The code of each really runs and data really moves, through shared
+// memory; time is that of the alpha-beta model, the same in every run.
+//
+// A call begins on all ranks together; its time is that of the slowest rank. Sizes are bytes of
+// float32 that each rank puts in.
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <map>
+
+#include "command_line.h"
+#include "ddp/benchmark.h"
+#include "ddp/checked_backend.h"
+#include "ddp/shared_memory_backend.h"
+#include "ddp/simulated_network.h"
+#include "support/all_reduces.h"
+#include "support/worlds.h"
+
+namespace {
+
+using namespace ddp;
+
+const std::vector<std::string> kAlgorithms = {kRing, "butterfly", "recursive doubling", "tree"};
+
+struct Grid {
+  std::vector<int> worlds;
+  std::int64_t smallest, largest;  // bytes; each size is twice the one before
+};
+const Grid kQuick = {{2, 3, 4, 5, 6, 7, 8, 12, 16}, 1 << 10, 1 << 20};
+const Grid kFull = {{2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32}, 1 << 8, 4 << 20};
+const std::map<std::string, Grid> kPresets = {{"quick", kQuick}, {"full", kFull}, {"paper", kFull}};
+
+struct Settings : BenchmarkOptions {
+  NetworkModel network{.alpha_ns = 10'000, .beta_ns_per_byte = 1.0};
+  std::vector<int> worlds;
+  std::vector<std::int64_t> sizes;
+};
+
+// A group with virtual time.
+struct Place {
+  c10::intrusive_ptr<SimulatedNetwork> network;
+  ProcessGroupPtr group;
+};
+
+Place make_place(const Settings& settings, const RankContext& context) {
+  TORCH_CHECK_VALUE(context.board != nullptr,
+                    "the simulated network needs ranks that share memory: start this without "
+                    "torchrun, mpirun or srun");
+  TORCH_CHECK_VALUE(settings.device == "cpu",
+                    "the simulated network moves CPU tensors only; leave out --device cuda");
+  TORCH_CHECK_VALUE(settings.trace.empty(),
+                    "this program draws no trace, since each call would be one of its own; leave "
+                    "out --trace, or see the program timeline");
+  BackendPtr backend =
+      c10::make_intrusive<SharedMemoryBackend>(*context.exchange, context.rank, context.world_size);
+  // It completes messages behind the caller's back, as shared memory does not.
+  backend =
+      c10::make_intrusive<CheckedBackend>(backend, std::make_shared<TensorNames>(), *context.board);
+  auto network = c10::make_intrusive<SimulatedNetwork>(backend, std::make_shared<VirtualClock>(),
+                                                       settings.network, *context.board);
+  ProcessGroupPtr group = make_process_group(network, store_for_next_backend(context));
+  return {std::move(network), std::move(group)};
+}
+
+// Seconds of one call, the same on all ranks.
+double measure(const Place& place, const AllReduce& algorithm, std::int64_t bytes) {
+  const int ranks = place.group->getSize();
+  const at::Tensor tensor = at::ones({bytes / static_cast<std::int64_t>(sizeof(float))});
+  const std::int64_t begin = place.network->start_step();
+  algorithm.run(tensor, place.group, ReduceOp::kSum);
+  const std::int64_t end = place.network->start_step();
+  TORCH_CHECK(tensor.eq(ranks).all().item<bool>(), "the sum of ", algorithm.name, " over ", ranks,
+              " ranks is wrong for ", tensor.numel(), " elements; `make test STAGE=05` says more");
+  return 1e-9 * static_cast<double>(end - begin);
+}
+
+// One number for each algorithm and size: the order in which `measured` keeps them, world by world.
+void measure_world(const Settings& settings, const Place& place, SharedNumbers& measured) {
+  const auto algorithms = usable_all_reduces(kAlgorithms, at::kCPU, place.group);
+  std::vector<double> seconds;
+  for (const AllReduce& algorithm : algorithms) {
+    for (const std::int64_t bytes : settings.sizes) {
+      seconds.push_back(measure(place, algorithm, bytes));
+    }
+  }
+  if (place.group->getRank() == 0) {
+    measured.append(seconds);
+  }
+}
+
+Result to_result(const Settings& settings, const ProcessGroupPtr& group,
+                 const SharedNumbers& measured) {
+  Result result = {.run = to_run(settings, "all_reduce_algorithms", group),
+                   .parameters = {{"alpha_ns", settings.network.alpha_ns},
+                                  {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
+                                  {"dtype", "float32"}},
+                   .series = {}};
+  auto next = measured.all().begin();
+  for (const int world : settings.worlds) {
+    for (const std::string& algorithm : kAlgorithms) {
+      for (const std::int64_t bytes : settings.sizes) {
+        result.series.push_back({.labels = {{"algorithm", algorithm},
+                                            {"world_size", std::int64_t{world}},
+                                            {"bytes", bytes}},
+                                 .unit = "s",
+                                 .values = {*next++}});
+      }
+    }
+  }
+  return result;
+}
+
+// The fastest in one world at one size, by their positions; of equals the first.
+const std::string& fastest(const Settings& settings, const Result& result, std::size_t world,
+                           std::size_t size) {
+  const std::size_t sizes = settings.sizes.size();
+  const auto seconds = [&](std::size_t algorithm) {
+    return result.series[(world * kAlgorithms.size() + algorithm) * sizes + size].values[0];
+  };
+  std::size_t best = 0;
+  for (std::size_t algorithm = 1; algorithm < kAlgorithms.size(); ++algorithm) {
+    best = seconds(algorithm) < seconds(best) ? algorithm : best;
+  }
+  return kAlgorithms[best];
+}
+
+void print_fastest(const Settings& settings, const Result& result) {
+  std::printf("The fastest in virtual time, from which size in bytes on:\n");
+  for (std::size_t world = 0; world < settings.worlds.size(); ++world) {
+    std::printf("%2d ranks:", settings.worlds[world]);
+    std::string last;
+    for (std::size_t size = 0; size < settings.sizes.size(); ++size) {
+      const std::string& name = fastest(settings, result, world, size);
+      if (name != last) {
+        std::printf("%s %s from %lld", last.empty() ? "" : ",", name.c_str(),
+                    static_cast<long long>(settings.sizes[size]));
+        last = name;
+      }
+    }
+    std::printf("\n");
+  }
+}
+
+void run_rank(const RankContext& context, const Settings& settings, SharedNumbers& measured) {
+  const Place place = make_place(settings, context);
+  measure_world(settings, place, measured);
+  if (context.rank == 0 && context.world_size == settings.worlds.back()) {
+    const Result result = to_result(settings, place.group, measured);
+    save_result(settings, result);
+    print_fastest(settings, result);
+  }
+  barrier(place.group);  // no rank leaves while another still looks at its messages
+}
+
+void choose_sizes(Settings& settings, const Grid& grid) {
+  if (settings.sizes.empty()) {
+    for (std::int64_t bytes = grid.smallest; bytes <= grid.largest; bytes *= 2) {
+      settings.sizes.push_back(bytes);
+    }
+  }
+}
+
+void add_flags(CLI::App& app, Settings& settings) {
+  const auto number = [&](const char* flag, auto& value, const char* what) {
+    app.add_option(flag, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
+  };
+  number("--alpha-ns", settings.network.alpha_ns, "Latency of a message");
+  number("--beta-ns-per-byte", settings.network.beta_ns_per_byte, "Time of a byte");
+  app.add_option("--sizes", settings.sizes, "Bytes of a rank's tensor; default: the preset's")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{64} << 20));
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CLI::App app("All-reduces on the simulated network, over message and world sizes");
+  Settings settings;
+  ddp::add_flags(app, settings, argc, argv);
+  describe_worlds(app, kQuick.worlds);
+  add_flags(app, settings);
+  CLI11_PARSE(app, argc, argv);
+  const Grid& grid = kPresets.at(settings.preset);
+  settings.worlds = choose_worlds(app, settings, grid.worlds);
+  choose_sizes(settings, grid);
+  SharedNumbers measured(settings.worlds.size() * kAlgorithms.size() * settings.sizes.size());
+  return run_worlds(settings, settings.worlds, kRingStage,
+                    [&](RankContext& context) { run_rank(context, settings, measured); });
+}

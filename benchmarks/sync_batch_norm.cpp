@@ -1,0 +1,293 @@
+// Stage 04: time and memory of synchronized batch normalization over a grid of small inputs, beside
+// the port of torch.nn.SyncBatchNorm, and beside libtorch's at::native_batch_norm over each rank's
+// own batch, which communicates nothing.
+//
+// The published table's grid, and its numbers: the median time of a call, and the most memory that
+// is allocated at once, here as what module, input, output and all that lies between them take (the
+// published 41,984 bytes for 32x128 contain twice 16,384: input and output). As published, affine
+// is false; forward alone is of an input without a gradient. Forward and backward together are
+// measured besides.
+//
+// All variants take turns, call by call. The ranks begin a call together; its time is that of the
+// slowest rank. The collective's part is that of the rank that spends the least time in it: it came
+// last, and waited for nobody.
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "command_line.h"
+#include "ddp/benchmark.h"
+#include "ddp/device_timer.h"
+#include "support/batch_norms.h"
+#include "support/peak_memory.h"
+#include "support/timed_backend.h"
+#include "support/turns.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr std::array kVariants = {kStageBatchNorm, kPeerBatchNorm, kLocalBatchNorm};
+constexpr std::array kDirections = {"forward", "forward + backward"};
+// What is noted of each call.
+constexpr std::int64_t kTime = 0;
+constexpr std::int64_t kCollective = 1;
+// What the backend allocates on its own threads is there a little longer or shorter.
+constexpr int kPeakRounds = 9;
+
+const std::map<std::string, Rounds> kPresets = {
+    {"quick", {.measured = 200, .warmup = 20}},
+    {"full", {.measured = 10'000, .warmup = 100}},
+    {"paper", {.measured = 10'000, .warmup = 100}},
+};
+
+struct Settings : BenchmarkOptions {
+  std::set<std::int64_t> batch_sizes = {32, 64};
+  std::set<std::int64_t> hidden_dims = {128, 256, 512, 1024};
+  Rounds rounds;
+};
+
+struct Cell {
+  std::int64_t batch, hidden;
+};
+
+// What is called: a variant in a direction. There are those of the first variant first.
+struct Call {
+  const char* variant;
+  bool backward;
+};
+
+std::vector<Call> all_calls() {
+  std::vector<Call> calls;
+  for (const char* variant : kVariants) {
+    calls.push_back({variant, /*backward=*/false});
+    calls.push_back({variant, /*backward=*/true});
+  }
+  return calls;
+}
+
+// A module, and what goes through it.
+class Subject {
+ public:
+  Subject(const Call& call, const Cell& cell, const at::Device& device,
+          const ProcessGroupPtr& group)
+      : batch_norm_(
+            make_batch_norm(call.variant, {.num_features = cell.hidden, .affine = false}, group)),
+        input_(at::randn({cell.batch, cell.hidden}, at::device(device))),
+        gradient_(call.backward ? at::randn_like(input_) : at::Tensor()) {
+    batch_norm_->to(device);
+    input_.set_requires_grad(call.backward);
+  }
+
+  void call() {
+    output_ = batch_norm_->forward(input_);
+    if (gradient_.defined()) {
+      output_.backward(gradient_);
+    }
+  }
+
+  void forget() {
+    output_.reset();
+    drop_gradients(*batch_norm_, input_);
+  }
+
+ private:
+  std::shared_ptr<BatchNorm> batch_norm_;
+  at::Tensor input_, gradient_, output_;
+};
+
+// What a rank measures of one cell.
+class Measurement {
+ public:
+  Measurement(const Workplace& workplace, const RankContext& context)
+      : workplace_(workplace),
+        backend_(c10::make_intrusive<TimedBackend>(workplace.group->getDefaultBackend(),
+                                                   workplace.device)),
+        group_(make_process_group(backend_, store_for_next_backend(context))) {}
+
+  // Seconds: [rounds, calls, kTime and kCollective].
+  at::Tensor times(const Cell& cell, const Rounds& rounds, std::optional<Progress>& progress) {
+    std::vector<Subject> subjects;
+    for (const Call& call : all_calls()) {
+      subjects.emplace_back(call, cell, workplace_.device, group_);
+    }
+    const at::Tensor times = take_turns(
+        rounds, subjects.size(), [&](std::size_t call) { return time_once(subjects[call]); },
+        progress);
+    const at::Tensor slowest = largest_of_ranks(times.select(2, kTime), workplace_);
+    const at::Tensor last = -largest_of_ranks(-times.select(2, kCollective), workplace_);
+    return at::stack({slowest, last}, 2);
+  }
+
+  // Bytes: [kPeakRounds, calls, 1].
+  at::Tensor peaks(const Cell& cell) {
+    std::optional<Progress> none;
+    const std::vector<Call> calls = all_calls();
+    const at::Tensor peaks = take_turns(
+        {.measured = kPeakRounds, .warmup = 0}, calls.size(),
+        [&](std::size_t call) -> std::vector<double> {
+          return {static_cast<double>(peak_once(calls[call], cell))};
+        },
+        none);
+    return largest_of_ranks(peaks, workplace_);
+  }
+
+ private:
+  std::int64_t peak_once(const Call& call, const Cell& cell) {
+    return peak_bytes(workplace_.device,
+                      [&] { Subject(call, cell, workplace_.device, group_).call(); });
+  }
+
+  std::vector<double> time_once(Subject& subject) {
+    barrier(workplace_.group);
+    timer_->start();
+    subject.call();
+    timer_->stop();
+    subject.forget();
+    return {timer_->seconds(), backend_->take_seconds()};
+  }
+
+  const Workplace& workplace_;
+  const c10::intrusive_ptr<TimedBackend> backend_;
+  const ProcessGroupPtr group_;
+  std::unique_ptr<DeviceTimer> timer_ = make_device_timer(workplace_.device);
+};
+
+// What was measured of one cell; the results' second dimension is that of all_calls().
+struct Measured {
+  Cell cell;
+  at::Tensor times;
+  at::Tensor peaks;
+};
+
+// The stage computes what the peer does, or there is no point in measuring it.
+void check_stage(const Settings& settings, const Workplace& workplace) {
+  const Cell cell = {*settings.batch_sizes.begin(), *settings.hidden_dims.begin()};
+  const BatchNormOptions options = {.num_features = cell.hidden, .affine = false};
+  const at::Tensor input = at::randn({cell.batch, cell.hidden}, at::device(workplace.device));
+  const at::Tensor gradient = at::randn_like(input);
+  std::vector<at::Tensor> outputs, gradients;
+  for (const char* variant : {kStageBatchNorm, kPeerBatchNorm}) {
+    const auto batch_norm = make_batch_norm(variant, options, workplace.group);
+    batch_norm->to(workplace.device);
+    const at::Tensor own_input = input.clone().set_requires_grad(true);
+    outputs.push_back(batch_norm->forward(own_input));
+    outputs.back().backward(gradient);
+    gradients.push_back(own_input.grad());
+  }
+  for (const auto& both : {outputs, gradients}) {
+    const double difference = (both[0] - both[1]).abs().max().item<double>();
+    TORCH_CHECK(difference <= 1e-3, "the stage's ",
+                both[0].is_same(outputs[0]) ? "output" : "input gradient",
+                " is not the peer's: they differ by ", difference,
+                ". There is no point in measuring it; `make test STAGE=04` says more");
+  }
+}
+
+std::vector<Measured> measure(const Settings& settings, const RankContext& context,
+                              const Workplace& workplace) {
+  keep_freed_memory();
+  check_stage(settings, workplace);
+  std::vector<Cell> cells;
+  for (std::int64_t batch : settings.batch_sizes) {
+    for (std::int64_t hidden : settings.hidden_dims) {
+      cells.push_back({batch, hidden});
+    }
+  }
+  std::optional<Progress> progress;
+  if (context.rank == 0) {
+    const int rounds = settings.rounds.warmup + settings.rounds.measured;
+    progress.emplace("sync_batch_norm, rounds", static_cast<int>(cells.size()) * rounds);
+  }
+  Measurement measurement(workplace, context);
+  std::vector<Measured> measured;
+  for (const Cell& cell : cells) {
+    const at::Tensor peaks = measurement.peaks(cell);
+    measured.push_back({cell, measurement.times(cell, settings.rounds, progress), peaks});
+  }
+  return measured;
+}
+
+Result to_result(const Settings& settings, const std::vector<Measured>& measured,
+                 const ProcessGroupPtr& group) {
+  Result result = {.run = to_run(settings, "sync_batch_norm", group),
+                   .parameters = {{"dtype", "float32"},
+                                  {"affine", std::int64_t{0}},
+                                  {"rounds", settings.rounds.measured},
+                                  {"warmup", settings.rounds.warmup},
+                                  {"rate_gbit", settings.rate_gbit}},
+                   .series = {}};
+  const std::vector<Call> calls = all_calls();
+  for (const Measured& one : measured) {
+    for (std::size_t call = 0; call < calls.size(); ++call) {
+      const auto labels = [&](const char* quantity) -> Parameters {
+        return {{"batch_size", one.cell.batch},
+                {"hidden_dim", one.cell.hidden},
+                {"variant", calls[call].variant},
+                {"direction", kDirections[calls[call].backward ? 1 : 0]},
+                {"quantity", quantity}};
+      };
+      result.series.push_back(series_of(one.times, call, kTime, labels("time")));
+      result.series.push_back(series_of(one.times, call, kCollective, labels("collective")));
+      result.series.push_back(series_of(one.peaks, call, 0, labels("peak memory")));
+      result.series.back().unit = "bytes";
+    }
+  }
+  return result;
+}
+
+double median(const at::Tensor& values, std::size_t call, std::int64_t part) {
+  return values.select(1, static_cast<std::int64_t>(call))
+      .select(1, part)
+      .quantile(0.5)
+      .item<double>();
+}
+
+void print_table(const std::vector<Measured>& measured) {
+  std::printf("%-8s%-20s%7s%8s%16s%16s%14s\n", "variant", "direction", "batch", "hidden",
+              "median [us]", "collective [us]", "peak [bytes]");
+  const std::vector<Call> calls = all_calls();
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    for (const Measured& one : measured) {
+      std::printf("%-8s%-20s%7ld%8ld%16.1f%16.1f%14.0f\n", calls[call].variant,
+                  kDirections[calls[call].backward ? 1 : 0], one.cell.batch, one.cell.hidden,
+                  1e6 * median(one.times, call, kTime), 1e6 * median(one.times, call, kCollective),
+                  median(one.peaks, call, 0));
+    }
+  }
+}
+
+void run_rank(const RankContext& context, const Settings& settings) {
+  const Workplace workplace = make_workplace(settings, context);
+  at::manual_seed(settings.seed + context.rank);
+  const std::vector<Measured> measured = measure(settings, context, workplace);
+  if (context.rank == 0) {
+    save_result(settings, to_result(settings, measured, workplace.group));
+    print_table(measured);
+  }
+  save_trace(settings, context, workplace);
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CLI::App app("Synchronized batch normalization of small inputs, beside its peer");
+  Settings settings;
+  add_flags(app, settings, argc, argv);
+  add_flags(app, settings.rounds);
+  const auto listed = [&](const char* flag, auto& values, const char* what) {
+    app.add_option(flag, values, what)
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+  };
+  listed("--batch-sizes", settings.batch_sizes, "Samples of each rank");
+  listed("--hidden-dims", settings.hidden_dims, "Features of a sample");
+  CLI11_PARSE(app, argc, argv);
+  apply_preset(settings.rounds, kPresets.at(settings.preset));
+  return run_benchmark(settings, "04_sync_batch_norm",
+                       [&settings](RankContext& context) { run_rank(context, settings); });
+}

@@ -1,0 +1,141 @@
+"""Draws the bus bandwidth of all-reduces over message size, with the alpha-beta model fitted to each.
+
+Reads one result file of the benchmark all_reduce_bandwidth.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+import script
+import style
+from all_reduces import COLOURS, MARKERS, RING, size_label, title_of, write_plain_numbers
+from result_files import Result, ResultError, load_group
+
+PROGRAM = "all_reduce_bandwidth"
+VARIANTS = (RING, "pipelined ring", "butterfly", "all_reduce")
+SHIFT = 1.05  # of a size: so far apart are the points of two variants
+CAPTION_HEIGHT = 0.46  # inches
+
+Times = dict[str, dict[int, list[float]]]  # seconds of every call, by variant and bytes
+
+
+def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
+    """GB/s as nccl-tests counts: what each rank must send at least, by the time."""
+    return 2e-9 * (ranks - 1) / ranks * size / seconds
+
+
+def model_seconds(size: float, ranks: int, alpha: float, beta: float) -> float:
+    """The ring's 2(N-1) steps, each of an N-th."""
+    return 2 * (ranks - 1) * (alpha + size / ranks * beta)
+
+
+def fit(medians: dict[int, float], ranks: int) -> tuple[float, float]:
+    """Alpha (seconds) and beta (seconds a byte), none negative, that leave the least squares of relative errors."""
+    times = np.array(list(medians.values()))
+    columns = [[model_seconds(size, ranks, *unit) for size in medians] for unit in ((1, 0), (0, 1))]
+    latency, transfer = (np.array(column) / times for column in columns)
+    (alpha, beta), *_ = np.linalg.lstsq(np.column_stack((latency, transfer)), np.ones(len(times)), rcond=None)
+    if alpha < 0:
+        return 0.0, transfer.sum() / (transfer @ transfer)
+    if beta < 0:
+        return latency.sum() / (latency @ latency), 0.0
+    return alpha, beta
+
+
+def times_of(result: Result) -> Times:
+    """What was measured; variants that were left out are missing."""
+    if result.provenance["world_size"] < 2:
+        raise ResultError(f"{result.file}: one rank has no bus; run the benchmark {PROGRAM} with 2 ranks or more")
+    times: Times = {}
+    for series in result.series:
+        variant, size = (series["labels"].get(name) for name in ("variant", "bytes"))
+        if variant in VARIANTS:
+            times.setdefault(variant, {})[size] = result.values("s", variant=variant, bytes=size)
+    if RING not in times:
+        raise ResultError(f"{result.file}: lacks the variant {RING!r}; delete it and run the benchmark again")
+    uneven = [variant for variant in times if times[variant].keys() != times[RING].keys()]
+    if uneven or len(times[RING]) < 2:
+        raise ResultError(f"{result.file}: needs two sizes or more, the same of each variant; run the benchmark again")
+    return times
+
+
+def latency_label(alpha: float) -> str:
+    return f"{1e6 * alpha:.0f} µs" if alpha < 1e-3 else f"{1e3 * alpha:.2g} ms"
+
+
+def draw(result: Result) -> Figure:
+    style.use_style()
+    times, ranks = times_of(result), result.provenance["world_size"]
+    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.0), layout="constrained")
+    height = CAPTION_HEIGHT / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
+    for variant in (variant for variant in VARIANTS if variant in times):
+        by_size = times[variant]
+        medians = {size: statistics.median(seconds) for size, seconds in by_size.items()}
+        spread = [[bus_bandwidth(size, s, ranks) for s in np.percentile(by_size[size], [10, 90])] for size in by_size]
+        alpha, beta = fit(medians, ranks)
+        speed = f"1/β = {1e-9 / beta:.2g} GB/s" if beta else "β = 0"
+        look = {"color": COLOURS[variant], "marker": MARKERS[variant], "markersize": 5, "linewidth": 1.3}
+        line = np.geomspace(min(medians), max(medians), 200)
+        axes.plot(
+            line, [bus_bandwidth(size, model_seconds(size, ranks, alpha, beta), ranks) for size in line],
+            color=look["color"], linewidth=look["linewidth"],
+        )  # fmt: skip
+        beside = [size * SHIFT ** (VARIANTS.index(variant) - (len(VARIANTS) - 1) / 2) for size in medians]
+        axes.vlines(beside, *zip(*spread), color=look["color"], linewidth=0.9, alpha=0.6)
+        points = [bus_bandwidth(size, seconds, ranks) for size, seconds in medians.items()]
+        axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)
+        axes.plot([], [], **look, label=f"{title_of(variant, result)}: α = {latency_label(alpha)}, {speed}")
+    finish_axes(figure, axes, result, list(times[RING]))
+    return figure
+
+
+def finish_axes(figure: Figure, axes: plt.Axes, result: Result, sizes: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(sizes[:: max(1, len(sizes) // 7)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
+    write_plain_numbers(axes.yaxis)
+    axes.grid()
+    ranks, rate = result.provenance["world_size"], result.parameters["rate_gbit"]
+    link = f"a link limited to {rate:g} Gbit/s" if rate else "the machine's own link"
+    axes.set_title(f"{ranks} ranks, {link}", loc="left")
+    axes.set_xlabel("size S of the tensor")
+    axes.set_ylabel("bus bandwidth [GB/s]")
+    axes.legend(loc="lower right", fontsize=7.5)
+    missing = [variant for variant in VARIANTS if variant not in {s["labels"]["variant"] for s in result.series}]
+    left_out = f" Left out: unfinished: {', '.join(missing)}." if missing else ""
+    figure.text(
+        0.01,
+        0.2 / figure.get_figheight(),
+        "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"
+        " the model\nt = 2(N-1) · (α + S/N · β), fitted to the medians by least squares of relative errors; α and β of "
+        f"each in the legend.{left_out}",
+        fontsize=6.5,
+        va="bottom",
+    )
+    style.add_provenance(figure, [result])
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=("rate_gbit",))
+        yield script.name_of(PROGRAM, result), draw(result)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
