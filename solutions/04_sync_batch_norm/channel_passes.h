@@ -73,21 +73,25 @@ inline std::pair<at::Tensor, at::Tensor> moments(const at::Tensor& x) {
   return {result[0], result[1]};
 }
 
-/// (x - mean) * invstd * weight + bias
+/// (x - mean) * invstd * weight + bias. By value: what is not needed any more goes before the
+/// output comes.
 inline at::Tensor normalize(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& invstd,
-                            const at::Tensor& weight, const at::Tensor& bias) {
+                            at::Tensor weight, at::Tensor bias) {
   if (x.is_cuda() && x.numel() > 0) {
     return at::batch_norm_elemt(x, for_gpu(weight, x), for_gpu(bias, x), for_gpu(mean, x),
                                 for_gpu(invstd, x), /*eps=*/0);
   }
-  at::Tensor y = at::empty_like(x);
+  at::Tensor y;
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, x.scalar_type(), "normalize", [&] {
     using A = Accumulate<scalar_t>;
     const auto center = to_vector<A>(mean);
-    const at::Tensor scale = invstd * weight;
-    const at::Tensor shift = bias - remainder(mean, center) * scale;
+    const auto scale = to_vector<A>(invstd * weight);
+    const auto shift = to_vector<A>(bias - remainder(mean, center) * invstd * weight);
+    weight.reset();
+    bias.reset();
+    y = at::empty_like(x);
     normalize<scalar_t>(x.const_data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(), layout_of(x),
-                        {center, to_vector<A>(scale), to_vector<A>(shift)});
+                        {center, scale, shift});
   });
   return y;
 }
