@@ -69,6 +69,8 @@ class Scorecard:
             self._print(self._paint(_indent(text, "      "), "dim"))
 
     def _note(self, stage: Stage, result: TestResult) -> str:
+        if result.left_out:
+            return self._paint("an extension, not written: no points are lost", "dim")
         if result.status is Status.TODO:
             return self._paint(f"TODO {Path(self._todo(stage, result)).name}", "yellow")
         if result.status is Status.SKIPPED:
@@ -178,7 +180,8 @@ class Scorecard:
         return f"{todo} is still to do." if todo else ""
 
     def _first_todo(self, stage: StageReport) -> str:
-        places = {self._todo(stage.stage, result) for result in stage.results if result.status is Status.TODO}
+        undone = [result for result in stage.results if result.status is Status.TODO and not result.left_out]
+        places = {self._todo(stage.stage, result) for result in undone}
         return min(places, key=lambda place: [place.split(":")[0], int(place.partition(":")[2] or 0)], default="")
 
 

@@ -243,6 +243,25 @@ class Verdicts(GraderTest):
         self.assertIn("02 overlapped ddp", done.stdout)
         self.assertIn("no graded tests yet", done.stdout)
 
+    def test_an_extension_that_is_not_written_costs_nothing(self) -> None:
+        program = self.checkout.root / f"build/bin/tests_{STAGE}"
+        self.checkout.script(f"build/bin/tests_{STAGE}", program.read_text().replace("points=4", "points=0"))
+        todo = "{'status': 'todo', 'failures': ['TODO(student): 01 extension']}"
+        done = self.grade(
+            f"""
+            def run(name):
+                return {todo} if name == '{NAMES[2]}' else {{'status': 'passed'}}
+            """,
+            "--stage=01",
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("an extension, not written: no points are lost", done.stdout)
+        self.assertIn("Full marks", done.stdout)
+        self.assertEqual(self.checkout.statuses(), ["passed", "passed", "todo"])
+        suite = ElementTree.parse(self.checkout.root / "build/grade/junit.xml").getroot()[0]
+        self.assertEqual((suite.get("failures"), suite.get("skipped")), ("0", "1"))
+        self.assertIn("begin with assignments", self.grade(f"def run(name): return {todo}", "--stage=01").stdout)
+
     def test_skipped_is_not_passed(self) -> None:
         done = self.grade(
             """

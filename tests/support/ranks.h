@@ -31,6 +31,8 @@ class Rank {
   int rank() const { return context_.rank; }
   int world_size() const { return context_.world_size; }
   const ProcessGroupPtr& group() const { return group_; }
+  /// For one more group, without anything around its backend.
+  const RankContext& context() const { return context_; }
   RecordingBackend& recorder() { return *recorder_; }
   /// Only in virtual time.
   SimulatedNetwork& network() { return *network_; }

@@ -1,0 +1,85 @@
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <iomanip>
+#include <sstream>
+
+#include "ddp/measurement.h"
+#include "norm_case.h"
+#include "support/grading.h"
+
+// The same in real time: a report that decides nothing.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr int kRounds = 15;
+
+struct Entry {
+  std::string name;
+  std::function<void()> run;
+  std::vector<double> milliseconds = {};
+};
+
+// Interleaved, so that all see the same machine.
+void measure(std::vector<Entry>& entries) {
+  for (int round = 0; round < kRounds; ++round) {
+    for (Entry& entry : entries) {
+      const Stopwatch watch;
+      entry.run();
+      entry.milliseconds.push_back(1e3 * watch.seconds());
+    }
+  }
+}
+
+void report_times(Rank& rank) {
+  constexpr std::int64_t kBatch = 64;
+  constexpr std::int64_t kHidden = 1024;
+  const NormCase norm(rank, {.shape = {kBatch * rank.world_size(), kHidden}});
+  const at::Tensor input = norm.input_shard();
+  const at::Tensor upstream = norm.shard(norm.upstream());
+  std::vector<Entry> entries = {
+      {"synchronized",
+       [&] { sync_batch_norm(input, norm.tensors, rank.group()).backward(upstream); }},
+      {"its two collectives alone, as all-reduces of float32,",
+       [&] {
+         all_reduce(at::zeros({2 * kHidden + 1}), rank.group());
+         all_reduce(at::zeros({2 * kHidden}), rank.group());
+       }},
+      {"libtorch's own, local,", [&] {
+         at::batch_norm(input, norm.tensors.weight, norm.tensors.bias, norm.tensors.running_mean,
+                        norm.tensors.running_var, true, 0.1, 1e-5, false)
+             .backward(upstream);
+       }}};
+  measure(entries);
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(2) << "forward and backward of [" << kBatch << ", "
+       << kHidden << "] on each of " << rank.world_size() << " ranks, median:";
+  const char* separator = " ";
+  for (const Entry& entry : entries) {
+    text << separator << entry.name << " " << percentile(entry.milliseconds, 50) << " ms";
+    separator = "; ";
+  }
+  if (rank.rank() == 0) {
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_of_forward_and_backward",
+     .points = 0,
+     .hint = "A report, without points: what is yours, and what the two collectives take anyway."},
+    [] {
+      if (!settings().device.is_cpu()) {
+        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
+      }
+      RankOptions options;
+      options.network = {.alpha_ns = 20'000, .beta_ns_per_byte = 0.2};
+      options.real_time = true;
+      run_ranks(options, report_times);
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "04_sync_batch_norm/sync_batch_norm.h"
+#include "support/ranks.h"
+
+// One batch of all ranks together, what batch normalization should make of it, and the comparisons.
+
+namespace ddp::testing {
+
+struct CaseOptions {
+  /// [N, C, ...] of all ranks together.
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  bool affine = true;
+  /// Of weight, bias and running statistics.
+  at::ScalarType tensors_dtype = dtype;
+  double eps = 1e-5;
+  /// Of the input, besides what tells channels and samples apart.
+  double mean = 0.5;
+  /// How much of N each rank has; empty: as equal as can be.
+  std::vector<std::int64_t> rows = {};
+};
+
+/// What a batch normalization of the whole batch gives, in float64, computed in one process.
+struct NormReference {
+  at::Tensor mean, variance;  // [C]; biased
+  double count = 0;           // samples * positions
+  at::Tensor normalized;      // the output before weight and bias
+  at::Tensor output;
+  at::Tensor input_gradient;
+};
+
+/// A mistake, and what would come of it.
+struct Suspicion {
+  std::string text;  // "the biased variance"
+  at::Tensor value;
+};
+
+/// "\n  diagnosis: this is what comes of the biased variance" where `actual` is that, and
+/// `expected` is not; else nothing.
+std::string explain(const at::Tensor& actual, const at::Tensor& expected,
+                    const std::vector<Suspicion>& suspicions);
+
+/// A batch of which every rank knows the whole. Values tell ranks, channels and positions apart:
+/// local statistics are far from the global ones.
+class NormCase {
+ public:
+  NormCase(const Rank& rank, const CaseOptions& options);
+
+  /// The whole batch, and the derivative of the summed losses by its output.
+  const at::Tensor& input() const { return input_; }
+  const at::Tensor& upstream() const { return upstream_; }
+  /// Instead of random numbers at first.
+  void set_upstream(const at::Tensor& upstream);
+
+  /// Weight and bias, leaves that require a gradient, and running statistics. The same numbers on
+  /// all ranks.
+  BatchNormTensors tensors;
+
+  /// This rank's part of something like input().
+  at::Tensor shard(const at::Tensor& whole) const;
+  /// A leaf with this rank's part of the input.
+  at::Tensor input_shard() const { return shard(input_).clone().set_requires_grad(true); }
+  std::int64_t first_row() const { return first_row_; }
+  std::int64_t row_count() const { return row_count_; }
+
+  const CaseOptions& options() const { return options_; }
+  const NormReference& expected() const { return expected_; }
+  /// "(input [64, 128] over all ranks, float32)", for messages.
+  std::string text() const;
+
+  /// Compare what this rank has with its part of the reference. Tolerance: 1e-10 in float64; else
+  /// 1e-3 + 4 eps |mean| / std and the rounding of the dtype.
+  void expect_output(const at::Tensor& output, const std::string& note = "") const;
+  void expect_input_gradient(const at::Tensor& gradient, const std::string& note = "") const;
+  /// Of this rank alone: local sums.
+  void expect_parameter_gradients(const std::string& note = "") const;
+  void expect_running(const at::Tensor& mean_before, const at::Tensor& var_before, double momentum,
+                      const std::string& note = "") const;
+
+ private:
+  at::Tensor tolerance(const at::Tensor& expected, const at::Tensor& scale) const;
+  at::Tensor with_affine(const at::Tensor& normalized) const;
+  // What may have gone wrong, for this rank.
+  std::vector<Suspicion> suspicions_of_output() const;
+  std::vector<Suspicion> suspicions_of_input_gradient() const;
+  std::vector<Suspicion> suspicions_of_parameter_gradient(const at::Tensor& terms) const;
+  std::vector<Suspicion> suspicions_of_running(const at::Tensor& before, const at::Tensor& batch,
+                                               double momentum) const;
+  void expect_parameter_gradient(const std::string& name, const at::Tensor& gradient,
+                                 const at::Tensor& terms, const std::string& note) const;
+
+  CaseOptions options_;
+  int world_size_;
+  std::int64_t first_row_ = 0, row_count_ = 0;
+  at::Tensor input_, upstream_;
+  NormReference expected_;
+};
+
+/// Normal random numbers, float64 on the tests' device: the same on every rank, others for another
+/// `salt`.
+at::Tensor random_numbers(const std::vector<std::int64_t>& shape, std::uint64_t salt);
+
+/// Some of the tensors only.
+BatchNormTensors affine_tensors(const at::Tensor& weight, const at::Tensor& bias);
+BatchNormTensors running_tensors(const at::Tensor& mean, const at::Tensor& var);
+
+/// The sum for each channel: [C].
+at::Tensor sum_of_channels(const at::Tensor& values);
+
+/// All dimensions but that of the channels.
+std::vector<std::int64_t> without_channels(const at::Tensor& input);
+
+/// [C] as [1, C, 1, 1], to go with an input of so many dimensions.
+at::Tensor along_channels(const at::Tensor& of_channels, const at::Tensor& input);
+
+}  // namespace ddp::testing

@@ -1,0 +1,85 @@
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <utility>
+
+#include "05_ring_all_reduce/ring_all_reduce.h"
+#include "support/gradient_checks.h"
+#include "support/grading.h"
+
+// What it is for: the gradients of a model.
+
+namespace ddp::testing {
+
+namespace {
+
+// The simplest data-parallel training: finish() averages one gradient after the other by the ring,
+// each in its own tensor or in its place in one flat buffer.
+class RingSynchronizer : public GradientSynchronizer {
+ public:
+  RingSynchronizer(const std::vector<at::Tensor>& parameters, ProcessGroupPtr group, bool flat)
+      : group_(std::move(group)) {
+    std::int64_t elements = 0;
+    for (const at::Tensor& parameter : parameters) {
+      const bool seen =
+          std::ranges::any_of(parameters_, [&](const auto& p) { return p.is_same(parameter); });
+      if (parameter.requires_grad() && !seen) {
+        parameters_.push_back(parameter);
+        elements += parameter.numel();
+      }
+    }
+    if (flat) {
+      buffer_ = at::zeros({elements}, parameters[0].options().requires_grad(false));
+    }
+  }
+
+  void finish() override {
+    std::int64_t begin = 0;
+    for (const at::Tensor& parameter : parameters_) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) {
+        gradient = at::zeros_like(parameter);
+      }
+      if (buffer_.defined()) {
+        const at::Tensor place =
+            buffer_.narrow(0, begin, parameter.numel()).view(parameter.sizes());
+        place.copy_(gradient);
+        gradient = place;
+      }
+      begin += parameter.numel();
+      ring_all_reduce(gradient, group_, ReduceOp::kAverage);
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  ProcessGroupPtr group_;
+  at::Tensor buffer_;  // [elements of all gradients]; undefined: each in its own tensor
+};
+
+MakeSynchronizer ring(bool flat) {
+  return [flat](const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>&,
+                const ProcessGroupPtr& group) {
+    return std::make_unique<RingSynchronizer>(parameters, group, flat);
+  };
+}
+
+const GradedTest kTraining{
+    {.name = "training_by_the_ring_ends_at_the_oracles_parameters",
+     .points = 1,
+     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as views "
+             "that lie behind each other in one buffer: does a view's own place count?"},
+    [] {
+      run_worlds({1, 2, 3}, [](Rank& rank) {
+        for (const bool flat : {false, true}) {
+          for (const ToyKind kind : {ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRankBranch}) {
+            expect_oracle_training(rank, kind, at::kDouble, ring(flat));
+          }
+          expect_oracle_training(rank, ToyKind::kMlp, at::kFloat, ring(flat));
+        }
+      });
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing
