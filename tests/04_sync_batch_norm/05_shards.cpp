@@ -27,7 +27,7 @@ void expect_all(const Rank& rank, const CaseOptions& options) {
   norm.expect_parameter_gradients();
 }
 
-// As many samples a rank as there are ranks, in shapes that go with them.
+// How many samples each rank has.
 std::vector<Rows> divisions(int world_size) {
   switch (world_size) {
     case 2:

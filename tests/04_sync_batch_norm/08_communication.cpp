@@ -109,7 +109,8 @@ const GradedTest kCollectives{
       });
     }};
 
-// One layer of the network whose time is looked at. Other ranks compute for other times.
+// One layer of the network whose time is looked at. Other ranks compute for other times, but for
+// the first layer's backward, which no collective follows.
 struct TimedLayer {
   std::int64_t channels, forward_ns, backward_ns;
 };

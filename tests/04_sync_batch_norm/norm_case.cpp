@@ -4,7 +4,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <sstream>
 

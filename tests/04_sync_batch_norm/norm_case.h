@@ -68,7 +68,6 @@ class NormCase {
   std::int64_t first_row() const { return first_row_; }
   std::int64_t row_count() const { return row_count_; }
 
-  const CaseOptions& options() const { return options_; }
   const NormReference& expected() const { return expected_; }
   /// "(input [64, 128] over all ranks, float32)", for messages.
   std::string text() const;

@@ -53,13 +53,9 @@ void expect_right(Rank& rank) {
   const RingCase one{.elements = 2051, .op = ReduceOp::kAverage};
   const at::Tensor tensor = random_values(one, rank.rank());
   pipelined_ring_all_reduce(tensor, rank.group(), {.op = one.op, .segment_bytes = 300});
-  const at::Tensor bits = at::scalar_tensor(fingerprint(tensor), at::kLong);
-  const at::Tensor all = all_gather(bits.to(settings().device), rank.group());
-  EXPECT_TRUE(all.eq(all[0]).all().item<bool>())
+  EXPECT_TRUE(has_same_bits_everywhere(rank, tensor))
       << describe(one) << ", pipelined, has not the same bits on all ranks";
 }
-
-double median_seconds(std::vector<double> seconds) { return percentile(std::move(seconds), 50); }
 
 // Of both, in turns, so that they see the same machine.
 void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibytes, int rounds) {
@@ -83,7 +79,7 @@ void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibyt
     std::ostringstream text;
     text << "leaderboard: pipelined ring on " << rank.world_size() << " ranks, speed relative to "
          << "Gloo's all-reduce at " << mebibytes << " MiB: " << std::fixed << std::setprecision(2)
-         << median_seconds(gloo) / median_seconds(ring);
+         << percentile(gloo, 50) / percentile(ring, 50);
     rank.report_measured(text.str());
   }
 }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "support/compare.h"
+
 namespace ddp::testing {
 
 namespace {
@@ -95,6 +97,12 @@ at::Tensor chunk_of(const at::Tensor& tensor, int rank, int world_size) {
   const at::Tensor flat = tensor.reshape({-1});
   const Chunk chunk = balanced_split(flat.numel(), world_size)[rank];
   return flat.narrow(0, chunk.begin, chunk.size);
+}
+
+bool has_same_bits_everywhere(Rank& rank, const at::Tensor& tensor) {
+  const at::Tensor mine = at::scalar_tensor(fingerprint(tensor), at::kLong);
+  const at::Tensor all = all_gather(mine.to(settings().device), rank.group());
+  return all.eq(all[0]).all().item<bool>();
 }
 
 double epsilon_of(at::ScalarType dtype) {

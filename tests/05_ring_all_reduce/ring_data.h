@@ -47,6 +47,9 @@ RingCase case_in_turn(std::int64_t elements, std::size_t turn);
 /// Chunk `rank` of a tensor, flattened.
 at::Tensor chunk_of(const at::Tensor& tensor, int rank, int world_size);
 
+/// True if the tensor has the same bits on every rank. A collective call.
+bool has_same_bits_everywhere(Rank& rank, const at::Tensor& tensor);
+
 /// The difference between 1 and the next larger number.
 double epsilon_of(at::ScalarType dtype);
 
