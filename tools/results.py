@@ -51,7 +51,7 @@ class TestResult:
 
     @property
     def left_out(self) -> bool:
-        """A report on an extension that is not written; nobody has to write it."""
+        """A report on what is not written, such as an extension: there are no points in it."""
         return self.status is Status.TODO and not self.spec.points
 
 
@@ -106,7 +106,7 @@ class Report:
 
     def full_marks(self) -> bool:
         """All points of what was asked for, and nothing skipped. A report (0 points) may fail, but must have run,
-        unless it is on an extension that is left out."""
+        unless it is on what is left out."""
         due = [result for result in self.results if not result.left_out]
         if any(result.status in (Status.SKIPPED, Status.NOT_RUN, Status.TODO) for result in due):
             return False
@@ -217,7 +217,7 @@ def _junit_case(suite: ElementTree.Element, stage: Stage, result: TestResult) ->
     if result.status is Status.SKIPPED:
         ElementTree.SubElement(case, "skipped", message=" ".join(result.measured))
     elif result.left_out:
-        ElementTree.SubElement(case, "skipped", message="an extension that is not written")
+        ElementTree.SubElement(case, "skipped", message="not written, and without points")
     elif result.status is not Status.PASSED:
         failure = ElementTree.SubElement(case, "failure", message=result.status.value)
         failure.text = "\n\n".join(result.failures)

@@ -70,7 +70,7 @@ class Scorecard:
 
     def _note(self, stage: Stage, result: TestResult) -> str:
         if result.left_out:
-            return self._paint("an extension, not written: no points are lost", "dim")
+            return self._paint("nothing to report: not written, and no points lost", "dim")
         if result.status is Status.TODO:
             return self._paint(f"TODO {Path(self._todo(stage, result)).name}", "yellow")
         if result.status is Status.SKIPPED:

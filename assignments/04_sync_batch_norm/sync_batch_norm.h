@@ -17,8 +17,8 @@ struct BatchNormOptions;  // ddp/batch_norm.h
 /// dtype or float32, on the input's device. Any of them may be undefined: no weight counts as ones,
 /// no bias as zeros; the running statistics are both there or neither.
 struct BatchNormTensors {
-  at::Tensor weight, bias;
-  at::Tensor running_mean, running_var;
+  at::Tensor weight = {}, bias = {};
+  at::Tensor running_mean = {}, running_var = {};
 };
 
 struct SyncBatchNormOptions {

@@ -49,7 +49,7 @@ void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp o
 struct PipelinedRingOptions {
   ReduceOp op = ReduceOp::kSum;
   /// Chunks are sent in segments of about this many bytes; > 0, else c10::Error.
-  std::int64_t segment_bytes = std::int64_t{1} << 18;
+  std::int64_t segment_bytes = std::int64_t{1} << 20;
 };
 
 /// Extension, no points: the same result, faster. A chunk travels in segments, so that adding one

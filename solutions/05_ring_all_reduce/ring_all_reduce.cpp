@@ -137,11 +137,11 @@ class Pipeline {
     if (step == ring_.size() - 1 && op_ == ReduceOp::kAverage) {
       mine.div_(ring_.size());
     }
+    if (i + window_ < length()) {
+      receive(i + window_);  // first: the word to the sender would come behind a segment
+    }
     if (i + segments_ < length()) {
       sending_[i + segments_] = ring_.send_on(mine);
-    }
-    if (i + window_ < length()) {
-      receive(i + window_);
     }
   }
 
