@@ -121,7 +121,7 @@ class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunc
                   " elements a channel, but a variance needs at least 2");
       update_running(tensors, batch, options.momentum);
     }
-    const at::Tensor invstd = (batch.variance + options.eps).rsqrt();
+    const at::Tensor invstd = batch.variance.add_(options.eps).rsqrt_();  // in its place
     context->save_for_backward({input, tensors.weight, tensors.bias, batch.mean, invstd});
     context->saved_data["source"] = static_cast<std::int64_t>(source);
     context->saved_data["count"] = batch.count;
