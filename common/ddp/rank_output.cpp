@@ -37,6 +37,16 @@ std::string inside_lab(const std::string& place) {
   return "";
 }
 
+// "ddp::f(at::Tensor, int) const" is known by "ddp::f".
+std::string without_parameters(const std::string& function) {
+  constexpr std::string_view kUnnamed = "(anonymous namespace)";
+  std::size_t end = function.find('(');
+  while (end != std::string::npos && function.compare(end, kUnnamed.size(), kUnnamed) == 0) {
+    end = function.find('(', end + kUnnamed.size());
+  }
+  return function.substr(0, end);
+}
+
 // Function and place of an address, from the debug information; inlined callers follow.
 std::vector<std::string> look_up(const StackFrame& frame) {
   std::vector<std::string> places;
@@ -55,7 +65,7 @@ std::vector<std::string> look_up(const StackFrame& frame) {
       continue;
     }
     if (std::string place = inside_lab(text); !place.empty()) {
-      places.push_back(place.append(" in ").append(function));
+      places.push_back(place.append(" in ").append(without_parameters(function)));
     }
     function.clear();
   }
