@@ -18,17 +18,18 @@ using Normalize = std::function<at::Tensor(const at::Tensor& input, std::size_t 
 
 constexpr std::int64_t kFilters = 4;
 constexpr std::int64_t kHidden = 6;
-constexpr double kLearningRate = 0.1;
+constexpr double kLearningRate = 0.03;
 
 // A convolution, twice the same normalization, then fully connected layers, the last of which has
-// another one: a small network whose layers have equal sizes here and there.
+// another one: a small network whose layers have equal sizes here and there. It is smooth, so that
+// rounding moves no kink.
 struct Network {
   std::vector<at::Tensor> weights;  // of the convolutions and the fully connected layers
   Normalize normalize;
 
   at::Tensor loss(const at::Tensor& images, const at::Tensor& targets) const {
-    at::Tensor x = at::relu(normalize(at::conv2d(images, weights[0]), 0));
-    x = at::relu(normalize(at::conv2d(x, weights[1]), 0));  // the same layer again
+    at::Tensor x = at::tanh(normalize(at::conv2d(images, weights[0]), 0));
+    x = at::tanh(normalize(at::conv2d(x, weights[1]), 0));  // the same layer again
     x = normalize(at::matmul(x.flatten(1), weights[2]), 1);
     x = normalize(at::matmul(at::tanh(x), weights[3]), 2);
     return (x - targets).square().mean();
@@ -144,18 +145,21 @@ void expect_equal_training(const Rank& rank, std::int64_t samples_of_rank) {
 
   const auto expected = trainable_of(alone, reference);
   const auto actual = trainable_of(network, layers);
+  const auto expect_equal = [&](const std::string& what, const at::Tensor& one,
+                                const at::Tensor& other) {
+    const at::Tensor right = other.detach();
+    EXPECT_TRUE(is_close({what, rank.world_size()}, one.detach(), right, (1 + right.abs()) * 1e-8));
+  };
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(is_close({"after " + std::to_string(kSteps) + " steps of training, parameter " +
-                              std::to_string(i) + " of the model",
-                          rank.world_size()},
-                         actual[i].detach(), expected[i].detach(), 1e-8));
+    expect_equal("after " + std::to_string(kSteps) + " steps of training, parameter " +
+                     std::to_string(i) + " of the model",
+                 actual[i], expected[i]);
   }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string of_layer = " of layer " + std::to_string(i) + " after training";
-    EXPECT_TRUE(is_close({"the running mean" + of_layer, rank.world_size()}, layers[i].running_mean,
-                         reference[i].running_mean, 1e-8));
-    EXPECT_TRUE(is_close({"the running variance" + of_layer, rank.world_size()},
-                         layers[i].running_var, reference[i].running_var, 1e-8));
+    expect_equal("the running mean" + of_layer, layers[i].running_mean, reference[i].running_mean);
+    expect_equal("the running variance" + of_layer, layers[i].running_var,
+                 reference[i].running_var);
   }
 }
 
@@ -168,7 +172,7 @@ const GradedTest kTraining{
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         expect_equal_training(rank, 6);
-        expect_equal_training(rank, 2);
+        expect_equal_training(rank, 4);
       });
     }};
 
