@@ -145,16 +145,13 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
     exact = largest_difference(times, network, divisible=True)
     agree = "exactly" if exact < 1e-9 else f"within {exact:.2%}"
     agree += " where the ranks divide the elements" + (f", elsewhere within {uneven:.2%}" if uneven else "")
-    figure.text(
-        0.01,
-        0.2 / figure.get_figheight(),
+    style.add_caption(
+        figure,
         f"Simulated network, α = {network['alpha_ns'] / 1e3:g} µs, β = {network['beta_ns_per_byte']:g} ns a byte. "
         "Lines: the formulas. Points: what the code took in virtual time.\n"
         f"They agree {agree}.\nCircles: crossovers, with the size where the ring becomes the fastest of all.",
-        fontsize=6.5,
-        va="bottom",
+        [result],
     )
-    style.add_provenance(figure, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:

@@ -115,16 +115,13 @@ def finish_axes(figure: Figure, axes: plt.Axes, result: Result, sizes: list[int]
     axes.legend(loc="lower right", fontsize=7.5)
     missing = [variant for variant in VARIANTS if variant not in {s["labels"]["variant"] for s in result.series}]
     left_out = f" Left out: unfinished: {', '.join(missing)}." if missing else ""
-    figure.text(
-        0.01,
-        0.2 / figure.get_figheight(),
+    style.add_caption(
+        figure,
         "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"
         " the model\nt = 2(N-1) · (α + S/N · β), fitted to the medians by least squares of relative errors; α and β of "
         f"each in the legend.{left_out}",
-        fontsize=6.5,
-        va="bottom",
+        [result],
     )
-    style.add_provenance(figure, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:

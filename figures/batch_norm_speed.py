@@ -130,23 +130,19 @@ def add_texts(figure: Figure, result: Result) -> None:
     figure.text(0.01, 1 - 0.08 / height, title, va="top", fontsize=9, fontweight="bold")
     threads = "" if result.provenance["device"] == "cuda" else f", {values['threads']} threads a rank"
     ranks = result.provenance["world_size"]
-    figure.text(
-        0.01,
-        0.2 / height,
+    style.add_caption(
+        figure,
         f"{ranks} rank{'s' if ranks > 1 else ''}{threads}. Medians of {values['rounds']} rounds, in each of which both "
         "take their turn; lines: 10th to 90th percentile;\nratios of times: the median of the rounds' ratios. Peak "
         "memory: all tensors at once, with the input and the upstream gradient.",
-        fontsize=6.5,
-        va="bottom",
+        [result],
     )
-    style.add_provenance(figure, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    results = load_group(files, PROGRAM, shared=PARAMETERS, own=())
-    if len(results) > 1:
-        raise ResultError(f"{len(results)} result files given, but the figure is of one; give one of them")
-    yield script.name_of(PROGRAM, results[0]), draw(results[0])
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        yield script.name_of(PROGRAM, result), draw(result)
 
 
 def main(arguments: list[str] | None = None) -> int:

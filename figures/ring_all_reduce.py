@@ -168,17 +168,14 @@ def add_legend_and_caption(figure: Figure, result: Result) -> None:
     labels = [*(title_of(each, result) for each in variants), "published", f"more ranks than the {cores} cores here"]
     figure.legend(handles, labels, loc="upper center", ncols=len(labels), fontsize=7.5, columnspacing=1.2)
     setup = load_reference(TABLES[0].reference).source[1].removeprefix("Setup: ")
-    figure.text(
-        0.01,
-        0.2 / figure.get_figheight(),
+    style.add_caption(
+        figure,
         f"float32; means of {result.parameters['rounds']} repeats, of the largest value of all ranks. Here the time is "
         "that of the call alone; what the published\ntime contains beside it is not known. allocated: tensors only, so "
         "not what the backend keeps for itself; no published numbers. Squared\nerrors are against the mean in float64. "
         f"Published with {setup}.",
-        fontsize=6.5,
-        va="bottom",
+        [result],
     )
-    style.add_provenance(figure, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:

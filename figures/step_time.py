@@ -165,16 +165,13 @@ def add_legend_and_caption(figure: Figure, results: list[Result]) -> None:
         handlelength=1,
     )
     ranks, steps = results[0].provenance["world_size"], results[0].parameters["steps"]
-    figure.text(
-        0.01,
-        0.2 / figure.get_figheight(),
+    style.add_caption(
+        figure,
         f"{ranks} ranks; medians of {steps} rounds, slowest rank. Whiskers: 10th to 90th percentile. "
         f"× naive, × Reducer: so many times as fast,\nthe median of the rounds' ratios. Blue ends where "
         f"{COMPUTE!r} does, or earlier.",
-        fontsize=6.5,
-        va="bottom",
+        results,
     )
-    style.add_provenance(figure, results)
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:

@@ -45,6 +45,12 @@ def use_style() -> None:
     )
 
 
+def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
+    """What a reader must know, in the lower left corner, above where the numbers come from."""
+    figure.text(0.01, 0.2 / figure.get_figheight(), text, fontsize=6.5, va="bottom")
+    add_provenance(figure, results)
+
+
 def add_provenance(figure: Figure, results: list[Result]) -> None:
     """Says in the lower right corner where the numbers come from."""
     provenance = results[0].provenance

@@ -215,23 +215,19 @@ def add_caption(figure: Figure, result: Result) -> None:
     values, ranks = result.parameters, result.provenance["world_size"]
     affine = "with weight and bias" if values["affine"] else "without weight and bias"
     link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
-    figure.text(
-        0.01,
-        0.2 / figure.get_figheight(),
+    style.add_caption(
+        figure,
         f"{ranks} ranks, {link}; {values['dtype']}, {affine}. Medians of {values['rounds']} calls, slowest rank; "
         "lines: 10th to 90th percentile,\n▲: beyond the axis. Peak memory of forward: all tensors at once; black "
         "line: input and output. Published: 10,000 calls, RTX A4000.",
-        fontsize=6.5,
-        va="bottom",
+        [result],
     )
-    style.add_provenance(figure, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    results = load_group(files, PROGRAM, shared=PARAMETERS, own=())
-    if len(results) > 1:
-        raise ResultError(f"{len(results)} result files given, but the figure is of one; give one of them")
-    yield script.name_of(PROGRAM, results[0]), draw(results[0])
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        yield script.name_of(PROGRAM, result), draw(result)
 
 
 def main(arguments: list[str] | None = None) -> int:

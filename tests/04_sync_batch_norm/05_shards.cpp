@@ -14,19 +14,6 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-void expect_all(const Rank& rank, const CaseOptions& options) {
-  NormCase norm(rank, options);
-  const at::Tensor mean_before = norm.tensors.running_mean.clone();
-  const at::Tensor var_before = norm.tensors.running_var.clone();
-  const at::Tensor input = norm.input_shard();
-  const at::Tensor output = sync_batch_norm(input, norm.tensors, rank.group());
-  norm.expect_output(output.detach());
-  norm.expect_running(mean_before, var_before, 0.1);
-  output.backward(norm.shard(norm.upstream()));
-  norm.expect_input_gradient(input.grad());
-  norm.expect_parameter_gradients();
-}
-
 // How many samples each rank has.
 std::vector<Rows> divisions(int world_size) {
   switch (world_size) {
@@ -50,16 +37,18 @@ const GradedTest kShards{
         for (const Rows& rows : divisions(rank.world_size())) {
           const std::int64_t total = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
           for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-            expect_all(rank, {.shape = {total, 3}, .dtype = dtype, .rows = rows});
-            expect_all(rank, {.shape = {total, 2, 3, 2}, .dtype = dtype, .rows = rows});
+            expect_forward_and_backward(rank, {.shape = {total, 3}, .dtype = dtype, .rows = rows});
+            expect_forward_and_backward(rank,
+                                        {.shape = {total, 2, 3, 2}, .dtype = dtype, .rows = rows});
           }
-          expect_all(rank,
-                     {.shape = {total, 4, 5}, .dtype = at::kDouble, .affine = false, .rows = rows});
+          expect_forward_and_backward(
+              rank, {.shape = {total, 4, 5}, .dtype = at::kDouble, .affine = false, .rows = rows});
         }
         // One sample in all, which has several values in each channel.
         Rows one(rank.world_size(), 0);
         one.back() = 1;
-        expect_all(rank, {.shape = {1, 3, 2, 2}, .dtype = at::kDouble, .rows = one});
+        expect_forward_and_backward(rank,
+                                    {.shape = {1, 3, 2, 2}, .dtype = at::kDouble, .rows = one});
       });
     }};
 

@@ -10,19 +10,6 @@ namespace ddp::testing {
 
 namespace {
 
-void expect_all(const Rank& rank, const CaseOptions& options) {
-  NormCase norm(rank, options);
-  const at::Tensor mean_before = norm.tensors.running_mean.clone();
-  const at::Tensor var_before = norm.tensors.running_var.clone();
-  const at::Tensor input = norm.input_shard();
-  const at::Tensor output = sync_batch_norm(input, norm.tensors, rank.group());
-  norm.expect_output(output.detach());
-  output.backward(norm.shard(norm.upstream()));
-  norm.expect_input_gradient(input.grad());
-  norm.expect_parameter_gradients();
-  norm.expect_running(mean_before, var_before, 0.1);
-}
-
 const GradedTest kLargeMean{
     {.name = "a_large_mean_costs_no_digits",
      .points = 1,
@@ -32,19 +19,20 @@ const GradedTest kLargeMean{
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         for (const double mean : {1e4, -1e4}) {
-          expect_all(rank, {.shape = {48, 32}, .mean = mean});
-          expect_all(rank, {.shape = {12, 9, 2, 3}, .mean = mean});
+          expect_forward_and_backward(rank, {.shape = {48, 32}, .mean = mean});
+          expect_forward_and_backward(rank, {.shape = {12, 9, 2, 3}, .mean = mean});
         }
-        expect_all(rank, {.shape = {48, 8}, .dtype = at::kDouble, .mean = 100});
+        expect_forward_and_backward(rank, {.shape = {48, 8}, .dtype = at::kDouble, .mean = 100});
       });
     }};
 
 // Thousands of values of about 40: their sum is beyond half's largest number, and far beyond what
 // bfloat16's eight bits can add up.
 void expect_of_low_precision(const Rank& rank, at::ScalarType dtype, at::ScalarType of_tensors) {
-  expect_all(rank, {.shape = {4096, 2}, .dtype = dtype, .tensors_dtype = of_tensors, .mean = 40});
-  expect_all(rank,
-             {.shape = {8, 3, 16, 24}, .dtype = dtype, .tensors_dtype = of_tensors, .mean = 40});
+  expect_forward_and_backward(
+      rank, {.shape = {4096, 2}, .dtype = dtype, .tensors_dtype = of_tensors, .mean = 40});
+  expect_forward_and_backward(
+      rank, {.shape = {8, 3, 16, 24}, .dtype = dtype, .tensors_dtype = of_tensors, .mean = 40});
 }
 
 const GradedTest kLowPrecision{

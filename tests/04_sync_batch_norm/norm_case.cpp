@@ -231,4 +231,17 @@ void NormCase::expect_running(const at::Tensor& mean_before, const at::Tensor& v
           tensors.running_var);
 }
 
+void expect_forward_and_backward(const Rank& rank, const CaseOptions& options) {
+  const NormCase norm(rank, options);
+  const at::Tensor mean_before = norm.tensors.running_mean.clone();
+  const at::Tensor var_before = norm.tensors.running_var.clone();
+  const at::Tensor input = norm.input_shard();
+  const at::Tensor output = sync_batch_norm(input, norm.tensors, rank.group());
+  norm.expect_output(output.detach());
+  norm.expect_running(mean_before, var_before, SyncBatchNormOptions().momentum);
+  output.backward(norm.shard(norm.upstream()));
+  norm.expect_input_gradient(input.grad());
+  norm.expect_parameter_gradients();
+}
+
 }  // namespace ddp::testing

@@ -100,6 +100,10 @@ class NormCase {
   NormReference expected_;
 };
 
+/// Output, gradients and running statistics of a step of such a batch, with the function's
+/// defaults.
+void expect_forward_and_backward(const Rank& rank, const CaseOptions& options);
+
 /// Normal random numbers, float64 on the tests' device: the same on every rank, others for another
 /// `salt`.
 at::Tensor random_numbers(const std::vector<std::int64_t>& shape, std::uint64_t salt);
