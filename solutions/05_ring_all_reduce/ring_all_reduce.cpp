@@ -104,26 +104,26 @@ class Ring {
 /// behind it are still on their way.
 class Pipeline {
  public:
-  Pipeline(Ring ring, const at::Tensor& elements, const PipelinedRingOptions& options)
-      : ring_(std::move(ring)), op_(options.op) {
-    const std::int64_t most = std::max(options.segment_bytes / elements.element_size(), kOne);
-    segments_ = std::max((ring_.largest_chunk() + most - 1) / most, kOne);
-    window_ = std::min(kWindow, segments_);
-    incoming_ = at::empty({window_, std::min(ring_.largest_chunk(), most)}, elements.options());
-    sending_.resize(2 * (ring_.size() - 1) * segments_);
-    receiving_.resize(sending_.size());
-  }
+  Pipeline(Ring ring, const at::Tensor& elements, std::int64_t segments, ReduceOp op)
+      : ring_(std::move(ring)),
+        op_(op),
+        segments_(segments),
+        window_(std::min(kWindow, segments)),
+        incoming_(at::empty({window_, (ring_.largest_chunk() + segments - 1) / segments},
+                            elements.options())),
+        sending_(2 * (ring_.size() - 1) * segments),
+        receiving_(sending_.size()) {}
 
-  /// How many segments this rank receives, and advance() is to be called for.
+  /// How many segments this rank has from the start, and how many it receives.
+  std::int64_t segments() const { return length() == 0 ? 0 : segments_; }
   std::int64_t length() const { return static_cast<std::int64_t>(receiving_.size()); }
 
-  void start() {
-    for (std::int64_t i = 0; i < std::min(window_, length()); ++i) {
+  /// For i = 0 ... segments - 1, before all else: what this rank has from the start goes off.
+  void begin(std::int64_t i) {
+    if (i < window_) {
       receive(i);
     }
-    for (std::int64_t i = 0; i < std::min(segments_, length()); ++i) {
-      sending_[i] = ring_.send_on(segment(i, 1));
-    }
+    sending_[i] = ring_.send_on(segment(i, 1));
   }
 
   /// Waits for segment i of all that come, adds to it or keeps it, and passes it on.
@@ -153,7 +153,6 @@ class Pipeline {
   }
 
  private:
-  static constexpr std::int64_t kOne = 1;
   /// Receives that are posted ahead, so that what comes goes straight to its place.
   static constexpr std::int64_t kWindow = 4;
 
@@ -161,8 +160,9 @@ class Pipeline {
 
   at::Tensor segment(std::int64_t i, std::int64_t places_back) const {
     const at::Tensor chunk = ring_.chunk(static_cast<int>(places_back));
-    const Chunk part = balanced_split(chunk.numel(), static_cast<int>(segments_))[i % segments_];
-    return chunk.narrow(0, part.begin, part.size);
+    const std::int64_t most = incoming_.size(1);
+    const std::int64_t begin = std::min(i % segments_ * most, chunk.numel());
+    return chunk.narrow(0, begin, std::min(most, chunk.numel() - begin));
   }
 
   /// Where segment i arrives while it is still to be added.
@@ -182,11 +182,20 @@ class Pipeline {
 
   Ring ring_;
   ReduceOp op_;
-  std::int64_t segments_ = 1;  // of each chunk
-  std::int64_t window_ = 1;    // receives under way; never those of the next step but one
-  at::Tensor incoming_;        // [window_, elements of the largest segment]
+  std::int64_t segments_;  // of each chunk
+  std::int64_t window_;    // receives under way; never those of the next step but one
+  at::Tensor incoming_;    // [window_, elements of the largest segment]
   std::vector<WorkPtr> sending_, receiving_;  // by step, then by segment
 };
+
+/// How many segments each chunk has, so that none is larger than options.segment_bytes, or than one
+/// element.
+std::int64_t segments_of(std::int64_t largest_chunk, const at::Tensor& elements,
+                         const PipelinedRingOptions& options) {
+  const std::int64_t one = 1;
+  const std::int64_t most = std::max(options.segment_bytes / elements.element_size(), one);
+  return std::max((largest_chunk + most - 1) / most, one);
+}
 
 /// The row in two halves that go round in opposite directions, so that both ways of every link are
 /// used. Two ranks have one link only, and use both of its ways already.
@@ -194,9 +203,12 @@ std::vector<Pipeline> pipelines_of(const at::Tensor& elements, const ProcessGrou
                                    const PipelinedRingOptions& options) {
   const int directions = group->getSize() > 2 ? 2 : 1;
   std::vector<Pipeline> pipelines;
+  std::int64_t segments = 0;  // by the first half, which is the larger one
   for (const Chunk& part : balanced_split(elements.numel(), directions)) {
     const at::Tensor half = elements.narrow(0, part.begin, part.size);
-    pipelines.emplace_back(Ring(half, group, pipelines.empty() ? 1 : -1), half, options);
+    Ring ring(half, group, pipelines.empty() ? 1 : -1);
+    segments = pipelines.empty() ? segments_of(ring.largest_chunk(), half, options) : segments;
+    pipelines.emplace_back(std::move(ring), half, segments, options.op);
   }
   return pipelines;
 }
@@ -267,14 +279,15 @@ void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
   const at::NoGradGuard no_grad;
   const FlatTensor flat(tensor);
   std::vector<Pipeline> pipelines = pipelines_of(flat.elements(), group, options);
-  for (Pipeline& pipeline : pipelines) {
-    pipeline.start();
-  }
-  for (std::int64_t i = 0; i < pipelines.front().length(); ++i) {  // the first is the longest
+  // By turns, so that messages of both directions have the same order on every rank.
+  for (std::int64_t i = 0; i < pipelines.front().segments(); ++i) {
     for (Pipeline& pipeline : pipelines) {
-      if (i < pipeline.length()) {
-        pipeline.advance(i);
-      }
+      pipeline.begin(i);
+    }
+  }
+  for (std::int64_t i = 0; i < pipelines.front().length(); ++i) {
+    for (Pipeline& pipeline : pipelines) {
+      pipeline.advance(i);
     }
   }
   for (Pipeline& pipeline : pipelines) {
