@@ -114,16 +114,22 @@ class Pipeline {
         sending_(2 * (ring_.size() - 1) * segments),
         receiving_(sending_.size()) {}
 
-  /// How many segments this rank has from the start, and how many it receives.
-  std::int64_t segments() const { return length() == 0 ? 0 : segments_; }
+  /// How many segments this rank receives: first of all it posts window() recvs, then it sends the
+  /// segments() that it has from the start.
   std::int64_t length() const { return static_cast<std::int64_t>(receiving_.size()); }
+  std::int64_t window() const { return std::min(window_, length()); }
+  std::int64_t segments() const { return std::min(segments_, length()); }
 
-  /// For i = 0 ... segments - 1, before all else: what this rank has from the start goes off.
-  void begin(std::int64_t i) {
-    if (i < window_) {
-      receive(i);
+  void send_own(std::int64_t i) { sending_[i] = ring_.send_on(segment(i, 1)); }
+
+  void receive(std::int64_t i) {
+    const std::int64_t step = step_of(i);
+    if (step < ring_.size()) {
+      receiving_[i] = ring_.receive_into(slot(i));
+      return;
     }
-    sending_[i] = ring_.send_on(segment(i, 1));
+    sending_[i - length() / 2]->wait();  // N-1 steps ago it left from the place where this comes in
+    receiving_[i] = ring_.receive_into(segment(i, step + 1));
   }
 
   /// Waits for segment i of all that come, adds to it or keeps it, and passes it on.
@@ -168,16 +174,6 @@ class Pipeline {
   /// Where segment i arrives while it is still to be added.
   at::Tensor slot(std::int64_t i) const {
     return incoming_[i % window_].narrow(0, 0, segment(i, step_of(i) + 1).numel());
-  }
-
-  void receive(std::int64_t i) {
-    const std::int64_t step = step_of(i);
-    if (step < ring_.size()) {
-      receiving_[i] = ring_.receive_into(slot(i));
-      return;
-    }
-    sending_[i - length() / 2]->wait();  // N-1 steps ago it left from the place where this comes in
-    receiving_[i] = ring_.receive_into(segment(i, step + 1));
   }
 
   Ring ring_;
@@ -279,17 +275,18 @@ void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
   const at::NoGradGuard no_grad;
   const FlatTensor flat(tensor);
   std::vector<Pipeline> pipelines = pipelines_of(flat.elements(), group, options);
-  // By turns, so that messages of both directions have the same order on every rank.
-  for (std::int64_t i = 0; i < pipelines.front().segments(); ++i) {
-    for (Pipeline& pipeline : pipelines) {
-      pipeline.begin(i);
+  // Messages of both directions have the same order on every rank.
+  const auto by_turns = [&](std::int64_t count, const auto& call) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      for (Pipeline& pipeline : pipelines) {
+        call(pipeline, i);
+      }
     }
-  }
-  for (std::int64_t i = 0; i < pipelines.front().length(); ++i) {
-    for (Pipeline& pipeline : pipelines) {
-      pipeline.advance(i);
-    }
-  }
+  };
+  const Pipeline& any = pipelines.front();
+  by_turns(any.window(), [](Pipeline& pipeline, std::int64_t i) { pipeline.receive(i); });
+  by_turns(any.segments(), [](Pipeline& pipeline, std::int64_t i) { pipeline.send_own(i); });
+  by_turns(any.length(), [](Pipeline& pipeline, std::int64_t i) { pipeline.advance(i); });
   for (Pipeline& pipeline : pipelines) {
     pipeline.finish();
   }
