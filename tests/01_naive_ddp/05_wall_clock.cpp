@@ -6,7 +6,7 @@
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/measurement.h"
 #include "support/grading.h"
-#include "support/ranks.h"
+#include "support/limited_link.h"
 
 // The same in real time: a report that decides nothing.
 
@@ -54,15 +54,7 @@ const GradedTest kWallClock{
      .points = 0,
      .hint = "A report, without points: how much one message saves over many where a message "
              "costs something."},
-    [] {
-      if (!settings().device.is_cpu()) {
-        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
-      }
-      RankOptions options;
-      options.network = {.alpha_ns = 200'000, .beta_ns_per_byte = 8.0};
-      options.real_time = true;
-      run_ranks(options, report_ratio);
-    }};
+    [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_ratio); }};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "ddp/measurement.h"
 #include "overlapped.h"
 #include "support/grading.h"
+#include "support/limited_link.h"
 
 // The same in real time: a report that decides nothing.
 
@@ -71,15 +72,7 @@ const GradedTest kWallClock{
      .points = 0,
      .hint = "A report, without points: how much time is saved where communication runs beside "
              "backward instead of after it."},
-    [] {
-      if (!settings().device.is_cpu()) {
-        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
-      }
-      RankOptions options;
-      options.network = {.alpha_ns = 200'000, .beta_ns_per_byte = 8.0};
-      options.real_time = true;
-      run_ranks(options, report_ratio);
-    }};
+    [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_ratio); }};
 
 }  // namespace
 

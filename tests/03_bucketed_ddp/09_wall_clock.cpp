@@ -6,6 +6,7 @@
 #include "ddp/measurement.h"
 #include "plan.h"
 #include "support/grading.h"
+#include "support/limited_link.h"
 
 // The same in real time: a report that decides nothing.
 
@@ -73,15 +74,7 @@ const GradedTest kWallClock{
      .points = 0,
      .hint = "A report, without points: what overlap and the size of buckets are worth on a link "
              "that takes its time."},
-    [] {
-      if (!settings().device.is_cpu()) {
-        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
-      }
-      RankOptions options;
-      options.network = {.alpha_ns = 500'000, .beta_ns_per_byte = 2.0};
-      options.real_time = true;
-      run_ranks(options, report_times);
-    }};
+    [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace
 

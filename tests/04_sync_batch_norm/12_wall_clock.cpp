@@ -7,6 +7,7 @@
 #include "ddp/measurement.h"
 #include "norm_case.h"
 #include "support/grading.h"
+#include "support/limited_link.h"
 
 // The same in real time: a report that decides nothing.
 
@@ -70,15 +71,7 @@ const GradedTest kWallClock{
     {.name = "wall_clock_of_forward_and_backward",
      .points = 0,
      .hint = "A report, without points: what is yours, and what the two collectives take anyway."},
-    [] {
-      if (!settings().device.is_cpu()) {
-        GTEST_SKIP() << "the rate-limited link takes CPU tensors only";
-      }
-      RankOptions options;
-      options.network = {.alpha_ns = 20'000, .beta_ns_per_byte = 0.2};
-      options.real_time = true;
-      run_ranks(options, report_times);
-    }};
+    [] { run_on_limited_link({.alpha_ns = 20'000, .beta_ns_per_byte = 0.2}, report_times); }};
 
 }  // namespace
 
