@@ -21,11 +21,15 @@ struct BenchmarkOptions {
   std::uint64_t seed = 0;
   std::string output;        // the result file; empty: default_result_path()
   std::string trace;         // the timeline's file; empty: none is drawn
+  bool resume = false;       // go on with what an earlier run has left, see Cells
   std::string command_line;  // that repeats the run
 };
 
 /// A benchmark's exit code where the code that it measures is not written yet.
 constexpr int kUnfinished = 3;
+
+/// Its exit code where the preset asks for hardware that this machine does not have.
+constexpr int kRefused = 4;
 
 /// Where a rank computes, and the group by which it talks to the others.
 struct Workplace {

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ddp/benchmark.h"
+#include "ddp/partial_result.h"
+
+namespace ddp {
+
+/// The flag --resume.
+void add_resume_flag(CLI::App& app, BenchmarkOptions& options);
+
+/// A result that grows cell by cell, and is saved after each, so that a stopped run can go on. All
+/// ranks have one; rank 0's keeps the numbers and the file.
+///
+///     Cells cells(settings, {to_run(...), parameters}, workplace.group);
+///     for (const Size& size : sizes) {
+///       const Parameters labels = {{"bytes", size.bytes}};
+///       if (!cells.has(labels)) {
+///         cells.add(labels, measure(size));
+///       }
+///     }
+///     cells.finish();
+///
+/// A run that is stopped anywhere and resumed ends with the cells, labels and order of a whole one,
+/// as long as both go through the same cells in the same order.
+class Cells {
+ public:
+  /// Collective. `header` says what is measured, and in which way; it has no cells. With
+  /// options.resume the cells that an earlier run saved are taken over, and rank 0 says how many;
+  /// throws c10::ValueError on all ranks if they were measured in another way. Without it an
+  /// earlier run's are overwritten by this run's first cell.
+  Cells(const BenchmarkOptions& options, PartialResult header, ProcessGroupPtr group);
+
+  /// True if the cell with these labels has been measured. The same on all ranks.
+  bool has(const Parameters& labels) const;
+
+  /// To be called by all ranks; rank 0 saves. Each series has the cell's labels, and then its own.
+  void add(const Parameters& labels, std::vector<Series> series);
+
+  /// How many there are.
+  std::size_t size() const { return labels_.size(); }
+
+  /// On rank 0: writes the whole result in the place of its parts, says so on stdout, and returns
+  /// it. On other ranks the result is empty.
+  Result finish();
+
+ private:
+  std::filesystem::path result_path() const;
+
+  const BenchmarkOptions& options_;
+  PartialResult partial_;             // with cells on rank 0 only
+  std::vector<std::string> labels_;   // of the cells there are, on every rank
+  bool is_first_;                     // rank 0
+};
+
+}  // namespace ddp
