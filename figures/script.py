@@ -1,4 +1,4 @@
-"""The command line that all figure scripts share: result files in, figures out, one line for each error."""
+"""The command line that all figure scripts share: result files in, figures or tables out, one line for each error."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import style
+import tables
 from result_files import Result, ResultError
 
-# The figures of some result files, each with its name.
-Draw = Callable[[list[Path]], Iterable[tuple[str, Figure]]]
+# The figures or tables of some result files, each with its name.
+Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
 
 
 def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
     """Saves what `draw` makes of --data in --out. Returns the exit code: 1 after a message on stderr."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files")
-    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for the PNGs and the PDFs")
+    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for what is drawn or set")
     options = parser.parse_args(arguments)
     try:
-        for name, figure in draw(options.data):
-            for file in style.save(figure, options.out, name):
+        for name, made in draw(options.data):
+            save = style.save if isinstance(made, Figure) else tables.save
+            for file in save(made, options.out, name):
                 print(f"wrote {file}")
     except ResultError as error:
         print(error, file=sys.stderr)

@@ -98,10 +98,10 @@ def python_and_torch() -> list[Finding]:
     findings = [Finding("python", OK, f"{facts.executable} {system_packages.dotted(facts.version)}")]
     findings += [given_torch(python, libtorch or facts.torch) if python or libtorch else torch(facts)]
     if facts.can_draw:
-        findings.append(Finding("figures", OK, "matplotlib and numpy"))
+        findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
     elif fitting:  # else set-up makes a .venv, which has them
-        advice = f"{facts.executable} -m pip install matplotlib numpy"
-        findings.append(Finding("figures", OFF, "this Python lacks matplotlib or numpy", advice))
+        advice = f"{facts.executable} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
+        findings.append(Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice))
     return findings
 
 

@@ -1,6 +1,7 @@
 """Draws the figures of the writeup (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
 
-A result is stale if it is older than the program, the lab's libraries or a stage that it measured. Results and figures
+A result is stale if it is older than the program, the lab's libraries or a stage that it measured. A run that was
+stopped, and is not stale, goes on where it was. Results and figures
 carry the name of the implementation and the preset, so those of the solutions never pass for a student's. A figure of
 several stages shows those that are finished; one without any is skipped by name. Exit code: 0 if nothing failed, 1 if
 something did, 2 for a bad choice, 3 if the lab could not be built.
@@ -20,35 +21,15 @@ import stages
 import toolchain
 from building import Builder
 from checkout_lock import hold
-from stages import BadChoice, Stage
-from toolchain import ROOT, LabError, Toolchain
+from drawings import DRAWINGS, Drawing, Run
+from stages import BadChoice
+from toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
 
 PRESETS = ("quick", "full", "paper")
-UNFINISHED = 3  # a benchmark's exit code where it met a stub
-DATA = ROOT / "figures" / "data"
+# Exit codes of benchmarks, see ddp/benchmark.h.
+UNFINISHED = 3  # it met a stub
+REFUSED = 4  # the preset asks for hardware that is not here
 OUT = ROOT / "figures" / "out"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a benchmark; `label` tells its result file from those of the program's other runs."""
-
-    program: str
-    label: str = ""
-    flags: tuple[str, ...] = ()
-
-    def result(self, impl: str, preset: str) -> Path:
-        return DATA / ".".join(filter(None, (self.program, self.label, impl, preset, "json")))
-
-
-@dataclass(frozen=True)
-class Drawing:
-    script: str
-    stages: tuple[Stage, ...]
-    runs: tuple[Run, ...]
-
-    def titles(self) -> str:
-        return ", ".join(stage.title for stage in self.stages)
 
 
 @dataclass
@@ -56,40 +37,6 @@ class Summary:
     drawn: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-
-
-NAIVE, OVERLAPPED, BUCKETED, BATCH_NORM, RING = stages.STAGES
-LIMITED_LINK = ("--rate-gbit", "3")
-
-
-def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) -> tuple[Run, Run]:
-    limited = ".".join(filter(None, (label, "limited_link")))
-    return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
-
-
-DRAWINGS = (
-    Drawing("naive_vs_flat.py", (NAIVE,), on_both_links("naive_vs_flat")),
-    Drawing(
-        "step_time.py",
-        (NAIVE, OVERLAPPED, BUCKETED),
-        (
-            *on_both_links("step_time", "mlp_64"),
-            *on_both_links("step_time", "mlp_64_cap_4", ("--cap-bytes", str(4 << 20))),
-            *on_both_links("step_time", "mlp_8", ("--batch-size", "8")),
-            *on_both_links("step_time", "resnet50", ("--model", "resnet50")),
-        ),
-    ),
-    Drawing(
-        "timeline.py",
-        (NAIVE, OVERLAPPED, BUCKETED),
-        (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
-    ),
-    Drawing("sync_batch_norm.py", (BATCH_NORM,), (Run("sync_batch_norm"),)),
-    Drawing("batch_norm_speed.py", (BATCH_NORM,), (Run("batch_norm_speed"),)),
-    Drawing("ring_all_reduce.py", (RING,), (Run("ring_all_reduce"),)),
-    Drawing("all_reduce_bandwidth.py", (RING,), (Run("all_reduce_bandwidth"),)),
-    Drawing("all_reduce_algorithms.py", (RING,), (Run("all_reduce_algorithms"),)),
-)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -104,12 +51,13 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def require_matplotlib(tools: Toolchain) -> None:
-    check = subprocess.run([tools.figure_python, "-c", "import matplotlib, numpy"], capture_output=True, check=False)
-    if check.returncode:
+def require_packages(tools: Toolchain) -> None:
+    command = [tools.figure_python, "-c", f"import {', '.join(FIGURE_PACKAGES)}"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        names = " ".join(FIGURE_PACKAGES)
         raise LabError(
-            f"{tools.figure_python} has no matplotlib and numpy, which draw the figures. "
-            f"Install them: {tools.figure_python} -m pip install matplotlib numpy"
+            f"{tools.figure_python} lacks one of {names}, which draw the figures. "
+            f"Install them: {tools.figure_python} -m pip install {names}"
         )
 
 
@@ -136,6 +84,7 @@ class Figures:
         self._bin = Path(tools.build_dir) / "bin"
         self._lib = Path(tools.build_dir) / "lib"
         self._summary = Summary()
+        self._settled: dict[Path, int] = {}  # exit codes of this call's runs, and of results that are up to date
 
     def draw_all(self, drawings: list[Drawing]) -> Summary:
         self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
@@ -157,26 +106,38 @@ class Figures:
         """Brings the results up to date; false if there are none to draw."""
         libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
         for run in drawing.runs:
-            result = run.result(self._impl, self._preset)
-            programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
-            if is_fresh(result, libraries + programs):
-                print(f"{result.relative_to(ROOT)} is up to date", flush=True)
-                continue
-            code = self._run(run, result)
+            code = self._bring_up_to_date(run, libraries)
             if code == UNFINISHED:
                 self._summary.skipped.append(f"{drawing.script}: unfinished ({self._impl}): {drawing.titles()}")
-                return False
-            if code:
+            elif code == REFUSED:
+                self._summary.skipped.append(f"{drawing.script}: {run.program} needs other hardware, see above")
+            elif code:
                 self._summary.failed.append(f"{drawing.script}: {run.program} ended with exit code {code}, see above")
+            if code:
                 return False
         return True
 
-    def _run(self, run: Run, result: Path) -> int:
-        flags = ["--impl", self._impl, "--preset", self._preset, "--output", str(result), *run.flags]
-        print(f"Running {run.program} {' '.join(flags[:4] + list(run.flags))}", flush=True)
+    def _bring_up_to_date(self, run: Run, libraries: list[Path]) -> int:
+        """The program's exit code; 0, too, where there was nothing to do."""
+        result = run.result(self._impl, self._preset)
+        programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
+        if result not in self._settled:
+            if is_fresh(result, libraries + programs):
+                print(f"{result.relative_to(ROOT)} is up to date", flush=True)
+                self._settled[result] = 0
+            else:
+                partial = result.with_name(result.name + ".partial")  # of a run that was stopped
+                resume = ("--resume",) if is_fresh(partial, libraries + programs) else ()
+                self._settled[result] = self._run(run, (*run.flags, *resume), result)
+        return self._settled[result]
+
+    def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
+        flags = ["--impl", self._impl, "--preset", self._preset, *own]
+        print(f"Running {run.program} {' '.join(flags)}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "DDP_LAB_COMMIT": commit()}
-        return subprocess.run([str(self._bin / run.program), *flags], cwd=ROOT, env=env, check=False).returncode
+        command = [str(self._bin / run.program), *flags, "--output", str(result)]
+        return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
     def _draw(self, drawing: Drawing) -> None:
         data = [str(run.result(self._impl, self._preset)) for run in drawing.runs]
@@ -203,7 +164,7 @@ def main() -> int:
     try:
         options = parse_arguments()
         tools = toolchain.load()
-        require_matplotlib(tools)
+        require_packages(tools)
         wanted = [drawing for drawing in DRAWINGS if set(drawing.stages) & set(options.stages)]
         with hold(Path(tools.build_dir) / "grade" / "lock", "make figures"):
             summary = Figures(options, tools).draw_all(wanted)

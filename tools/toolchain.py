@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD_DIR = ROOT / "build"
 VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements.txt"
+# What the scripts in figures/ import.
+FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
 
 
 class LabError(Exception):
@@ -27,7 +29,7 @@ class LabError(Exception):
 @dataclass(frozen=True)
 class Toolchain:
     python: str  # the Python whose torch is used; empty with LIBTORCH=
-    figure_python: str  # the Python that draws figures; without matplotlib where no Python has it
+    figure_python: str  # the Python that draws figures; without FIGURE_PACKAGES where no Python has them
     libtorch: str  # the folder with include/ and lib/
     torch_version: str  # such as 2.11.0+cu130
     cxx: str
@@ -67,17 +69,17 @@ class PythonFacts:
     executable: str
     version: tuple[int, int]
     torch: str  # the package's folder; empty without torch
-    can_draw: bool  # has matplotlib and numpy
+    can_draw: bool  # has FIGURE_PACKAGES
     can_make_venv: bool
 
 
-_PROBE = """
+_PROBE = f"""
 import importlib.util as u, json, sys
 def where(name):
     spec = u.find_spec(name)
     return list(spec.submodule_search_locations)[0] if spec and spec.submodule_search_locations else ""
 print(json.dumps([sys.executable, sys.version_info[:2], where("torch"),
-                  bool(where("matplotlib") and where("numpy")), bool(where("venv") and where("ensurepip"))]))
+                  all(map(where, {FIGURE_PACKAGES})), bool(where("venv") and where("ensurepip"))]))
 """
 
 

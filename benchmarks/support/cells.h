@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "ddp/benchmark.h"
@@ -16,7 +15,7 @@ void add_resume_flag(CLI::App& app, BenchmarkOptions& options);
 /// A result that grows cell by cell, and is saved after each, so that a stopped run can go on. All
 /// ranks have one; rank 0's keeps the numbers and the file.
 ///
-///     Cells cells(settings, {to_run(...), parameters}, workplace.group);
+///     Cells cells(settings, {.run = to_run(...), .parameters = ..., .cells = {}}, workplace);
 ///     for (const Size& size : sizes) {
 ///       const Parameters labels = {{"bytes", size.bytes}};
 ///       if (!cells.has(labels)) {
@@ -29,32 +28,29 @@ void add_resume_flag(CLI::App& app, BenchmarkOptions& options);
 /// as long as both go through the same cells in the same order.
 class Cells {
  public:
-  /// Collective. `header` says what is measured, and in which way; it has no cells. With
-  /// options.resume the cells that an earlier run saved are taken over, and rank 0 says how many;
-  /// throws c10::ValueError on all ranks if they were measured in another way. Without it an
-  /// earlier run's are overwritten by this run's first cell.
-  Cells(const BenchmarkOptions& options, PartialResult header, ProcessGroupPtr group);
+  /// `header` says what is measured, and in which way; it has no cells. With options.resume the
+  /// cells that an earlier run saved are taken over, and rank 0 says how many; throws
+  /// c10::ValueError on rank 0 if they were measured in another way. Without it an earlier run's
+  /// are overwritten by this run's first cell. Both references must outlive it.
+  Cells(const BenchmarkOptions& options, PartialResult header, const Workplace& workplace);
 
-  /// True if the cell with these labels has been measured. The same on all ranks.
+  /// True if the cell with these labels has been measured. Collective: the same on all ranks.
   bool has(const Parameters& labels) const;
 
-  /// To be called by all ranks; rank 0 saves. Each series has the cell's labels, and then its own.
+  /// Rank 0 saves; other ranks may call it with anything. Each series has the cell's labels, and
+  /// then its own.
   void add(const Parameters& labels, std::vector<Series> series);
 
-  /// How many there are.
-  std::size_t size() const { return labels_.size(); }
-
-  /// On rank 0: writes the whole result in the place of its parts, says so on stdout, and returns
-  /// it. On other ranks the result is empty.
+  /// Rank 0 writes the whole result in the place of its parts, says so on stdout, and returns it.
+  /// On other ranks the result is empty.
   Result finish();
 
  private:
-  std::filesystem::path result_path() const;
+  bool is_first() const { return workplace_.group->getRank() == 0; }
 
   const BenchmarkOptions& options_;
-  PartialResult partial_;             // with cells on rank 0 only
-  std::vector<std::string> labels_;   // of the cells there are, on every rank
-  bool is_first_;                     // rank 0
+  const Workplace& workplace_;
+  PartialResult partial_;  // with cells on rank 0 only
 };
 
 }  // namespace ddp

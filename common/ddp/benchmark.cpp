@@ -102,9 +102,12 @@ Run to_run(const BenchmarkOptions& options, const std::string& program,
           .command = options.command_line};
 }
 
+std::filesystem::path result_path(const BenchmarkOptions& options, const Run& run) {
+  return options.output.empty() ? default_result_path(run) : std::filesystem::path(options.output);
+}
+
 void save_result(const BenchmarkOptions& options, const Result& result) {
-  const std::filesystem::path file = options.output.empty() ? default_result_path(result.run)
-                                                            : std::filesystem::path(options.output);
+  const std::filesystem::path file = result_path(options, result.run);
   write_result(result, file);
   std::printf("wrote %s\n", file.c_str());
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ int run_benchmark(const BenchmarkOptions& options, const std::string& stage, con
 /// A Run with everything that `options` knows.
 Run to_run(const BenchmarkOptions& options, const std::string& program,
            const ProcessGroupPtr& group);
+
+/// options.output, or the default place of what `run` measures.
+std::filesystem::path result_path(const BenchmarkOptions& options, const Run& run);
 
 /// Writes the result to options.output or its default place, and says so on stdout.
 void save_result(const BenchmarkOptions& options, const Result& result);

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <thread>
 
+#include "ddp/result_json.h"
 #include "ddp/whole_file.h"
 
 namespace ddp {
@@ -41,15 +42,6 @@ std::string host_name() {
   return name;
 }
 
-std::string gpu_names() {
-  std::string names;
-  std::error_code ignored;  // no driver, no folder: no GPU
-  for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
-    names += (names.empty() ? "" : ", ") + value_in_file(gpu.path() / "information", "Model");
-  }
-  return names.empty() ? "none" : names;
-}
-
 std::string utc_date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -64,21 +56,10 @@ std::string commit() {
   return commit && *commit ? commit : "unknown";
 }
 
-Json to_json(const Parameters& parameters) {
-  Json object = Json::object();
-  for (const auto& [name, value] : parameters) {
-    std::visit([&object, &name = name](const auto& plain) { object[name] = plain; }, value);
-  }
-  return object;
-}
-
 Json to_json(const Series& series) {
-  for (double value : series.values) {
-    TORCH_CHECK_VALUE(std::isfinite(value), "a measured value is ", value, ", in the series ",
-                      to_json(series.labels).dump());
-  }
+  check_finite(series);
   const Summary summary = summarize(series.values);
-  return {{"labels", to_json(series.labels)},
+  return {{"labels", parameters_json(series.labels)},
           {"unit", series.unit},
           {"summary",
            {{"mean", summary.mean},
@@ -89,7 +70,24 @@ Json to_json(const Series& series) {
           {"values", series.values}};
 }
 
-Json provenance(const Run& run) {
+}  // namespace
+
+Json parameters_json(const Parameters& parameters) {
+  Json object = Json::object();
+  for (const auto& [name, value] : parameters) {
+    std::visit([&object, &name = name](const auto& plain) { object[name] = plain; }, value);
+  }
+  return object;
+}
+
+void check_finite(const Series& series) {
+  for (const double value : series.values) {
+    TORCH_CHECK_VALUE(std::isfinite(value), "a measured value is ", value, ", in the series ",
+                      parameters_json(series.labels).dump());
+  }
+}
+
+Json provenance_json(const Run& run) {
   const auto pages = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES));
   return {{"host", host_name()},
           {"cpu", value_in_file("/proc/cpuinfo", "model name")},
@@ -108,7 +106,14 @@ Json provenance(const Run& run) {
           {"command", run.command}};
 }
 
-}  // namespace
+std::string gpu_names() {
+  std::string names;
+  std::error_code ignored;  // no driver, no folder: no GPU
+  for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
+    names += (names.empty() ? "" : ", ") + value_in_file(gpu.path() / "information", "Model");
+  }
+  return names.empty() ? "none" : names;
+}
 
 double percentile(std::vector<double> values, double percent) {
   TORCH_CHECK_VALUE(!values.empty(), "a percentile of no values");
@@ -147,8 +152,8 @@ void write_result(const Result& result, const fs::path& file) {
   }
   const Json document = {{"schema_version", kSchemaVersion},
                          {"program", result.run.program},
-                         {"provenance", provenance(result.run)},
-                         {"parameters", to_json(result.parameters)},
+                         {"provenance", provenance_json(result.run)},
+                         {"parameters", parameters_json(result.parameters)},
                          {"series", series}};
   write_whole_file(file, document.dump(1) + "\n", "--output");
 }

@@ -65,6 +65,9 @@ struct Result {
   std::vector<Series> series;
 };
 
+/// The models of this machine's NVIDIA GPUs, "A, A", or "none".
+std::string gpu_names();
+
 /// figures/data/<program>.<implementation>.<preset>.json, relative to the repository's root.
 std::filesystem::path default_result_path(const Run& run);
 

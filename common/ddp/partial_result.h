@@ -23,7 +23,7 @@ struct PartialResult {
 /// <file>.partial: beside the result that it will become, which it leaves alone until then.
 std::filesystem::path partial_path(const std::filesystem::path& file);
 
-/// The file appears whole or not at all. Throws std::runtime_error as write_result() does.
+/// The file appears whole or not at all. Throws as write_result() does.
 void write_partial_result(const PartialResult& partial, const std::filesystem::path& file);
 
 /// The cells in `file`; none if there is no such file. Throws c10::ValueError, which names the file

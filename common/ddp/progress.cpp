@@ -21,8 +21,8 @@ void Progress::advance() {
   }
   last_shown_ = now;
   clear_line();
-  std::fprintf(stderr, "%s: %d of %d, %.0f s left%s", what_.c_str(), done_, total_,
-               now / done_ * (total_ - done_), terminal_ ? "" : "\n");
+  std::fprintf(stderr, "%s: %d of %d, %.0f s left%s", what_.c_str(), skipped_ + done_, total_,
+               now / done_ * (total_ - skipped_ - done_), terminal_ ? "" : "\n");
   std::fflush(stderr);
 }
 

@@ -19,13 +19,17 @@ class Progress {
   /// One more part is done.
   void advance();
 
+  /// So many parts were done before, by an earlier run: they say nothing about the time left.
+  void skip(int parts) { skipped_ += parts; }
+
  private:
   void clear_line() const;
 
   const std::string what_;
   const int total_;
   const bool terminal_;
-  int done_ = 0;
+  int done_ = 0;           // by this run
+  int skipped_ = 0;        // by an earlier one
   double last_shown_ = 0;  // seconds since the start
   Stopwatch watch_;
 };
