@@ -1,4 +1,4 @@
-"""The form of results, and the figure scripts of stages 01 to 03, on small data, good and bad."""
+"""The figure scripts of stages 01 to 03, on small data, good and bad."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from typing import Any, Callable
 
-from figure_test import FigureTest, OWN_LINK, ROOT, TEST_DATA  # first: it finds the scripts
+from figure_test import FigureTest, OWN_LINK, TEST_DATA  # first: it finds the scripts
 
 import naive_vs_flat
 import result_files
@@ -19,52 +19,6 @@ import trace_files
 from matplotlib.text import Text
 
 LIMITED_LINK = TEST_DATA / "naive_vs_flat.limited_link.json"
-
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
-
-
-def violations(value: Any, schema: dict[str, Any], where: str = "result") -> list[str]:
-    """Where `value` breaks `schema`: as much of JSON Schema as figures/schema.json uses."""
-    kinds = schema.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(isinstance(value, TYPES[kind]) for kind in kinds):
-        return [f"{where} is not of type {kinds}"]
-    found = []
-    if "const" in schema and value != schema["const"]:
-        found.append(f"{where} is not {schema['const']!r}")
-    if "enum" in schema and value not in schema["enum"]:
-        found.append(f"{where} is none of {schema['enum']}")
-    if "pattern" in schema and not re.search(schema["pattern"], value):
-        found.append(f"{where} does not match {schema['pattern']}")
-    if "minimum" in schema and value < schema["minimum"]:
-        found.append(f"{where} is below {schema['minimum']}")
-    if isinstance(value, list):
-        if len(value) < schema.get("minItems", 0):
-            found.append(f"{where} is too short")
-        for index, item in enumerate(value):
-            found += violations(item, schema.get("items", {}), f"{where}[{index}]")
-    if isinstance(value, dict):
-        found += [f"{where} lacks {name}" for name in schema.get("required", []) if name not in value]
-        for name, item in value.items():
-            inner = schema.get("properties", {}).get(name, schema.get("additionalProperties", {}))
-            found += [f"{where} has {name}"] if inner is False else violations(item, inner, f"{where}.{name}")
-    return found
-
-
-class Schema(unittest.TestCase):
-    schema = json.loads((ROOT / "figures" / "schema.json").read_text())
-
-    def test_describes_the_test_data(self) -> None:
-        for file in set(TEST_DATA.glob("*.json")) - set(TEST_DATA.glob("*.trace.json")):
-            self.assertEqual(violations(json.loads(file.read_text()), self.schema), [], file.name)
-
-    def test_notices_what_is_wrong(self) -> None:
-        document = json.loads(OWN_LINK.read_text())
-        document["provenance"]["cores"] = 0
-        document["series"][0]["values"] = []
-        del document["provenance"]["host"]
-        document["extra"] = 1
-        self.assertEqual(len(violations(document, self.schema)), 4)
 
 
 class NaiveVsFlat(FigureTest):
