@@ -13,7 +13,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch hint figures check format clean distclean
+.PHONY: help setup doctor test watch hint figures writeup ab check format clean distclean
 help:  ## this list
 	@awk -F ':.*##' '/^[a-z]+:.*##/ { printf "  make %-10s%s\n", $$1, $$2 }' Makefile
 setup:  ## install what is missing, configure; the targets below do it too
@@ -28,6 +28,10 @@ hint:  ## the hint of a test    TEST=name
 	@$(SETUP) && python3 tools/hint.py $(call flag,TEST,test)
 figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
 	@$(SETUP) && python3 tools/figures.py $(FIGURES)
+ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solutions] [PRESET=quick]
+	@$(SETUP) && python3 tools/suite_ab.py $(call flag,IMPL,impl) $(call flag,PRESET,preset)
+writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions] [PRESET=quick] [STAGE=03]
+	@$(SETUP) && python3 tools/writeup.py $(FIGURES)
 check:  ## the repository's own tests
 	@$(SETUP) --for-check && python3 tools/check.py
 format:  ## clang-format on every source file
@@ -35,6 +39,6 @@ format:  ## clang-format on every source file
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
 	@rm -rf build compile_commands.json
 distclean: clean  ## also the virtual environment and the drawn figures
-	@rm -rf .venv figures/data figures/out
+	@rm -rf .venv figures/data figures/out writeup/out
 .DEFAULT:
 	@echo "There is no target '$@'. 'make help' lists them; a stage is chosen by: make test STAGE=02" >&2; exit 2

@@ -5,6 +5,7 @@
 // A call begins on all ranks together; its time is that of the slowest rank. Sizes are bytes of
 // float32 that each rank puts in.
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <cstdio>
 #include <map>
@@ -15,6 +16,8 @@
 #include "ddp/shared_memory_backend.h"
 #include "ddp/simulated_network.h"
 #include "support/all_reduces.h"
+#include "support/cells.h"
+#include "support/presets.h"
 #include "support/worlds.h"
 
 namespace {
@@ -30,6 +33,13 @@ struct Grid {
 const Grid kQuick = {{2, 3, 4, 5, 6, 7, 8, 12, 16}, 1 << 10, 1 << 20};
 const Grid kFull = {{2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32}, 1 << 8, 4 << 20};
 const std::map<std::string, Grid> kPresets = {{"quick", kQuick}, {"full", kFull}, {"paper", kFull}};
+const PresetsInWords kInWords = {
+    .quick =
+        "worlds of 2 to 8, 12 and 16 ranks, sizes of 1 KiB to 1 MiB; one call each, since "
+        "virtual time is the same in every run",
+    .full = "also 24 and 32 ranks, sizes of 256 B to 4 MiB",
+    .paper = "as full: virtual time is the same on any hardware, and nothing was published",
+};
 
 struct Settings : BenchmarkOptions {
   NetworkModel network{.alpha_ns = 10'000, .beta_ns_per_byte = 1.0};
@@ -40,7 +50,7 @@ struct Settings : BenchmarkOptions {
 // A group with virtual time.
 struct Place {
   c10::intrusive_ptr<SimulatedNetwork> network;
-  ProcessGroupPtr group;
+  Workplace workplace;
 };
 
 Place make_place(const Settings& settings, const RankContext& context) {
@@ -60,55 +70,43 @@ Place make_place(const Settings& settings, const RankContext& context) {
   auto network = c10::make_intrusive<SimulatedNetwork>(backend, std::make_shared<VirtualClock>(),
                                                        settings.network, *context.board);
   ProcessGroupPtr group = make_process_group(network, store_for_next_backend(context));
-  return {std::move(network), std::move(group)};
+  return {std::move(network), {.device = at::kCPU, .group = std::move(group)}};
 }
 
 // Seconds of one call, the same on all ranks.
 double measure(const Place& place, const AllReduce& algorithm, std::int64_t bytes) {
-  const int ranks = place.group->getSize();
+  const ProcessGroupPtr& group = place.workplace.group;
+  const int ranks = group->getSize();
   const at::Tensor tensor = at::ones({bytes / static_cast<std::int64_t>(sizeof(float))});
   const std::int64_t begin = place.network->start_step();
-  algorithm.run(tensor, place.group, ReduceOp::kSum);
+  algorithm.run(tensor, group, ReduceOp::kSum);
   const std::int64_t end = place.network->start_step();
   TORCH_CHECK(tensor.eq(ranks).all().item<bool>(), "the sum of ", algorithm.name, " over ", ranks,
               " ranks is wrong for ", tensor.numel(), " elements; `make test STAGE=05` says more");
   return 1e-9 * static_cast<double>(end - begin);
 }
 
-// One number for each algorithm and size: the order in which `measured` keeps them, world by world.
-void measure_world(const Settings& settings, const Place& place, SharedNumbers& measured) {
-  const auto algorithms = usable_all_reduces(kAlgorithms, at::kCPU, place.group);
-  std::vector<double> seconds;
+// One number for each algorithm and size.
+std::vector<Series> measure_world(const Settings& settings, const Place& place) {
+  const auto algorithms = usable_all_reduces(kAlgorithms, at::kCPU, place.workplace.group);
+  std::vector<Series> series;
+  series.reserve(algorithms.size() * settings.sizes.size());
   for (const AllReduce& algorithm : algorithms) {
     for (const std::int64_t bytes : settings.sizes) {
-      seconds.push_back(measure(place, algorithm, bytes));
+      series.push_back({.labels = {{"algorithm", algorithm.name}, {"bytes", bytes}},
+                        .unit = "s",
+                        .values = {measure(place, algorithm, bytes)}});
     }
   }
-  if (place.group->getRank() == 0) {
-    measured.append(seconds);
-  }
+  return series;
 }
 
-Result to_result(const Settings& settings, const ProcessGroupPtr& group,
-                 const SharedNumbers& measured) {
-  Result result = {.run = to_run(settings, "all_reduce_algorithms", group),
-                   .parameters = {{"alpha_ns", settings.network.alpha_ns},
-                                  {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
-                                  {"dtype", "float32"}},
-                   .series = {}};
-  auto next = measured.all().begin();
-  for (const int world : settings.worlds) {
-    for (const std::string& algorithm : kAlgorithms) {
-      for (const std::int64_t bytes : settings.sizes) {
-        result.series.push_back({.labels = {{"algorithm", algorithm},
-                                            {"world_size", std::int64_t{world}},
-                                            {"bytes", bytes}},
-                                 .unit = "s",
-                                 .values = {*next++}});
-      }
-    }
-  }
-  return result;
+PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
+  return header_of_worlds(settings.worlds, to_run(settings, "all_reduce_algorithms", group),
+                          {{"alpha_ns", settings.network.alpha_ns},
+                           {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
+                           {"dtype", "float32"},
+                           {"sizes", c10::Join(", ", settings.sizes)}});
 }
 
 // The fastest in one world at one size, by their positions; of equals the first.
@@ -142,15 +140,20 @@ void print_fastest(const Settings& settings, const Result& result) {
   }
 }
 
-void run_rank(const RankContext& context, const Settings& settings, SharedNumbers& measured) {
+void run_rank(const RankContext& context, const Settings& settings) {
   const Place place = make_place(settings, context);
-  measure_world(settings, place, measured);
-  if (context.rank == 0 && context.world_size == settings.worlds.back()) {
-    const Result result = to_result(settings, place.group, measured);
-    save_result(settings, result);
-    print_fastest(settings, result);
+  Cells cells(settings, header(settings, place.workplace.group), place.workplace);
+  const Parameters labels = {{"world_size", std::int64_t{context.world_size}}};
+  if (!cells.has(labels)) {
+    cells.add(labels, measure_world(settings, place));
   }
-  barrier(place.group);  // no rank leaves while another still looks at its messages
+  if (context.world_size == settings.worlds.back()) {
+    const Result result = cells.finish();
+    if (context.rank == 0) {
+      print_fastest(settings, result);
+    }
+  }
+  barrier(place.workplace.group);  // no rank leaves while another still looks at its messages
 }
 
 void choose_sizes(Settings& settings, const Grid& grid) {
@@ -179,11 +182,11 @@ int ddp_main(int argc, char** argv) {
   ddp::add_flags(app, settings, argc, argv);
   describe_worlds(app, kQuick.worlds);
   add_flags(app, settings);
+  add_resume_flag(app, settings);
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
   const Grid& grid = kPresets.at(settings.preset);
   settings.worlds = choose_worlds(app, settings, grid.worlds);
   choose_sizes(settings, grid);
-  SharedNumbers measured(settings.worlds.size() * kAlgorithms.size() * settings.sizes.size());
-  return run_worlds(settings, settings.worlds, kRingStage,
-                    [&](RankContext& context) { run_rank(context, settings, measured); });
+  return run_worlds(settings, settings.worlds, kRingStage, run_rank);
 }

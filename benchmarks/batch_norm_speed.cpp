@@ -15,7 +15,9 @@
 #include "ddp/benchmark.h"
 #include "ddp/device_timer.h"
 #include "support/batch_norms.h"
+#include "support/cells.h"
 #include "support/peak_memory.h"
+#include "support/presets.h"
 #include "support/turns.h"
 
 namespace {
@@ -25,6 +27,7 @@ using namespace ddp;
 constexpr std::array kVariants = {kStageBatchNorm, kLocalBatchNorm};
 constexpr std::array kTimedParts = {"forward", "backward"};
 constexpr std::array kPeakParts = {"forward", "forward + backward"};
+constexpr std::size_t kSeries = kTimedParts.size() + kPeakParts.size();  // of a variant
 
 struct Layout {
   const char* name;
@@ -38,6 +41,14 @@ const std::map<std::string, Rounds> kPresets = {
     {"full", {.measured = 200, .warmup = 5}},
     {"paper", {.measured = 200, .warmup = 5}},
 };
+const PresetsInWords kInWords = {
+    .quick =
+        "an input of (256, 64, 28, 28), contiguous and channels_last, 1 rank with 2 threads: "
+        "20 rounds, after 3 to warm up",
+    .full = "the same for 200 rounds, after 5",
+    .paper = "as full on a GPU of any model, since no table was published",
+};
+const Hardware kPublished = {.gpus = 1, .model = ""};
 
 struct Settings : BenchmarkOptions {
   std::int64_t batch = 256;
@@ -135,88 +146,84 @@ class Measurement {
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(workplace_.device);
 };
 
-// What was measured in one layout.
-struct Measured {
-  const Layout& layout;
-  at::Tensor times;  // [rounds, variants, kTimedParts]
-  at::Tensor peaks;  // [1, variants, kPeakParts]
-};
-
-std::vector<Measured> measure(const Settings& settings, const Workplace& workplace) {
-  keep_freed_memory();
-  std::optional<Progress> progress;
-  if (workplace.group->getRank() == 0) {
-    const int rounds = settings.rounds.warmup + settings.rounds.measured;
-    progress.emplace("batch_norm_speed, rounds", static_cast<int>(kLayouts.size()) * rounds);
-  }
-  std::vector<Measured> measured;
-  for (const Layout& layout : kLayouts) {
-    Measurement measurement(settings, layout, workplace);
-    const at::Tensor peaks = measurement.peaks();
-    measured.push_back({layout, measurement.times(progress), peaks});
-  }
-  return measured;
-}
-
-Result to_result(const Settings& settings, const std::vector<Measured>& measured,
-                 const ProcessGroupPtr& group) {
-  Result result = {.run = to_run(settings, "batch_norm_speed", group),
-                   .parameters = {{"batch_size", settings.batch},
-                                  {"channels", settings.channels},
-                                  {"image_size", settings.side},
-                                  {"dtype", "float32"},
-                                  {"threads", settings.threads},
-                                  {"rounds", settings.rounds.measured},
-                                  {"warmup", settings.rounds.warmup}},
-                   .series = {}};
-  for (const Measured& one : measured) {
-    for (std::size_t variant = 0; variant < kVariants.size(); ++variant) {
-      const auto labels = [&](const char* part, const char* quantity) -> Parameters {
-        return {{"layout", one.layout.name},
-                {"variant", kVariants[variant]},
-                {"part", part},
-                {"quantity", quantity}};
-      };
-      for (std::size_t part = 0; part < kTimedParts.size(); ++part) {
-        result.series.push_back(
-            series_of(one.times, variant, part, labels(kTimedParts[part], "time")));
-      }
-      for (std::size_t part = 0; part < kPeakParts.size(); ++part) {
-        result.series.push_back(
-            series_of(one.peaks, variant, part, labels(kPeakParts[part], "peak memory")));
-        result.series.back().unit = "bytes";
-      }
+// What was measured in one layout, see Measurement: a time and a peak for each of two parts.
+std::vector<Series> to_series(const at::Tensor& times, const at::Tensor& peaks) {
+  std::vector<Series> series;
+  series.reserve(kVariants.size() * kSeries);
+  for (std::size_t variant = 0; variant < kVariants.size(); ++variant) {
+    const auto labels = [&](const char* part, const char* quantity) -> Parameters {
+      return {{"variant", kVariants[variant]}, {"part", part}, {"quantity", quantity}};
+    };
+    for (std::size_t part = 0; part < kTimedParts.size(); ++part) {
+      series.push_back(series_of(times, variant, part, labels(kTimedParts[part], "time")));
+    }
+    for (std::size_t part = 0; part < kPeakParts.size(); ++part) {
+      series.push_back(series_of(peaks, variant, part, labels(kPeakParts[part], "peak memory")));
+      series.back().unit = "bytes";
     }
   }
-  return result;
+  return series;
+}
+
+void measure(const Settings& settings, const Workplace& workplace, Cells& cells) {
+  keep_freed_memory();
+  const int rounds = settings.rounds.warmup + settings.rounds.measured;
+  std::optional<Progress> progress;
+  if (workplace.group->getRank() == 0) {
+    progress.emplace("batch_norm_speed, rounds", static_cast<int>(kLayouts.size()) * rounds);
+  }
+  for (const Layout& layout : kLayouts) {
+    const Parameters labels = {{"layout", layout.name}};
+    if (!cells.has(labels)) {
+      Measurement measurement(settings, layout, workplace);
+      const at::Tensor peaks = measurement.peaks();
+      cells.add(labels, to_series(measurement.times(progress), peaks));
+    } else if (progress) {
+      progress->skip(rounds);
+    }
+  }
+}
+
+PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
+  return {.run = to_run(settings, "batch_norm_speed", group),
+          .parameters = {{"batch_size", settings.batch},
+                         {"channels", settings.channels},
+                         {"image_size", settings.side},
+                         {"dtype", "float32"},
+                         {"threads", settings.threads},
+                         {"rounds", settings.rounds.measured},
+                         {"warmup", settings.rounds.warmup}},
+          .cells = {}};
 }
 
 // How many times as fast as local the stage is: the median of the rounds' ratios.
-double speedup(const at::Tensor& times, std::size_t part) {
-  const at::Tensor of_part = times.select(2, static_cast<std::int64_t>(part));
-  return (of_part.select(1, 1) / of_part.select(1, 0)).quantile(0.5).item<double>();
+double speedup(const std::vector<double>& stage, const std::vector<double>& local) {
+  std::vector<double> ratios = local;
+  for (std::size_t round = 0; round < ratios.size(); ++round) {
+    ratios[round] /= stage[round];
+  }
+  return percentile(ratios, 50);
 }
 
-void print_row(const Layout& layout, const char* part, const at::Tensor& values, double scale,
-               double ratio) {
-  const at::Tensor medians = values.quantile(0.5, /*dim=*/0) * scale;
-  std::printf("%-15s%-24s%12.2f%12.2f%12.2f\n", layout.name, part, medians[0].item<double>(),
-              medians[1].item<double>(), ratio);
+void print_row(const Series& stage, const Series& local) {
+  const bool is_time = stage.unit == "s";
+  const double scale = is_time ? 1e3 : 0x1p-20;
+  const auto text = [&](std::size_t label) {
+    return std::get<std::string>(stage.labels[label].second);
+  };
+  const double own = percentile(stage.values, 50);
+  const double other = percentile(local.values, 50);
+  std::printf("%-15s%-24s%12.2f%12.2f%12.2f\n", text(0).c_str(),
+              (text(2) + (is_time ? " [ms]" : " [MiB]")).c_str(), scale * own, scale * other,
+              is_time ? speedup(stage.values, local.values) : own / other);
 }
 
-void print_table(const std::vector<Measured>& measured) {
+void print_table(const Result& result) {
   std::printf("%-39s%12s%12s%12s\n", "medians", kStageBatchNorm, kLocalBatchNorm, "ratio");
-  for (const Measured& one : measured) {
-    for (std::size_t part = 0; part < kTimedParts.size(); ++part) {
-      const std::string title = kTimedParts[part] + std::string(" [ms]");
-      print_row(one.layout, title.c_str(), one.times.select(2, static_cast<std::int64_t>(part)),
-                1e3, speedup(one.times, part));
-    }
-    for (std::size_t part = 0; part < kPeakParts.size(); ++part) {
-      const std::string title = kPeakParts[part] + std::string(" [MiB]");
-      const at::Tensor peaks = one.peaks.select(2, static_cast<std::int64_t>(part));
-      print_row(one.layout, title.c_str(), peaks, 0x1p-20,
-                (peaks[0][0] / peaks[0][1]).item<double>());
+  for (std::size_t layout = 0; layout < kLayouts.size(); ++layout) {
+    for (std::size_t series = 0; series < kSeries; ++series) {
+      const std::size_t stage = layout * kVariants.size() * kSeries + series;
+      print_row(result.series[stage], result.series[stage + kSeries]);
     }
   }
   std::printf(
@@ -229,10 +236,11 @@ void run_rank(const RankContext& context, const Settings& settings) {
   at::set_num_threads(settings.threads);
   const Workplace workplace = make_workplace(settings, context);
   at::manual_seed(settings.seed + context.rank);
-  const std::vector<Measured> measured = measure(settings, workplace);
+  Cells cells(settings, header(settings, workplace.group), workplace);
+  measure(settings, workplace, cells);
+  const Result result = cells.finish();
   if (context.rank == 0) {
-    save_result(settings, to_result(settings, measured, workplace.group));
-    print_table(measured);
+    print_table(result);
   }
   save_trace(settings, context, workplace);
 }
@@ -252,8 +260,13 @@ int ddp_main(int argc, char** argv) {
   sized("--channels", settings.channels, "Features of the normalization", 1 << 20);
   sized("--image-size", settings.side, "Pixels of an image's side", 1 << 12);
   sized("--threads", settings.threads, "That each rank computes with, on the CPU", 1024);
+  add_resume_flag(app, settings);
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
+  if (const int code = check_preset(app, settings, kPublished)) {
+    return code;
+  }
   apply_preset(settings.rounds, kPresets.at(settings.preset));
-  return run_benchmark(settings, "04_sync_batch_norm",
+  return run_benchmark(settings, kBatchNormStage,
                        [&settings](RankContext& context) { run_rank(context, settings); });
 }

@@ -12,6 +12,7 @@
 #include "command_line.h"
 #include "ddp/benchmark.h"
 #include "ddp/device_timer.h"
+#include "support/presets.h"
 #include "support/rounds.h"
 #include "support/trainer.h"
 #include "support/workload.h"
@@ -20,14 +21,20 @@ namespace {
 
 using namespace ddp;
 
-constexpr std::array kVariants = {"compute only", "naive", "flat"};
+constexpr std::array kVariants = {kComputeOnly, "naive", "flat"};
 constexpr std::array kPhases = {"forward", "backward", "communication", "optimizer"};
 
 const std::map<std::string, Size> kPresets = {
-    {"quick", {.batch = 4, .image = 64, .steps = 10, .warmup = 2}},
+    {"quick", {.batch = 4, .image = 64, .steps = 7, .warmup = 1}},
     {"full", {.batch = 8, .image = 128, .steps = 30, .warmup = 3}},
     {"paper", {.batch = 32, .image = 224, .steps = 50, .warmup = 5}},
 };
+const PresetsInWords kInWords = {
+    .quick = "1 step to warm up, 7 measured, on 4 images of 64x64 a rank",
+    .full = "3 and 30 steps, on 8 images of 128x128",
+    .paper = "5 and 50 steps, on 32 images of 224x224, on 2 GPUs",
+};
+const Hardware kPublished = {.gpus = 2, .model = ""};
 
 struct Settings : BenchmarkOptions {
   Workload workload{.model = "resnet50"};
@@ -128,7 +135,11 @@ int ddp_main(int argc, char** argv) {
   Settings settings;
   add_flags(app, settings, argc, argv);
   add_flags(app, settings.workload, resnet_names());
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
+  if (const int code = check_preset(app, settings, kPublished)) {
+    return code;
+  }
   apply_preset(settings.workload.size, kPresets.at(settings.preset));
   return run_benchmark(settings, "01_naive_ddp",
                        [&settings](RankContext& context) { run_rank(context, settings); });

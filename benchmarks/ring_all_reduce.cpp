@@ -26,7 +26,9 @@
 #include "ddp/benchmark.h"
 #include "ddp/device_timer.h"
 #include "support/all_reduces.h"
+#include "support/cells.h"
 #include "support/peak_memory.h"
+#include "support/presets.h"
 #include "support/turns.h"
 #include "support/worlds.h"
 
@@ -42,12 +44,14 @@ constexpr std::array kQuantities = {Quantity{"time", "s"}, Quantity{"maxrss", "K
                                     Quantity{"allocated", "bytes"}, Quantity{"diff", "1"}};
 
 // The ring beside a peer, in one world.
-struct Cell {
+struct Pair {
   std::string peer;
-  int world;
-  std::int64_t elements;
+  std::int64_t world, elements;
 
   std::array<std::string, 2> variants() const { return {kRing, peer}; }
+  Parameters labels() const {
+    return {{"peer", peer}, {"world_size", world}, {"tensor_size", elements}};
+  }
 };
 
 const std::vector<int> kWorlds = {1, 2, 4, 8, 16, 32};
@@ -59,19 +63,27 @@ const std::map<std::string, Rounds> kPresets = {
     {"full", {.measured = 10'000, .warmup = 10}},
     {"paper", {.measured = 10, .warmup = 2}},
 };
+const PresetsInWords kInWords = {
+    .quick =
+        "the published 6 cells beside the butterfly, of 1 to 32 ranks, and 5 beside the "
+        "backend's all_reduce, of 1 to 16: the published 10 calls a cell, after 2 to warm up",
+    .full = "the same with 10,000 calls a cell, after 10",
+    .paper = "as quick, on 2 GPUs of the published model, which the ranks share",
+};
+const Hardware kPublished = {.gpus = 2, .model = "RTX A4000"};
 
 struct Settings : BenchmarkOptions {
   std::vector<int> worlds;
   Rounds rounds;
 };
 
-std::vector<Cell> cells_of(int world) {
-  std::vector<Cell> cells = {{"butterfly", world, world}};
+std::vector<Pair> pairs_of(int world) {
+  std::vector<Pair> pairs = {{"butterfly", world, world}};
   if (const auto found = kElementsBesideAllReduce.find(world);
       found != kElementsBesideAllReduce.end()) {
-    cells.push_back({"all_reduce", world, found->second});
+    pairs.push_back({"all_reduce", world, found->second});
   }
-  return cells;
+  return pairs;
 }
 
 // From here on the most memory that the process has had is what it has now. Only Linux knows how,
@@ -84,11 +96,11 @@ double peak_memory_kib() {
   return static_cast<double>(usage.ru_maxrss);
 }
 
-// What a rank measures in one cell.
+// What a rank measures of one pair.
 class Measurement {
  public:
-  Measurement(const Settings& settings, const Cell& cell, const Workplace& workplace)
-      : settings_(settings), cell_(cell), workplace_(workplace) {}
+  Measurement(const Settings& settings, const Pair& pair, const Workplace& workplace)
+      : settings_(settings), pair_(pair), workplace_(workplace) {}
 
   // kQuantities of one call: of its memory in tensors, of one more.
   std::vector<double> measure(const AllReduce& variant, int round) {
@@ -114,69 +126,48 @@ class Measurement {
     const int ranks = workplace_.group->getSize();
     at::Generator generator = at::detail::createCPUGenerator(settings_.seed + round * ranks +
                                                              workplace_.group->getRank());
-    return at::randn({cell_.elements}, generator).to(workplace_.device);
+    return at::randn({pair_.elements}, generator).to(workplace_.device);
   }
 
   const Settings& settings_;
-  const Cell& cell_;
+  const Pair& pair_;
   const Workplace& workplace_;
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(workplace_.device);
 };
 
-// [rounds, variants, quantities]
-at::Tensor measure_cell(const Settings& settings, const Cell& cell, const Workplace& workplace,
-                        std::optional<Progress>& progress) {
-  const auto [ring, peer] = cell.variants();
+// Both variants' kQuantities.
+std::vector<Series> measure_pair(const Settings& settings, const Pair& pair,
+                                 const Workplace& workplace, std::optional<Progress>& progress) {
+  const auto [ring, peer] = pair.variants();
   const auto variants = usable_all_reduces({ring, peer}, workplace.device, workplace.group);
-  Measurement measurement(settings, cell, workplace);
+  Measurement measurement(settings, pair, workplace);
   int calls = 0;
-  const at::Tensor values = take_turns(
+  const at::Tensor own = take_turns(
       settings.rounds, variants.size(),
       [&](std::size_t variant) {
         return measurement.measure(variants[variant], calls++ / static_cast<int>(variants.size()));
       },
       progress);
-  return largest_of_ranks(values, workplace);
-}
-
-std::size_t numbers_of(const Settings& settings) {
-  std::size_t cells = 0;
-  for (const int world : settings.worlds) {
-    cells += cells_of(world).size();
-  }
-  return cells * settings.rounds.measured * 2 * kQuantities.size();
-}
-
-// `measured` keeps every cell's [rounds, variants, quantities], one after the other.
-Result to_result(const Settings& settings, const ProcessGroupPtr& group,
-                 const SharedNumbers& measured) {
-  Result result = {.run = to_run(settings, "ring_all_reduce", group),
-                   .parameters = {{"dtype", "float32"},
-                                  {"rate_gbit", settings.rate_gbit},
-                                  {"rounds", std::int64_t{settings.rounds.measured}},
-                                  {"warmup", std::int64_t{settings.rounds.warmup}}},
-                   .series = {}};
-  const at::Tensor all =
-      at::tensor(at::ArrayRef<double>(measured.all().data(), measured.all().size()), at::kDouble)
-          .view({-1, settings.rounds.measured, 2, static_cast<std::int64_t>(kQuantities.size())});
-  std::int64_t number = 0;
-  for (const int world : settings.worlds) {
-    for (const Cell& cell : cells_of(world)) {
-      for (std::size_t variant = 0; variant < cell.variants().size(); ++variant) {
-        for (std::size_t quantity = 0; quantity < kQuantities.size(); ++quantity) {
-          result.series.push_back(series_of(all[number], variant, quantity,
-                                            {{"peer", cell.peer},
-                                             {"world_size", std::int64_t{cell.world}},
-                                             {"tensor_size", cell.elements},
-                                             {"variant", cell.variants()[variant]},
-                                             {"quantity", kQuantities[quantity].name}}));
-          result.series.back().unit = kQuantities[quantity].unit;
-        }
-      }
-      ++number;
+  const at::Tensor values = largest_of_ranks(own, workplace);
+  std::vector<Series> series;
+  series.reserve(variants.size() * kQuantities.size());
+  for (std::size_t variant = 0; variant < variants.size(); ++variant) {
+    for (std::size_t quantity = 0; quantity < kQuantities.size(); ++quantity) {
+      const auto [name, unit] = kQuantities[quantity];
+      series.push_back(series_of(values, variant, quantity,
+                                 {{"variant", variants[variant].name}, {"quantity", name}}));
+      series.back().unit = unit;
     }
   }
-  return result;
+  return series;
+}
+
+PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
+  return header_of_worlds(settings.worlds, to_run(settings, "ring_all_reduce", group),
+                          {{"dtype", "float32"},
+                           {"rate_gbit", settings.rate_gbit},
+                           {"rounds", std::int64_t{settings.rounds.measured}},
+                           {"warmup", std::int64_t{settings.rounds.warmup}}});
 }
 
 void print_table(const Result& result) {
@@ -196,25 +187,33 @@ void print_table(const Result& result) {
   }
 }
 
-void run_rank(const RankContext& context, const Settings& settings, SharedNumbers& measured) {
-  const Workplace workplace = make_workplace(settings, context);
-  const std::vector<Cell> cells = cells_of(context.world_size);
+void measure_world(const RankContext& context, const Settings& settings, const Workplace& workplace,
+                   Cells& cells) {
+  const std::vector<Pair> pairs = pairs_of(context.world_size);
+  const int rounds = settings.rounds.warmup + settings.rounds.measured;
   std::optional<Progress> progress;
   if (context.rank == 0) {
-    const int rounds = settings.rounds.warmup + settings.rounds.measured;
     progress.emplace("ring_all_reduce, rounds of " + std::to_string(context.world_size) + " ranks",
-                     static_cast<int>(cells.size()) * rounds);
+                     static_cast<int>(pairs.size()) * rounds);
   }
-  for (const Cell& cell : cells) {
-    const at::Tensor values = measure_cell(settings, cell, workplace, progress);
-    if (context.rank == 0) {
-      measured.append({values.const_data_ptr<double>(), static_cast<std::size_t>(values.numel())});
+  for (const Pair& pair : pairs) {
+    if (!cells.has(pair.labels())) {
+      cells.add(pair.labels(), measure_pair(settings, pair, workplace, progress));
+    } else if (progress) {
+      progress->skip(rounds);
     }
   }
-  if (context.rank == 0 && context.world_size == settings.worlds.back()) {
-    const Result result = to_result(settings, workplace.group, measured);
-    save_result(settings, result);
-    print_table(result);
+}
+
+void run_rank(const RankContext& context, const Settings& settings) {
+  const Workplace workplace = make_workplace(settings, context);
+  Cells cells(settings, header(settings, workplace.group), workplace);
+  measure_world(context, settings, workplace, cells);
+  if (context.world_size == settings.worlds.back()) {
+    const Result result = cells.finish();
+    if (context.rank == 0) {
+      print_table(result);
+    }
   }
   save_trace(settings, context, workplace);
 }
@@ -228,10 +227,13 @@ int ddp_main(int argc, char** argv) {
   add_flags(app, settings, argc, argv);
   describe_worlds(app, kWorlds);
   add_flags(app, settings.rounds);
+  add_resume_flag(app, settings);
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
+  if (const int code = check_preset(app, settings, kPublished)) {
+    return code;
+  }
   apply_preset(settings.rounds, kPresets.at(settings.preset));
   settings.worlds = choose_worlds(app, settings, kWorlds);
-  SharedNumbers measured(numbers_of(settings));
-  return run_worlds(settings, settings.worlds, kRingStage,
-                    [&](RankContext& context) { run_rank(context, settings, measured); });
+  return run_worlds(settings, settings.worlds, kRingStage, run_rank);
 }

@@ -16,6 +16,8 @@
 #include "command_line.h"
 #include "ddp/benchmark.h"
 #include "ddp/device_timer.h"
+#include "support/equal_gradients.h"
+#include "support/presets.h"
 #include "support/rounds.h"
 #include "support/trainer.h"
 #include "support/variants.h"
@@ -25,7 +27,6 @@ namespace {
 
 using namespace ddp;
 
-constexpr const char* kComputeOnly = "compute only";
 constexpr const char* kPeer = "Reducer";  // whose gradients the others must come to
 
 // What is timed: the whole step, and the call of finish() in it.
@@ -36,10 +37,18 @@ constexpr std::size_t kFinish = 1;
 constexpr int kMlpBatch = 64;  // with every preset
 
 const std::map<std::string, Size> kPresets = {
-    {"quick", {.batch = 4, .image = 32, .steps = 15, .warmup = 3}},
+    {"quick", {.batch = 4, .image = 32, .steps = 9, .warmup = 2}},
     {"full", {.batch = 8, .image = 128, .steps = 30, .warmup = 3}},
     {"paper", {.batch = 32, .image = 224, .steps = 50, .warmup = 5}},
 };
+const PresetsInWords kInWords = {
+    .quick = "2 steps to warm up, 9 measured; ResNets on 4 images of 32x32 a rank",
+    .full = "3 and 30 steps; ResNets on 8 images of 128x128",
+    .paper =
+        "5 and 50 steps; ResNets on 32 images of 224x224, on 2 GPUs. The MLP has 64 samples a "
+        "rank with each preset",
+};
+const Hardware kPublished = {.gpus = 2, .model = ""};
 
 struct Settings : BenchmarkOptions {
   Workload workload{.model = "mlp"};
@@ -71,43 +80,6 @@ class TimedStep {
   std::unique_ptr<DeviceTimer> step_, finish_;
 };
 
-void expect_equal_gradients(const std::string& variant, const Trainer& trainer,
-                            const std::vector<at::Tensor>& expected) {
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const auto& [name, parameter] = trainer.parameters()[i];
-    TORCH_CHECK(parameter.grad().defined(), variant, " leaves ", name, " without a gradient");
-    const double largest = expected[i].abs().max().item<double>();
-    const double difference = (parameter.grad() - expected[i]).abs().max().item<double>();
-    TORCH_CHECK(difference <= 1e-3 * largest, variant, "'s gradient of ", name, " is not ", kPeer,
-                "'s: they differ by ", difference, ", and the largest value is ", largest,
-                ". There is no point in measuring it; `make test STAGE=",
-                stage_of(variant).substr(0, 2), "` says more");
-  }
-}
-
-// One step of every variant, from equal weights and on equal data: all but computing alone must
-// come to equal gradients.
-void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
-                     const LabelledBatch& batch) {
-  for (Trainer& trainer : trainers) {
-    trainer.backward(trainer.forward(batch));
-    trainer.finish();
-  }
-  const auto peer = std::ranges::find(variants, kPeer) - variants.begin();
-  std::vector<at::Tensor> expected;
-  for (const NamedTensor& parameter : trainers[peer].parameters()) {
-    expected.push_back(parameter.tensor.grad());
-  }
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    if (variants[i] != kComputeOnly) {
-      expect_equal_gradients(variants[i], trainers[i], expected);
-    }
-  }
-  for (Trainer& trainer : trainers) {
-    trainer.update();
-  }
-}
-
 // What was measured, variant by variant.
 struct Measured {
   std::vector<std::string> variants;
@@ -136,7 +108,8 @@ struct Measured {
 Measured measure(const Settings& settings, const std::vector<std::string>& variants,
                  const Workplace& workplace, std::vector<Trainer>& trainers) {
   const LabelledBatch batch = make_batch(settings.workload, settings.seed, workplace);
-  check_gradients(variants, trainers, batch);
+  const auto peer = std::ranges::find(variants, kPeer) - variants.begin();
+  check_gradients(variants, trainers, peer, batch);
   TimedStep timed_step(workplace);
   const at::Tensor times =
       measure_rounds("step_time", settings.workload.size, workplace, trainers,
@@ -228,7 +201,11 @@ int ddp_main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--zero-gradients", settings.trainer.zero_gradients,
                "Set gradients to zero after a step instead of to none");
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
+  if (const int code = check_preset(app, settings, kPublished)) {
+    return code;
+  }
   apply_preset(settings.workload.size, preset_of(settings));
   return run_benchmark(settings,
                        [&settings](RankContext& context) { run_rank(context, settings); });

@@ -12,6 +12,7 @@
 // slowest rank. The collective's part is that of the rank that spends the least time in it: it came
 // last, and waited for nobody.
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <array>
 #include <cstdio>
@@ -22,7 +23,9 @@
 #include "ddp/benchmark.h"
 #include "ddp/device_timer.h"
 #include "support/batch_norms.h"
+#include "support/cells.h"
 #include "support/peak_memory.h"
+#include "support/presets.h"
 #include "support/timed_backend.h"
 #include "support/turns.h"
 
@@ -35,6 +38,8 @@ constexpr std::array kDirections = {"forward", "forward + backward"};
 // What is noted of each call.
 constexpr std::int64_t kTime = 0;
 constexpr std::int64_t kCollective = 1;
+// The series of each call.
+constexpr std::array kQuantities = {"time", "collective", "peak memory"};
 // What the backend allocates on its own threads is there a little longer or shorter.
 constexpr int kPeakRounds = 9;
 
@@ -43,6 +48,14 @@ const std::map<std::string, Rounds> kPresets = {
     {"full", {.measured = 10'000, .warmup = 100}},
     {"paper", {.measured = 10'000, .warmup = 100}},
 };
+const PresetsInWords kInWords = {
+    .quick =
+        "the published 8 cells, batch 32 and 64 by hidden size 128 to 1024, on 2 ranks: 200 "
+        "calls a cell, after 20 to warm up",
+    .full = "the same with the published 10,000 calls a cell, after 100",
+    .paper = "as full, on 2 GPUs of the published model",
+};
+const Hardware kPublished = {.gpus = 2, .model = "RTX A4000"};
 
 struct Settings : BenchmarkOptions {
   std::set<std::int64_t> batch_sizes = {32, 64};
@@ -50,8 +63,11 @@ struct Settings : BenchmarkOptions {
   Rounds rounds;
 };
 
-struct Cell {
+// Of an input.
+struct Shape {
   std::int64_t batch, hidden;
+
+  Parameters labels() const { return {{"batch_size", batch}, {"hidden_dim", hidden}}; }
 };
 
 // What is called: a variant in a direction. There are those of the first variant first.
@@ -72,11 +88,11 @@ std::vector<Call> all_calls() {
 // A module, and what goes through it.
 class Subject {
  public:
-  Subject(const Call& call, const Cell& cell, const at::Device& device,
+  Subject(const Call& call, const Shape& shape, const at::Device& device,
           const ProcessGroupPtr& group)
       : batch_norm_(
-            make_batch_norm(call.variant, {.num_features = cell.hidden, .affine = false}, group)),
-        input_(at::randn({cell.batch, cell.hidden}, at::device(device))),
+            make_batch_norm(call.variant, {.num_features = shape.hidden, .affine = false}, group)),
+        input_(at::randn({shape.batch, shape.hidden}, at::device(device))),
         gradient_(call.backward ? at::randn_like(input_) : at::Tensor()) {
     batch_norm_->to(device);
     input_.set_requires_grad(call.backward);
@@ -109,10 +125,10 @@ class Measurement {
         group_(make_process_group(backend_, store_for_next_backend(context))) {}
 
   // Seconds: [rounds, calls, kTime and kCollective].
-  at::Tensor times(const Cell& cell, const Rounds& rounds, std::optional<Progress>& progress) {
+  at::Tensor times(const Shape& shape, const Rounds& rounds, std::optional<Progress>& progress) {
     std::vector<Subject> subjects;
     for (const Call& call : all_calls()) {
-      subjects.emplace_back(call, cell, workplace_.device, group_);
+      subjects.emplace_back(call, shape, workplace_.device, group_);
     }
     const at::Tensor times = take_turns(
         rounds, subjects.size(), [&](std::size_t call) { return time_once(subjects[call]); },
@@ -123,22 +139,22 @@ class Measurement {
   }
 
   // Bytes: [kPeakRounds, calls, 1].
-  at::Tensor peaks(const Cell& cell) {
+  at::Tensor peaks(const Shape& shape) {
     std::optional<Progress> none;
     const std::vector<Call> calls = all_calls();
     const at::Tensor peaks = take_turns(
         {.measured = kPeakRounds, .warmup = 0}, calls.size(),
         [&](std::size_t call) -> std::vector<double> {
-          return {static_cast<double>(peak_once(calls[call], cell))};
+          return {static_cast<double>(peak_once(calls[call], shape))};
         },
         none);
     return largest_of_ranks(peaks, workplace_);
   }
 
  private:
-  std::int64_t peak_once(const Call& call, const Cell& cell) {
+  std::int64_t peak_once(const Call& call, const Shape& shape) {
     return peak_bytes(workplace_.device,
-                      [&] { Subject(call, cell, workplace_.device, group_).call(); });
+                      [&] { Subject(call, shape, workplace_.device, group_).call(); });
   }
 
   std::vector<double> time_once(Subject& subject) {
@@ -156,18 +172,11 @@ class Measurement {
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(workplace_.device);
 };
 
-// What was measured of one cell; the results' second dimension is that of all_calls().
-struct Measured {
-  Cell cell;
-  at::Tensor times;
-  at::Tensor peaks;
-};
-
 // The stage computes what the peer does, or there is no point in measuring it.
 void check_stage(const Settings& settings, const Workplace& workplace) {
-  const Cell cell = {*settings.batch_sizes.begin(), *settings.hidden_dims.begin()};
-  const BatchNormOptions options = {.num_features = cell.hidden, .affine = false};
-  const at::Tensor input = at::randn({cell.batch, cell.hidden}, at::device(workplace.device));
+  const Shape shape = {*settings.batch_sizes.begin(), *settings.hidden_dims.begin()};
+  const BatchNormOptions options = {.num_features = shape.hidden, .affine = false};
+  const at::Tensor input = at::randn({shape.batch, shape.hidden}, at::device(workplace.device));
   const at::Tensor gradient = at::randn_like(input);
   std::vector<at::Tensor> outputs, gradients;
   for (const char* variant : {kStageBatchNorm, kPeerBatchNorm}) {
@@ -187,75 +196,83 @@ void check_stage(const Settings& settings, const Workplace& workplace) {
   }
 }
 
-std::vector<Measured> measure(const Settings& settings, const RankContext& context,
-                              const Workplace& workplace) {
-  keep_freed_memory();
-  check_stage(settings, workplace);
-  std::vector<Cell> cells;
+// kQuantities for each of all_calls(), of tensors whose second dimension is that of all_calls().
+std::vector<Series> to_series(const at::Tensor& times, const at::Tensor& peaks) {
+  std::vector<Series> series;
+  const std::vector<Call> calls = all_calls();
+  series.reserve(calls.size() * kQuantities.size());
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    const auto labels = [&](const char* quantity) -> Parameters {
+      return {{"variant", calls[call].variant},
+              {"direction", kDirections[calls[call].backward ? 1 : 0]},
+              {"quantity", quantity}};
+    };
+    series.push_back(series_of(times, call, kTime, labels(kQuantities[0])));
+    series.push_back(series_of(times, call, kCollective, labels(kQuantities[1])));
+    series.push_back(series_of(peaks, call, 0, labels(kQuantities[2])));
+    series.back().unit = "bytes";
+  }
+  return series;
+}
+
+std::vector<Shape> all_shapes(const Settings& settings) {
+  std::vector<Shape> shapes;
   for (std::int64_t batch : settings.batch_sizes) {
     for (std::int64_t hidden : settings.hidden_dims) {
-      cells.push_back({batch, hidden});
+      shapes.push_back({batch, hidden});
     }
   }
+  return shapes;
+}
+
+void measure(const Settings& settings, const RankContext& context, const Workplace& workplace,
+             Cells& cells) {
+  keep_freed_memory();
+  check_stage(settings, workplace);
+  const std::vector<Shape> shapes = all_shapes(settings);
+  const int rounds = settings.rounds.warmup + settings.rounds.measured;
   std::optional<Progress> progress;
   if (context.rank == 0) {
-    const int rounds = settings.rounds.warmup + settings.rounds.measured;
-    progress.emplace("sync_batch_norm, rounds", static_cast<int>(cells.size()) * rounds);
+    progress.emplace("sync_batch_norm, rounds", static_cast<int>(shapes.size()) * rounds);
   }
   Measurement measurement(workplace, context);
-  std::vector<Measured> measured;
-  for (const Cell& cell : cells) {
-    const at::Tensor peaks = measurement.peaks(cell);
-    measured.push_back({cell, measurement.times(cell, settings.rounds, progress), peaks});
-  }
-  return measured;
-}
-
-Result to_result(const Settings& settings, const std::vector<Measured>& measured,
-                 const ProcessGroupPtr& group) {
-  Result result = {.run = to_run(settings, "sync_batch_norm", group),
-                   .parameters = {{"dtype", "float32"},
-                                  {"affine", std::int64_t{0}},
-                                  {"rounds", settings.rounds.measured},
-                                  {"warmup", settings.rounds.warmup},
-                                  {"rate_gbit", settings.rate_gbit}},
-                   .series = {}};
-  const std::vector<Call> calls = all_calls();
-  for (const Measured& one : measured) {
-    for (std::size_t call = 0; call < calls.size(); ++call) {
-      const auto labels = [&](const char* quantity) -> Parameters {
-        return {{"batch_size", one.cell.batch},
-                {"hidden_dim", one.cell.hidden},
-                {"variant", calls[call].variant},
-                {"direction", kDirections[calls[call].backward ? 1 : 0]},
-                {"quantity", quantity}};
-      };
-      result.series.push_back(series_of(one.times, call, kTime, labels("time")));
-      result.series.push_back(series_of(one.times, call, kCollective, labels("collective")));
-      result.series.push_back(series_of(one.peaks, call, 0, labels("peak memory")));
-      result.series.back().unit = "bytes";
+  for (const Shape& shape : shapes) {
+    if (!cells.has(shape.labels())) {
+      const at::Tensor peaks = measurement.peaks(shape);
+      const at::Tensor times = measurement.times(shape, settings.rounds, progress);
+      cells.add(shape.labels(), to_series(times, peaks));
+    } else if (progress) {
+      progress->skip(rounds);
     }
   }
-  return result;
 }
 
-double median(const at::Tensor& values, std::size_t call, std::int64_t part) {
-  return values.select(1, static_cast<std::int64_t>(call))
-      .select(1, part)
-      .quantile(0.5)
-      .item<double>();
+PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
+  return {.run = to_run(settings, "sync_batch_norm", group),
+          .parameters = {{"dtype", "float32"},
+                         {"affine", std::int64_t{0}},
+                         {"batch_sizes", c10::Join(", ", settings.batch_sizes)},
+                         {"hidden_dims", c10::Join(", ", settings.hidden_dims)},
+                         {"rounds", settings.rounds.measured},
+                         {"warmup", settings.rounds.warmup},
+                         {"rate_gbit", settings.rate_gbit}},
+          .cells = {}};
 }
 
-void print_table(const std::vector<Measured>& measured) {
+void print_table(const Settings& settings, const Result& result) {
   std::printf("%-8s%-20s%7s%8s%16s%16s%14s\n", "variant", "direction", "batch", "hidden",
               "median [us]", "collective [us]", "peak [bytes]");
   const std::vector<Call> calls = all_calls();
+  const std::vector<Shape> shapes = all_shapes(settings);
   for (std::size_t call = 0; call < calls.size(); ++call) {
-    for (const Measured& one : measured) {
+    for (std::size_t shape = 0; shape < shapes.size(); ++shape) {
+      const auto median = [&](std::size_t quantity) {
+        const std::size_t series = (shape * calls.size() + call) * kQuantities.size() + quantity;
+        return percentile(result.series[series].values, 50);
+      };
       std::printf("%-8s%-20s%7ld%8ld%16.1f%16.1f%14.0f\n", calls[call].variant,
-                  kDirections[calls[call].backward ? 1 : 0], one.cell.batch, one.cell.hidden,
-                  1e6 * median(one.times, call, kTime), 1e6 * median(one.times, call, kCollective),
-                  median(one.peaks, call, 0));
+                  kDirections[calls[call].backward ? 1 : 0], shapes[shape].batch,
+                  shapes[shape].hidden, 1e6 * median(0), 1e6 * median(1), median(2));
     }
   }
 }
@@ -263,10 +280,11 @@ void print_table(const std::vector<Measured>& measured) {
 void run_rank(const RankContext& context, const Settings& settings) {
   const Workplace workplace = make_workplace(settings, context);
   at::manual_seed(settings.seed + context.rank);
-  const std::vector<Measured> measured = measure(settings, context, workplace);
+  Cells cells(settings, header(settings, workplace.group), workplace);
+  measure(settings, context, workplace, cells);
+  const Result result = cells.finish();
   if (context.rank == 0) {
-    save_result(settings, to_result(settings, measured, workplace.group));
-    print_table(measured);
+    print_table(settings, result);
   }
   save_trace(settings, context, workplace);
 }
@@ -286,8 +304,13 @@ int ddp_main(int argc, char** argv) {
   };
   listed("--batch-sizes", settings.batch_sizes, "Samples of each rank");
   listed("--hidden-dims", settings.hidden_dims, "Features of a sample");
+  add_resume_flag(app, settings);
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
+  if (const int code = check_preset(app, settings, kPublished)) {
+    return code;
+  }
   apply_preset(settings.rounds, kPresets.at(settings.preset));
-  return run_benchmark(settings, "04_sync_batch_norm",
+  return run_benchmark(settings, kBatchNormStage,
                        [&settings](RankContext& context) { run_rank(context, settings); });
 }

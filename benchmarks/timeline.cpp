@@ -19,6 +19,7 @@
 #include "ddp/simulated_network.h"
 #include "ddp/timeline_backend.h"
 #include "support/layered_model.h"
+#include "support/presets.h"
 #include "support/trainer.h"
 #include "support/variants.h"
 #include "support/workload.h"
@@ -36,6 +37,11 @@ const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 8, .image = 32, .steps = 5, .warmup = 3}},
     {"full", {.batch = 16, .image = 32, .steps = 15, .warmup = 3}},
     {"paper", {.batch = 32, .image = 32, .steps = 51, .warmup = 3}},
+};
+const PresetsInWords kInWords = {
+    .quick = "3 steps to warm up, 5 measured, on 8 images of 32x32 a rank",
+    .full = "3 and 15 steps, on 16 images",
+    .paper = "3 and 51 steps, on 32 images",
 };
 
 struct Settings : BenchmarkOptions {
@@ -267,6 +273,7 @@ int ddp_main(int argc, char** argv) {
   Settings settings;
   ddp::add_flags(app, settings, argc, argv);
   add_flags(app, settings);
+  describe_presets(app, kInWords);
   CLI11_PARSE(app, argc, argv);
   apply_preset(settings.workload.size, kPresets.at(settings.preset));
   choose_files(settings);

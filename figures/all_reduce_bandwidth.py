@@ -1,6 +1,6 @@
 """Draws the bus bandwidth of all-reduces over message size, with the alpha-beta model fitted to each.
 
-Reads one result file of the benchmark all_reduce_bandwidth.
+Reads one result file of the benchmark collectives, and draws its world of 2 ranks, or else the smallest.
 """
 
 from __future__ import annotations
@@ -17,20 +17,27 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 import script
 import style
-from all_reduces import COLOURS, MARKERS, RING, size_label, title_of, write_plain_numbers
-from result_files import Result, ResultError, load_group
+from all_reduces import (
+    COLLECTIVES,
+    COLOURS,
+    COMPARED,
+    MARKERS,
+    RING,
+    Times,
+    bus_bandwidth,
+    left_out,
+    link_name,
+    load_collectives,
+    size_label,
+    times_by_world,
+    title_of,
+    write_plain_numbers,
+)
+from result_files import Result, ResultError
 
-PROGRAM = "all_reduce_bandwidth"
-VARIANTS = (RING, "pipelined ring", "butterfly", "all_reduce")
+NAME = "all_reduce_bandwidth"
 SHIFT = 1.05  # of a size: so far apart are the points of two variants
 CAPTION_HEIGHT = 0.46  # inches
-
-Times = dict[str, dict[int, list[float]]]  # seconds of every call, by variant and bytes
-
-
-def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
-    """GB/s as nccl-tests counts: what each rank must send at least, by the time."""
-    return 2e-9 * (ranks - 1) / ranks * size / seconds
 
 
 def model_seconds(size: float, ranks: int, alpha: float, beta: float) -> float:
@@ -51,21 +58,15 @@ def fit(medians: dict[int, float], ranks: int) -> tuple[float, float]:
     return alpha, beta
 
 
-def times_of(result: Result) -> Times:
-    """What was measured; variants that were left out are missing."""
-    if result.provenance["world_size"] < 2:
-        raise ResultError(f"{result.file}: one rank has no bus; run the benchmark {PROGRAM} with 2 ranks or more")
-    times: Times = {}
-    for series in result.series:
-        variant, size = (series["labels"].get(name) for name in ("variant", "bytes"))
-        if variant in VARIANTS:
-            times.setdefault(variant, {})[size] = result.values("s", variant=variant, bytes=size)
-    if RING not in times:
-        raise ResultError(f"{result.file}: lacks the variant {RING!r}; delete it and run the benchmark again")
-    uneven = [variant for variant in times if times[variant].keys() != times[RING].keys()]
-    if uneven or len(times[RING]) < 2:
-        raise ResultError(f"{result.file}: needs two sizes or more, the same of each variant; run the benchmark again")
-    return times
+def choose_world(result: Result) -> tuple[int, Times]:
+    """The smallest world that has a bus, and what was measured in it."""
+    worlds = {world: times for world, times in times_by_world(result).items() if world > 1}
+    if not worlds:
+        raise ResultError(f"{result.file}: one rank has no bus; run the benchmark {COLLECTIVES} with 2 ranks or more")
+    world = min(worlds)
+    if len(worlds[world][RING]) < 2:
+        raise ResultError(f"{result.file}: needs two sizes or more; run the benchmark again")
+    return world, worlds[world]
 
 
 def latency_label(alpha: float) -> str:
@@ -74,12 +75,11 @@ def latency_label(alpha: float) -> str:
 
 def draw(result: Result) -> Figure:
     style.use_style()
-    times, ranks = times_of(result), result.provenance["world_size"]
+    ranks, times = choose_world(result)
     figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.0), layout="constrained")
     height = CAPTION_HEIGHT / figure.get_figheight()
     figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
-    for variant in (variant for variant in VARIANTS if variant in times):
-        by_size = times[variant]
+    for variant, by_size in times.items():
         medians = {size: statistics.median(seconds) for size, seconds in by_size.items()}
         spread = [[bus_bandwidth(size, s, ranks) for s in np.percentile(by_size[size], [10, 90])] for size in by_size]
         alpha, beta = fit(medians, ranks)
@@ -90,16 +90,24 @@ def draw(result: Result) -> Figure:
             line, [bus_bandwidth(size, model_seconds(size, ranks, alpha, beta), ranks) for size in line],
             color=look["color"], linewidth=look["linewidth"],
         )  # fmt: skip
-        beside = [size * SHIFT ** (VARIANTS.index(variant) - (len(VARIANTS) - 1) / 2) for size in medians]
+        beside = [size * SHIFT ** (COMPARED.index(variant) - (len(COMPARED) - 1) / 2) for size in medians]
         axes.vlines(beside, *zip(*spread), color=look["color"], linewidth=0.9, alpha=0.6)
         points = [bus_bandwidth(size, seconds, ranks) for size, seconds in medians.items()]
         axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)
         axes.plot([], [], **look, label=f"{title_of(variant, result)}: α = {latency_label(alpha)}, {speed}")
-    finish_axes(figure, axes, result, list(times[RING]))
+    finish_axes(axes, list(times[RING]))
+    axes.set_title(f"{ranks} ranks, {link_name(result)}", loc="left")
+    style.add_caption(
+        figure,
+        "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"
+        " the model\nt = 2(N-1) · (α + S/N · β), fitted to the medians by least squares of relative errors; α and β of "
+        f"each in the legend.{left_out(times)}",
+        [result],
+    )
     return figure
 
 
-def finish_axes(figure: Figure, axes: plt.Axes, result: Result, sizes: list[int]) -> None:
+def finish_axes(axes: plt.Axes, sizes: list[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sizes[:: max(1, len(sizes) // 7)]))
@@ -107,27 +115,15 @@ def finish_axes(figure: Figure, axes: plt.Axes, result: Result, sizes: list[int]
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
     write_plain_numbers(axes.yaxis)
     axes.grid()
-    ranks, rate = result.provenance["world_size"], result.parameters["rate_gbit"]
-    link = f"a link limited to {rate:g} Gbit/s" if rate else "the machine's own link"
-    axes.set_title(f"{ranks} ranks, {link}", loc="left")
     axes.set_xlabel("size S of the tensor")
     axes.set_ylabel("bus bandwidth [GB/s]")
     axes.legend(loc="lower right", fontsize=7.5)
-    missing = [variant for variant in VARIANTS if variant not in {s["labels"]["variant"] for s in result.series}]
-    left_out = f" Left out: unfinished: {', '.join(missing)}." if missing else ""
-    style.add_caption(
-        figure,
-        "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"
-        " the model\nt = 2(N-1) · (α + S/N · β), fitted to the medians by least squares of relative errors; α and β of "
-        f"each in the legend.{left_out}",
-        [result],
-    )
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=("rate_gbit",))
-        yield script.name_of(PROGRAM, result), draw(result)
+        result = load_collectives(file)
+        yield script.name_of(NAME, result), draw(result)
 
 
 def main(arguments: list[str] | None = None) -> int:

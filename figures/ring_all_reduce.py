@@ -28,7 +28,7 @@ SMALLEST_DIFF = 1e-17  # what is less is drawn at zero
 
 
 @dataclass(frozen=True)
-class Table:
+class Published:
     """One of the two published tables, and how its columns begin for the peer."""
 
     peer: str
@@ -37,8 +37,8 @@ class Table:
 
 
 TABLES = (
-    Table("butterfly", "ring_all_reduce.butterfly", "butterfly"),
-    Table("all_reduce", "ring_all_reduce.torch", "torch"),
+    Published("butterfly", "ring_all_reduce.butterfly", "butterfly"),
+    Published("all_reduce", "ring_all_reduce.torch", "torch"),
 )
 
 
@@ -72,7 +72,7 @@ def cells_of(result: Result, peer: str) -> list[tuple[int, int]]:
     return sorted(cells)
 
 
-def measured(result: Result, table: Table, variant: str, quantity: Quantity) -> Curve:
+def measured(result: Result, table: Published, variant: str, quantity: Quantity) -> Curve:
     curve = []
     for world, size in cells_of(result, table.peer):
         labels = {"peer": table.peer, "world_size": world, "tensor_size": size, "variant": variant}
@@ -81,7 +81,7 @@ def measured(result: Result, table: Table, variant: str, quantity: Quantity) -> 
     return curve
 
 
-def published(table: Table, variant: str, quantity: Quantity) -> Curve:
+def published(table: Published, variant: str, quantity: Quantity) -> Curve:
     if not quantity.column:
         return []
     reference = load_reference(table.reference)
@@ -99,7 +99,7 @@ def draw_curve(axes: Axes, curve: Curve, variant: str, own: bool) -> None:
     )  # fmt: skip
 
 
-def draw_panel(axes: Axes, result: Result, table: Table, quantity: Quantity) -> None:
+def draw_panel(axes: Axes, result: Result, table: Published, quantity: Quantity) -> None:
     for variant in (RING, table.peer):
         if reference := published(table, variant, quantity):
             draw_curve(axes, reference, variant, own=False)
@@ -178,11 +178,16 @@ def add_legend_and_caption(figure: Figure, result: Result) -> None:
     )
 
 
+def check_any(result: Result) -> None:
+    if not any(cells_of(result, table.peer) for table in TABLES):
+        peers = " or ".join(table.peer for table in TABLES)
+        raise ResultError(f"{result.file}: has no series beside {peers}; delete it and run the benchmark again")
+
+
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
         (result,) = load_group([file], PROGRAM, shared=(), own=("rounds",))
-        if not any(cells_of(result, table.peer) for table in TABLES):
-            raise ResultError(f"{file}: has no series beside {' or '.join(t.peer for t in TABLES)}; run it again")
+        check_any(result)
         yield script.name_of(PROGRAM, result), draw(result)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
@@ -14,7 +12,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen first)
 from matplotlib.figure import Figure  # noqa: E402
 
-from result_files import Result, ResultError  # noqa: E402
+import provenance  # noqa: E402
+from result_files import Result  # noqa: E402
 
 # Okabe and Ito's palette: told apart with any kind of colour vision, and in grey by lightness.
 BLUE = "#0072B2"
@@ -58,34 +57,11 @@ def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
 
 def add_provenance(figure: Figure, results: list[Result]) -> None:
     """Says in the lower right corner where the numbers come from, and keeps it for the file (see `save`)."""
-    for field in ("implementation", "preset"):
-        different = list(dict.fromkeys(result.provenance[field] for result in results))
-        if len(different) > 1:
-            raise ResultError(f"the files mix {field}: {', '.join(different)}; give files that agree in it")
-    dates = sorted({result.provenance["date"][:10] for result in results})
-    parts = [
-        _each(results, _machine),
-        _each(results, lambda provenance: f"torch {provenance['torch']}, {provenance['backend']}"),
-        _each(results, lambda provenance: f"{provenance['implementation']}, {provenance['preset']} preset"),
-        "seed " + _each(results, lambda provenance: str(provenance["seed"])),
-        "commit " + _each(results, lambda provenance: provenance["commit"][:8]),
-        " to ".join(dict.fromkeys((dates[0], dates[-1]))),
-    ]
-    figure.text(0.995, 0.008, " · ".join(parts), ha="right", va="bottom", fontsize=5.5, color="#666666")
+    figure.text(0.995, 0.008, provenance.in_words(results), ha="right", va="bottom", fontsize=5.5, color="#666666")
     # All but the command line, which has paths of the machine in it.
     figure.provenance = [
         {field: value for field, value in result.provenance.items() if field != "command"} for result in results
     ]
-
-
-def _each(results: list[Result], say: Callable[[dict[str, Any]], str]) -> str:
-    """What is said of the results: once where it is the same of all."""
-    return " and ".join(dict.fromkeys(say(result.provenance) for result in results))
-
-
-def _machine(provenance: dict[str, Any]) -> str:
-    device = provenance["gpu"] if provenance["device"] == "cuda" else provenance["cpu"]
-    return f"{device}, {provenance['cores']} cores"
 
 
 def _metadata(figure: Figure, name: str, kind: str) -> dict[str, str | None]:
@@ -99,8 +75,8 @@ def _metadata(figure: Figure, name: str, kind: str) -> dict[str, str | None]:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes name.png and name.pdf, each whole or not at all.
 
-    The PNG says in its metadata, as text named `METADATA_KEY`, what add_provenance was told: the writeup reads it there,
-    so that renaming a file does not make it another implementation's or preset's.
+    The PNG says in its metadata, as text named `METADATA_KEY`, what add_provenance was told: the writeup reads it
+    there, so that renaming a file does not make it another implementation's or preset's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = []

@@ -80,12 +80,12 @@ class Grid:
         return [Cell(batch, hidden) for hidden in self.hidden]
 
     def microseconds(self, cell: Cell, variant: str, direction: str, quantity: str = "time") -> list[float]:
-        return [1e6 * value for value in self._values("s", cell, variant, direction, quantity)]
+        return [1e6 * value for value in self.values("s", cell, variant, direction, quantity)]
 
     def kibibytes(self, cell: Cell, variant: str, direction: str) -> float:
-        return statistics.median(self._values("bytes", cell, variant, direction, "peak memory")) / 1024
+        return statistics.median(self.values("bytes", cell, variant, direction, "peak memory")) / 1024
 
-    def _values(self, unit: str, cell: Cell, variant: str, direction: str, quantity: str) -> list[float]:
+    def values(self, unit: str, cell: Cell, variant: str, direction: str, quantity: str) -> list[float]:
         labels: dict[str, Any] = {"batch_size": cell.batch, "hidden_dim": cell.hidden, "variant": variant}
         return self._result.values(unit, **labels, direction=direction, quantity=quantity)
 

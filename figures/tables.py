@@ -1,7 +1,7 @@
 """Tables: a script makes them from result files as it makes figures, in the form of the published ones.
 
-Two files are written: name.txt, to be read and pasted, and name.json, with columns, rows and provenance, which the
-writeup sets.
+Two files are written: name.txt, to be read and pasted, which ends with where the numbers come from; and name.json, with
+columns, rows and provenance, which the writeup sets.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import provenance
 from result_files import Result
 
 SCHEMA_VERSION = 1
@@ -42,7 +43,8 @@ def save(table: Table, folder: Path, name: str) -> list[Path]:
         "rows": table.rows,
         "text": table.text,
     }
-    contents = {"txt": table.text.rstrip("\n") + "\n", "json": json.dumps(document, indent=1, ensure_ascii=False) + "\n"}
+    text = table.text.rstrip("\n") + f"\n\n{provenance.in_words(table.results)}\n"
+    contents = {"txt": text, "json": json.dumps(document, indent=1, ensure_ascii=False) + "\n"}
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for kind, content in contents.items():

@@ -46,6 +46,15 @@ def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) ->
     return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
 
 
+BUCKETED_DDP = (Run("bucketed_ddp"),)
+COMPARE_DDP = (Run("compare_ddp"),)
+DDP_SUITE = (Run("ddp_suite"),)
+SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1")),)
+TRAIN_CIFAR100 = (Run("train_cifar100"),)
+SYNC_BATCH_NORM = (Run("sync_batch_norm"),)
+RING_ALL_REDUCE = (Run("ring_all_reduce"),)
+COLLECTIVES = (Run("collectives"),)
+
 DRAWINGS = (
     Drawing("naive_vs_flat.py", (NAIVE,), on_both_links("naive_vs_flat")),
     Drawing(
@@ -63,9 +72,25 @@ DRAWINGS = (
         AVERAGING,
         (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
     ),
-    Drawing("sync_batch_norm.py", (BATCH_NORM,), (Run("sync_batch_norm"),)),
+    Drawing("bucketed_ddp.py", AVERAGING, BUCKETED_DDP),
+    Drawing("bucketed_ddp_table.py", AVERAGING, BUCKETED_DDP),
+    Drawing("bucket_overhead.py", (BUCKETED,), (Run("bucket_overhead", flags=("--rate-gbit", "1")),)),
+    Drawing("compare_ddp.py", (BUCKETED,), COMPARE_DDP),
+    Drawing("compare_ddp_delta.py", (BUCKETED,), COMPARE_DDP),
+    Drawing("compare_ddp_table.py", (BUCKETED,), COMPARE_DDP),
+    Drawing("ddp_suite.py", (BUCKETED,), DDP_SUITE),
+    Drawing("ddp_suite_table.py", (BUCKETED,), DDP_SUITE),
+    Drawing("ddp_suite_ab.py", (BUCKETED,), SUITE_AB),
+    Drawing("ddp_suite_ab_table.py", (BUCKETED,), SUITE_AB),
+    Drawing("train_cifar100.py", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
+    Drawing("train_cifar100_table.py", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
+    Drawing("sync_batch_norm.py", (BATCH_NORM,), SYNC_BATCH_NORM),
+    Drawing("sync_batch_norm_table.py", (BATCH_NORM,), SYNC_BATCH_NORM),
     Drawing("batch_norm_speed.py", (BATCH_NORM,), (Run("batch_norm_speed"),)),
-    Drawing("ring_all_reduce.py", (RING,), (Run("ring_all_reduce"),)),
-    Drawing("all_reduce_bandwidth.py", (RING,), (Run("all_reduce_bandwidth"),)),
+    Drawing("ring_all_reduce.py", (RING,), RING_ALL_REDUCE),
+    Drawing("ring_all_reduce_table.py", (RING,), RING_ALL_REDUCE),
+    Drawing("all_reduce_bandwidth.py", (RING,), COLLECTIVES),
+    Drawing("collectives.py", (RING,), COLLECTIVES),
+    Drawing("collectives_table.py", (RING,), COLLECTIVES),
     Drawing("all_reduce_algorithms.py", (RING,), (Run("all_reduce_algorithms"),)),
 )

@@ -136,7 +136,9 @@ class Figures:
         print(f"Running {run.program} {' '.join(flags)}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "DDP_LAB_COMMIT": commit()}
-        command = [str(self._bin / run.program), *flags, "--output", str(result)]
+        # Relative paths: the command goes into the result.
+        program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
+        command = [program, *flags, "--output", output]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
     def _draw(self, drawing: Drawing) -> None:

@@ -10,6 +10,9 @@ namespace ddp {
 
 // The batch normalizations that the benchmarks of stage 04 compare.
 
+/// Stage 04's name here.
+constexpr const char* kBatchNormStage = "04_sync_batch_norm";
+
 /// The code of stage 04, whose library must be loaded.
 constexpr const char* kStageBatchNorm = "stage";
 /// The port of torch.nn.SyncBatchNorm.

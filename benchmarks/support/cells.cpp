@@ -20,8 +20,13 @@ Cells::Cells(const BenchmarkOptions& options, PartialResult header, const Workpl
   if (!is_first()) {
     return;
   }
-  if (options_.resume) {
+  if (options_.resume || options_.later_world) {
     partial_.cells = read_partial_cells(partial_, file);
+  }
+  if (options_.later_world) {
+    return;  // the first world has said it
+  }
+  if (options_.resume) {
     std::printf("%zu cells are taken over from %s\n", partial_.cells.size(), file.c_str());
   } else if (std::filesystem::exists(file)) {
     std::printf("beginning anew; --resume would go on with %s\n", file.c_str());

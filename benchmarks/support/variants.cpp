@@ -52,15 +52,16 @@ struct Ingredients {
 };
 
 struct Kind {
-  const char* name;
-  const char* stage;
-  std::unique_ptr<Variant> (*make)(const Ingredients&);
+  const char* name = "";
+  const char* stage = "";
+  std::unique_ptr<Variant> (*make)(const Ingredients&) = nullptr;
+  bool special = false;  // not among all_variants(): only who asks for it gets it
 };
 
 // The stages' functions must be called, and not be pointed to: their addresses are not known before
 // the library is loaded.
 constexpr Kind kKinds[] = {
-    {"compute only", "", [](const Ingredients&) { return std::make_unique<Variant>(); }},
+    {kComputeOnly, "", [](const Ingredients&) { return std::make_unique<Variant>(); }},
     {"naive", "01_naive_ddp",
      [](const Ingredients& i) -> std::unique_ptr<Variant> {
        return std::make_unique<Stage>(make_naive_ddp(i.parameters, i.buffers, i.group));
@@ -78,6 +79,12 @@ constexpr Kind kKinds[] = {
        return std::make_unique<Stage>(
            make_bucketed_ddp(i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes}));
      }},
+    {"bucketed sync", "03_bucketed_ddp",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Stage>(make_bucketed_ddp(
+           i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes, .overlap = false}));
+     },
+     /*special=*/true},
     {"Reducer", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/false); }},
     {"Reducer as_view", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/true); }},
 };
@@ -129,7 +136,9 @@ const std::vector<std::string>& all_variants() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
     for (const Kind& kind : kKinds) {
-      all.emplace_back(kind.name);
+      if (!kind.special) {
+        all.emplace_back(kind.name);
+      }
     }
     return all;
   }();

@@ -26,11 +26,15 @@ class Variant {
 };
 
 struct VariantOptions {
-  std::int64_t cap_bytes = std::int64_t{25} << 20;          // a bucket's: bucketed, Reducer
+  std::int64_t cap_bytes = std::int64_t{25} << 20;          // a bucket's: bucketed (sync), Reducer
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  // of the Reducer
 };
 
-/// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view".
+/// A variant that averages nothing.
+constexpr const char* kComputeOnly = "compute only";
+
+/// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view". There
+/// is one more, "bucketed sync", for who asks for it: buckets that are reduced in finish() alone.
 const std::vector<std::string>& all_variants();
 
 /// The stage whose code a variant is, such as "01_naive_ddp"; empty if it is none's. Throws

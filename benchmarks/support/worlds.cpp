@@ -1,13 +1,13 @@
 #include "support/worlds.h"
 
 #include <c10/util/Exception.h>
-#include <sys/mman.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <new>
-#include <sstream>
+#include <utility>
 
+#include "ddp/cuda.h"
 #include "ddp/environment.h"
 
 namespace ddp {
@@ -15,12 +15,13 @@ namespace {
 
 constexpr const char* kFlag = "--world-size";
 
-std::string in_words(const std::vector<int>& worlds) {
-  std::ostringstream text;
-  for (const int world : worlds) {
-    text << (text.tellp() > 0 ? ", " : "") << world;
+std::string backends_on_gpus(const std::vector<int>& worlds) {
+  const auto [least, most] = std::ranges::minmax(worlds);
+  const int gpus = visible_gpus();
+  if (least > gpus) {
+    return "gloo";
   }
-  return text.str();
+  return most > gpus ? "nccl, gloo" : "nccl";
 }
 
 }  // namespace
@@ -40,48 +41,24 @@ std::vector<int> choose_worlds(const CLI::App& app, const BenchmarkOptions& opti
 void describe_worlds(CLI::App& app, const std::vector<int>& preset) {
   app.get_option(kFlag)
       ->description("Ranks of the only world to run; torchrun's, mpirun's or srun's goes before it")
-      ->default_str(in_words(preset) + " one after the other");
+      ->default_str(c10::Join(", ", preset) + " one after the other");
 }
 
-int run_worlds(const BenchmarkOptions& options, const std::vector<int>& worlds,
-               const std::string& stage, const RankBody& body) {
-  if (worlds.size() > 1 && !options.trace.empty()) {
-    std::fprintf(stderr, "--trace draws one world of ranks: choose it with %s\n", kFlag);
-    return 1;
+bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds) {
+  if (worlds.size() == 1 || options.trace.empty()) {
+    return true;
   }
-  for (const int world : worlds) {
-    BenchmarkOptions of_world = options;
-    of_world.world_size = world;
-    if (const int code = run_benchmark(of_world, stage, body)) {
-      return code;
-    }
+  std::fprintf(stderr, "--trace draws one world of ranks: choose it with %s\n", kFlag);
+  return false;
+}
+
+PartialResult header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters) {
+  run.world_size = worlds.back();
+  if (run.device == "cuda" && worlds.size() > 1) {
+    run.backend = backends_on_gpus(worlds);
   }
-  return 0;
+  parameters.emplace_back("worlds", c10::Join(", ", worlds));
+  return {.run = std::move(run), .parameters = std::move(parameters), .cells = {}};
 }
-
-// The numbers lie behind it.
-struct SharedNumbers::Memory {
-  std::size_t count = 0;
-
-  double* numbers() { return reinterpret_cast<double*>(this + 1); }
-};
-
-SharedNumbers::SharedNumbers(std::size_t capacity)
-    : capacity_(capacity), bytes_(sizeof(Memory) + capacity * sizeof(double)) {
-  void* mapping = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  TORCH_CHECK(mapping != MAP_FAILED, "no shared memory is left for ", capacity, " numbers");
-  memory_ = new (mapping) Memory;
-}
-
-SharedNumbers::~SharedNumbers() { munmap(memory_, bytes_); }
-
-void SharedNumbers::append(std::span<const double> numbers) {
-  TORCH_CHECK(memory_->count + numbers.size() <= capacity_, "no room for ", numbers.size(),
-              " more numbers beside ", memory_->count, " of ", capacity_);
-  std::ranges::copy(numbers, memory_->numbers() + memory_->count);
-  memory_->count += numbers.size();
-}
-
-std::span<const double> SharedNumbers::all() const { return {memory_->numbers(), memory_->count}; }
 
 }  // namespace ddp

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstddef>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "ddp/benchmark.h"
+#include "ddp/partial_result.h"
 
 namespace ddp {
 
@@ -20,31 +19,38 @@ std::vector<int> choose_worlds(const CLI::App& app, const BenchmarkOptions& opti
 /// Says in --help what --world-size means for such a program.
 void describe_worlds(CLI::App& app, const std::vector<int>& preset);
 
-/// Runs `body` in each world, with the stage's library loaded: see run_benchmark(). Stops at the
-/// first that fails, and returns its exit code. Refuses options.trace for more than one world.
-int run_worlds(const BenchmarkOptions& options, const std::vector<int>& worlds,
-               const std::string& stage, const RankBody& body);
+/// Says on stderr why options.trace cannot be drawn, if it cannot: there is more than one world.
+bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds);
 
-/// A list of numbers in memory that a process shares with those it forks: rank 0 of one world
-/// leaves here what rank 0 of a later one writes into the result.
-class SharedNumbers {
- public:
-  /// Room for `capacity` numbers; to be made before the ranks are.
-  explicit SharedNumbers(std::size_t capacity);
-  SharedNumbers(const SharedNumbers&) = delete;
-  SharedNumbers& operator=(const SharedNumbers&) = delete;
-  ~SharedNumbers();
+/// Runs `body(context, settings)` in each world, with the stage's library loaded: see
+/// run_benchmark(). `Settings` are BenchmarkOptions with more; `body` gets them as they are in its
+/// world: with its size, and, in all worlds but the first, with `later_world`, since the ranks of
+/// each world are new processes, which go on with the cells that those of the worlds before have
+/// saved.
+/// Stops at the first world that fails, and returns its exit code. Refuses options.trace for more
+/// than one world.
+template <typename Settings, typename Body>
+int run_worlds(Settings settings, const std::vector<int>& worlds, const std::string& stage,
+               const Body& body) {
+  if (!can_be_traced(settings, worlds)) {
+    return 1;
+  }
+  for (const int world : worlds) {
+    settings.world_size = world;
+    const int code =
+        run_benchmark(settings, stage, [&](RankContext& context) { body(context, settings); });
+    if (code != 0) {
+      return code;
+    }
+    settings.later_world = true;
+  }
+  return 0;
+}
 
-  /// By one process at a time. Throws c10::Error where there is no room.
-  void append(std::span<const double> numbers);
-
-  /// In the order in which they were appended.
-  std::span<const double> all() const;
-
- private:
-  struct Memory;
-  std::size_t capacity_, bytes_;
-  Memory* memory_;  // the mapping, released by munmap
-};
+/// The header of the result of all `worlds`, for Cells: the same in each of them. `run` is this
+/// world's; the result has the last world's number of ranks, and, on GPUs, the names of the
+/// backends of all worlds: NCCL where every rank has a GPU of its own, else Gloo. `parameters` are
+/// followed by "worlds".
+PartialResult header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters);
 
 }  // namespace ddp

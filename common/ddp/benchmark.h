@@ -23,6 +23,7 @@ struct BenchmarkOptions {
   std::string output;        // the result file; empty: default_result_path()
   std::string trace;         // the timeline's file; empty: none is drawn
   bool resume = false;       // go on with what an earlier run has left, see Cells
+  bool later_world = false;  // go on with what this run has measured in other worlds
   std::string command_line;  // that repeats the run
 };
 

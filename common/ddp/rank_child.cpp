@@ -43,8 +43,8 @@ void take_frames(Child& child) {
 }  // namespace
 
 void take_output(Child& child) {
-  drain(child.log.get(), [&](std::string_view text) { child.text.append(text); });
-  drain(child.report.get(), [&](std::string_view bytes) {
+  drain(child.log, [&](std::string_view text) { child.text.append(text); });
+  drain(child.report, [&](std::string_view bytes) {
     child.frames.append(bytes);
     take_frames(child);
   });

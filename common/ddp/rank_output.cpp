@@ -127,12 +127,15 @@ std::optional<Frame> FrameReader::next() {
   return frame;
 }
 
-void drain(int fd, const std::function<void(std::string_view)>& take) {
+void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take) {
   std::array<char, 1 << 16> buffer{};
   // Bounded, so that one rank that prints without end cannot keep its parent from looking at the
   // deadline.
   for (int i = 0; i < 64; ++i) {
-    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    const ssize_t count = read(fd.get(), buffer.data(), buffer.size());
+    if (count == 0) {
+      fd = FileDescriptor();
+    }
     if (count <= 0) {
       return;
     }

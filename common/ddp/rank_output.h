@@ -41,8 +41,9 @@ class FrameReader {
   bool broken_ = false;
 };
 
-/// Hands over what a non-blocking descriptor has to give now.
-void drain(int fd, const std::function<void(std::string_view)>& take);
+/// Hands over what a non-blocking descriptor has to give now. Closes it at its end, which poll()
+/// would otherwise report for ever.
+void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take);
 
 /// An address in a loaded file.
 struct StackFrame {

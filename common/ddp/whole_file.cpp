@@ -34,6 +34,10 @@ int write_and_rename(const std::filesystem::path& file, std::string_view text) {
   }
   fchmod(descriptor, 0644);  // mkstemp lets nobody else read it
   int problem = write_all(descriptor, text);
+  // Else a power cut may leave the new name with none of the text.
+  if (problem == 0 && fsync(descriptor) != 0) {
+    problem = errno;
+  }
   if (close(descriptor) != 0 && problem == 0) {
     problem = errno;
   }

@@ -12,12 +12,30 @@ namespace {
 std::string bytes_of_frame(FrameKind kind, std::string_view text) {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_NONBLOCK), 0);
-  const FileDescriptor out(ends[0]);
+  FileDescriptor out(ends[0]);
   const FileDescriptor in(ends[1]);
   write_frame(in.get(), kind, text);
   std::string bytes;
-  drain(out.get(), [&](std::string_view part) { bytes.append(part); });
+  drain(out, [&](std::string_view part) { bytes.append(part); });
   return bytes;
+}
+
+TEST(Drain, ClosesADescriptorAtItsEndOnly) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+  FileDescriptor out(ends[0]);
+  std::string bytes;
+  const auto take = [&](std::string_view part) { bytes.append(part); };
+  {
+    const FileDescriptor in(ends[1]);
+    drain(out, take);
+    EXPECT_GE(out.get(), 0) << "nothing has come yet";
+    ASSERT_EQ(write(in.get(), "last", 4), 4);
+  }
+  drain(out, take);
+  EXPECT_EQ(bytes, "last");
+  EXPECT_EQ(out.get(), -1) << "poll() would report it again and again";
+  drain(out, take);
 }
 
 TEST(BoundedText, KeepsShortTextsWhole) {

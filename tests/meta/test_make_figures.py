@@ -103,7 +103,8 @@ class MakeFigures(unittest.TestCase):
     def test_measures_and_draws(self) -> None:
         summary = self.draw(self.drawing("--fast"))
         (call,) = self.called()
-        self.assertTrue(call.endswith(f"--impl solutions --preset quick --fast --output {self.result()}"), call)
+        output = self.result().relative_to(self.folder)
+        self.assertTrue(call.endswith(f"bin/measure --impl solutions --preset quick --fast --output {output}"), call)
         (drawn,) = summary.drawn
         self.assertIn(f"--data {self.result()} --out {self.folder}/figures/out", drawn)
 

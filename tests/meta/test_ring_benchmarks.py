@@ -1,89 +1,24 @@
-"""Tests of stage 05's benchmarks, run on the solution: what they measure, what they refuse, and that their figures can
-be drawn of it.
+"""Tests of stage 05's benchmarks ring_all_reduce and all_reduce_algorithms, run on the solution: what they measure, what
+they refuse, and that their figures and tables can be made of it.
 
 Run: python3 -m unittest discover tests/meta
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "figures"), str(ROOT / "tests" / "meta")]
+from program_test import ProgramTest  # first: it finds the tools and the scripts
 
-import toolchain  # noqa: E402
-from all_reduce_costs import ALGORITHMS, formula_seconds  # noqa: E402
-from test_launch import environment, free_port  # noqa: E402
+from all_reduce_costs import ALGORITHMS, formula_seconds
+from test_launch import free_port
 
-BUILD = toolchain.BUILD_DIR
-PROGRAMS = ("ring_all_reduce", "all_reduce_bandwidth", "all_reduce_algorithms")
-LIBRARIES = [BUILD / "stages" / impl / "05_ring_all_reduce" / "libstage.so" for impl in ("solutions", "assignments")]
-BUILT = all(file.exists() for file in (*LIBRARIES, *(BUILD / "bin" / program for program in PROGRAMS)))
-UNFINISHED = 3
-SECONDS = 120
-
-
-@unittest.skipUnless(BUILT, f"skipped: {BUILD} lacks {', '.join(PROGRAMS)} or stage 05")
-class ProgramTest(unittest.TestCase):
-    program: str
-
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.result = self.folder / "result.json"
-
-    def start(self, *flags: object, impl: str = "solutions", **variables: object) -> subprocess.CompletedProcess[str]:
-        command = [BUILD / "bin" / self.program, "--impl", impl, "--output", self.result, *map(str, flags)]
-        return subprocess.run(
-            command, cwd=self.folder, env=environment(**variables), text=True, capture_output=True, timeout=SECONDS,
-            check=False,
-        )  # fmt: skip
-
-    def run_well(self, *flags: object, **variables: object) -> dict[str, Any]:
-        ended = self.start(*flags, **variables)
-        self.assertEqual(ended.returncode, 0, ended.stderr)
-        return json.loads(self.result.read_text())
-
-    def series(self, document: dict[str, Any], **labels: object) -> list[dict[str, Any]]:
-        return [one for one in document["series"] if labels.items() <= one["labels"].items()]
-
-    def assert_refused(self, message: str, *flags: object, code: int = 1, **variables: object) -> None:
-        ended = self.start(*flags, **variables)
-        self.assertEqual(ended.returncode, code, ended.stderr)
-        self.assertIn(message, ended.stderr)
-        self.assertFalse(self.result.exists())
-
-    def assert_unfinished(self, *flags: object) -> None:
-        message = "05_ring_all_reduce is unfinished: TODO(student)"
-        self.assert_refused(message, *flags, code=UNFINISHED, impl="assignments")
-
-    def assert_drawn(self) -> None:
-        """What was written has all that its figure needs."""
-        script = ROOT / "figures" / f"{self.program}.py"
-        command = [toolchain.load().figure_python, script, "--data", self.result, "--out", self.folder / "out"]
-        if subprocess.run([command[0], "-c", "import matplotlib"], capture_output=True, check=False).returncode:
-            self.skipTest("no Python with matplotlib")
-        ended = subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False)
-        self.assertEqual(ended.returncode, 0, ended.stderr)
-        self.assertEqual(len(list((self.folder / "out").iterdir())), 2)
-
-    def assert_output_is_checked(self, *flags: object) -> None:
-        (self.folder / "file").touch()
-        self.result = self.folder / "file" / "result.json"
-        ended = self.start(*flags)
-        self.assertEqual(ended.returncode, 1, ended.stderr)
-        self.assertIn("Not a directory", ended.stderr)
+STAGE = "05_ring_all_reduce"
 
 
 class RingAllReduce(ProgramTest):
     program = "ring_all_reduce"
+    stage = STAGE
     tiny = ("--rounds", "1", "--warmup", "0")
 
     def test_measures_all_worlds_in_one_run(self) -> None:
@@ -101,6 +36,7 @@ class RingAllReduce(ProgramTest):
                 if one["unit"] == unit:
                     self.assertTrue(least <= one["values"][0] <= most, one)
         self.assert_drawn()
+        self.assert_drawn("ring_all_reduce_table", files=4)
 
     def test_quantities_are_what_they_say(self) -> None:
         document = self.run_well("--world-size", "4", "--rounds", "3", "--warmup", "0")
@@ -131,33 +67,34 @@ class RingAllReduce(ProgramTest):
         )  # fmt: skip
         self.assertEqual({one["labels"]["world_size"] for one in document["series"]}, {1})
 
+    def test_goes_on_where_it_was_stopped(self) -> None:
+        flags = ("--rounds", 200, "--warmup", 0, "--world-size", 2)
+        resumed, whole = self.resume(1, *flags)
+        for quantity in ("diff", "allocated"):  # which are of the seed, and not of the time
+            for one, other in zip(*(self.series(d, quantity=quantity, variant="ring") for d in (resumed, whole))):
+                self.assertEqual(one["values"], other["values"], one["labels"])
+
+    def test_does_not_go_on_with_something_else(self) -> None:
+        flags = ("--world-size", 2, "--warmup", 0, "--rounds")
+        self.assert_not_resumed_otherwise((*flags, 200), (*flags, 3), "was measured with rounds 200")
+        # What the ranks of other worlds measured is not part of this run.
+        self.assert_not_resumed_otherwise(
+            (*flags, 200), ("--rounds", 200, "--warmup", 0), "was measured with world_size 2, and this run has 32"
+        )
+
+    def test_presets(self) -> None:
+        self.assert_presets_are_described("10,000 calls a cell")
+        self.assert_paper_needs('2 GPUs named "RTX A4000"')
+
     def test_refusals(self) -> None:
         self.assert_unfinished(*self.tiny)
         self.assert_refused("--trace draws one world of ranks: choose it with --world-size", "--trace", "trace.json")
         self.assert_output_is_checked("--world-size", "1", *self.tiny)
 
 
-class AllReduceBandwidth(ProgramTest):
-    program = "all_reduce_bandwidth"
-    tiny = ("--rounds", "2", "--warmup", "0", "--sizes", "4096", "65536")
-
-    def test_measures_each_size_with_each_all_reduce(self) -> None:
-        document = self.run_well(*self.tiny)
-        names = ("ring", "pipelined ring", "butterfly", "all_reduce")
-        found = [(one["labels"]["bytes"], one["labels"]["variant"]) for one in document["series"]]
-        self.assertEqual(found, [(size, name) for size in (4096, 65536) for name in names])
-        for one in document["series"]:
-            self.assertEqual((one["unit"], len(one["values"])), ("s", 2))
-            self.assertGreater(min(one["values"]), 0)
-        self.assert_drawn()
-
-    def test_refusals(self) -> None:
-        self.assert_unfinished(*self.tiny)
-        self.assert_output_is_checked(*self.tiny)
-
-
 class AllReduceAlgorithms(ProgramTest):
     program = "all_reduce_algorithms"
+    stage = STAGE
 
     def test_virtual_times_are_those_of_the_formulas(self) -> None:
         network = {"alpha_ns": 7_000, "beta_ns_per_byte": 0.5}
@@ -180,6 +117,13 @@ class AllReduceAlgorithms(ProgramTest):
             divides = labels["bytes"] // 4 % labels["world_size"] == 0
             self.assertAlmostEqual(one["values"][0], expected, delta=1e-12 if divides else 1e-3 * expected, msg=labels)
         self.assert_drawn()
+
+    def test_goes_on_where_it_was_stopped(self) -> None:
+        resumed, whole = self.resume(2, "--sizes", 1 << 12)
+        self.assertEqual(resumed["series"], whole["series"])  # virtual time is the same in every run
+
+    def test_presets(self) -> None:
+        self.assert_presets_are_described("virtual time")
 
     def test_refusals(self) -> None:
         self.assert_unfinished()
