@@ -52,14 +52,14 @@ struct Preset {
 };
 const std::set<std::int64_t> kPublishedLengths = {128, 256, 512};
 const std::map<std::string, Preset> kPresets = {
-    {"quick", {"reduced", {32, 64, 128}, {.measured = 3, .warmup = 2}, true}},
+    {"quick", {"reduced", {16, 32, 64}, {.measured = 3, .warmup = 2}, true}},
     {"full", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
     {"paper", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
 };
 const PresetsInWords kInWords = {
     .quick =
         "--model reduced (xl at 1/50 of its width; caps are the same part of its gradients) "
-        "--sequence-lengths 32,64,128 --warmup 2 --rounds 3 --turns",
+        "--sequence-lengths 16,32,64 --warmup 2 --rounds 3 --turns",
     .full =
         "--model xl --sequence-lengths 128,256,512 --warmup 10 --rounds 10 --no-turns; takes 80 "
         "GB and hours on a CPU, so choose a smaller --model there",

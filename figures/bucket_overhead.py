@@ -91,6 +91,8 @@ def draw(result: Result) -> Figure:
         f" b* = √(s·w·o) = {size_in_words(best)}", (best, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7.5
     )
     finish_axes(axes, result, caps)
+    if low.min() > 0:
+        axes.set_ylim(bottom=0)
     figure.legend(loc="upper left", ncols=3, fontsize=7.5, columnspacing=1.5)
     add_caption(figure, result, simulated)
     return figure

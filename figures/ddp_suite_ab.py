@@ -84,9 +84,9 @@ def add_caption(figure: Figure, suite: Suite) -> None:
     link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     style.add_caption(
         figure,
-        f"Buckets of {after} MB against {before} MB, which took turns: −100·(test − baseline)/baseline of sec/iter; below "
-        f"zero {after} MB is slower, beyond ±1 % the axis is logarithmic.\nHere: {kind}, {link}, batch {suite.batch_size} of {side}×{side} images; published: "
-        "32 of 224×224.",
+        f"Buckets of {after} MB against {before} MB, which took turns: −100·(test − baseline)/baseline of sec/iter;\n"
+        f"below zero {after} MB is slower; beyond ±1 % the axis is logarithmic. Here: {kind}, {link},\n"
+        f"batch {suite.batch_size} of {side}×{side} images; published: 32 of 224×224.",
         [suite.result],
     )
 

@@ -17,14 +17,11 @@ import figures
 import stages
 import toolchain
 from checkout_lock import hold
-from drawings import Drawing, Run
+from drawings import DRAWINGS, SUITE_AB
 from stages import BadChoice
 from toolchain import LabError
 
-BASELINE, TEST = "25", "1"  # MB, as published
-AB = Run("ddp_suite", "ab", ("--bucket-size", BASELINE, TEST))
-STAGE = next(stage for stage in stages.STAGES if stage.number == "03")
-DRAWINGS = [Drawing(script, (STAGE,), (AB,)) for script in ("ddp_suite_ab.py", "ddp_suite_ab_table.py")]
+BASELINE, TEST = "25", "1"  # MB, as published; SUITE_AB measures them
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -39,14 +36,14 @@ def parse_arguments() -> argparse.Namespace:
 
 def report(options: argparse.Namespace, bucket_size: str) -> Path:
     """What ddp_suite has written beside its result."""
-    return AB.result(options.impl, options.preset).with_suffix(f".{bucket_size}MB.json")
+    return SUITE_AB[0].result(options.impl, options.preset).with_suffix(f".{bucket_size}MB.json")
 
 
 def measure_and_draw(options: argparse.Namespace) -> figures.Summary:
     tools = toolchain.load()
     figures.require_packages(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make ab"):
-        return figures.Figures(options, tools).draw_all(DRAWINGS)
+        return figures.Figures(options, tools).draw_all([drawing for drawing in DRAWINGS if drawing.runs == SUITE_AB])
 
 
 def main() -> int:
