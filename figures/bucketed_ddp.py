@@ -23,7 +23,7 @@ import script
 import style
 from result_files import Result
 from training_times import (
-    ALL_REDUCE, COMPUTE, REDUCER, TRAIN, UNBUCKETED, Times, Trainings, Way, load_trainings, published_times,
+    ALL_REDUCE, COMPUTE, REDUCER, TRAIN, UNBUCKETED, Trainings, Way, load_trainings, published_times,
     size_in_words,
 )  # fmt: skip
 

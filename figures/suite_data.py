@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from reference_data import load_reference
-from result_files import Result, ResultError, load_group
+from result_files import ResultError, load_group
 
 PROGRAM = "ddp_suite"
 MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")

@@ -22,7 +22,7 @@ import toolchain
 from building import Builder
 from checkout_lock import hold
 from drawings import DRAWINGS, Drawing, Run
-from stages import BadChoice
+from exit_codes import ending_of
 from toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
 
 PRESETS = ("quick", "full", "paper")
@@ -39,11 +39,12 @@ class Summary:
     failed: list[str] = field(default_factory=list)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make figures", description=__doc__.splitlines()[0], allow_abbrev=False)
+def parse_arguments(command: str, description: str) -> argparse.Namespace:
+    """--impl, --preset and --stage, of `command` as the user types it."""
+    parser = argparse.ArgumentParser(prog=command, description=description.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--impl", default="assignments", help="whose code: assignments (default) or solutions")
     parser.add_argument("--preset", default="quick", help="how much is measured: quick (default), full or paper")
-    parser.add_argument("--stage", default="", help="only the figures of this stage")
+    parser.add_argument("--stage", default="", help="only what belongs to this stage")
     options = parser.parse_args()
     stages.choose("IMPL", options.impl, stages.IMPLEMENTATIONS)
     stages.choose("PRESET", options.preset, PRESETS)
@@ -161,28 +162,24 @@ def print_summary(summary: Summary, seconds: float) -> None:
     )
 
 
-def main() -> int:
+def draw_as_asked() -> int:
     start = time.monotonic()
-    try:
-        options = parse_arguments()
-        tools = toolchain.load()
-        require_packages(tools)
-        wanted = [drawing for drawing in DRAWINGS if set(drawing.stages) & set(options.stages)]
-        with hold(Path(tools.build_dir) / "grade" / "lock", "make figures"):
-            summary = Figures(options, tools).draw_all(wanted)
-    except BadChoice as error:
-        print(error, file=sys.stderr)
-        return 2
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 3
-    except OSError as error:
-        print(f"{error.filename or 'make figures'}: {error.strerror}", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        return 130
+    options = parse_arguments("make figures", __doc__)
+    wanted = [drawing for drawing in DRAWINGS if set(drawing.stages) & set(options.stages)]
+    summary = measure_and_draw(options, wanted, "make figures")
     print_summary(summary, time.monotonic() - start)
     return 1 if summary.failed else 0
+
+
+def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command: str) -> Summary:
+    tools = toolchain.load()
+    require_packages(tools)
+    with hold(Path(tools.build_dir) / "grade" / "lock", command):
+        return Figures(options, tools).draw_all(wanted)
+
+
+def main() -> int:
+    return ending_of("make figures", draw_as_asked)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ built or the results not be written; 128 + n ended by signal n (130: Ctrl-C).
 from __future__ import annotations
 
 import argparse
-import errno
 import functools
 import secrets
 import signal
@@ -20,41 +19,26 @@ import stages
 import toolchain
 from building import Builder
 from checkout_lock import hold
+from exit_codes import Interrupted, ending_of
 from results import Report, ResultFiles, StageReport, Status, TestResult, TestSpec
 from runner import RunOptions, run_stage
 from scorecard import Scorecard
 from stages import BadChoice, Stage
 from terminal import Terminal
 from test_lists import TestLists
-from toolchain import LabError
-
-
-class Interrupted(KeyboardInterrupt):
-    def __init__(self, signum: int) -> None:
-        super().__init__()
-        self.signum = signum
 
 
 def main() -> int:
     _end_by_exception_on_signals()
-    try:
-        options = _parse_arguments()
-        tools = toolchain.load()
-        folder = Path(tools.build_dir) / "grade"
-        with hold(folder / "lock", "make test"):
-            return grade(options, Builder(tools), folder)
-    except BadChoice as error:
-        print(error, file=sys.stderr)
-        return 2
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 3
-    except OSError as error:
-        advice = "; free some space and run again" if error.errno == errno.ENOSPC else ""
-        print(f"{error.filename or 'make test'}: {error.strerror}{advice}", file=sys.stderr)
-        return 3
-    except Interrupted as interrupt:
-        return 128 + interrupt.signum
+    return ending_of("make test", _grade_as_asked)
+
+
+def _grade_as_asked() -> int:
+    options = _parse_arguments()
+    tools = toolchain.load()
+    folder = Path(tools.build_dir) / "grade"
+    with hold(folder / "lock", "make test"):
+        return grade(options, Builder(tools), folder)
 
 
 def _end_by_exception_on_signals() -> None:

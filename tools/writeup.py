@@ -60,13 +60,12 @@ class Slot:
     kind: str
     name: str
     question: str = ""
-    by: str = "figures"  # the target that makes it
 
     def command(self, writeup: Writeup) -> str:
         number = self.question.split(".")[0].zfill(2)
-        stage = next(each for each in stages.STAGES if each.number == number) if self.by == "figures" else None
+        stage = next(each for each in stages.STAGES if each.number == number)
         preset = "" if writeup.preset == "quick" else writeup.preset
-        return stages.make_command(self.by, stage, writeup.impl, preset=preset)
+        return stages.make_command("figures", stage, writeup.impl, preset=preset)
 
     def remedy(self, writeup: Writeup) -> dict[str, str]:
         in_gallery = writeup.origin.in_gallery

@@ -30,6 +30,10 @@ Cells::Cells(const BenchmarkOptions& options, PartialResult header, const Workpl
     std::printf("%zu cells are taken over from %s\n", partial_.cells.size(), file.c_str());
   } else if (std::filesystem::exists(file)) {
     std::printf("beginning anew; --resume would go on with %s\n", file.c_str());
+  } else {
+    // If nothing can be written there, it is better to know before anything is measured.
+    write_partial_result(partial_, file);
+    std::filesystem::remove(file);
   }
   std::fflush(stdout);
 }

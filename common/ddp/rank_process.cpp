@@ -126,6 +126,17 @@ void run_body(const RankProcess& process, const ForkOptions& options, const Rank
   board.set_phase(process.rank, RankPhase::kFinished);
 }
 
+// The frame for an exception. Gloo throws where the process at the other end of a connection has
+// gone: that one's own report says why, so it goes before this.
+std::pair<FrameKind, std::string> outcome_of_exception(std::string_view what) {
+  for (const char* lost : {"Connection closed by peer", "Connection reset by peer"}) {
+    if (what.find(lost) != std::string_view::npos) {
+      return {FrameKind::kPeerGone, "its connection to another rank was closed"};
+    }
+  }
+  return {FrameKind::kThrew, std::string(what)};
+}
+
 // The frame that tells the parent how the body ended.
 std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
                                                   const ForkOptions& options, const RankBody& body,
@@ -138,9 +149,9 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
   } catch (const c10::NotImplementedError& error) {
     return {FrameKind::kNotImplemented, error.what_without_backtrace()};
   } catch (const c10::Error& error) {
-    return {FrameKind::kThrew, error.what_without_backtrace()};
+    return outcome_of_exception(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return {FrameKind::kThrew, error.what()};
+    return outcome_of_exception(error.what());
   } catch (...) {
     return {FrameKind::kThrew, "something that is not a std::exception"};
   }

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "ddp/collectives.h"
 #include "ddp/stage_library.h"
 #include "plain_ranks.h"
 
@@ -92,6 +93,24 @@ TEST(Launch, SaysWhichRankFailedAndWhy) {
   EXPECT_NE(output.find("rank 1"), std::string::npos) << output;
   EXPECT_NE(output.find("no data here"), std::string::npos) << output;
   EXPECT_EQ(WEXITSTATUS(program.status()), 1);
+}
+
+TEST(Launch, NamesTheRankThatFailedBeforeThoseThatLostIt) {
+  Program program([] {
+    return launch({.world_size = 3}, [](RankContext& context) {
+      const auto group = make_gloo_group(context);
+      TORCH_CHECK(context.rank != 2, "no data here");
+      barrier(group);
+    });
+  });
+  const std::string output = program.rest();
+  EXPECT_TRUE(output.starts_with("rank 2 threw an exception: no data here")) << output;
+  for (const char* rank : {"rank 0", "rank 1"}) {
+    EXPECT_NE(
+        output.find(rank + std::string(" gave up: its connection to another rank was closed")),
+        std::string::npos)
+        << output;
+  }
 }
 
 TEST(Launch, NoRankSurvivesAnInterrupt) {

@@ -12,20 +12,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "folder_test.h"
+
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
 
-class ResultFile : public ::testing::Test {
+class ResultFile : public testing::FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "measurement_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string error_of_writing(const Result& result, const fs::path& file) {
     try {
       write_result(result, file);
@@ -39,7 +34,6 @@ class ResultFile : public ::testing::Test {
     return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), {}));
   }
 
-  fs::path folder_;
   Result result_ = {.run = {.program = "naive_vs_flat",
                             .implementation = "solutions",
                             .preset = "quick",

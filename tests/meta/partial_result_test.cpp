@@ -9,20 +9,19 @@
 #include <fstream>
 #include <limits>
 
+#include "folder_test.h"
+
 namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
 
-class PartialResultFile : public ::testing::Test {
+class PartialResultFile : public testing::FolderTest {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "partial_result_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    FolderTest::SetUp();
     file_ = partial_path(folder_ / "result.json");
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   std::string error_of_reading(const PartialResult& expected) const {
     try {
@@ -33,7 +32,7 @@ class PartialResultFile : public ::testing::Test {
     return "";
   }
 
-  fs::path folder_, file_;
+  fs::path file_;
   PartialResult partial_ = {
       .run = {.program = "collectives",
               .implementation = "solutions",

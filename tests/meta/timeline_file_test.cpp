@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "folder_test.h"
 #include "plain_ranks.h"
 
 namespace ddp {
@@ -34,15 +35,8 @@ Span operation(const std::string& name, std::int64_t launched, std::int64_t begi
           .bytes = 4'000};
 }
 
-class TimelineFile : public ::testing::Test {
+class TimelineFile : public testing::FolderTest {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "timeline_test.XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   // The events of the trace of these ranks.
   std::vector<Json> written(const std::vector<RankSpans>& ranks) {
     const fs::path file = folder_ / "trace.json";
@@ -68,8 +62,6 @@ class TimelineFile : public ::testing::Test {
     ADD_FAILURE() << "no event " << name;
     return {};
   }
-
-  fs::path folder_;
 };
 
 TEST_F(TimelineFile, NamesProcessesAndThreads) {
