@@ -23,13 +23,13 @@
 #include "ddp/benchmark.h"
 #include "ddp/device_timer.h"
 #include "ddp/transformer.h"
-#include "support/language_model.h"
-#include "support/link_costs.h"
-#include "support/overhead_simulation.h"
 #include "support/presets.h"
 #include "support/trainer.h"
 #include "support/turns.h"
 #include "support/variants.h"
+#include "transformer/language_model.h"
+#include "transformer/link_costs.h"
+#include "transformer/overhead_simulation.h"
 
 namespace {
 

@@ -25,12 +25,12 @@
 #include "ddp/transformer.h"
 #include "support/cells.h"
 #include "support/equal_gradients.h"
-#include "support/language_model.h"
 #include "support/presets.h"
-#include "support/timed_iteration.h"
-#include "support/training_lines.h"
 #include "support/turns.h"
 #include "support/variants.h"
+#include "transformer/language_model.h"
+#include "transformer/timed_iteration.h"
+#include "transformer/training_lines.h"
 
 namespace {
 

@@ -13,12 +13,12 @@
 
 #include "ddp/benchmark.h"
 #include "ddp/progress.h"
+#include "suite/contest.h"
+#include "suite/report.h"
+#include "suite/rounds.h"
+#include "suite/settings.h"
 #include "support/cells.h"
 #include "support/presets.h"
-#include "support/suite_contest.h"
-#include "support/suite_report.h"
-#include "support/suite_rounds.h"
-#include "support/suite_settings.h"
 #include "support/turns.h"
 #include "support/variants.h"
 

@@ -18,14 +18,14 @@
 #include <cstdio>
 #include <map>
 
+#include "cifar100/amount.h"
+#include "cifar100/checkpoint.h"
+#include "cifar100/report.h"
+#include "cifar100/synthetic.h"
+#include "cifar100/trainer.h"
 #include "command_line.h"
 #include "ddp/benchmark.h"
 #include "support/cells.h"
-#include "support/cifar_amount.h"
-#include "support/cifar_checkpoint.h"
-#include "support/cifar_report.h"
-#include "support/cifar_synthetic.h"
-#include "support/cifar_trainer.h"
 #include "support/peak_memory.h"
 #include "support/presets.h"
 #include "support/turns.h"

@@ -121,7 +121,8 @@ def finish_axes(panels: np.ndarray, caption: str) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.tick_params(axis="y", which="minor", length=0)
     for axes in panels[1]:
-        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+        low, high = min(0, axes.get_ylim()[0]), axes.get_ylim()[1]
+        axes.set_ylim(low, high + 0.04 * (high - low))
     for axes in panels.flat:
         axes.grid(axis="y")
         axes.tick_params(labelsize=7)
@@ -164,7 +165,7 @@ def add_legend(figure: Figure, panels: Panels) -> None:
     handles = [Line2D([], [], linewidth=1.4, label=f"{n} tokens", **look) for n, look in panels.looks.items()]
     look = {"color": "#666666", "linewidth": 0.6, "marker": "o", "markersize": 3.4, "markerfacecolor": "white"}
     handles.append(Line2D([], [], label="without buckets", **look))
-    figure.legend(handles=handles, loc="upper left", ncols=len(handles), fontsize=7, columnspacing=1.4, handlelength=1.8)
+    figure.legend(handles=handles, loc="upper left", ncols=len(handles), fontsize=6.5, columnspacing=1, handlelength=1.5)
 
 
 def add_caption(figure: Figure, result: Result, panels: Panels) -> None:

@@ -96,22 +96,12 @@ def note_of(result: Result, comparison: Comparison) -> str:
     )
 
 
-def origin_of(result: Result) -> str:
-    """Whose numbers they are: a text file may be separated from its provenance."""
-    values = result.provenance
-    device = values["gpu"] if values["device"] == "cuda" else f"{values['cpu']}, {values['cores']} cores"
-    return (
-        f"{values['implementation']}, {values['preset']} preset; {device}; torch {values['torch']}, "
-        f"{values['backend']}; seed {values['seed']}, commit {values['commit'][:8]}, {values['date'][:10]}"
-    )
-
-
 def text_of(result: Result, comparison: Comparison, note: str) -> str:
     elements = result.parameters["parameters"]
     parts = [
         "Key takeaway:\n" + numbered(takeaways(comparison, elements)),
         "Model: ResNet-50\n" + model_summary(result.parameters),
-        textwrap.fill(note, WIDTH) + "\n" + origin_of(result),
+        textwrap.fill(note, WIDTH),
         *(summary(size, {name: rows_of(comparison, size, name) for name in DIRECTIONS}) for size in comparison),
     ]
     return "\n\n\n".join(parts)
@@ -147,8 +137,10 @@ def takeaway_table(result: Result, comparison: Comparison) -> Table:
     rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own.items()]
     columns = ["about", "these numbers", "the published numbers"]
     text = "\n\n".join(f"{topic}\n  here: {here}\n  published: {there}" for topic, here, there in rows)
-    text += f"\n\nhere: {origin_of(result)}"
-    note = "Computed by the same rules from both; > means faster. Elements of the whole model: 24.37M."
+    note = (
+        "Computed by the same rules from both; > means faster. Elements of the whole model: 24.37M; buffers that hold "
+        "all of them are one case, with the mean of their differences."
+    )
     return Table("Takeaways of comparing DDP implementations", columns, rows, text, [result], note)
 
 

@@ -166,6 +166,6 @@ def _line(provenance: dict[str, Any]) -> str:
             f"{ranks} rank{'' if ranks == 1 else 's'}, {provenance['backend']}",
             f"torch {provenance['torch']}",
             str(provenance["date"])[:10],
-            f"commit {str(provenance['commit'])[:14]}",
+            f"commit {str(provenance['commit'])[:18]}",
         )
     )

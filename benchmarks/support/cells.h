@@ -31,8 +31,8 @@ class Cells {
   /// `header` says what is measured, and in which way; it has no cells. With options.resume the
   /// cells that an earlier run saved are taken over, and rank 0 says how many; throws
   /// c10::ValueError on rank 0 if they were measured in another way. Without it an earlier run's
-  /// are overwritten by this run's first cell. Throws std::runtime_error on rank 0 where nothing can
-  /// be written. Both references must outlive it.
+  /// are overwritten by this run's first cell. Throws std::runtime_error on rank 0 where nothing
+  /// can be written. Both references must outlive it.
   Cells(const BenchmarkOptions& options, PartialResult header, const Workplace& workplace);
 
   /// True if the cell with these labels has been measured. Collective: the same on all ranks.

@@ -19,10 +19,10 @@ struct Hardware {
   std::string model;  // that the GPUs' names contain, such as "RTX A4000"; empty: any
 };
 
-/// Call it when the command line has been read. The preset "paper" repeats a published experiment on the
-/// hardware that it was made with: it turns options.device to "cuda" where no flag has set it.
-/// Where that hardware is missing it says so in one line on stderr, and returns kRefused; otherwise
-/// returns 0. Other presets run anywhere.
+/// Call it when the command line has been read. The preset "paper" repeats a published experiment
+/// on the hardware that it was made with: it turns options.device to "cuda" where no flag has set
+/// it. Where that hardware is missing it says so in one line on stderr, and returns kRefused;
+/// otherwise returns 0. Other presets run anywhere.
 int check_preset(const CLI::App& app, BenchmarkOptions& options, const Hardware& published);
 
 }  // namespace ddp

@@ -105,7 +105,6 @@ class Table(FigureTest):
             "total parameters        25,557,032 = 24.37M in 161 tensors",
             "trainable parameters    25,557,032 = 24.37M",
             "largest parameter        2,359,296 = 2.25M, layer4.0.conv2.weight (512x512x3x3)",
-            "solutions, quick preset; AMD EPYC, 2 cores",
         ):
             self.assertIn(expected, text)
         summaries = re.findall(r"=== Summary for buffer_size: (\d+)M ===", text)

@@ -1,0 +1,86 @@
+#include "suite/contest.h"
+
+#include <ATen/ATen.h>
+
+#include "support/equal_gradients.h"
+#include "support/model_summary.h"
+#include "support/turns.h"
+
+namespace ddp {
+namespace {
+
+constexpr const char* kNoDdp = "compute only";
+const std::vector<std::string> kDdp = {"bucketed", "Reducer"};
+constexpr std::size_t kPeer = 1;  // the Reducer's place among them
+
+}  // namespace
+
+int SuiteContest::replicas(const SuiteSettings& settings, const SuiteRound& round) {
+  return round.uses_ddp ? static_cast<int>(kDdp.size() * settings.bucket_sizes.size()) : 1;
+}
+
+SuiteContest::SuiteContest(const SuiteSettings& settings, const SuiteModel& model,
+                           const SuiteRound& round, const Workplace& workplace)
+    : model_(model),
+      seed_(settings.seed),
+      workplace_(workplace),
+      timer_(make_device_timer(workplace.device)) {
+  Workload workload = settings.workload;
+  workload.model = model.name;
+  batch_ = make_batch(workload, seed_, workplace);
+  trainers_.reserve(replicas(settings, round));
+  if (!round.uses_ddp) {
+    add(kNoDdp, std::nullopt);
+    return;
+  }
+  for (const std::int64_t bucket_size : settings.bucket_sizes) {
+    for (const std::string& variant : kDdp) {
+      add(variant, bucket_size);
+    }
+  }
+}
+
+void SuiteContest::check() { check_gradients(variants_, trainers_, kPeer, batch_); }
+
+void SuiteContest::add(const std::string& variant, std::optional<std::int64_t> bucket_size) {
+  TrainerOptions options;
+  Parameters labels = {{"variant", variant}};
+  if (bucket_size) {
+    options.cap_bytes = *bucket_size << 20;
+    labels.emplace_back("bucket_size", *bucket_size);
+  }
+  trainers_.emplace_back(variant, make_model(model_.name, seed_, workplace_.device),
+                         workplace_.group, options);
+  check_size(trainers_.back());
+  optimizers_.emplace_back(trainers_.back().parameters(), kSuiteSgd);
+  variants_.push_back(variant);
+  labels_.push_back(std::move(labels));
+}
+
+void SuiteContest::check_size(const Trainer& trainer) const {
+  const std::int64_t found = summarize_model(trainer.parameters()).total;
+  TORCH_CHECK(found == model_.parameters, model_.name, " has ", found, " parameters here, and ",
+              model_.parameters, " where it was published: numbers would be of another model");
+}
+
+double SuiteContest::run(std::size_t replica) {
+  Trainer& trainer = trainers_[replica];
+  barrier(workplace_.group);
+  timer_->start();
+  trainer.backward(trainer.forward(batch_));
+  trainer.finish();
+  optimizers_[replica].step();
+  timer_->stop();
+  return timer_->seconds();
+}
+
+std::vector<Series> SuiteContest::to_series(const at::Tensor& seconds) const {
+  std::vector<Series> series;
+  series.reserve(labels_.size());
+  for (std::size_t replica = 0; replica < labels_.size(); ++replica) {
+    series.push_back(series_of(seconds.flatten(0, 1), replica, /*part=*/0, labels_[replica]));
+  }
+  return series;
+}
+
+}  // namespace ddp
