@@ -54,6 +54,11 @@ std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, a
 
 LabelledBatch make_batch(const Workload& workload, std::uint64_t seed, const Workplace& workplace) {
   const auto [batch, image, steps, warmup] = workload.size;
+  // A ResNet's last layers see one pixel of every 32x32.
+  TORCH_CHECK_VALUE(workload.model == kMlp || batch > 1 || image > 32, "one image of ", image, "x",
+                    image,
+                    " leaves one value in a channel, which batch "
+                    "normalization cannot train with: give --batch-size 2, or --image-size 33");
   at::Generator generator = at::detail::createCPUGenerator(seed + workplace.group->getRank());
   const std::vector<std::int64_t> shape = workload.model == kMlp
                                               ? std::vector<std::int64_t>{batch, kMlpWidth}

@@ -49,7 +49,8 @@ void apply_preset(Size& size, const Size& preset);
 /// Weights depend on the seed alone.
 std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, at::Device device);
 
-/// Random data, for each rank its own.
+/// Random data, for each rank its own. Throws c10::ValueError where a ResNet cannot be trained with
+/// it.
 LabelledBatch make_batch(const Workload& workload, std::uint64_t seed, const Workplace& workplace);
 
 /// What a result says of the workload: model, its parameters and tensors, batch size and so on.

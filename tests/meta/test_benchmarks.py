@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import toolchain  # noqa: E402
+from program_test import ProgramTest  # noqa: E402
 
 BUILD = toolchain.BUILD_DIR
 PROGRAM = BUILD / "bin" / "step_time"
@@ -68,6 +69,46 @@ class StepTime(unittest.TestCase):
         self.assertEqual((code, variants), (UNFINISHED, set()), errors)
         self.assertEqual(errors.count("is left out"), 4, errors)
         self.assertIn("none of the variants that are code of assignments/ is finished", errors)
+
+
+class NaiveVsFlat(ProgramTest):
+    program, stage = "naive_vs_flat", "01_naive_ddp"
+    tiny = ("--batch-size=2", "--image-size=32", "--steps=2", "--warmup=0")
+
+    def test_is_measured_and_drawn(self) -> None:
+        self.run_well(*self.tiny)
+        self.assert_drawn()
+
+    def test_says_if_the_stage_is_unfinished(self) -> None:
+        self.assert_unfinished(*self.tiny)
+
+    def test_says_if_the_images_are_too_small(self) -> None:
+        self.assert_refused("give --batch-size 2, or --image-size 33", "--batch-size=1", "--image-size=32")
+
+    def test_paper_needs_its_hardware(self) -> None:
+        self.assert_paper_needs("2 GPUs")
+
+    def test_names_a_file_that_cannot_be_written(self) -> None:
+        self.assert_output_is_checked(*self.tiny)
+
+
+class DrawnStepTime(ProgramTest):
+    program, stage = "step_time", "03_bucketed_ddp"
+
+    def test_is_measured_and_drawn(self) -> None:
+        self.run_well("--batch-size=2", "--steps=2", "--warmup=0")
+        self.assert_drawn()
+
+    def test_paper_needs_its_hardware(self) -> None:
+        self.assert_paper_needs("2 GPUs")
+
+
+class DrawnTimeline(ProgramTest):
+    program, stage = "timeline", "03_bucketed_ddp"
+
+    def test_is_measured_and_drawn(self) -> None:
+        self.run_well()
+        self.assert_drawn()
 
 
 if __name__ == "__main__":
