@@ -18,9 +18,9 @@ from typing import Any
 import stages
 import toolchain
 import writeup_results
-from figures import PRESETS
+from exit_codes import ending_of
+from figures import parse_arguments
 from stages import BadChoice
-from toolchain import LabError
 from writeup_results import KINDS, Shown, Unusable
 from writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
 
@@ -36,20 +36,13 @@ class Summary:
     shown: list[Shown] = field(default_factory=list)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make writeup", description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--impl", default="assignments", help="whose: assignments (default) or solutions")
-    parser.add_argument("--preset", default="quick", help="results of which preset: quick (default), full or paper")
-    parser.add_argument("--stage", default="", help="only the questions of this stage")
-    options = parser.parse_args()
-    stages.choose("IMPL", options.impl, stages.IMPLEMENTATIONS)
-    stages.choose("PRESET", options.preset, PRESETS)
+def parse() -> argparse.Namespace:
+    options = parse_arguments("make writeup", __doc__)
     if options.impl == "solutions" and options.preset != "quick":
         raise BadChoice(
             f"PRESET={options.preset}: the reference answers speak of the quick results in figures/gallery; "
             "leave it out"
         )
-    options.stages = stages.find_stages(options.stage)
     return options
 
 
@@ -178,33 +171,29 @@ def print_summary(writeup: Writeup, summary: Summary) -> None:
     )
 
 
-def main() -> int:
+def set_as_asked() -> int:
+    options = parse()
+    tools = toolchain.load()
+    require_typst(tools.figure_python)
+    writeup = Writeup(options.impl, options.preset, options.stages, python=tools.figure_python)
     try:
-        options = parse_arguments()
-        tools = toolchain.load()
-        require_typst(tools.figure_python)
-        writeup = Writeup(options.impl, options.preset, options.stages, python=tools.figure_python)
         summary = make(writeup)
-    except BadChoice as error:
-        print(error, file=sys.stderr)
-        return 2
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 3
     except TypstFailure as error:
         print(f"{error}\nNo PDF was made; an older one is as it was.", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"{error.filename or 'make writeup'}: cannot be written: {error.strerror}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     try:
         print_summary(writeup, summary)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `make writeup | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def main() -> int:
+    return ending_of("make writeup", set_as_asked)
 
 
 if __name__ == "__main__":
