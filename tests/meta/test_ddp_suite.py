@@ -71,7 +71,8 @@ class DdpSuite(ProgramTest):
         self.assert_drawn("ddp_suite")
         self.assert_drawn("ddp_suite_table", files=4)
         # The same numbers in the same form, written by two programs.
-        table = (self.folder / "ddp_suite_table" / "ddp_suite.Reducer.solutions.quick.txt").read_text()
+        written = (self.folder / "ddp_suite_table" / "ddp_suite.Reducer.solutions.quick.json").read_text()
+        table = json.loads(written)["text"]
         title = "Benchmark: resnet50 with batch size 2"
         self.assertIn(table.replace(title, f"{title}, Reducer"), self.output)
 

@@ -130,7 +130,7 @@ class DdpSuiteTable(FigureTest):
                 one["values"] = [0.1 * (index + 1), 0.1 * (index + 1) + 0.02]
 
         self.assertEqual(self.draw(self.changed(simplify)), (0, ""))
-        text = (self.folder / "out" / "ddp_suite.Reducer.solutions.quick.txt").read_text()
+        text = json.loads((self.folder / "out" / "ddp_suite.Reducer.solutions.quick.json").read_text())["text"]
         header = " " * 28 + "    ".join(["sec/iter    ex/sec  "] * 4).rstrip()
         self.assertEqual(
             text,
@@ -184,7 +184,7 @@ class DdpSuiteAbTable(FigureTest):
 
     def test_is_in_the_published_form(self) -> None:
         self.assertEqual(self.draw(AB_SAMPLE), (0, ""))
-        text = (self.folder / "out" / "ddp_suite_ab.bucketed.solutions.quick.txt").read_text()
+        text = json.loads((self.folder / "out" / "ddp_suite_ab.bucketed.solutions.quick.json").read_text())["text"]
         lines, published = text.splitlines(), (TEST_DATA / "ddp_suite_ab.published.txt").read_text().splitlines()
         self.assertEqual(lines[:3], published[:3])
         self.assertEqual(lines[3], f"cuda_version:{'None':>28}  vs  {'None':>20}")
