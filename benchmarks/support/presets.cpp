@@ -18,7 +18,7 @@ std::string gap(const BenchmarkOptions& options, const Hardware& published) {
   if (options.device != "cuda") {
     return "--device " + options.device + " was asked for";
   }
-  if (const std::string reason = why_no_gpu(); !reason.empty()) {
+  if (std::string reason = why_no_gpu(); !reason.empty()) {
     return reason;
   }
   if (const int gpus = visible_gpus(); gpus < published.gpus) {
