@@ -25,6 +25,7 @@ class Program {
       throw std::runtime_error("no process for the test");
     }
     if (pid_ == 0) {
+      std::signal(SIGINT, SIG_DFL);  // a shell may have started the tests to ignore it
       for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                "SLURM_PROCID", "PMI_RANK", "PMI_SIZE"}) {
         unsetenv(name);
