@@ -6,9 +6,7 @@ Reads one result file of the benchmark all_reduce_algorithms.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from itertools import combinations
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,7 +18,7 @@ import script
 import style
 from all_reduce_costs import ALGORITHMS, crossover, formula_seconds
 from all_reduces import COLOURS, MARKERS, RING, size_label, write_plain_numbers
-from result_files import Result, ResultError, load_group
+from result_files import Result, ResultError
 
 PROGRAM = "all_reduce_algorithms"
 NETWORK = ("alpha_ns", "beta_ns_per_byte")
@@ -154,14 +152,8 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
     )
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=NETWORK)
-        yield script.name_of(PROGRAM, result), draw(result)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, NETWORK, draw), arguments)
 
 
 if __name__ == "__main__":

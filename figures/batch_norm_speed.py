@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,7 +16,7 @@ from matplotlib.patches import Patch
 
 import script
 import style
-from result_files import Result, ResultError, load_group
+from result_files import Result, ResultError
 
 PROGRAM = "batch_norm_speed"
 PARAMETERS = ("batch_size", "channels", "image_size", "dtype", "threads", "rounds")
@@ -139,14 +137,8 @@ def add_texts(figure: Figure, result: Result) -> None:
     )
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        yield script.name_of(PROGRAM, result), draw(result)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
 
 
 if __name__ == "__main__":

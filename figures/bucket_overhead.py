@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -19,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 import script
 import style
-from result_files import Result, ResultError, load_group
+from result_files import Result, ResultError
 from training_times import size_in_words
 
 PROGRAM = "bucket_overhead"
@@ -131,14 +129,8 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     style.add_caption(figure, text, [result])
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        yield script.name_of(PROGRAM, result), draw(result)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
 
 
 if __name__ == "__main__":

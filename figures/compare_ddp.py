@@ -6,8 +6,6 @@ Reads one result file of the benchmark compare_ddp.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -17,7 +15,7 @@ import script
 import style
 from ddp_comparison import DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, measured, published, variants_of
 from ddp_series import CAPTION_HEIGHT, COLOURS, MARKERS, add_caption, add_legend, configuration, mark_whole_model
-from result_files import Result, load_group
+from result_files import Result
 
 LEGEND_HEIGHT = 0.3  # inches
 
@@ -65,14 +63,8 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        yield script.name_of(PROGRAM, result), draw(result)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 import style
 import tables
-from result_files import Result, ResultError
+from result_files import Result, ResultError, load_group
 
 # The figures or tables of some result files, each with its name.
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
@@ -35,6 +35,17 @@ def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
         print(f"cannot write to {options.out}: {error.strerror}; choose another folder with --out", file=sys.stderr)
         return 1
     return 0
+
+
+def one_each(program: str, parameters: tuple[str, ...], draw: Callable[[Result], Figure], part: str = "") -> Draw:
+    """A figure for each result file of `program`, which must have these parameters. `part` ends the figures' name."""
+
+    def figures(files: list[Path]) -> Iterable[tuple[str, Figure]]:
+        for file in files:
+            (result,) = load_group([file], program, shared=(), own=parameters)
+            yield name_of(program + part, result), draw(result)
+
+    return figures
 
 
 def name_of(program: str, result: Result) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -24,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 import script
 import style
 from reference_data import load_reference
-from result_files import Result, ResultError, load_group
+from result_files import Result, ResultError
 
 PROGRAM = "sync_batch_norm"
 PARAMETERS = ("dtype", "affine", "rounds", "rate_gbit")
@@ -224,14 +223,8 @@ def add_caption(figure: Figure, result: Result) -> None:
     )
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        yield script.name_of(PROGRAM, result), draw(result)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
 
 
 if __name__ == "__main__":

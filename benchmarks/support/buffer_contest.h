@@ -41,7 +41,7 @@ class BufferContest {
 
   /// Collective. Seconds of each iteration that counts, of the slowest rank: a series for each
   /// variant and direction ("forward" and "backward"). Buffers hold buffer_size * 2^20 elements;
-  /// see kContestants in the .cpp for the caps. The first call checks that all variants come to
+  /// see all_contestants() for the caps. The first call checks that all variants come to
   /// core's gradients, and throws c10::Error if one does not.
   std::vector<Series> measure(int buffer_size, std::optional<Progress>& progress);
 

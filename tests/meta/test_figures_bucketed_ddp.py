@@ -12,6 +12,7 @@ from figure_test import FigureTest, OWN_LINK, TEST_DATA  # first: it finds the s
 import bucket_overhead
 import bucketed_ddp
 import bucketed_ddp_table
+from result_files import load_group
 import training_times
 from matplotlib.text import Text
 from reference_data import load_reference
@@ -191,7 +192,7 @@ class BucketOverhead(FigureTest):
             self.assertEqual([round(1e3 * term, 2) for term in terms], [launches, last])
 
     def test_says_what_was_measured(self) -> None:
-        (result,) = bucket_overhead.load_group(
+        (result,) = load_group(
             [self.sample], "bucket_overhead", shared=(), own=bucket_overhead.PARAMETERS
         )
         texts = [text.get_text() for text in bucket_overhead.draw(result).findobj(Text)]
