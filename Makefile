@@ -6,7 +6,7 @@ given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 unknown := $(filter-out $(VARIABLES) CXX,$(given))
 $(if $(unknown),$(error unknown variable $(unknown:%=%=); known are $(VARIABLES:%=%=)))
 
-SETUP := python3 tools/setup.py
+SETUP := python3 -m tools.setup.setup
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
@@ -19,21 +19,21 @@ help:  ## this list
 setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
-	@python3 tools/doctor.py
+	@python3 -m tools.setup.doctor
 test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file]
-	@$(SETUP) && python3 tools/grade.py $(GRADE)
+	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
-	@$(SETUP) && python3 tools/watch.py $(call flag,STAGE,stage) $(call flag,IMPL,impl)
+	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
 hint:  ## the hint of a test    TEST=name
-	@$(SETUP) && python3 tools/hint.py $(call flag,TEST,test)
+	@$(SETUP) && python3 -m tools.grading.hint $(call flag,TEST,test)
 figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
-	@$(SETUP) && python3 tools/figures.py $(FIGURES)
+	@$(SETUP) && python3 -m tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solutions] [PRESET=quick]
-	@$(SETUP) && python3 tools/suite_ab.py $(call flag,IMPL,impl) $(call flag,PRESET,preset)
+	@$(SETUP) && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions] [PRESET=quick] [STAGE=03]
-	@$(SETUP) && python3 tools/writeup.py $(FIGURES)
+	@$(SETUP) && python3 -m tools.report.writeup $(FIGURES)
 check:  ## the repository's own tests
-	@$(SETUP) --for-check && python3 tools/check.py
+	@$(SETUP) --for-check && python3 -m tools.checking.check
 format:  ## clang-format on every source file
 	@$(SETUP) --for-check && git ls-files '*.h' '*.cpp' | xargs $$(command -v clang-format-14 || echo clang-format) -i
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=

@@ -3,8 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
-#include "ddp/collectives.h"
-
 // What a call of an operation must fulfil on this rank alone, with messages that name the call.
 // Each throws c10::Error.
 
@@ -24,17 +22,6 @@ inline void check_member(const char* call, int rank, int world_size) {
 inline void check_partner(const char* call, int peer, int self, int world_size) {
   check_member(call, peer, world_size);
   TORCH_CHECK(peer != self, call, ": rank ", self, " exchanges no messages with itself");
-}
-
-/// What the given all-reduces take: a group, and a sum of anything or an average of floating point.
-inline void check_reduction(const char* call, const at::Tensor& tensor,
-                            const ProcessGroupPtr& group, ReduceOp op) {
-  check_defined(call, tensor);
-  TORCH_CHECK(group, call, ": the process group is null");
-  TORCH_CHECK(op == ReduceOp::kSum || op == ReduceOp::kAverage, call,
-              ": the operation must be a sum or an average");
-  TORCH_CHECK(op == ReduceOp::kSum || tensor.is_floating_point(), call, ": an average of ",
-              tensor.scalar_type(), " is not defined");
 }
 
 }  // namespace ddp

@@ -4,9 +4,9 @@
 #include <sstream>
 
 #include "01_naive_ddp/naive_ddp.h"
-#include "ddp/measurement.h"
+#include "ddp/meters/statistics.h"
 #include "support/grading.h"
-#include "support/limited_link.h"
+#include "support/limited_link_report.h"
 
 // The same in real time: a report that decides nothing.
 

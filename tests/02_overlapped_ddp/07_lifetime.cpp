@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ddp/memory_meter.h"
+#include "ddp/meters/memory_meter.h"
 #include "overlapped.h"
 #include "support/communication_checks.h"
 #include "support/compare.h"

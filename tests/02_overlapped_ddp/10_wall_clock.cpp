@@ -3,10 +3,10 @@
 #include <iomanip>
 #include <sstream>
 
-#include "ddp/measurement.h"
+#include "ddp/meters/statistics.h"
 #include "overlapped.h"
 #include "support/grading.h"
-#include "support/limited_link.h"
+#include "support/limited_link_report.h"
 
 // The same in real time: a report that decides nothing.
 

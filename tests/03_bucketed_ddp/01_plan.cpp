@@ -3,7 +3,7 @@
 #include <limits>
 #include <random>
 
-#include "ddp/memory_meter.h"
+#include "ddp/meters/memory_meter.h"
 #include "plan.h"
 #include "support/communication_checks.h"
 #include "support/grading.h"

@@ -157,7 +157,7 @@ void expect_moments_of_toy_model(Rank& rank, ToyKind kind, std::int64_t cap_byte
                  "model: " + to_string(kind) + ", cap " + std::to_string(cap_bytes) + " bytes");
 }
 
-const GradedTest kMoment{
+const GradedTest kInstant{
     {.name = "a_bucket_starts_with_its_last_gradient",
      .points = 3,
      .hint = "The hook of a bucket's last gradient launches it, if it is its turn, and then all "

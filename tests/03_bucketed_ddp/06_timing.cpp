@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ddp/reducer_peer.h"
+#include "ddp/peers/reducer_peer.h"
 #include "plan.h"
 #include "support/chain_model.h"
 #include "support/communication_checks.h"

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "ddp/memory_meter.h"
+#include "ddp/meters/memory_meter.h"
 #include "plan.h"
 #include "support/communication_checks.h"
 #include "support/grading.h"

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "ddp/memory_meter.h"
+#include "ddp/meters/memory_meter.h"
 #include "norm_case.h"
 #include "support/communication_checks.h"
 #include "support/grading.h"

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "ddp/memory_meter.h"
+#include "ddp/meters/memory_meter.h"
 #include "ring_data.h"
 #include "support/compare.h"
 #include "support/grading.h"

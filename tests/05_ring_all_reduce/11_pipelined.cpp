@@ -3,8 +3,8 @@
 #include <iomanip>
 #include <sstream>
 
-#include "ddp/launch.h"
-#include "ddp/measurement.h"
+#include "ddp/meters/statistics.h"
+#include "ddp/ranks/launch.h"
 #include "ring_data.h"
 #include "support/communication_checks.h"
 #include "support/compare.h"

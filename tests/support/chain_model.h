@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddp/model.h"
-#include "ddp/virtual_clock.h"
+#include "ddp/simulation/virtual_clock.h"
 #include "support/ranks.h"
 
 namespace ddp::testing {

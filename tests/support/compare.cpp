@@ -8,8 +8,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "ddp/poison.h"
-#include "ddp/tensor_names.h"
+#include "ddp/backends/tensor_names.h"
+#include "ddp/referee/poison.h"
 
 namespace ddp::testing {
 

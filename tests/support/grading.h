@@ -45,7 +45,7 @@ void note_measured(const std::string& text);
 /// The message of a failure, without what GoogleTest puts around it.
 std::string failure_text(const ::testing::TestPartResult& part);
 
-/// Writes what happens to `fd`, a JSON object a line; see docs of tools/runner.py. Call before
+/// Writes what happens to `fd`, a JSON object a line; see docs of tools/grading/runner.py. Call before
 /// RUN_ALL_TESTS().
 void write_records_to(int fd);
 

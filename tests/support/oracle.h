@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddp/toy_models.h"
+#include "ddp/models/toy_models.h"
 
 namespace ddp::testing {
 

@@ -7,10 +7,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "ddp/cuda.h"
-#include "ddp/limited_link.h"
-#include "ddp/shared_memory_backend.h"
-#include "ddp/stage_library.h"
+#include "ddp/backends/cuda.h"
+#include "ddp/backends/limited_link.h"
+#include "ddp/backends/shared_memory_backend.h"
+#include "ddp/ranks/stage_library.h"
 #include "support/grading.h"
 #include "support/trace.h"
 

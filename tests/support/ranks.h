@@ -4,10 +4,10 @@
 #include <initializer_list>
 #include <memory>
 
-#include "ddp/checked_backend.h"
-#include "ddp/fork_ranks.h"
-#include "ddp/recording_backend.h"
-#include "ddp/simulated_network.h"
+#include "ddp/ranks/fork_ranks.h"
+#include "ddp/referee/checked_backend.h"
+#include "ddp/referee/recording_backend.h"
+#include "ddp/simulation/simulated_network.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "ddp/timeline_file.h"
+#include "ddp/simulation/timeline_file.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp/fork_ranks.h"
-#include "ddp/timeline.h"
+#include "ddp/ranks/fork_ranks.h"
+#include "ddp/simulation/timeline.h"
 
 namespace ddp::testing {
 

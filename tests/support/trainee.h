@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddp/gradient_synchronizer.h"
-#include "ddp/toy_models.h"
+#include "ddp/models/toy_models.h"
 #include "support/ranks.h"
 
 // What the tests of stages 01-03 share: a model, and the synchronizer under test for it.

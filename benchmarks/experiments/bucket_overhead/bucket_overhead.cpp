@@ -1,0 +1,264 @@
+// Stage 03: what bucketed DDP adds to computing alone, over the size of a bucket, beside the
+// handout's formula and the simulated network.
+//
+//     overhead(b) = s/b · o + b/w        least at b* = sqrt(s · w · o)
+//
+// s are the gradients' bytes. o, what an all-reduce costs whatever its size, and w, the bytes that
+// it moves in a second, are measured first, with messages that are launched one after the other and
+// then waited for, as DDP does it. The simulated network gets the same o and w, no latency, and
+// computing that takes as long as measured, each weight its share of it.
+//
+// All caps and computing alone take turns, step by step, each with a model of its own. A step is
+// forward, backward and finish(), begins on all ranks together, and takes the time of the slowest.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "ddp/meters/device_timer.h"
+#include "experiments/bucket_overhead/link_costs.h"
+#include "experiments/bucket_overhead/overhead_simulation.h"
+#include "harness/benchmark.h"
+#include "harness/command_line.h"
+#include "harness/interleaved.h"
+#include "harness/language_model.h"
+#include "harness/presets.h"
+#include "harness/trainer.h"
+#include "harness/variants.h"
+#include "models/transformer.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kProgram = "bucket_overhead";
+constexpr const char* kBucketed = "bucketed";
+// What is timed of a step: the whole, and forward.
+constexpr std::size_t kStep = 0;
+constexpr std::size_t kForward = 1;
+
+const std::map<std::string, Repetitions> kPresets = {
+    {"quick", {.measured = 8, .warmup = 3}},
+    {"full", {.measured = 100, .warmup = 10}},
+    {"paper", {.measured = 100, .warmup = 10}},
+};
+const PresetsInWords kInWords = {
+    .quick = "--warmup 3 --repetitions 8",
+    .full = "--warmup 10 --repetitions 100",
+    .paper = "the same on the hardware of the published experiment, 2 GPUs in one machine"};
+const Hardware kPublished = {.gpus = 2, .model = ""};
+
+struct Settings : BenchmarkOptions {
+  std::string model = "reduced";
+  std::int64_t batch = 2, length = 32;
+  int caps = 12;
+  Repetitions repetitions;
+
+  TransformerShape shape() const { return transformer_shape(model); }
+  std::int64_t gradient_bytes() const {
+    return std::int64_t{sizeof(float)} * parameter_count(shape());
+  }
+  // All gradients in one bucket, then each cap half of the one before; the smallest first.
+  std::vector<std::int64_t> cap_bytes() const {
+    std::vector<std::int64_t> all;
+    all.reserve(caps);
+    for (int halvings = caps - 1; halvings >= 0; --halvings) {
+      all.push_back(std::max(std::int64_t{1}, gradient_bytes() >> halvings));
+    }
+    return all;
+  }
+};
+
+std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
+                              const DeviceContext& device_context) {
+  const auto step = make_device_timer(device_context.device),
+             forward = make_device_timer(device_context.device);
+  barrier(device_context.group);
+  step->start();
+  forward->start();
+  const at::Tensor loss = trainer.forward(batch);
+  forward->stop();
+  trainer.backward(loss);
+  trainer.finish();
+  step->stop();
+  trainer.update();
+  return {step->seconds(), forward->seconds()};
+}
+
+// Seconds of the slowest rank: [repetitions, 1 + caps, kStep and kForward]; computing alone is first.
+at::Tensor measure_steps(const Settings& settings, const DeviceContext& device_context) {
+  const LabelledBatch batch = make_token_batch({.batch = settings.batch,
+                                                .length = settings.length,
+                                                .vocabulary = settings.shape().vocabulary},
+                                               settings.seed, device_context);
+  std::vector<Trainer> trainers;
+  trainers.reserve(1 + settings.caps);
+  const auto add = [&](const char* variant, std::int64_t cap_bytes) {
+    trainers.emplace_back(
+        variant,
+        make_language_model(make_transformer(
+            settings.shape(), {.seed = settings.seed, .device = device_context.device})),
+        device_context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
+  };
+  add(kComputeOnly, 1);
+  for (const std::int64_t cap : settings.cap_bytes()) {
+    add(kBucketed, cap);
+  }
+  std::optional<Progress> progress;
+  if (device_context.group->getRank() == 0) {
+    progress.emplace("bucket_overhead, repetitions",
+                     settings.repetitions.warmup + settings.repetitions.measured);
+  }
+  const at::Tensor times = measure_interleaved(
+      settings.repetitions, trainers.size(),
+      [&](std::size_t way) { return time_step(trainers[way], batch, device_context); }, progress);
+  return largest_of_ranks(times, device_context);
+}
+
+std::vector<Series> step_series(const at::Tensor& times, const Settings& settings) {
+  std::vector<Series> series = {
+      series_of(times, 0, kStep, {{"quantity", "step"}, {"variant", kComputeOnly}}),
+      series_of(times, 0, kForward, {{"quantity", "forward"}, {"variant", kComputeOnly}})};
+  const std::vector<std::int64_t> caps = settings.cap_bytes();
+  for (std::size_t i = 0; i < caps.size(); ++i) {
+    series.push_back(
+        series_of(times, i + 1, kStep,
+                  {{"quantity", "step"}, {"variant", kBucketed}, {"cap_bytes", caps[i]}}));
+  }
+  return series;
+}
+
+// Empty, after a line on stderr, where ranks share no memory.
+std::vector<Series> simulate(const Settings& settings, const RankContext& context,
+                             const LinkCosts& link, const at::Tensor& times) {
+  if (context.board == nullptr) {
+    if (context.rank == 0) {
+      std::fputs(
+          "the simulated network is left out: it needs ranks that share memory, so start this "
+          "without torchrun, mpirun or srun\n",
+          stderr);
+    }
+    return {};
+  }
+  const at::Tensor medians = times.select(1, 0).quantile(0.5, 0);  // of computing alone
+  const double step = medians[kStep].item<double>(), forward = medians[kForward].item<double>();
+  OverheadSimulation simulation(context, link,
+                                {.shape = settings.shape(),
+                                 .forward_ns = std::llround(1e9 * forward),
+                                 .backward_ns = std::llround(1e9 * (step - forward))});
+  std::vector<Series> series;
+  for (const std::int64_t cap : settings.cap_bytes()) {
+    series.push_back({.labels = {{"quantity", "simulated overhead"}, {"cap_bytes", cap}},
+                      .unit = "s",
+                      .values = {simulation.seconds(cap)}});
+  }
+  return series;
+}
+
+double formula(const Settings& settings, const LinkCosts& link, std::int64_t cap_bytes) {
+  const auto cap = static_cast<double>(cap_bytes);
+  return static_cast<double>(settings.gradient_bytes()) / cap * link.overhead +
+         cap / link.bandwidth;
+}
+
+double best_cap(const Settings& settings, const LinkCosts& link) {
+  return std::sqrt(static_cast<double>(settings.gradient_bytes()) * link.bandwidth * link.overhead);
+}
+
+Parameters parameters_of(const Settings& settings, const LinkCosts& link) {
+  return {{"model", settings.model},
+          {"parameters", parameter_count(settings.shape())},
+          {"gradient_bytes", settings.gradient_bytes()},
+          {"batch_size", settings.batch},
+          {"sequence_length", settings.length},
+          {"repetitions", settings.repetitions.measured},
+          {"warmup", settings.repetitions.warmup},
+          {"rate_gbit", settings.rate_gbit},
+          {"overhead_s", link.overhead},
+          {"bandwidth_bytes_per_s", link.bandwidth},
+          {"best_cap_bytes", best_cap(settings, link)}};
+}
+
+void print_table(const Settings& settings, const LinkCosts& link, const at::Tensor& times,
+                 const std::vector<Series>& simulated) {
+  std::printf("s = %lld bytes, w = %.4g bytes/s, o = %.4g s: b* = %.0f bytes\n",
+              static_cast<long long>(settings.gradient_bytes()), link.bandwidth, link.overhead,
+              best_cap(settings, link));
+  std::printf("%-12s%14s%14s%14s\n", "cap [bytes]", "measured [ms]", "formula [ms]",
+              "simulated [ms]");
+  const at::Tensor beyond =
+      (times.select(2, kStep) - times.select(2, kStep).narrow(1, 0, 1)).quantile(0.5, 0);
+  const std::vector<std::int64_t> caps = settings.cap_bytes();
+  for (std::size_t i = 0; i < caps.size(); ++i) {
+    std::printf("%-12lld%14.3f%14.3f", static_cast<long long>(caps[i]),
+                1e3 * beyond[static_cast<std::int64_t>(i) + 1].item<double>(),
+                1e3 * formula(settings, link, caps[i]));
+    if (simulated.empty()) {
+      std::printf("%14s\n", "-");
+    } else {
+      std::printf("%14.3f\n", 1e3 * simulated[i].values.front());
+    }
+  }
+}
+
+void run_rank(const RankContext& context, const Settings& settings) {
+  const DeviceContext device_context = make_device_context(settings, context);
+  TORCH_CHECK_VALUE(context.world_size > 1, "one rank has nothing to reduce: start ", kProgram,
+                    " with 2 ranks or more");
+  usable_variants({kBucketed}, settings.implementation, device_context);
+  keep_freed_memory();
+  std::vector<Series> series = measure_messages(settings.gradient_bytes(), device_context);
+  const LinkCosts link = link_costs(series);
+  const at::Tensor times = measure_steps(settings, device_context);
+  const std::vector<Series> simulated = simulate(settings, context, link, times);
+  if (context.rank == 0) {
+    std::ranges::move(step_series(times, settings), std::back_inserter(series));
+    series.insert(series.end(), simulated.begin(), simulated.end());
+    save_result(settings, {.run = to_run(settings, kProgram, device_context.group),
+                           .parameters = parameters_of(settings, link),
+                           .series = series});
+    print_table(settings, link, times, simulated);
+  }
+  save_trace(settings, context, device_context);
+}
+
+void add_flags(CommandLine& line, Settings& settings) {
+  line.add("--model", settings.model, "What is trained").one_of(transformer_names()).show_default();
+  const auto number = [&](const char* flag, auto& value, const char* what, int least, int most) {
+    line.add(flag, value, what).in_range(least, most).show_default();
+  };
+  number("--batch-size", settings.batch, "Sequences of each rank", 1, 1 << 20);
+  number("--sequence-length", settings.length, "Tokens of a sequence", 1, 1 << 20);
+  number("--caps", settings.caps, "How many: all gradients in one bucket, half of them, and so on",
+         2, 32);
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line(
+      "What buckets of each size add to computing, by measurement, formula and simulation");
+  Settings settings;
+  ddp::add_flags(line, settings, argc, argv);
+  add_flags(line, settings.repetitions);
+  add_flags(line, settings);
+  describe_presets(line, kInWords);
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  if (const int code = check_preset(line, settings, kPublished)) {
+    return code;
+  }
+  apply_preset(settings.repetitions, kPresets.at(settings.preset));
+  const TrainedModels trained = {.model = settings.model,
+                                 .of_each_rank = static_cast<std::size_t>(settings.caps) + 1};
+  if (const int code = check_memory(settings, trained)) {
+    return code;
+  }
+  return run_benchmark(settings,
+                       [&settings](RankContext& context) { run_rank(context, settings); });
+}

@@ -1,0 +1,72 @@
+#include "experiments/bucket_overhead/link_costs.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ddp/meters/device_timer.h"
+#include "ddp/meters/statistics.h"
+#include "harness/interleaved.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kSmallest = 64;
+constexpr std::int64_t kMostInFlight = 64;
+constexpr Repetitions kRepetitions = {.measured = 31, .warmup = 3};
+
+// Of messages that are launched together: the time of each.
+Series measure_size(std::int64_t bytes, std::int64_t largest, const DeviceContext& device_context) {
+  const std::int64_t count = std::clamp(largest / bytes, std::int64_t{1}, kMostInFlight);
+  std::vector<at::Tensor> messages;
+  messages.reserve(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    messages.push_back(
+        at::zeros({bytes / std::int64_t{sizeof(float)}}, at::device(device_context.device)));
+  }
+  const auto timer = make_device_timer(device_context.device);
+  std::vector<WorkPtr> works(messages.size());
+  std::optional<Progress> none;
+  const at::Tensor times = measure_interleaved(
+      kRepetitions, 1,
+      [&](std::size_t) -> std::vector<double> {
+        barrier(device_context.group);
+        timer->start();
+        for (std::size_t i = 0; i < messages.size(); ++i) {
+          works[i] = all_reduce_async(messages[i], device_context.group);
+        }
+        for (const WorkPtr& work : works) {
+          work->wait();
+        }
+        timer->stop();
+        return {timer->seconds() / static_cast<double>(count)};
+      },
+      none);
+  return series_of(largest_of_ranks(times, device_context), 0, 0,
+                   {{"quantity", "message"}, {"bytes", bytes}});
+}
+
+}  // namespace
+
+std::vector<Series> measure_messages(std::int64_t largest, const DeviceContext& device_context) {
+  std::vector<Series> series;
+  for (std::int64_t bytes = kSmallest; bytes < largest; bytes *= 4) {
+    series.push_back(measure_size(bytes, largest, device_context));
+  }
+  series.push_back(measure_size(largest, largest, device_context));
+  return series;
+}
+
+LinkCosts link_costs(const std::vector<Series>& messages) {
+  const auto median = [](const Series& series) { return percentile(series.values, 50); };
+  const double overhead = median(messages.front());
+  const double transfer = median(messages.back()) - overhead;
+  const auto bytes = std::get<std::int64_t>(messages.back().labels.back().second);
+  TORCH_CHECK(transfer > 0, "an all-reduce of ", bytes,
+              " bytes takes no longer than one of a few, so there is no bandwidth to be found; run "
+              "it again when the machine is less busy");
+  return {.overhead = overhead, .bandwidth = static_cast<double>(bytes) / transfer};
+}
+
+}  // namespace ddp

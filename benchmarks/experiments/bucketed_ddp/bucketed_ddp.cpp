@@ -1,0 +1,335 @@
+// Stage 03: how long an iteration of training a transformer takes with buckets of several sizes,
+// and beside them the ways without buckets of stages 01 and 02, libtorch's c10d::Reducer, and
+// computing alone. The published experiment trained xl on 2 GPUs.
+//
+// An iteration begins on all ranks together, and contains forward, the cross entropy of the next
+// token, backward, finish() and AdamW. Of it are timed the whole, backward, and finish(). The
+// Reducer waits inside backward, and has no finish(): the like of it is what its backward takes
+// beyond that of computing alone. Each rank's times are kept; means over the iterations, and of
+// those the largest of all ranks, are what is published.
+//
+// All ways take turns, iteration by iteration, each with a model of its own. Where there is no
+// memory for that, they are measured one after the other, on one model.
+#include "03_bucketed_ddp/bucketed_ddp.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "experiments/bucketed_ddp/timed_iteration.h"
+#include "experiments/bucketed_ddp/training_lines.h"
+#include "harness/benchmark.h"
+#include "harness/command_line.h"
+#include "harness/equal_gradients.h"
+#include "harness/interleaved.h"
+#include "harness/language_model.h"
+#include "harness/presets.h"
+#include "harness/resumable_rows.h"
+#include "harness/variants.h"
+#include "models/transformer.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kBucketed = "bucketed";
+constexpr const char* kReducer = "Reducer";
+const std::vector<std::string> kVariants = {kBucketed,    "naive",  "flat",
+                                            "overlapped", kReducer, kComputeOnly};
+// Of the Reducer, as a part of xl's: PyTorch's defaults.
+constexpr std::int64_t kReducerMegabytes = 25;
+constexpr std::int64_t kReducerFirstMegabytes = 1;
+
+struct Preset {
+  const char* model;
+  std::set<std::int64_t> sequence_lengths;
+  Repetitions repetitions;
+  bool interleaved;
+};
+const std::set<std::int64_t> kPublishedLengths = {128, 256, 512};
+const std::map<std::string, Preset> kPresets = {
+    {"quick", {"reduced", {16, 32, 64}, {.measured = 3, .warmup = 2}, true}},
+    {"full", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
+    {"paper", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
+};
+const PresetsInWords kInWords = {
+    .quick =
+        "--model reduced (xl at 1/50 of its width; caps are the same part of its gradients) "
+        "--sequence-lengths 16,32,64 --warmup 2 --repetitions 3 --interleaved",
+    .full =
+        "--model xl --sequence-lengths 128,256,512 --warmup 10 --repetitions 10 --sequential; "
+        "takes 80 "
+        "GB and hours on a CPU, so choose a smaller --model there",
+    .paper = "the same on the hardware of the published experiment, 2 GPUs in one machine"};
+const Hardware kPublished = {.gpus = 2, .model = ""};
+
+struct Settings : BenchmarkOptions {
+  std::string model;
+  std::set<std::int64_t> batch_sizes = {2, 4};
+  std::set<std::int64_t> sequence_lengths;
+  std::set<std::int64_t> bucket_mb = {1, 10, 100, 1000};
+  Repetitions repetitions;
+  bool interleaved = true;
+
+  std::int64_t cap(std::int64_t megabytes) const { return cap_of_model(megabytes, model); }
+  TrainedModels trained() const {
+    return {.model = model, .of_each_rank = interleaved ? bucket_mb.size() + kVariants.size() : 1};
+  }
+};
+
+// A variant, and the size of its buckets where it has some.
+struct Way {
+  std::string variant;
+  VariantOptions options;
+  Parameters labels;
+};
+
+Way bucketed_way(const Settings& settings, std::int64_t megabytes, const Model& model) {
+  const std::int64_t cap = settings.cap(megabytes);
+  const auto buckets = assign_buckets(tensors_of(model.named_parameters()), cap).size();
+  return {.variant = kBucketed,
+          .options = {.cap_bytes = cap},
+          .labels = {{kVariantLabel, kBucketed},
+                     {kMegabytesLabel, megabytes},
+                     {kCapLabel, cap},
+                     {"buckets", static_cast<std::int64_t>(buckets)}}};
+}
+
+std::vector<Way> make_ways(const Settings& settings, const Model& model,
+                           const DeviceContext& device_context) {
+  const VariantOptions reducer = {.cap_bytes = settings.cap(kReducerMegabytes),
+                                  .first_bucket_bytes = settings.cap(kReducerFirstMegabytes)};
+  std::vector<Way> ways;
+  for (const auto& variant : usable_variants(kVariants, settings.implementation, device_context)) {
+    if (variant != kBucketed) {
+      ways.push_back(
+          {.variant = variant, .options = reducer, .labels = {{kVariantLabel, variant}}});
+      continue;
+    }
+    for (const std::int64_t megabytes : settings.bucket_mb) {
+      ways.push_back(bucketed_way(settings, megabytes, model));
+    }
+  }
+  return ways;
+}
+
+class Measurement {
+ public:
+  Measurement(const Settings& settings, const DeviceContext& device_context, ResumableRows& rows)
+      : settings_(settings),
+        device_context_(device_context),
+        rows_(rows),
+        model_(new_model()),
+        ways_(make_ways(settings, *model_, device_context)) {
+    if (device_context.group->getRank() == 0) {
+      const std::size_t rows_of_size = settings.interleaved ? 1 : ways_.size();
+      const std::size_t sizes = settings.batch_sizes.size() * settings.sequence_lengths.size();
+      progress_.emplace("bucketed_ddp, repetitions",
+                        static_cast<int>(rows_of_size * sizes) * repetitions());
+    }
+  }
+
+  void run() {
+    for (const std::int64_t batch : settings_.batch_sizes) {
+      for (const std::int64_t length : settings_.sequence_lengths) {
+        const Parameters labels = {{kBatchLabel, batch}, {kLengthLabel, length}};
+        if (settings_.interleaved) {
+          measure_row(labels, ways_, batch, length);
+          continue;
+        }
+        for (const Way& way : ways_) {
+          measure_alone(labels, way, batch, length);
+        }
+      }
+    }
+  }
+
+ private:
+  int repetitions() const { return settings_.repetitions.warmup + settings_.repetitions.measured; }
+
+  std::shared_ptr<Model> new_model() const {
+    return make_transformer(transformer_shape(settings_.model),
+                            {.seed = settings_.seed, .device = device_context_.device});
+  }
+
+  // The way is a row of its own: its labels are the row's.
+  void measure_alone(Parameters labels, const Way& way, std::int64_t batch, std::int64_t length) {
+    labels.insert(labels.end(), way.labels.begin(), way.labels.end());
+    measure_row(labels, {{.variant = way.variant, .options = way.options, .labels = {}}}, batch,
+                length);
+  }
+
+  void measure_row(const Parameters& labels, const std::vector<Way>& ways, std::int64_t batch,
+                   std::int64_t length) {
+    if (rows_.has(labels)) {
+      if (progress_) {
+        progress_->skip(repetitions());
+      }
+      return;
+    }
+    const LabelledBatch data =
+        make_token_batch({.batch = batch,
+                          .length = length,
+                          .vocabulary = transformer_shape(settings_.model).vocabulary},
+                         settings_.seed, device_context_);
+    rows_.add(labels, series_of_ranks(measure_ways(ways, data), ways));
+  }
+
+  // Seconds on this rank: [repetitions, ways, kIterationParts].
+  at::Tensor measure_ways(const std::vector<Way>& ways, const LabelledBatch& data) {
+    std::vector<Trainer> trainers;
+    trainers.reserve(ways.size());
+    for (const Way& way : ways) {
+      trainers.emplace_back(way.variant,
+                            make_language_model(settings_.interleaved ? new_model() : model_),
+                            device_context_.group, TrainerOptions{way.options});
+    }
+    if (settings_.interleaved && !checked_) {
+      expect_equal_gradients(ways, trainers, data);
+    }
+    std::vector<std::unique_ptr<AdamW>> optimizers;
+    optimizers.reserve(ways.size());
+    for (const Trainer& trainer : trainers) {
+      optimizers.push_back(std::make_unique<AdamW>(trainer.parameters()));
+    }
+    TimedIteration iteration(device_context_);
+    return measure_interleaved(
+        settings_.repetitions, ways.size(),
+        [&](std::size_t way) { return iteration.run(trainers[way], *optimizers[way], data); },
+        progress_);
+  }
+
+  void expect_equal_gradients(const std::vector<Way>& ways, std::vector<Trainer>& trainers,
+                              const LabelledBatch& data) {
+    std::vector<std::string> names;
+    names.reserve(ways.size());
+    for (const Way& way : ways) {
+      names.push_back(way.variant);
+    }
+    const auto peer = static_cast<std::size_t>(std::ranges::find(names, kReducer) - names.begin());
+    check_gradients(names, trainers, peer, data);
+    checked_ = true;
+  }
+
+  std::vector<Series> series_of_ranks(const at::Tensor& times, const std::vector<Way>& ways) const {
+    const at::Tensor all =
+        all_gather(times.to(device_context_.device), device_context_.group).cpu();
+    std::vector<Series> series;
+    for (std::size_t way = 0; way < ways.size(); ++way) {
+      for (std::size_t part = 0; part < kIterationParts.size(); ++part) {
+        for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
+          Parameters labels = ways[way].labels;
+          labels.insert(labels.end(), {{kPartLabel, kIterationParts[part]}, {"rank", rank}});
+          series.push_back(series_of(all[rank], way, part, std::move(labels)));
+        }
+      }
+    }
+    return series;
+  }
+
+  const Settings& settings_;
+  const DeviceContext& device_context_;
+  ResumableRows& rows_;
+  const std::shared_ptr<Model> model_;  // of all ways, unless they take turns
+  const std::vector<Way> ways_;
+  std::optional<Progress> progress_;
+  bool checked_ = false;
+};
+
+PartialResult header_of(const Settings& settings, const DeviceContext& device_context) {
+  const TransformerShape shape = transformer_shape(settings.model);
+  return {.run = to_run(settings, "bucketed_ddp", device_context.group),
+          .parameters = {{"model", settings.model},
+                         {"parameters", parameter_count(shape)},
+                         {"d_model", shape.d_model},
+                         {"d_ff", shape.d_ff},
+                         {"layers", shape.layers},
+                         {"heads", shape.heads},
+                         {"vocabulary", shape.vocabulary},
+                         {"dtype", "float32"},
+                         {"optimizer", "AdamW"},
+                         {"repetitions", settings.repetitions.measured},
+                         {"warmup", settings.repetitions.warmup},
+                         {"interleaved", static_cast<std::int64_t>(settings.interleaved)},
+                         {"reducer_cap_bytes", settings.cap(kReducerMegabytes)},
+                         {"reducer_first_bucket_bytes", settings.cap(kReducerFirstMegabytes)},
+                         {"rate_gbit", settings.rate_gbit}},
+          .rows = {}};
+}
+
+void run_rank(const RankContext& context, const Settings& settings) {
+  const DeviceContext device_context = make_device_context(settings, context);
+  if (!device_context.device.is_cpu()) {
+    const std::string problem = why_no_memory(settings.trained(), 1, device_context.device);
+    TORCH_CHECK(problem.empty(), problem);
+  }
+  keep_freed_memory();
+  ResumableRows rows(settings, header_of(settings, device_context), device_context);
+  Measurement(settings, device_context, rows).run();
+  const Result result = rows.finish();
+  if (context.rank == 0) {
+    std::fputs(training_lines(result).c_str(), stdout);
+  }
+  save_trace(settings, context, device_context);
+}
+
+void add_flags(CommandLine& line, Settings& settings) {
+  line.add("--model", settings.model, "What is trained; default: the preset's")
+      .one_of(transformer_names());
+  const auto listed = [&](const char* flag, auto& values, const char* what) {
+    line.add(flag, values, what).in_range(1, 1 << 20);
+  };
+  listed("--batch-sizes", settings.batch_sizes, "Sequences of each rank; default: 2,4");
+  listed("--sequence-lengths", settings.sequence_lengths,
+         "Tokens of a sequence; default: the preset's");
+  listed("--bucket-mb", settings.bucket_mb,
+         "Caps in MB of xl's gradients, of \"reduced\" the same part of its own; default: "
+         "1,10,100,1000");
+  line.add_switch(
+      "--interleaved,!--sequential", settings.interleaved,
+      "All variants take turns, each with a model of its own; or one after the other, on one "
+      "model. Default: the preset's");
+}
+
+// Takes from the preset what no flag has set.
+void apply_preset(const CommandLine& line, Settings& settings) {
+  const Preset& preset = kPresets.at(settings.preset);
+  apply_preset(settings.repetitions, preset.repetitions);
+  if (settings.model.empty()) {
+    settings.model = preset.model;
+  }
+  if (settings.sequence_lengths.empty()) {
+    settings.sequence_lengths = preset.sequence_lengths;
+  }
+  if (!line.given("--interleaved")) {
+    settings.interleaved = preset.interleaved;
+  }
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line("Iteration time of a transformer over the size of buckets");
+  Settings settings;
+  ddp::add_flags(line, settings, argc, argv);
+  add_flags(line, settings.repetitions);
+  add_resume_flag(line, settings);
+  add_flags(line, settings);
+  describe_presets(line, kInWords);
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  if (const int code = check_preset(line, settings, kPublished)) {
+    return code;
+  }
+  apply_preset(line, settings);
+  if (const int code = check_memory(settings, settings.trained())) {
+    return code;
+  }
+  return run_benchmark(settings,
+                       [&settings](RankContext& context) { run_rank(context, settings); });
+}

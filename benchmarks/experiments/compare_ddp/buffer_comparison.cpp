@@ -1,0 +1,136 @@
+#include "experiments/compare_ddp/buffer_comparison.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "harness/equal_gradients.h"
+#include "harness/interleaved.h"
+#include "harness/variants.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kParameters = 25'557'032;  // torchvision's, and so the published model's
+constexpr std::array kDirections = {"forward", "backward"};
+
+/// A model that outlives the trainers which train it.
+class BorrowedModel : public Model {
+ public:
+  explicit BorrowedModel(Model& model) : model_(model) {}
+  at::Tensor forward(const at::Tensor& input) override { return model_.forward(input); }
+  std::vector<NamedTensor> named_parameters() const override { return model_.named_parameters(); }
+  std::vector<NamedTensor> named_buffers() const override { return model_.named_buffers(); }
+  void train(bool on) override { model_.train(on); }
+
+ private:
+  Model& model_;
+};
+
+}  // namespace
+
+const std::vector<BufferComparison::Candidate>& BufferComparison::all_candidates() {
+  // The published bucket_cap_mb is M, in MiB, where the other buffers are M * 2^20 float32.
+  constexpr std::int64_t kMib = 1 << 20;
+  static const std::vector<Candidate> all = {{"core", "Reducer", 1 * kMib},
+                                             {"core, equal bytes", "Reducer", 4 * kMib},
+                                             {"async", "bucketed", 4 * kMib},
+                                             {"sync", "bucketed sync", 4 * kMib}};
+  return all;
+}
+
+BufferComparison::BufferComparison(const BenchmarkOptions& options, const ComparisonSize& size,
+                                   const DeviceContext& device_context)
+    : size_(size),
+      device_context_(device_context),
+      batch_(make_batch({.model = kModel, .size = {.batch = size.batch, .image = size.image}},
+                        options.seed, device_context)),
+      timer_(make_device_timer(device_context.device)) {
+  const std::vector<std::string> usable = usable_variants({"Reducer", "bucketed", "bucketed sync"},
+                                                          options.implementation, device_context);
+  for (const Candidate& candidate : all_candidates()) {
+    if (std::ranges::find(usable, candidate.variant) != usable.end()) {
+      candidates_.push_back(candidate);
+      models_.push_back(make_model(kModel, options.seed, device_context.device));
+    }
+  }
+  summary_ = summarize_model(models_.front()->named_parameters());
+  TORCH_CHECK(summary_.total == kParameters, kModel, " has ", summary_.total,
+              " parameters, and the published one has ", kParameters);
+}
+
+std::vector<std::string> BufferComparison::variants() const {
+  std::vector<std::string> labels;
+  labels.reserve(candidates_.size());
+  for (const Candidate& candidate : candidates_) {
+    labels.emplace_back(candidate.label);
+  }
+  return labels;
+}
+
+std::vector<Series> BufferComparison::measure(int buffer_size, std::optional<Progress>& progress) {
+  std::vector<Trainer> trainers = make_trainers(buffer_size);
+  check_once(trainers);
+  const at::Tensor times = largest_of_ranks(
+      measure_interleaved(
+          {.measured = size_.iterations - size_.discarded, .warmup = size_.discarded},
+          trainers.size(), [&](std::size_t turn) { return iterate(trainers[turn]); }, progress),
+      device_context_);
+  std::vector<Series> series;
+  series.reserve(trainers.size() * kDirections.size());
+  for (std::size_t i = 0; i < trainers.size(); ++i) {
+    for (std::size_t part = 0; part < kDirections.size(); ++part) {
+      series.push_back(series_of(
+          times, i, part, {{"variant", candidates_[i].label}, {"direction", kDirections[part]}}));
+    }
+  }
+  return series;
+}
+
+// New synchronizers around the same models. They remove their hooks when they go.
+std::vector<Trainer> BufferComparison::make_trainers(int buffer_size) {
+  std::vector<Trainer> trainers;
+  trainers.reserve(candidates_.size());
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    TrainerOptions options;
+    options.cap_bytes = buffer_size * candidates_[i].cap_bytes;
+    options.timeline = device_context_.timeline;
+    trainers.emplace_back(candidates_[i].variant, std::make_unique<BorrowedModel>(*models_[i]),
+                          device_context_.group, options);
+  }
+  return trainers;
+}
+
+// The models are equal only before they have been trained.
+void BufferComparison::check_once(std::vector<Trainer>& trainers) {
+  if (std::exchange(checked_, true)) {
+    return;
+  }
+  std::vector<std::string> names;
+  names.reserve(candidates_.size());
+  for (const Candidate& candidate : candidates_) {
+    names.emplace_back(candidate.variant);
+  }
+  check_gradients(names, trainers, /*peer=*/0, batch_);
+}
+
+// An iteration that all ranks begin together. Seconds of kDirections. As published, the device has
+// ended forward before backward begins.
+std::vector<double> BufferComparison::iterate(Trainer& trainer) {
+  barrier(device_context_.group);
+  timer_->start();
+  const at::Tensor loss = trainer.forward(batch_);
+  timer_->stop();
+  const double forward = timer_->seconds();
+  timer_->start();
+  trainer.backward(loss);
+  trainer.finish();
+  timer_->stop();
+  const double backward = timer_->seconds();
+  trainer.update();
+  return {forward, backward};
+}
+
+}  // namespace ddp

@@ -1,0 +1,204 @@
+// Stage 03 beside libtorch's c10d::Reducer over buffer sizes: forward and backward of ResNet-50.
+//
+// The experiment is PyTorch's own comparison of its C++ core (DistributedDataParallel, whose work
+// the Reducer does) with a bucketed DDP in Python, by asynchronous and by synchronous reduction. In
+// its place stands the stage: async, and sync, which is overlap = false. Buffer sizes are 3M to 27M
+// elements, M = 2^20; ResNet-50's 25,557,032 parameters are 24.37M, so buffers from 25M on hold all
+// of it.
+//
+// The published comparison is unequal. The same number M is the core's bucket_cap_mb, M MiB, and
+// the size of the Python buffers in elements, M * 2^20 float32 or 4M MiB: core has four times as
+// many buckets, and has long begun when the first of the others is full. It is repeated as it is
+// ("core"), and with the core's cap at 4M MiB as well ("core, equal bytes"). The core's first
+// bucket is 1 MiB in both, as in PyTorch.
+//
+// Forward and backward are timed apart, as published: forward with the loss, and the core's
+// preparations for a step; backward with the reduction, which is all of finish() where it is the
+// stage's. The time of an iteration is that of the slowest rank, as everywhere in this lab; of the
+// published numbers nothing is said, and PyTorch's script notes those of rank 0. The variants take
+// turns, iteration by iteration. Each has a model of its own for all buffer sizes; only what
+// synchronizes it is made anew for each. The second iteration is the first with the core's own
+// buckets, so at least two should be discarded.
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "ddp/meters/statistics.h"
+#include "experiments/compare_ddp/buffer_comparison.h"
+#include "harness/benchmark.h"
+#include "harness/command_line.h"
+#include "harness/interleaved.h"
+#include "harness/presets.h"
+#include "harness/resumable_rows.h"
+#include "harness/variants.h"
+
+namespace {
+
+using namespace ddp;
+
+// Negative or empty: the preset's.
+struct Amount {
+  std::set<int> buffer_sizes;  // in M elements
+  ComparisonSize size;
+};
+
+Amount published() {
+  Amount amount = {.buffer_sizes = {},
+                   .size = {.batch = 32, .image = 224, .iterations = 40, .discarded = 20}};
+  for (int size = 3; size <= 27; ++size) {
+    amount.buffer_sizes.insert(size);
+  }
+  return amount;
+}
+
+const std::map<std::string, Amount> kPresets = {
+    {"quick",
+     {.buffer_sizes = {3, 6, 10, 14, 19, 24, 25, 27},
+      .size = {.batch = 2, .image = 32, .iterations = 5, .discarded = 2}}},
+    {"full", published()},
+    {"paper", published()},
+};
+
+template <typename Values>
+std::string joined(const Values& values, const char* separator) {
+  std::ostringstream text;
+  for (const auto& value : values) {
+    text << (text.tellp() > 0 ? separator : "") << value;
+  }
+  return text.str();
+}
+
+std::string in_words(const std::string& buffer_sizes, const ComparisonSize& size) {
+  std::ostringstream text;
+  text << "buffers of " << buffer_sizes << " M elements; batch " << size.batch << " of "
+       << size.image << "x" << size.image << " images; " << size.iterations << " iterations, "
+       << size.discarded << " of them discarded; 2 ranks";
+  return text.str();
+}
+
+struct Settings : BenchmarkOptions {
+  Amount amount;
+};
+
+// Everything in which a run and the one that it resumes must agree.
+PartialResult header(const Settings& settings, const BufferComparison& comparison,
+                     const ProcessGroupPtr& group) {
+  const auto& [buffer_sizes, size] = settings.amount;
+  Parameters parameters = {{"model", BufferComparison::kModel}};
+  const Parameters summary = describe(comparison.model());
+  parameters.insert(parameters.end(), summary.begin(), summary.end());
+  parameters.insert(parameters.end(), {{"batch_size", size.batch},
+                                       {"image_size", size.image},
+                                       {"iterations", size.iterations},
+                                       {"discarded", size.discarded},
+                                       {"buffer_sizes", joined(buffer_sizes, ", ")},
+                                       {"variants", joined(comparison.variants(), "; ")},
+                                       {"first_bucket_bytes", VariantOptions().first_bucket_bytes},
+                                       {"rate_gbit", settings.rate_gbit}});
+  return {.run = to_run(settings, "compare_ddp", group),
+          .parameters = std::move(parameters),
+          .rows = {}};
+}
+
+void print_table(const Result& result) {
+  std::printf("%-8s%-20s%-10s%12s%10s\n", "buffer", "variant", "direction", "p50 [ms]", "delta%");
+  std::map<std::string, double> core;  // by direction; it is each buffer size's first variant
+  for (const auto& [labels, unit, values] : result.series) {
+    const std::string size = std::to_string(std::get<std::int64_t>(labels[0].second)) + "M";
+    const auto& variant = std::get<std::string>(labels[1].second);
+    const auto& direction = std::get<std::string>(labels[2].second);
+    const double median = percentile(values, 50);
+    if (variant == "core") {
+      core[direction] = median;
+    }
+    std::printf("%-8s%-20s%-10s%12.2f%10.2f\n", size.c_str(), variant.c_str(), direction.c_str(),
+                1e3 * median, 100 * (median / core[direction] - 1));
+  }
+}
+
+void run_rank(const RankContext& context, const Settings& settings) {
+  keep_freed_memory();
+  const auto& [buffer_sizes, size] = settings.amount;
+  const DeviceContext device_context = make_device_context(settings, context);
+  BufferComparison comparison(settings, size, device_context);
+  ResumableRows rows(settings, header(settings, comparison, device_context.group), device_context);
+  std::optional<Progress> progress;
+  if (context.rank == 0) {
+    print(BufferComparison::kModel, comparison.model());
+    progress.emplace("compare_ddp, repetitions",
+                     static_cast<int>(buffer_sizes.size()) * size.iterations);
+  }
+  for (const int buffer_size : buffer_sizes) {
+    const Parameters labels = {{"buffer_size", buffer_size}};
+    if (!rows.has(labels)) {
+      rows.add(labels, comparison.measure(buffer_size, progress));
+    } else if (progress) {
+      progress->skip(size.iterations);
+    }
+  }
+  progress.reset();
+  const Result result = rows.finish();
+  if (context.rank == 0) {
+    print_table(result);
+  }
+  save_trace(settings, context, device_context);
+}
+
+void add_flags(CommandLine& line, Amount& amount) {
+  const auto add = [&](const char* flag, auto& value, const char* what, int least) {
+    return line.add(flag, value, std::string(what) + "; default: the preset's")
+        .in_range(least, 1 << 20);
+  };
+  add("--buffer-sizes", amount.buffer_sizes, "In M (2^20) elements, such as 3,24,25", 1);
+  add("--batch-size", amount.size.batch, "Samples of each rank", 1);
+  add("--image-size", amount.size.image, "Pixels of an image's side", 32);
+  add("--iterations", amount.size.iterations, "Of each variant and buffer size", 1);
+  add("--discard", amount.size.discarded, "How many of them are discarded, the first ones", 0);
+}
+
+void apply_preset(Amount& amount, const Amount& preset) {
+  if (amount.buffer_sizes.empty()) {
+    amount.buffer_sizes = preset.buffer_sizes;
+  }
+  for (int ComparisonSize::*field : {&ComparisonSize::batch, &ComparisonSize::image,
+                                     &ComparisonSize::iterations, &ComparisonSize::discarded}) {
+    if (amount.size.*field < 0) {
+      amount.size.*field = preset.size.*field;
+    }
+  }
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line(
+      "Forward and backward of ResNet-50 over buffer sizes: stage 03 beside c10d::Reducer");
+  Settings settings;
+  add_flags(line, settings, argc, argv);
+  add_flags(line, settings.amount);
+  add_resume_flag(line, settings);
+  const Amount& quick = kPresets.at("quick");
+  const std::string as_published = in_words("3, 4, 5 ... 27", published().size);
+  describe_presets(line, {.quick = in_words(joined(quick.buffer_sizes, ", "), quick.size),
+                          .full = as_published,
+                          .paper = as_published + " on 2 GPUs of any model"});
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  if (const int code = check_preset(line, settings, {.gpus = 2, .model = ""})) {
+    return code;
+  }
+  apply_preset(settings.amount, kPresets.at(settings.preset));
+  const ComparisonSize& size = settings.amount.size;
+  if (size.discarded >= size.iterations) {
+    return line.refuse("--discard: " + std::to_string(size.discarded) + " of " +
+                       std::to_string(size.iterations) +
+                       " iterations leave none to measure; discard fewer");
+  }
+  return run_benchmark(settings,
+                       [&settings](RankContext& context) { run_rank(context, settings); });
+}

@@ -1,0 +1,234 @@
+// PyTorch's benchmark of DistributedDataParallel (benchmarks/distributed/ddp): how long a training
+// iteration of four ResNets takes on one rank without DDP, and on more and more ranks with it.
+//
+// DDP is here the student's stage 03 and libtorch's c10d::Reducer, with the same bucket size. They
+// take turns, iteration by iteration, each on a model of its own; so do several bucket sizes. The
+// ranks that a round leaves out wait. Percentiles are over all ranks' own times together.
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "experiments/ddp_suite/settings.h"
+#include "experiments/ddp_suite/suite_comparison.h"
+#include "experiments/ddp_suite/suite_report.h"
+#include "experiments/ddp_suite/suite_round.h"
+#include "harness/benchmark.h"
+#include "harness/command_line.h"
+#include "harness/interleaved.h"
+#include "harness/presets.h"
+#include "harness/progress.h"
+#include "harness/resumable_rows.h"
+#include "harness/variants.h"
+
+namespace {
+
+using namespace ddp;
+
+const std::vector<std::string> kVariants = {"bucketed", "Reducer"};
+const Hardware kPublished = {.gpus = 8, .model = "V100"};
+
+const std::map<std::string, Size> kPresets = {
+    {"quick", {.batch = 4, .image = 32, .warmup = 1}},  // steps: SuiteModel::quick_steps
+    {"full", {.batch = 32, .image = 224, .steps = 10, .warmup = 5}},
+    {"paper", {.batch = 32, .image = 224, .steps = 10, .warmup = 5}},
+};
+const PresetsInWords kInWords = {
+    .quick =
+        "the real models; batch 4, 32x32 images, 1 warm-up, 3 measured iterations (2 of "
+        "resnext101_32x8d); several bucket sizes: resnet50 alone, 8 iterations",
+    .full = "batch 32, 224x224 images, 5 warm-ups, 10 measured iterations, on what is here",
+    .paper = "the same on machines with 8 V100 GPUs each, as published",
+};
+
+// Takes from the preset what no flag has set.
+void apply_preset(SuiteSettings& settings) {
+  if (settings.preset == "quick" && settings.bucket_sizes.size() > 1) {
+    const bool chosen = !settings.workload.model.empty();
+    settings.workload.model = chosen ? settings.workload.model : "resnet50";
+    apply_preset(settings.workload.size, {.steps = 8});
+  }
+  apply_preset(settings.workload.size, kPresets.at(settings.preset));
+}
+
+// All rounds of a run.
+class Suite {
+ public:
+  Suite(const SuiteSettings& settings, const RankContext& context, const DeviceContext& all)
+      : settings_(settings),
+        context_(context),
+        all_(all),
+        rounds_(plan_suite_rounds(gather_local_ranks(context, all))),
+        rows_(settings, header(), all) {
+    int parts = 0;
+    for (const SuiteModel& model : settings.models()) {
+      for (const SuiteRound& round : rounds_) {
+        parts += parts_of(model, round);
+      }
+    }
+    if (context.rank == 0) {
+      progress_.emplace(std::string(kSuiteProgram) + ", parts", parts);
+    }
+  }
+
+  // On rank 0 the result, which it has written.
+  Result run() {
+    for (const SuiteModel& model : settings_.models()) {
+      for (const SuiteRound& round : rounds_) {
+        run_row(model, round);
+      }
+    }
+    progress_.reset();
+    return rows_.finish();
+  }
+
+ private:
+  PartialResult header() const {
+    const Size& size = settings_.workload.size;
+    PartialResult header = {.run = to_run(settings_, kSuiteProgram, all_.group),
+                            .parameters = {{"batch_size", size.batch},
+                                           {"image_size", size.image},
+                                           {"warmup", size.warmup},
+                                           {"rate_gbit", settings_.link.rate_gbit},
+                                           {"cuda_version", cuda_version(all_.device)},
+                                           {"learning_rate", kSuiteSgd.learning_rate},
+                                           {"momentum", kSuiteSgd.momentum},
+                                           {"weight_decay", kSuiteSgd.weight_decay}},
+                            .rows = {}};
+    for (const SuiteModel& model : settings_.models()) {
+      header.parameters.emplace_back(std::string("parameters of ") + model.name, model.parameters);
+      header.parameters.emplace_back(std::string("steps of ") + model.name,
+                                     settings_.steps_of(model));
+    }
+    for (std::size_t i = 0; i < settings_.bucket_sizes.size(); ++i) {
+      header.parameters.emplace_back("bucket_size " + std::to_string(i), settings_.bucket_sizes[i]);
+    }
+    return header;
+  }
+
+  // How long a row takes, roughly.
+  int parts_of(const SuiteModel& model, const SuiteRound& round) const {
+    const int iterations = settings_.workload.size.warmup + settings_.steps_of(model);
+    return model.weight * SuiteComparison::replicas(settings_, round) * iterations;
+  }
+
+  void run_row(const SuiteModel& model, const SuiteRound& round) {
+    const Parameters labels = {
+        {"model", model.name}, {"round", round.name}, {"ranks", std::int64_t{round.ranks}}};
+    if (rows_.has(labels)) {
+      if (progress_) {
+        progress_->skip(parts_of(model, round));
+      }
+      return;
+    }
+    const ProcessGroupPtr group = group_of_first_ranks(
+        round.ranks, std::string(model.name) + "/" + round.name, settings_.link, context_, all_);
+    if (group) {
+      rows_.add(labels, measure(model, round, {.device = all_.device, .group = group}));
+    }
+  }
+
+  std::vector<Series> measure(const SuiteModel& model, const SuiteRound& round,
+                              const DeviceContext& device_context) {
+    SuiteComparison comparison(settings_, model, round, device_context);
+    if (round.uses_ddp && !checked_) {
+      comparison.check();  // once with all ranks is enough: stage 03 knows nothing of models
+      checked_ = round.ranks == context_.world_size;
+    }
+    const auto run = [&](std::size_t replica) -> std::vector<double> {
+      const double seconds = comparison.run(replica);
+      for (int part = 0; progress_ && part < model.weight; ++part) {
+        progress_->advance();
+      }
+      return {seconds};
+    };
+    const Repetitions rounds = {.measured = settings_.steps_of(model),
+                                .warmup = settings_.workload.size.warmup};
+    std::optional<Progress> none;  // this program's is finer
+    const at::Tensor mine =
+        measure_interleaved(rounds, SuiteComparison::replicas(settings_, round), run, none);
+    return comparison.to_series(
+        all_gather(mine.to(device_context.device), device_context.group).cpu());
+  }
+
+  const SuiteSettings& settings_;
+  const RankContext& context_;
+  const DeviceContext& all_;
+  const std::vector<SuiteRound> rounds_;
+  ResumableRows rows_;
+  std::optional<Progress> progress_;  // rank 0's
+  bool checked_ = false;              // stage 03's gradients
+};
+
+void report(const SuiteSettings& settings, const SuiteHeader& header, const Result& result) {
+  const bool one_size = settings.bucket_sizes.size() == 1;
+  const int batch = settings.workload.size.batch;
+  for (std::size_t model = 0; model < settings.models().size(); ++model) {
+    for (const std::int64_t size : settings.bucket_sizes) {
+      for (const std::string& variant : kVariants) {
+        const std::string name = variant + (one_size ? "" : ", " + std::to_string(size) + "MB");
+        print_rows(select_rows(result, {variant, size})[model], batch, name);
+      }
+    }
+  }
+  for (const std::int64_t size : settings.bucket_sizes) {
+    if (!settings.json.empty()) {
+      SuiteHeader of_size = header;
+      of_size.bucket_sizes = {size};
+      write_suite_json(settings.json_of(size), of_size,
+                       select_rows(result, {settings.variant, size}), batch);
+      std::printf("wrote %s\n", settings.json_of(size).c_str());
+    }
+  }
+}
+
+void run_rank(const RankContext& context, const SuiteSettings& settings) {
+  const DeviceContext all = make_patient_device_context(settings, settings.link, context);
+  keep_freed_memory();
+  usable_variants(kVariants, settings.implementation, all);  // throws if there is no stage 03
+  const SuiteHeader header = {.cuda_version = cuda_version(all.device),
+                              .backend = all.group->getDefaultBackend()->getBackendName(),
+                              .device = settings.device,
+                              .bucket_sizes = settings.bucket_sizes};
+  Suite suite(settings, context, all);  // says what it takes over from an earlier run
+  const Topology topology = gather_topology(context);
+  if (context.rank == 0) {
+    print_header(header, topology);
+  }
+  const Result result = suite.run();
+  if (context.rank == 0) {
+    report(settings, header, result);
+  }
+  barrier(all.group);  // no rank leaves while another is still connected to it
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line("How long a training iteration takes with DDP on more and more ranks");
+  SuiteSettings settings;
+  add_flags(line, settings, argc, argv);
+  add_resume_flag(line, settings);
+  describe_presets(line, kInWords);
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  apply_preset(settings);
+  try {
+    if (const int code = check_preset(line, settings, kPublished)) {
+      return code;
+    }
+    settle(line, settings);
+    check_files(settings);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return run_benchmark(settings,
+                       [&settings](RankContext& context) { run_rank(context, settings); });
+}

@@ -1,0 +1,66 @@
+#include "experiments/ddp_suite/first_ranks.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "ddp/backends/cuda.h"
+#include "ddp/backends/host_staged_backend.h"
+#include "ddp/backends/limited_link.h"
+
+namespace ddp {
+namespace {
+
+constexpr const char* kGloo = "gloo";
+constexpr const char* kNccl = "nccl";
+
+BackendPtr take_tensors_of(const at::Device& device, BackendPtr gloo) {
+  if (device.is_cpu()) {
+    return gloo;
+  }
+  return c10::make_intrusive<HostStagedBackend>(std::move(gloo));
+}
+
+BackendPtr make_backend(const Link& link, const at::Device& device, const RankContext& context) {
+  if (link.backend == kGloo) {
+    return take_tensors_of(device, make_gloo_backend(context, kPatience));
+  }
+  BackendPtr backend = make_device_backend(device, context, kPatience);
+  TORCH_CHECK_VALUE(
+      link.backend.empty() || backend->getBackendName() == link.backend, link.backend,
+      " needs --device cuda and a GPU of its own for each rank; choose gloo, or leave "
+      "the choice to the program");
+  return backend;
+}
+
+}  // namespace
+
+DeviceContext make_patient_device_context(const BenchmarkOptions& options, const Link& link,
+                                          const RankContext& context) {
+  const at::Device device =
+      device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
+  const BackendPtr backend = make_backend(link, device, context);
+  return {.device = device, .group = make_process_group(backend, store_for_next_backend(context))};
+}
+
+ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const Link& link,
+                                     const RankContext& context, const DeviceContext& all) {
+  if (context.rank >= ranks) {
+    return nullptr;
+  }
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("first_ranks/" + name, context.store);
+  BackendPtr backend;
+  if (all.group->getDefaultBackend()->getBackendName() == kNccl) {
+    backend = make_nccl_backend(store, context.rank, ranks, kPatience);
+  } else {
+    const bool near = placement_of(context).one_machine;
+    backend = take_tensors_of(all.device,
+                              make_gloo_backend(store, context.rank, ranks, kPatience,
+                                                near ? Reach::kThisMachine : Reach::kNetwork));
+  }
+  if (link.rate_gbit > 0) {
+    const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / link.rate_gbit};
+    backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);
+  }
+  return make_process_group(backend, c10::make_intrusive<c10d::PrefixStore>("group", store));
+}
+
+}  // namespace ddp

@@ -1,0 +1,175 @@
+#include "experiments/ddp_suite/settings.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "ddp/meters/whole_file.h"
+#include "ddp/ranks/environment.h"
+#include "experiments/ddp_suite/suite_round.h"
+#include "harness/command_line.h"
+#include "harness/partial_result.h"
+
+namespace ddp {
+namespace {
+
+constexpr SuiteModel kModels[] = {
+    {"resnet50", 25'557'032, 2, 3},
+    {"resnet101", 44'549'160, 4, 3},
+    {"resnext50_32x4d", 25'028'904, 2, 3},
+    {"resnext101_32x8d", 88'791'336, 8, 2},
+};
+
+// Of two replicas of the largest model: weights, momentum, buckets, and gradients for the moment.
+constexpr double kBytesOfRank = 4.0 * 2 * sizeof(float) * 88'791'336;
+
+constexpr const char* kRank = "--rank";
+constexpr const char* kMasterAddr = "--master-addr";
+constexpr const char* kMasterPort = "--master-port";
+
+void add_job_flags(CommandLine& line, SuiteSettings& settings) {
+  line.add(kMasterAddr, settings.master_addr, "Where rank 0 of the job runs");
+  line.add(kMasterPort, settings.master_port, "A free port there").in_range(1, 65535);
+  line.add(kRank, settings.rank,
+           "This process is that rank of a job of --world-size processes, to be started one "
+           "by one; default: this process forks all ranks")
+      .in_range(0, 1 << 20)
+      .needs(kMasterAddr)
+      .needs(kMasterPort)
+      .needs("--world-size");
+  line.find("--world-size")
+      .show_default("GPUs: all that are here; CPU: 2, 4 or 8, by cores and memory");
+}
+
+// The environment's variables are those of torchrun.
+void export_job(const CommandLine& line, const SuiteSettings& settings) {
+  const auto give = [&](const char* flag, const char* variable, const std::string& value) {
+    if (line.given(flag)) {
+      setenv(variable, value.c_str(), /*overwrite=*/1);
+    }
+  };
+  give(kRank, "RANK", std::to_string(settings.rank));
+  if (line.given(kRank)) {
+    setenv("WORLD_SIZE", std::to_string(settings.world_size).c_str(), /*overwrite=*/1);
+  }
+  give(kMasterAddr, "MASTER_ADDR", settings.master_addr);
+  give(kMasterPort, "MASTER_PORT", std::to_string(settings.master_port));
+}
+
+void settle_device(const CommandLine& line, SuiteSettings& settings) {
+  if (settings.link.backend != "nccl") {
+    return;
+  }
+  TORCH_CHECK_VALUE(!line.given("--device") || settings.device == "cuda",
+                    "--distributed-backend nccl moves a GPU's tensors: leave out --device cpu, or "
+                    "choose gloo");
+  settings.device = "cuda";
+}
+
+std::filesystem::path result_file(const SuiteSettings& settings) {
+  const Run run = {.program = kSuiteProgram,
+                   .implementation = settings.implementation,
+                   .preset = settings.preset,
+                   .backend = "",
+                   .device = "",
+                   .command = ""};
+  return result_path(settings, run);
+}
+
+void check_file(const std::filesystem::path& file, const char* flag) {
+  if (std::filesystem::is_directory(file)) {
+    throw std::runtime_error("cannot write " + file.string() +
+                             ": it is a folder; choose another place with " + flag);
+  }
+  const std::filesystem::path probe = file.string() + ".probe";
+  write_whole_file(probe, "", flag);
+  std::filesystem::remove(probe);
+}
+
+}  // namespace
+
+std::vector<SuiteModel> SuiteSettings::models() const {
+  std::vector<SuiteModel> chosen;
+  chosen.reserve(std::size(kModels));
+  for (const SuiteModel& model : kModels) {
+    if (workload.model.empty() || workload.model == model.name) {
+      chosen.push_back(model);
+    }
+  }
+  return chosen;
+}
+
+std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
+  std::filesystem::path file = json;
+  if (bucket_sizes.size() > 1) {
+    file.replace_extension(std::to_string(bucket_size) + "MB" + file.extension().string());
+  }
+  return file;
+}
+
+void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv) {
+  add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
+  line.remove("--trace");  // the program timeline draws one
+  line.remove("--rate-gbit");
+  line.add("--rate-gbit", settings.link.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
+      .non_negative()
+      .show_default();
+  add_flags(line, settings.workload, resnet_names());
+  line.find("--model").describe("What is trained; default: each of them");
+  line.add("--distributed-backend", settings.link.backend,
+           "What moves gradients; default: what fits --device. nccl implies --device cuda")
+      .one_of({"gloo", "nccl"});
+  line.add("--bucket-size", settings.bucket_sizes,
+           "Of DDP, in MB (2^20 bytes); several take turns in one run")
+      .in_range(1, 1 << 20)
+      .show_default();
+  line.add("--json", settings.json,
+           "Also writes the measurements in the form that tools/report/ddp_diff.py and PyTorch's "
+           "diff.py read. Several bucket sizes have a file each, beside --output if this flag "
+           "is not given: suite.json becomes suite.25MB.json");
+  line.add("--variant", settings.variant, "What --json calls DDP; both are measured")
+      .one_of({"bucketed", "Reducer"})
+      .show_default();
+  add_job_flags(line, settings);
+}
+
+void settle(const CommandLine& line, SuiteSettings& settings) {
+  settle_device(line, settings);
+  for (std::size_t i = 1; i < settings.bucket_sizes.size(); ++i) {
+    const auto begin = settings.bucket_sizes.begin();
+    TORCH_CHECK_VALUE(std::find(begin, begin + i, settings.bucket_sizes[i]) == begin + i,
+                      "--bucket-size has ", settings.bucket_sizes[i], " twice; name it once");
+  }
+  if (settings.bucket_sizes.size() > 1 && settings.json.empty()) {
+    settings.json = result_file(settings);
+  }
+  const Size& size = settings.workload.size;
+  TORCH_CHECK_VALUE(size.batch > 1 || size.image > 32,
+                    "--batch-size 1 of 32x32 images leaves BatchNorm one value of each channel, "
+                    "which has no variance: give it two images, or larger ones");
+  export_job(line, settings);
+  const bool launched = read_launch_environment().has_value();
+  TORCH_CHECK_VALUE(launched || (!line.given(kMasterAddr) && !line.given(kMasterPort)), kMasterAddr,
+                    " and ", kMasterPort, " belong to a job: give ", kRank,
+                    " and --world-size, too");
+  if (!launched && !line.given("--world-size")) {
+    settings.world_size = default_suite_ranks(settings.device, kBytesOfRank);
+  }
+}
+
+void check_files(const SuiteSettings& settings) {
+  const auto launched = read_launch_environment();
+  if (launched && launched->rank > 0) {
+    return;
+  }
+  check_file(partial_path(result_file(settings)), "--output");
+  for (const std::int64_t bucket_size : settings.bucket_sizes) {
+    if (!settings.json.empty()) {
+      check_file(settings.json_of(bucket_size), "--json");
+    }
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,68 @@
+#include "experiments/ddp_suite/suite_round.h"
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "ddp/backends/cuda.h"
+
+namespace ddp {
+namespace {
+
+constexpr int kMostRanks = 8;  // of a machine, as published
+
+std::string name_of(int ranks, const std::vector<int>& local_ranks) {
+  const auto machines = std::count(local_ranks.begin(), local_ranks.begin() + ranks, 0);
+  const auto largest = *std::max_element(local_ranks.begin(), local_ranks.begin() + ranks);
+  return std::to_string(machines) + "M/" + std::to_string(largest + 1) + "G";
+}
+
+}  // namespace
+
+std::vector<SuiteRound> plan_suite_rounds(const std::vector<int>& local_ranks) {
+  const int world = static_cast<int>(local_ranks.size());
+  const auto second_machine = std::find(local_ranks.begin() + 1, local_ranks.end(), 0);
+  const int machine = static_cast<int>(second_machine - local_ranks.begin());
+  std::set<int> sizes = {world};
+  for (int ranks = 1; ranks < machine; ranks *= 2) {
+    sizes.insert(ranks);
+  }
+  for (int ranks = machine; ranks <= world; ranks += machine) {
+    sizes.insert(ranks);
+  }
+  std::vector<SuiteRound> rounds = {{.name = "no ddp", .ranks = 1, .uses_ddp = false}};
+  rounds.reserve(1 + sizes.size());
+  for (const int ranks : sizes) {
+    rounds.push_back({.name = name_of(ranks, local_ranks), .ranks = ranks});
+  }
+  return rounds;
+}
+
+std::vector<int> gather_local_ranks(const RankContext& context,
+                                    const DeviceContext& device_context) {
+  const at::Tensor mine = at::full({1}, placement_of(context).local_rank,
+                                   at::device(device_context.device).dtype(at::kInt));
+  const at::Tensor all = all_gather(mine, device_context.group).view(-1).cpu();
+  return {all.const_data_ptr<int>(), all.const_data_ptr<int>() + all.numel()};
+}
+
+int default_suite_ranks(const std::string& device, double bytes_of_rank) {
+  if (device == "cuda") {
+    return std::max(visible_gpus(), 1);
+  }
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  const auto fits = [&](int ranks) {
+    return ranks <= static_cast<int>(std::thread::hardware_concurrency()) &&
+           ranks * bytes_of_rank <= memory;
+  };
+  int ranks = 2;
+  while (ranks < kMostRanks && fits(2 * ranks)) {
+    ranks *= 2;
+  }
+  return ranks;
+}
+
+}  // namespace ddp

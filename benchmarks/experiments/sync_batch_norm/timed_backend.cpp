@@ -1,0 +1,52 @@
+#include "experiments/sync_batch_norm/timed_backend.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace ddp {
+namespace {
+
+using Timers = std::vector<std::unique_ptr<DeviceTimer>>;
+
+// Stops a timer when it has been waited for, and hands it over.
+class TimedWork : public WorkDecorator {
+ public:
+  TimedWork(WorkPtr inner, std::unique_ptr<DeviceTimer> timer, std::shared_ptr<Timers> timers)
+      : WorkDecorator(std::move(inner)), timer_(std::move(timer)), timers_(std::move(timers)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    const bool done = inner().wait(timeout);
+    if (timer_) {
+      timer_->stop();
+      timers_->push_back(std::move(timer_));
+    }
+    return done;
+  }
+
+ private:
+  std::unique_ptr<DeviceTimer> timer_;  // null once it is handed over
+  const std::shared_ptr<Timers> timers_;
+};
+
+}  // namespace
+
+TimedBackend::TimedBackend(BackendPtr inner, const at::Device& device)
+    : BackendDecorator(std::move(inner)), device_(device) {}
+
+WorkPtr TimedBackend::run(Operation operation) {
+  auto timer = make_device_timer(device_);
+  timer->start();
+  WorkPtr work = operation.start(inner(), operation);
+  return c10::make_intrusive<TimedWork>(std::move(work), std::move(timer), timers_);
+}
+
+double TimedBackend::take_seconds() {
+  double seconds = 0;
+  for (const auto& timer : std::exchange(*timers_, {})) {
+    seconds += timer->seconds();
+  }
+  return seconds;
+}
+
+}  // namespace ddp

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "harness/command_line.h"
+
+namespace ddp {
+
+/// How much train_cifar100 trains. Negative: the preset's.
+struct CifarAmount {
+  std::int64_t epochs = -1;  // of each training
+  std::int64_t batch_size = -1;
+  std::int64_t grad_accum_steps = -1;
+  std::int64_t train_size = -1;
+  std::int64_t test_size = -1;
+  std::int64_t seeds = -1;  // trainings of each implementation
+  double learning_rate = -1;
+};
+
+/// The flags --num-epochs, --batch-size, --grad-accum-steps, --train-size, --test-size, --num-seeds
+/// and --learning-rate.
+void add_flags(CommandLine& line, CifarAmount& amount);
+
+/// Takes from `preset` what no flag has set.
+void apply_preset(CifarAmount& amount, const CifarAmount& preset);
+
+}  // namespace ddp

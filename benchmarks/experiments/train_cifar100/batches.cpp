@@ -1,0 +1,61 @@
+#include "experiments/train_cifar100/batches.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "ddp/balanced_split.h"
+
+namespace ddp {
+namespace {
+
+// Of CIFAR-100's training images, in 0..1; generated ones have about the same.
+constexpr double kMean[] = {0.5071, 0.4865, 0.4409};
+constexpr double kDeviation[] = {0.2673, 0.2564, 0.2762};
+
+at::Tensor per_colour(const double (&values)[3], const at::Device& device) {
+  return at::tensor(at::ArrayRef<double>(values)).to(at::kFloat).view({3, 1, 1}).to(device);
+}
+
+// Different for each epoch and each stream of numbers in it.
+std::uint64_t mixed_seed(const CifarShard& shard, int stream) {
+  return (shard.seed << 32) + (static_cast<std::uint64_t>(shard.epoch) << 8) + stream;
+}
+
+}  // namespace
+
+CifarImages::CifarImages(const CifarRecords& records, const at::Device& device)
+    : device_(device),
+      mean_(per_colour(kMean, device)),
+      deviation_(per_colour(kDeviation, device)) {
+  const auto images = static_cast<std::int64_t>(records.size()) / kCifarRecord;
+  // libtorch has no tensors of constant memory; nothing here writes to it.
+  auto* bytes = const_cast<std::uint8_t*>(records.data());
+  labels_ = at::from_blob(bytes + 1, {images}, {kCifarRecord}, at::kByte);
+  pixels_ = at::from_blob(bytes + 2, {images, 3, kCifarSide, kCifarSide},
+                          {kCifarRecord, kCifarSide * kCifarSide, kCifarSide, 1}, at::kByte);
+}
+
+LabelledBatch CifarImages::batch(const at::Tensor& numbers) const {
+  at::Tensor images = pixels_.index_select(0, numbers).to(device_).to(at::kFloat);
+  images.div_(255).sub_(mean_).div_(deviation_);
+  return {.inputs = images, .labels = labels_.index_select(0, numbers).to(device_).to(at::kLong)};
+}
+
+at::Tensor shuffled_shard(std::int64_t images, const CifarShard& shard) {
+  at::Generator generator = at::detail::createCPUGenerator(mixed_seed(shard, /*stream=*/0));
+  const at::Tensor order = at::randperm(images, generator);
+  const std::int64_t each = (images + shard.world_size - 1) / shard.world_size;
+  const at::Tensor places = at::arange(each) * shard.world_size + shard.rank;
+  return order.index_select(0, places.remainder(images));
+}
+
+at::Tensor validation_shard(std::int64_t images, int rank, int world_size) {
+  const Chunk chunk = balanced_split(images, world_size)[rank];
+  return at::arange(chunk.begin, chunk.begin + chunk.size);
+}
+
+void seed_generators(const CifarShard& shard) {
+  at::manual_seed(mixed_seed(shard, /*stream=*/1 + shard.rank));
+}
+
+}  // namespace ddp

@@ -1,0 +1,96 @@
+#include "experiments/train_cifar100/cifar_model.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <array>
+#include <cmath>
+
+#include "experiments/train_cifar100/data.h"
+#include "peers/batch_norms.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::int64_t kChannels = 32;
+constexpr std::int64_t kPooledSide = (kCifarSide - 4) / 2;  // each convolution takes off 2
+constexpr std::int64_t kFlat = kChannels * kPooledSide * kPooledSide;
+constexpr std::int64_t kHidden = 128;
+constexpr double kDropoutOfConvolutions = 0.25;
+constexpr double kDropoutOfHidden = 0.5;
+
+struct Layer {
+  std::string name;
+  at::Tensor weight, bias;
+};
+
+class CifarModel : public Model {
+ public:
+  CifarModel(const CifarModelOptions& options, const DeviceContext& device_context) {
+    at::Generator generator = at::detail::createCPUGenerator(options.seed);
+    const auto layer = [&](const char* name, at::IntArrayRef shape) -> Layer {
+      const double bound = 1 / std::sqrt(c10::multiply_integers(shape.slice(1)));
+      const auto random = [&](at::IntArrayRef sizes) {
+        const at::Tensor values = at::empty(sizes).uniform_(-bound, bound, generator);
+        return values.to(device_context.device).set_requires_grad(true);
+      };
+      return {.name = name, .weight = random(shape), .bias = random(shape[0])};
+    };
+    layers_ = {layer("conv1", {kChannels, 3, 3, 3}), layer("conv2", {kChannels, kChannels, 3, 3}),
+               layer("fc1", {kHidden, kFlat}), layer("fc2", {kCifarFine, kHidden})};
+    for (auto& batch_norm : batch_norms_) {
+      batch_norm = make_batch_norm(options.batch_norm, {.num_features = kChannels, .affine = false},
+                                   device_context.group);
+      batch_norm->to(device_context.device);
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    const auto& [conv1, conv2, fc1, fc2] = layers_;
+    at::Tensor x = batch_norms_[0]->forward(at::conv2d(images, conv1.weight, conv1.bias)).relu_();
+    x = batch_norms_[1]->forward(at::conv2d(x, conv2.weight, conv2.bias)).relu_();
+    x = at::dropout(at::max_pool2d(x, /*kernel_size=*/2), kDropoutOfConvolutions, training_);
+    x = at::linear(x.flatten(1), fc1.weight, fc1.bias).relu_();
+    return at::linear(at::dropout(x, kDropoutOfHidden, training_), fc2.weight, fc2.bias);
+  }
+
+  std::vector<NamedTensor> named_parameters() const override {
+    std::vector<NamedTensor> parameters;
+    for (const Layer& layer : layers_) {
+      parameters.push_back({layer.name + ".weight", layer.weight});
+      parameters.push_back({layer.name + ".bias", layer.bias});
+    }
+    return parameters;
+  }
+
+  std::vector<NamedTensor> named_buffers() const override {
+    std::vector<NamedTensor> buffers;
+    for (std::size_t i = 0; i < batch_norms_.size(); ++i) {
+      for (const auto& buffer : batch_norms_[i]->named_buffers()) {
+        buffers.push_back({"bn" + std::to_string(i + 1) + "." + buffer.key(), buffer.value()});
+      }
+    }
+    return buffers;
+  }
+
+  void train(bool on) override {
+    training_ = on;
+    for (const auto& batch_norm : batch_norms_) {
+      batch_norm->train(on);
+    }
+  }
+
+ private:
+  std::array<Layer, 4> layers_;
+  std::array<std::shared_ptr<BatchNorm>, 2> batch_norms_;
+  bool training_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_cifar_model(const CifarModelOptions& options,
+                                        const DeviceContext& device_context) {
+  return std::make_unique<CifarModel>(options, device_context);
+}
+
+}  // namespace ddp

@@ -1,0 +1,299 @@
+// Stages 01 to 04 at work: a small network is trained on CIFAR-100, data-parallel, by the lab's own
+// code (--distributed-impl selfmade) and by PyTorch's (pytorch), several times each. The claim that
+// is put to the test: "on average both implementations converge near to the same result".
+//
+// One loop trains for both. What differs is who averages gradients, and who normalizes batches. A
+// row is an implementation and a seed; those of a seed begin with equal weights and see the same
+// images in the same order, through equal dropout. With one thread a rank, a seed's numbers are the
+// same bits in every run on the CPU.
+//
+// A rank's time is that of its epochs of training, without validation and checkpoints; its memory
+// is the most that its tensors take at once, as torch.cuda.max_memory_allocated() counts, without
+// the data set. The published text shows each implementation's command under the other's name: the
+// one with "selfmade" is said to reproduce PyTorch's version, and the other way repetition.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "experiments/train_cifar100/amount.h"
+#include "experiments/train_cifar100/checkpoint.h"
+#include "experiments/train_cifar100/cifar_log.h"
+#include "experiments/train_cifar100/cifar_trainer.h"
+#include "experiments/train_cifar100/synthetic.h"
+#include "harness/benchmark.h"
+#include "harness/command_line.h"
+#include "harness/interleaved.h"
+#include "harness/peak_memory.h"
+#include "harness/presets.h"
+#include "harness/resumable_rows.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kProgram = "train_cifar100";
+
+const CifarAmount kPublished = {.epochs = 16,
+                                .batch_size = 64,
+                                .grad_accum_steps = 4,
+                                .train_size = kCifarTrain,
+                                .test_size = kCifarTest,
+                                .seeds = 5,
+                                .learning_rate = 0.01};
+const std::map<std::string, CifarAmount> kPresets = {
+    {"quick",
+     {.epochs = 4,
+      .batch_size = 8,
+      .grad_accum_steps = 2,
+      .train_size = 512,
+      .test_size = 256,
+      .seeds = 5,
+      .learning_rate = 0.03}},
+    {"full", kPublished},
+    {"paper", kPublished},
+};
+const PresetsInWords kInWords = {
+    .quick =
+        "4 epochs of 512 images (256 validate), of 10 classes where they are generated; 2 "
+        "micro-batches of 8 a step, learning rate 0.03; 5 seeds",
+    .full =
+        "16 epochs of 50,000 images (10,000 validate); 4 micro-batches of 64 a step, learning "
+        "rate 0.01; 5 seeds. As published, but anywhere, and without --data on generated images",
+    .paper = "as full, with --data, on 2 RTX A4000"};
+const Hardware kPublishedHardware = {.gpus = 2, .model = "RTX A4000"};
+
+struct Settings : BenchmarkOptions {
+  std::string data;              // CIFAR-100's folder; empty: synthetic images
+  std::string distributed_impl;  // empty: both
+  std::string ddp = "bucketed";
+  CifarAmount amount;
+
+  std::vector<std::string> implementations() const {
+    return distributed_impl.empty() ? std::vector<std::string>{kSelfmade, kPytorch}
+                                    : std::vector<std::string>{distributed_impl};
+  }
+
+  CifarTrainerOptions trainer(const CifarRun& row) const {
+    return {.distributed_impl = row.distributed_impl,
+            .ddp = ddp,
+            .seed = static_cast<std::uint64_t>(row.seed),
+            .batch_size = amount.batch_size,
+            .grad_accum_steps = amount.grad_accum_steps,
+            .learning_rate = amount.learning_rate};
+  }
+
+  Parameters describe(const CifarData& images) const {
+    return {{"data", images.kind},
+            {"classes", images.classes},
+            {"fingerprint", images.fingerprint()},
+            {"train_size", amount.train_size},
+            {"test_size", amount.test_size},
+            {"epochs", amount.epochs},
+            {"batch_size", amount.batch_size},
+            {"grad_accum_steps", amount.grad_accum_steps},
+            {"learning_rate", amount.learning_rate},
+            {"momentum", CifarTrainerOptions().momentum},
+            {"ddp", ddp},
+            {"rate_gbit", rate_gbit}};
+  }
+};
+
+// What a row's checkpoint must have in common with this run: what its result must, and the row.
+Parameters identity_of(const Run& run, const CifarRun& row, const Parameters& parameters) {
+  Parameters identity = {{"implementation", run.implementation},
+                         {"preset", run.preset},
+                         {"device", run.device},
+                         {"backend", run.backend},
+                         {"world_size", run.world_size}};
+  const Parameters labels = row.labels();
+  identity.insert(identity.end(), labels.begin(), labels.end());
+  identity.insert(identity.end(), parameters.begin(), parameters.end());
+  return identity;
+}
+
+/// What a rank needs to train any row.
+class Training {
+ public:
+  Training(const Settings& settings, const CifarData& data, const DeviceContext& device_context)
+      : settings_(settings),
+        device_context_(device_context),
+        run_(to_run(settings, kProgram, device_context.group)),
+        parameters_(settings.describe(data)),
+        train_(data.train, device_context.device),
+        test_(data.test, device_context.device) {}
+
+  const Run& run() const { return run_; }
+  const Parameters& parameters() const { return parameters_; }
+
+  CifarCheckpoint checkpoint(const CifarRun& row) const {
+    return {result_path(settings_, run_), row.distributed_impl + "." + std::to_string(row.seed),
+            identity_of(run_, row, parameters_)};
+  }
+
+  void check(const std::string& distributed_impl) const {
+    check_cifar_step(settings_.trainer({distributed_impl, 0}), train_, device_context_);
+  }
+
+  /// From the beginning, or from the row's checkpoint.
+  std::vector<Series> measure(const CifarRun& row, CifarLog& log) const {
+    const CifarCheckpoint saved = checkpoint(row);
+    std::vector<at::Tensor> state = load(saved);
+    at::Tensor record;
+    const std::int64_t peak = peak_bytes(
+        device_context_.device, [&] { record = train(row, saved, std::move(state), log); });
+    return cifar_series(record, gather_numbers({static_cast<double>(peak)}, device_context_));
+  }
+
+ private:
+  bool is_first() const { return device_context_.group->getRank() == 0; }
+
+  // Rank 0's, so that all ranks go on from the same epoch; empty without a checkpoint.
+  std::vector<at::Tensor> load(const CifarCheckpoint& saved) const {
+    if (!settings_.resume) {
+      return {};
+    }
+    std::optional<std::vector<at::Tensor>> state;
+    if (is_first()) {
+      state = saved.load();
+    }
+    return broadcast_tensors(state.value_or(std::vector<at::Tensor>()), device_context_);
+  }
+
+  at::Tensor train(const CifarRun& row, const CifarCheckpoint& saved, std::vector<at::Tensor> state,
+                   CifarLog& log) const {
+    CifarTrainer trainer(settings_.trainer(row), device_context_);
+    at::Tensor record = empty_cifar_record(device_context_);
+    if (!state.empty()) {
+      record = state.back();
+      state.pop_back();
+      trainer.restore(state);
+      log.skip(record.size(0));
+    }
+    while (record.size(0) < settings_.amount.epochs) {
+      const CifarPass trained = trainer.train(train_, record.size(0));
+      const CifarPass validated = trainer.validate(test_);
+      record = add_cifar_epoch(record, trained, validated, device_context_);
+      log.epoch_done(row, record);
+      // The last epoch's is the row itself.
+      if (is_first() && record.size(0) < settings_.amount.epochs) {
+        state = trainer.state();
+        state.push_back(record);
+        saved.save(state);
+      }
+    }
+    return record;
+  }
+
+  const Settings& settings_;
+  const DeviceContext& device_context_;
+  const Run run_;
+  const Parameters parameters_;
+  const CifarImages train_, test_;
+};
+
+std::vector<CifarRun> all_rows(const Settings& settings) {
+  std::vector<CifarRun> rows;
+  for (std::int64_t i = 0; i < settings.amount.seeds; ++i) {
+    for (const std::string& distributed_impl : settings.implementations()) {
+      rows.push_back({distributed_impl, static_cast<std::int64_t>(settings.seed) + i});
+    }
+  }
+  return rows;
+}
+
+void run_rank(const RankContext& context, const Settings& settings, const CifarData& data) {
+  const DeviceContext device_context = make_device_context(settings, context);
+  keep_freed_memory();
+  at::globalContext().setDeterministicCuDNN(true);
+  const Training training(settings, data, device_context);
+  for (const std::string& distributed_impl : settings.implementations()) {
+    if (distributed_impl == kSelfmade) {
+      require_cifar_stages(settings.ddp, settings.implementation, device_context);
+    }
+    training.check(distributed_impl);
+  }
+  ResumableRows rows(settings, {training.run(), training.parameters(), {}}, device_context);
+  CifarLog log({.rank = context.rank, .epochs = settings.amount.epochs, .data = data.kind});
+  log.set_up(training.run(), training.parameters());
+  for (const CifarRun& row : all_rows(settings)) {
+    if (!rows.has(row.labels())) {
+      log.expect(row);
+    }
+    if (context.rank == 0 && !(settings.resume && log.expects(row))) {
+      training.checkpoint(row).remove();
+    }
+  }
+  for (const CifarRun& row : all_rows(settings)) {
+    if (log.expects(row)) {
+      rows.add(row.labels(), training.measure(row, log));
+      if (context.rank == 0) {
+        training.checkpoint(row).remove();
+      }
+    }
+  }
+  log.summary(rows.finish(), settings.implementations());
+  save_trace(settings, context, device_context);
+}
+
+void add_flags(CommandLine& line, Settings& settings) {
+  line.add("--data", settings.data,
+           "Folder of CIFAR-100's binary version, unpacked; without it, images are generated "
+           "(\"synthetic\")");
+  line.add("--distributed-impl", settings.distributed_impl,
+           "Who trains: the lab's own code, or PyTorch's; default: both")
+      .one_of({kSelfmade, kPytorch});
+  line.add("--ddp", settings.ddp, "How selfmade averages gradients")
+      .one_of({"naive", "flat", "overlapped", "bucketed"})
+      .show_default();
+  add_flags(line, settings.amount);
+}
+
+CifarData read_data(const Settings& settings) {
+  const CifarSizes sizes = {settings.amount.train_size, settings.amount.test_size};
+  if (!settings.data.empty()) {
+    return read_cifar100(settings.data, sizes);
+  }
+  const Run run = {.program = kProgram,
+                   .implementation = settings.implementation,
+                   .preset = settings.preset,
+                   .backend = "",
+                   .device = "",
+                   .command = ""};
+  return synthetic_cifar100(settings.seed, sizes, result_path(settings, run).parent_path());
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line("Trains a network on CIFAR-100, with the lab's own code and with PyTorch's");
+  Settings settings;
+  add_flags(line, settings, argc, argv);
+  add_resume_flag(line, settings);
+  add_flags(line, settings);
+  describe_presets(line, kInWords);
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  if (const int code = check_preset(line, settings, kPublishedHardware)) {
+    return code;
+  }
+  if (settings.preset == "paper" && settings.data.empty()) {
+    std::fprintf(stderr, "--preset paper trains on CIFAR-100: give its folder with --data\n");
+    return kRefused;
+  }
+  apply_preset(settings.amount, kPresets.at(settings.preset));
+  try {
+    // Here, so that forked ranks share it, and its errors are said once.
+    const CifarData data = read_data(settings);
+    return run_benchmark(settings,
+                         [&](RankContext& context) { run_rank(context, settings, data); });
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  return 1;
+}

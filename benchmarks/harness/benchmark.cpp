@@ -1,0 +1,136 @@
+#include "harness/benchmark.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdio>
+#include <new>
+
+#include "ddp/backends/cuda.h"
+#include "ddp/backends/limited_link.h"
+#include "ddp/ranks/stage_library.h"
+#include "ddp/simulation/timeline_backend.h"
+#include "ddp/simulation/timeline_file.h"
+#include "harness/result_file.h"
+
+namespace ddp {
+namespace {
+
+// A flag that forked ranks share with their parent.
+class SharedFlag {
+ public:
+  SharedFlag()
+      : memory_(mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    TORCH_CHECK(memory_ != MAP_FAILED, "no shared memory is left");
+    flag_ = new (memory_) std::atomic<bool>(false);
+  }
+  SharedFlag(const SharedFlag&) = delete;
+  SharedFlag& operator=(const SharedFlag&) = delete;
+  ~SharedFlag() { munmap(memory_, sizeof(std::atomic<bool>)); }
+
+  /// True for the first who raises it.
+  bool raise() { return !flag_->exchange(true); }
+  bool is_raised() const { return *flag_; }
+
+ private:
+  void* memory_;
+  std::atomic<bool>* flag_;
+};
+
+}  // namespace
+
+DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
+  const at::Device device =
+      device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
+  BackendPtr backend = make_device_backend(device, context);
+  if (options.rate_gbit > 0) {
+    const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
+    backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);
+  }
+  if (options.trace.empty()) {
+    return {device, make_process_group(backend, store_for_next_backend(context))};
+  }
+  TORCH_CHECK(device.is_cpu(),
+              "--trace follows CPU tensors only: the host does not see when a GPU has done "
+              "something. Leave out --device cuda, or take a profiler that asks the GPU");
+  const auto timeline = std::make_shared<Timeline>();
+  timeline->set_group("set-up");
+  DeviceContext device_context = {
+      .device = device,
+      .group = make_process_group(c10::make_intrusive<TimelineBackend>(backend, timeline),
+                                  store_for_next_backend(context)),
+      .timeline = timeline};
+  timeline->set_origin(agree_on_origin(device_context.group, placement_of(context).one_machine));
+  return device_context;
+}
+
+int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
+  SharedFlag unfinished;
+  const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
+    try {
+      body(context);
+    } catch (const c10::NotImplementedError& error) {
+      if (unfinished.raise()) {
+        std::fprintf(stderr, "%s\n", error.msg().c_str());
+      }
+    }
+  });
+  return unfinished.is_raised() ? kUnfinished : code;
+}
+
+int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {
+  return run_benchmark(options, [&](RankContext& context) {
+    load_stage_library(stage_library(options.implementation, stage));
+    try {
+      body(context);
+    } catch (const c10::NotImplementedError& error) {
+      TORCH_CHECK_NOT_IMPLEMENTED(false, stage, " is unfinished: ", error.msg());
+    }
+  });
+}
+
+Run to_run(const BenchmarkOptions& options, const std::string& program,
+           const ProcessGroupPtr& group) {
+  return {.program = program,
+          .implementation = options.implementation,
+          .preset = options.preset,
+          .backend = group->getDefaultBackend()->getBackendName(),
+          .device = options.device,
+          .world_size = group->getSize(),
+          .seed = options.seed,
+          .command = options.command_line};
+}
+
+std::filesystem::path result_path(const BenchmarkOptions& options, const Run& run) {
+  return options.output.empty() ? default_result_path(run) : std::filesystem::path(options.output);
+}
+
+void save_result(const BenchmarkOptions& options, const Result& result) {
+  const std::filesystem::path file = result_path(options, result.run);
+  write_result(result, file);
+  std::printf("wrote %s\n", file.c_str());
+}
+
+void save_trace(const BenchmarkOptions& options, const RankContext& context,
+                const std::vector<Span>& spans) {
+  if (options.trace.empty()) {
+    return;
+  }
+  const std::vector<RankSpans> ranks = gather_spans(spans, context);
+  if (context.rank == 0) {
+    write_chrome_trace(ranks, options.trace);
+    std::printf("wrote %s\n", options.trace.c_str());
+  }
+}
+
+void save_trace(const BenchmarkOptions& options, const RankContext& context,
+                const DeviceContext& device_context) {
+  if (device_context.timeline) {
+    device_context.timeline->settle();
+    save_trace(options, context, device_context.timeline->take_spans());
+  }
+}
+
+}  // namespace ddp

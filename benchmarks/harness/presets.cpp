@@ -1,0 +1,57 @@
+#include "harness/presets.h"
+
+#include <cstdio>
+
+#include "ddp/backends/cuda.h"
+#include "harness/command_line.h"
+#include "harness/machine.h"
+
+namespace ddp {
+namespace {
+
+std::string in_words(const Hardware& hardware) {
+  const std::string model = hardware.model.empty() ? "" : " named \"" + hardware.model + "\"";
+  return std::to_string(hardware.gpus) + " GPU" + (hardware.gpus == 1 ? "" : "s") + model;
+}
+
+// What this machine has instead; empty if it has enough.
+std::string gap(const BenchmarkOptions& options, const Hardware& published) {
+  if (options.device != "cuda") {
+    return "--device " + options.device + " was asked for";
+  }
+  if (std::string reason = why_no_gpu(); !reason.empty()) {
+    return reason;
+  }
+  if (const int gpus = visible_gpus(); gpus < published.gpus) {
+    return "there are " + std::to_string(gpus);
+  }
+  const std::string names = gpu_names();
+  return names.find(published.model) == std::string::npos ? "there are " + names : "";
+}
+
+}  // namespace
+
+void describe_presets(CommandLine& line, const PresetsInWords& words) {
+  line.set_footer("Presets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
+                  words.paper);
+}
+
+int check_preset(const CommandLine& line, BenchmarkOptions& options, const Hardware& published) {
+  if (options.preset != "paper") {
+    return 0;
+  }
+  if (!line.given("--device")) {
+    options.device = "cuda";
+  }
+  const std::string problem = gap(options, published);
+  if (problem.empty()) {
+    return 0;
+  }
+  std::fprintf(stderr,
+               "--preset paper repeats the published experiment on its own hardware, %s: %s. "
+               "--preset full measures the same anywhere\n",
+               in_words(published).c_str(), problem.c_str());
+  return kRefused;
+}
+
+}  // namespace ddp

@@ -1,0 +1,77 @@
+#include "harness/resumable_rows.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+#include "harness/command_line.h"
+
+namespace ddp {
+
+void add_resume_flag(CommandLine& line, BenchmarkOptions& options) {
+  line.add_switch("--resume", options.resume,
+                  "Goes on where an earlier run with the same flags was stopped");
+}
+
+ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult header,
+                             const DeviceContext& device_context)
+    : options_(options), device_context_(device_context), partial_(std::move(header)) {
+  const std::filesystem::path file = partial_path(result_path(options_, partial_.run));
+  if (!is_first()) {
+    return;
+  }
+  if (options_.resume || options_.later_world) {
+    partial_.rows = read_partial_rows(partial_, file);
+  }
+  if (options_.later_world) {
+    return;  // the first world has said it
+  }
+  if (options_.resume) {
+    std::printf("%zu rows are taken over from %s\n", partial_.rows.size(), file.c_str());
+  } else if (std::filesystem::exists(file)) {
+    std::printf("beginning anew; --resume would go on with %s\n", file.c_str());
+  } else {
+    // If nothing can be written there, it is better to know before anything is measured.
+    write_partial_result(partial_, file);
+    std::filesystem::remove(file);
+  }
+  std::fflush(stdout);
+}
+
+bool ResumableRows::has(const Parameters& labels) const {
+  const bool found = std::ranges::any_of(
+      partial_.rows, [&labels](const Row& row) { return row.labels == labels; });
+  const at::Tensor answer =
+      at::full({1}, found ? 1 : 0, at::device(device_context_.device).dtype(at::kInt));
+  broadcast(answer, device_context_.group);
+  return answer.item<int>() == 1;
+}
+
+void ResumableRows::add(const Parameters& labels, std::vector<Series> series) {
+  if (!is_first()) {
+    return;
+  }
+  for (Series& one : series) {
+    one.labels.insert(one.labels.begin(), labels.begin(), labels.end());
+  }
+  partial_.rows.push_back({.labels = labels, .series = std::move(series)});
+  write_partial_result(partial_, partial_path(result_path(options_, partial_.run)));
+}
+
+Result ResumableRows::finish() {
+  Result result = {.run = partial_.run, .parameters = partial_.parameters, .series = {}};
+  if (!is_first()) {
+    return result;
+  }
+  for (Row& row : partial_.rows) {
+    std::ranges::move(row.series, std::back_inserter(result.series));
+  }
+  save_result(options_, result);
+  std::filesystem::remove(partial_path(result_path(options_, partial_.run)));
+  return result;
+}
+
+}  // namespace ddp

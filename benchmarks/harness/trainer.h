@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp/model.h"
+#include "ddp/simulation/compute_scope.h"
+#include "ddp/simulation/virtual_clock.h"
+#include "harness/variants.h"
+#include "harness/workload.h"
+
+namespace ddp {
+
+struct TrainerOptions : VariantOptions {
+  /// Gradients are set to zero after a step instead of to none.
+  bool zero_gradients = false;
+  /// Draws the parts of each step, as a group of the variant's name; see DeviceContext::timeline.
+  std::shared_ptr<Timeline> timeline = nullptr;
+  /// The clock to draw them by, instead of real time.
+  std::shared_ptr<const VirtualClock> clock = nullptr;
+};
+
+/// A model of its own, trained by one variant, with plain SGD. The parts of a step are apart, to be
+/// timed apart: forward, backward, finish, update, in this order.
+class Trainer {
+ public:
+  /// Collective, as make_variant() is.
+  Trainer(const std::string& variant, std::unique_ptr<Model> model, const ProcessGroupPtr& group,
+          const TrainerOptions& options = {});
+
+  /// The cross entropy, a scalar.
+  at::Tensor forward(const LabelledBatch& batch);
+  void backward(const at::Tensor& loss);
+  /// Gradients become averages, where they are not yet.
+  void finish();
+  void update();
+
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+
+ private:
+  ComputeScope scope(const char* part) const;
+
+  std::string name_;
+  std::unique_ptr<Model> model_;
+  std::vector<NamedTensor> parameters_;
+  std::unique_ptr<Variant> variant_;
+  TrainerOptions options_;
+};
+
+}  // namespace ddp

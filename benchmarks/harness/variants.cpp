@@ -1,0 +1,184 @@
+#include "harness/variants.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "01_naive_ddp/naive_ddp.h"
+#include "02_overlapped_ddp/overlapped_ddp.h"
+#include "03_bucketed_ddp/bucketed_ddp.h"
+#include "ddp/models/toy_models.h"
+#include "ddp/peers/reducer_peer.h"
+#include "ddp/ranks/stage_library.h"
+
+namespace ddp {
+namespace {
+
+class Stage : public Variant {
+ public:
+  explicit Stage(std::unique_ptr<GradientSynchronizer> synchronizer)
+      : synchronizer_(std::move(synchronizer)) {}
+  void finish() override { synchronizer_->finish(); }
+
+ private:
+  std::unique_ptr<GradientSynchronizer> synchronizer_;
+};
+
+class Peer : public Variant {
+ public:
+  explicit Peer(std::unique_ptr<ReducerPeer> peer) : peer_(std::move(peer)) {}
+  void before_forward() override { peer_->before_forward(); }
+  void before_backward() override { peer_->before_backward(); }
+
+ private:
+  std::unique_ptr<ReducerPeer> peer_;
+};
+
+/// What a variant is made from.
+struct Ingredients {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> buffers;
+  ProcessGroupPtr group;
+  VariantOptions options;
+
+  std::unique_ptr<Variant> make_peer(bool as_view) const {
+    return std::make_unique<Peer>(std::make_unique<ReducerPeer>(
+        parameters, buffers, group,
+        ReducerPeerOptions{.first_bucket_bytes = options.first_bucket_bytes,
+                           .cap_bytes = options.cap_bytes,
+                           .gradient_as_bucket_view = as_view}));
+  }
+};
+
+struct Kind {
+  const char* name = "";
+  const char* stage = "";
+  std::unique_ptr<Variant> (*make)(const Ingredients&) = nullptr;
+  bool special = false;  // not among all_variants(): only who asks for it gets it
+};
+
+// The stages' functions must be called, and not be pointed to: their addresses are not known before
+// the library is loaded.
+constexpr Kind kKinds[] = {
+    {kComputeOnly, "", [](const Ingredients&) { return std::make_unique<Variant>(); }},
+    {"naive", "01_naive_ddp",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Stage>(make_naive_ddp(i.parameters, i.buffers, i.group));
+     }},
+    {"flat", "01_naive_ddp",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Stage>(make_flat_ddp(i.parameters, i.buffers, i.group));
+     }},
+    {"overlapped", "02_overlapped_ddp",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Stage>(make_overlapped_ddp(i.parameters, i.buffers, i.group));
+     }},
+    {"bucketed", "03_bucketed_ddp",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Stage>(
+           make_bucketed_ddp(i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes}));
+     }},
+    {"bucketed sync", "03_bucketed_ddp",
+     [](const Ingredients& i) -> std::unique_ptr<Variant> {
+       return std::make_unique<Stage>(make_bucketed_ddp(
+           i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes, .overlap = false}));
+     },
+     /*special=*/true},
+    {"Reducer", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/false); }},
+    {"Reducer as_view", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/true); }},
+};
+
+const Kind& kind_of(const std::string& variant) {
+  const auto found =
+      std::ranges::find_if(kKinds, [&](const Kind& kind) { return kind.name == variant; });
+  TORCH_CHECK_VALUE(found != std::end(kKinds), "there is no variant \"", variant, "\"");
+  return *found;
+}
+
+// Why the library of a stage cannot be used on this rank; empty if it is loaded.
+std::string load(const std::string& stage, const std::string& implementation) {
+  try {
+    load_stage_library(stage_library(implementation, stage));
+    return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+}
+
+// Why a variant cannot take a step; empty if it can. The same on all ranks.
+std::string reason_to_leave_out(const std::string& variant, const std::string& implementation,
+                                const DeviceContext& device_context) {
+  // Other machines may have built something else. A rank that knows that another has no library
+  // must not call the stage: it would wait for that rank for ever.
+  const std::string problem = load(stage_of(variant), implementation);
+  const at::Tensor loaded =
+      at::full({1}, problem.empty() ? 1 : 0, at::device(device_context.device).dtype(at::kInt));
+  all_reduce(loaded, device_context.group, ReduceOp::kMin);
+  if (loaded.item<int>() == 0) {
+    return problem.empty() ? "its library cannot be loaded on another rank" : problem;
+  }
+  try {
+    const ToyOptions options = {.device = device_context.device};
+    const auto model = make_toy_model(ToyKind::kMlp, options);
+    const auto synchronizer = make_variant(variant, *model, device_context.group);
+    toy_loss(*model, make_toy_batch(options, device_context.group->getRank(), /*step=*/0))
+        .backward();
+    synchronizer->finish();
+    return "";
+  } catch (const c10::NotImplementedError& error) {
+    return error.msg();
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& all_variants() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Kind& kind : kKinds) {
+      if (!kind.special) {
+        all.emplace_back(kind.name);
+      }
+    }
+    return all;
+  }();
+  return names;
+}
+
+std::string stage_of(const std::string& variant) { return kind_of(variant).stage; }
+
+std::unique_ptr<Variant> make_variant(const std::string& name, const Model& model,
+                                      const ProcessGroupPtr& group, const VariantOptions& options) {
+  return kind_of(name).make({.parameters = tensors_of(model.named_parameters()),
+                             .buffers = tensors_of(model.named_buffers()),
+                             .group = group,
+                             .options = options});
+}
+
+std::vector<std::string> usable_variants(const std::vector<std::string>& names,
+                                         const std::string& implementation,
+                                         const DeviceContext& device_context) {
+  std::vector<std::string> usable;
+  bool stages_asked = false, stages_left = false;
+  for (const std::string& name : names) {
+    if (stage_of(name).empty()) {
+      usable.push_back(name);
+      continue;
+    }
+    stages_asked = true;
+    const std::string reason = reason_to_leave_out(name, implementation, device_context);
+    if (reason.empty()) {
+      usable.push_back(name);
+      stages_left = true;
+    } else if (device_context.group->getRank() == 0) {
+      std::fprintf(stderr, "%s is left out: %s\n", name.c_str(), reason.c_str());
+    }
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(stages_left || !stages_asked,
+                              "none of the variants that are code of ", implementation,
+                              "/ is finished, so there is nothing to measure");
+  return usable;
+}
+
+}  // namespace ddp

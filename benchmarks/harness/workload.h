@@ -1,0 +1,60 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp/model.h"
+#include "harness/benchmark.h"
+#include "harness/command_line.h"
+
+namespace ddp {
+
+/// Inputs of the model's kind, and the class of each.
+struct LabelledBatch {
+  at::Tensor inputs;  // [n, ...], float32
+  at::Tensor labels;  // [n], int64
+};
+
+/// How much is trained, for how long. Negative: the preset's.
+struct Size {
+  int batch = -1;   // samples of a rank
+  int image = -1;   // pixels of a side; only ResNets look at it
+  int steps = -1;   // measured ones, of each variant
+  int warmup = -1;  // before them
+};
+
+/// What a benchmark trains.
+struct Workload {
+  std::string model;
+  Size size = {};
+};
+
+/// A model: eight layers 1024 wide, with 33.6 MB of gradients. The others are resnet_names().
+constexpr const char* kMlp = "mlp";
+
+/// The names of all_resnets().
+std::vector<std::string> resnet_names();
+
+/// The flags --model (one of `models`), --batch-size, --image-size, --steps and --warmup.
+void add_flags(CommandLine& line, Workload& workload, const std::vector<std::string>& models);
+
+/// Takes from `preset` what no flag has set.
+void apply_preset(Size& size, const Size& preset);
+
+/// Weights depend on the seed alone.
+std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, at::Device device);
+
+/// Random data, for each rank its own. Throws c10::ValueError where a ResNet cannot be trained with
+/// it.
+LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
+                         const DeviceContext& device_context);
+
+/// What a result says of the workload: model, its parameters and tensors, batch size and so on.
+Parameters describe(const Workload& workload, const std::vector<NamedTensor>& parameters);
+
+}  // namespace ddp

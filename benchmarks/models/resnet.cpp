@@ -1,0 +1,202 @@
+#include "models/resnet.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <array>
+#include <cmath>
+
+namespace ddp {
+namespace {
+
+namespace nn = torch::nn;
+
+constexpr std::int64_t kClasses = 1000;
+constexpr std::int64_t kExpansion =
+    4;  // a block's output has this many times its `width` of channels
+
+struct Architecture {
+  ResNetKind kind;
+  const char* name;
+  std::array<int, 4> blocks;     // in each of the four stages
+  std::int64_t groups;           // of a block's 3x3 convolution
+  std::int64_t width_per_group;  // of the first stage, where a plain ResNet has one group of 64
+};
+
+constexpr Architecture kArchitectures[] = {
+    {ResNetKind::kResNet50, "resnet50", {3, 4, 6, 3}, 1, 64},
+    {ResNetKind::kResNet101, "resnet101", {3, 4, 23, 3}, 1, 64},
+    {ResNetKind::kResNeXt50, "resnext50_32x4d", {3, 4, 6, 3}, 32, 4},
+    {ResNetKind::kResNeXt101, "resnext101_32x8d", {3, 4, 23, 3}, 32, 8},
+};
+
+nn::Conv2d make_convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
+                            std::int64_t stride = 1, std::int64_t groups = 1) {
+  return nn::Conv2d(nn::Conv2dOptions(inputs, outputs, kernel)
+                        .stride(stride)
+                        .padding(kernel / 2)
+                        .groups(groups)
+                        .bias(false));
+}
+
+// 1x1 to fewer channels, 3x3, 1x1 to more, added to what came in.
+class BottleneckImpl : public nn::Module {
+ public:
+  BottleneckImpl(std::int64_t inputs, std::int64_t planes, std::int64_t stride,
+                 const Architecture& architecture) {
+    const std::int64_t groups = architecture.groups;
+    const std::int64_t width = planes * architecture.width_per_group / 64 * groups;
+    const std::int64_t outputs = planes * kExpansion;
+    conv1_ = register_module("conv1", make_convolution(inputs, width, 1));
+    bn1_ = register_module("bn1", nn::BatchNorm2d(width));
+    conv2_ = register_module("conv2", make_convolution(width, width, 3, stride, groups));
+    bn2_ = register_module("bn2", nn::BatchNorm2d(width));
+    conv3_ = register_module("conv3", make_convolution(width, outputs, 1));
+    bn3_ = register_module("bn3", nn::BatchNorm2d(outputs));
+    if (stride != 1 || inputs != outputs) {
+      downsample_ = register_module(
+          "downsample",
+          nn::Sequential(make_convolution(inputs, outputs, 1, stride), nn::BatchNorm2d(outputs)));
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& input) {
+    at::Tensor x = bn1_(conv1_(input)).relu_();
+    x = bn2_(conv2_(x)).relu_();
+    x = bn3_(conv3_(x));
+    return x.add_(downsample_ ? downsample_->forward(input) : input).relu_();
+  }
+
+ private:
+  nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+  nn::Sequential downsample_{nullptr};
+};
+TORCH_MODULE(Bottleneck);
+
+class NetworkImpl : public nn::Module {
+ public:
+  explicit NetworkImpl(const Architecture& architecture) {
+    conv1_ = register_module("conv1", make_convolution(3, 64, 7, /*stride=*/2));
+    bn1_ = register_module("bn1", nn::BatchNorm2d(64));
+    std::int64_t inputs = 64;
+    for (int stage = 0; stage < 4; ++stage) {
+      const std::int64_t planes = 64 << stage;
+      nn::Sequential blocks;
+      for (int block = 0; block < architecture.blocks[stage]; ++block) {
+        const std::int64_t stride = stage > 0 && block == 0 ? 2 : 1;
+        blocks->push_back(Bottleneck(inputs, planes, stride, architecture));
+        inputs = planes * kExpansion;
+      }
+      stages_[stage] = register_module("layer" + std::to_string(stage + 1), blocks);
+    }
+    fc_ = register_module("fc", nn::Linear(inputs, kClasses));
+  }
+
+  at::Tensor forward(const at::Tensor& images) {
+    at::Tensor x = bn1_(conv1_(images)).relu_();
+    x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
+    for (nn::Sequential& stage : stages_) {
+      x = stage->forward(x);
+    }
+    return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+  }
+
+  // As torchvision does: He et al.'s normal distribution for the convolutions, the default one for
+  // `fc`.
+  void initialize(at::Generator generator) {
+    at::NoGradGuard no_grad;
+    for (const auto& module : modules()) {
+      if (auto* convolution = module->as<nn::Conv2d>()) {
+        at::Tensor& weight = convolution->weight;
+        const double fan_out = static_cast<double>(weight.size(0)) * weight.size(2) *
+                               weight.size(3) / convolution->options.groups();
+        weight.normal_(0, std::sqrt(2 / fan_out), generator);
+      }
+    }
+    const double bound = 1 / std::sqrt(fc_->weight.size(1));
+    fc_->weight.uniform_(-bound, bound, generator);
+    fc_->bias.uniform_(-bound, bound, generator);
+  }
+
+ private:
+  nn::Conv2d conv1_{nullptr};
+  nn::BatchNorm2d bn1_{nullptr};
+  std::array<nn::Sequential, 4> stages_{nullptr, nullptr, nullptr, nullptr};
+  nn::Linear fc_{nullptr};
+};
+TORCH_MODULE(Network);
+
+std::vector<NamedTensor> to_list(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  std::vector<NamedTensor> list;
+  for (const auto& item : tensors) {
+    list.push_back({item.key(), item.value()});
+  }
+  return list;
+}
+
+class ResNet : public Model {
+ public:
+  ResNet(const Architecture& architecture, std::uint64_t seed, at::Device device)
+      : network_(architecture) {
+    network_->initialize(at::detail::createCPUGenerator(seed));
+    network_->to(device);
+  }
+  at::Tensor forward(const at::Tensor& images) override { return network_->forward(images); }
+  std::vector<NamedTensor> named_parameters() const override {
+    return to_list(network_->named_parameters());
+  }
+  std::vector<NamedTensor> named_buffers() const override {
+    return to_list(network_->named_buffers());
+  }
+  void train(bool on) override { network_->train(on); }
+
+ private:
+  Network network_;
+};
+
+const Architecture& architecture_of(ResNetKind kind) {
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.kind == kind) {
+      return architecture;
+    }
+  }
+  TORCH_CHECK(false, "unknown ResNetKind ", static_cast<int>(kind));
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_resnet(ResNetKind kind, std::uint64_t seed, at::Device device) {
+  return std::make_unique<ResNet>(architecture_of(kind), seed, device);
+}
+
+const std::vector<ResNetKind>& all_resnets() {
+  static const std::vector<ResNetKind> kinds = [] {
+    std::vector<ResNetKind> all;
+    for (const Architecture& architecture : kArchitectures) {
+      all.push_back(architecture.kind);
+    }
+    return all;
+  }();
+  return kinds;
+}
+
+std::string to_string(ResNetKind kind) { return architecture_of(kind).name; }
+
+ResNetKind resnet_kind(const std::string& name) {
+  std::string known;
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == name) {
+      return architecture.kind;
+    }
+    known += std::string(known.empty() ? "" : ", ") + architecture.name;
+  }
+  TORCH_CHECK_VALUE(false, "unknown model \"", name, "\"; there are: ", known);
+}
+
+}  // namespace ddp

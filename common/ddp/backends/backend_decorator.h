@@ -1,0 +1,128 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "ddp/ranks/process_group.h"
+
+namespace ddp {
+
+/// Any call to a c10d backend, in one form that every decorator can read and pass on.
+struct Operation {
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  /// Tensors that are only read.
+  std::vector<at::Tensor> inputs;
+  /// Tensors that are written; an operation in place reads them as well.
+  std::vector<at::Tensor> outputs;
+  bool in_place = false;
+  c10d::ReduceOp::RedOpType reduce_op = c10d::ReduceOp::UNUSED;
+  /// The root, or the other end of a message; -1: none.
+  int peer = -1;
+  int tag = 0;
+  /// Rows for each rank in an all-to-all of one tensor; empty: equal parts.
+  std::vector<std::int64_t> input_splits;
+  std::vector<std::int64_t> output_splits;
+  /// Starts it on a backend with the tensors that the operation holds at that time.
+  std::function<WorkPtr(c10d::Backend&, Operation&)> start;
+
+  bool is_message() const;
+
+  /// What this rank puts in, or takes out where it puts nothing in (recv, scatter): the S of the
+  /// cost model.
+  std::int64_t payload_bytes() const;
+
+  /// The tensors whose shape and dtype must be the same on every rank; none where ranks may differ
+  /// (all-to-all).
+  const std::vector<at::Tensor>& agreed_tensors() const;
+};
+
+/// "all-reduce", "send", ...
+std::string operation_name(c10d::OpType type);
+
+/// A backend with one function instead of c10d's twenty.
+class OperationBackend : public c10d::Backend {
+ public:
+  using Backend::Backend;
+
+  /// What the backend does for every operation.
+  virtual WorkPtr run(Operation operation) = 0;
+
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors,
+                    const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors,
+                    const c10d::BroadcastOptions& options) override;
+  WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                          std::vector<at::Tensor>& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(std::vector<at::Tensor>& outputs,
+                         std::vector<std::vector<at::Tensor>>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                          std::vector<at::Tensor>& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
+  WorkPtr recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+};
+
+/// A backend that passes every operation to another one and may do something before and after.
+/// Decorators compose, and see every client of c10d: student code, the lab's own, and
+/// c10d::Reducer. run() must end in operation.start(inner(), operation), sooner or later.
+class BackendDecorator : public OperationBackend {
+ public:
+  explicit BackendDecorator(BackendPtr inner);
+
+  const std::string getBackendName() const override { return inner_->getBackendName(); }
+  void setSequenceNumberForGroup() override { inner_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return inner_->getSequenceNumberForGroup(); }
+
+ protected:
+  c10d::Backend& inner() { return *inner_; }
+
+ private:
+  BackendPtr inner_;
+};
+
+/// A handle that passes everything to another one; decorators override what they need.
+class WorkDecorator : public c10d::Work {
+ public:
+  explicit WorkDecorator(WorkPtr inner) : inner_(std::move(inner)) {}
+
+  bool isCompleted() override { return inner_->isCompleted(); }
+  bool isSuccess() const override { return inner_->isSuccess(); }
+  std::exception_ptr exception() const override { return inner_->exception(); }
+  int sourceRank() const override { return inner_->sourceRank(); }
+  std::vector<at::Tensor> result() override { return inner_->result(); }
+  void synchronize() override { inner_->synchronize(); }
+  bool wait(std::chrono::milliseconds timeout) override { return inner_->wait(timeout); }
+  void abort() override { inner_->abort(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return inner_->getFuture(); }
+
+ protected:
+  c10d::Work& inner() { return *inner_; }
+
+ private:
+  WorkPtr inner_;
+};
+
+}  // namespace ddp

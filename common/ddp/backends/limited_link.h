@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/worker_queue.h"
+#include "ddp/network_model.h"
+
+namespace ddp {
+
+/// A slow network in real time, for measurements on one machine whose own link is too fast to be
+/// worth hiding: an operation is done once the inner backend has done it and cost_ns() has passed
+/// since it could start. A thread sleeps through the difference, so that the cores stay free for
+/// computing, as they do with a real network.
+///
+/// Collectives share the link, one after the other. Messages have one for each pair of ranks,
+/// direction and tag. CPU tensors only.
+class LimitedLink : public BackendDecorator {
+ public:
+  LimitedLink(BackendPtr inner, const NetworkModel& network);
+
+  WorkPtr run(Operation operation) override;
+
+ private:
+  const NetworkModel network_;
+  std::mutex mutex_;
+  std::map<QueueKey, WorkerQueue> queues_;  // last: destroyed first, which ends the threads
+};
+
+}  // namespace ddp

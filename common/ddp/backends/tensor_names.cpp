@@ -1,0 +1,76 @@
+#include "ddp/backends/tensor_names.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <utility>
+
+namespace ddp {
+
+namespace {
+
+std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) {
+    return {0, 0};
+  }
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * tensor.element_size()};
+}
+
+}  // namespace
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const auto [a_begin, a_end] = extent(a);
+  const auto [b_begin, b_end] = extent(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+std::string describe_tensor(const at::Tensor& tensor) {
+  std::ostringstream out;
+  out << c10::getDtypeNames(tensor.scalar_type()).first << " " << tensor.sizes();
+  return out.str();
+}
+
+void TensorNames::add(const std::vector<NamedTensor>& tensors) {
+  named_.insert(named_.end(), tensors.begin(), tensors.end());
+}
+
+// The names of the parameters whose gradients share memory with `tensor`; a tied weight's first
+// name.
+std::vector<std::string> TensorNames::gradients_in(const at::Tensor& tensor) const {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> found;
+  for (const NamedTensor& entry : named_) {
+    const at::Tensor& gradient = entry.tensor.grad();
+    const bool tied = std::ranges::any_of(
+        found, [&](const at::Tensor& earlier) { return overlap(earlier, gradient); });
+    if (overlap(tensor, gradient) && !tied) {
+      names.push_back(entry.name);
+      found.push_back(gradient);
+    }
+  }
+  return names;
+}
+
+std::string TensorNames::of(const at::Tensor& tensor) const {
+  for (const NamedTensor& entry : named_) {
+    if (overlap(tensor, entry.tensor)) {
+      return entry.name;
+    }
+  }
+  const std::vector<std::string> gradients = gradients_in(tensor);
+  if (gradients.size() == 1) {
+    return "the gradient of " + gradients[0];
+  }
+  if (gradients.size() > 1) {  // a bucket
+    return "the gradients of " + gradients.front() + " and " +
+           std::to_string(gradients.size() - 1) + (gradients.size() == 2 ? " other" : " others");
+  }
+  return "a tensor " + describe_tensor(tensor);
+}
+
+}  // namespace ddp

@@ -1,0 +1,68 @@
+#include "ddp/meters/whole_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace ddp {
+namespace {
+
+// 0, or the errno of the write that failed.
+int write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(descriptor, text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      return errno;
+    }
+    text.remove_prefix(std::max<ssize_t>(written, 0));
+  }
+  return 0;
+}
+
+// Under a name of its own in the same folder first, then renamed. 0, or the errno of what failed.
+int write_and_rename(const std::filesystem::path& file, std::string_view text) {
+  std::string temporary = file.string() + ".XXXXXX";
+  const int descriptor = mkstemp(temporary.data());
+  if (descriptor < 0) {
+    return errno;
+  }
+  fchmod(descriptor, 0644);  // mkstemp lets nobody else read it
+  int problem = write_all(descriptor, text);
+  // Else a power cut may leave the new name with none of the text.
+  if (problem == 0 && fsync(descriptor) != 0) {
+    problem = errno;
+  }
+  if (close(descriptor) != 0 && problem == 0) {
+    problem = errno;
+  }
+  if (problem == 0 && rename(temporary.c_str(), file.c_str()) != 0) {
+    problem = errno;
+  }
+  if (problem != 0) {
+    unlink(temporary.c_str());
+  }
+  return problem;
+}
+
+}  // namespace
+
+void write_whole_file(const std::filesystem::path& file, std::string_view text,
+                      std::string_view flag) {
+  std::error_code error;
+  if (file.has_parent_path()) {
+    std::filesystem::create_directories(file.parent_path(), error);
+  }
+  const int problem = error ? error.value() : write_and_rename(file, text);
+  if (problem != 0) {
+    throw std::runtime_error("cannot write " + file.string() + ": " + std::strerror(problem) +
+                             "; choose another place with " + std::string(flag));
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,86 @@
+#include "ddp/peers/reducer_peer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_set>
+
+namespace ddp {
+namespace {
+
+std::vector<at::Tensor> without_duplicates(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> distinct;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& parameter : parameters) {
+    if (seen.insert(parameter.unsafeGetTensorImpl()).second) {
+      distinct.push_back(parameter);
+    }
+  }
+  return distinct;
+}
+
+void broadcast_from_rank_0(const std::vector<at::Tensor>& tensors, const ProcessGroupPtr& group) {
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor values = tensor.detach();
+    const at::Tensor contiguous = values.contiguous();
+    broadcast(contiguous, group);
+    values.copy_(contiguous);
+  }
+}
+
+std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& trainable,
+                                            const ProcessGroupPtr& group,
+                                            const ReducerPeerOptions& options) {
+  const std::vector<bool> sparse(trainable.size(), false);
+  const std::vector<std::size_t> limits = {static_cast<std::size_t>(options.first_bucket_bytes),
+                                           static_cast<std::size_t>(options.cap_bytes)};
+  // Filled from the front and then reversed, as DistributedDataParallel does. Only the first step
+  // has these buckets; the Reducer itself makes those of the later steps.
+  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(trainable, limits, sparse));
+  std::ranges::reverse(buckets);
+  return std::make_unique<c10d::Reducer>(
+      trainable, std::move(buckets), group, sparse, options.cap_bytes,
+      /*find_unused_parameters=*/false, options.gradient_as_bucket_view,
+      std::unordered_map<std::size_t, std::string>{}, options.first_bucket_bytes,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      std::vector<std::int64_t>{});
+}
+
+}  // namespace
+
+ReducerPeer::ReducerPeer(const std::vector<at::Tensor>& parameters,
+                         const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
+                         const ReducerPeerOptions& options)
+    : parameters_(parameters) {
+  std::vector<at::Tensor> distinct = without_duplicates(parameters);
+  broadcast_from_rank_0(distinct, group);
+  broadcast_from_rank_0(buffers, group);
+  std::erase_if(distinct, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+  reducer_ = make_reducer(distinct, group, options);
+}
+
+ReducerPeer::~ReducerPeer() = default;
+
+void ReducerPeer::before_forward() {
+  reducer_->rebuild_buckets();
+  reducer_->prepare_for_forward();
+}
+
+// Without outputs: the Reducer then takes all parameters for used, and waits for their gradients.
+void ReducerPeer::before_backward() { reducer_->prepare_for_backward({}); }
+
+std::vector<std::vector<std::size_t>> ReducerPeer::buckets() const {
+  std::vector<std::vector<std::size_t>> buckets;
+  for (const c10d::GradBucket& bucket : reducer_->get_grad_buckets(/*return_zero_tensors=*/false)) {
+    std::vector<std::size_t>& indices = buckets.emplace_back();
+    for (const at::Tensor& member : bucket.getParameters()) {
+      const auto found = std::ranges::find_if(
+          parameters_, [&](const at::Tensor& parameter) { return parameter.is_same(member); });
+      indices.push_back(found - parameters_.begin());
+    }
+  }
+  return buckets;
+}
+
+}  // namespace ddp

@@ -1,0 +1,262 @@
+#include "ddp/ranks/fork_ranks.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "ddp/ranks/rank_child.h"
+
+namespace ddp {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// After one rank has failed the others get this long to notice and to say where they are.
+constexpr auto kGrace = std::chrono::milliseconds(500);
+// From the request for a stack to the end of the process.
+constexpr auto kStackTime = std::chrono::milliseconds(400);
+
+void require_single_thread() {
+  const auto tasks = std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                                   std::filesystem::directory_iterator{});
+  TORCH_CHECK(tasks == 1, "fork_ranks() needs a process without threads, and this one has ", tasks,
+              ": use tensors only inside ranks");
+}
+
+// Children of ours, adopted ones included.
+std::vector<pid_t> children() {
+  std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/children");
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; file >> pid;) {
+    pids.push_back(pid);
+  }
+  return pids;
+}
+
+// Runs the ranks' processes until all have ended.
+class Supervisor {
+ public:
+  explicit Supervisor(const ForkOptions& options)
+      : options_(options),
+        board_(options.world_size),
+        exchange_(board_),
+        store_(memfd_create("ddp_lab_store", MFD_CLOEXEC)) {
+    TORCH_CHECK(store_.get() >= 0, "no file in memory for the ranks: ", std::strerror(errno));
+  }
+
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor() { kill_everything(); }
+
+  void start(const RankBody& body) {
+    std::random_device entropy;
+    std::fflush(nullptr);
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      children_.emplace_back();
+      start_rank(children_.back(), rank, std::to_string(entropy()) + std::to_string(entropy()),
+                 body);
+    }
+  }
+
+  RankReports run() {
+    deadline_ = Clock::now() + options_.deadline;
+    while (std::any_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.running(); })) {
+      wait_for_news();
+      for (Child& child : children_) {
+        take_output(child);
+        reap(child);
+      }
+      if (Clock::now() >= deadline_) {
+        on_deadline();
+      }
+    }
+    kill_everything();
+    return reports();
+  }
+
+ private:
+  void start_rank(Child& child, int rank, std::string token, const RankBody& body) {
+    int log[2];
+    int report[2];
+    TORCH_CHECK(pipe2(log, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0, "no pipe for rank ",
+                rank, ": ", std::strerror(errno));
+    child.log = FileDescriptor(log[0]);
+    child.report = FileDescriptor(report[0]);
+    const FileDescriptor log_end(log[1]);
+    const FileDescriptor report_end(report[1]);
+    fcntl(log[0], F_SETFL, O_NONBLOCK);
+    fcntl(report[0], F_SETFL, O_NONBLOCK);
+    child.result.rank = rank;
+    child.token = std::move(token);
+
+    const pid_t parent = getpid();
+    child.pid = fork();
+    TORCH_CHECK(child.pid >= 0, "cannot start rank ", rank, ": ", std::strerror(errno));
+    if (child.pid == 0) {
+      run_rank(
+          {rank, parent, options_.show_output ? -1 : log[1], report[1], store_.get(), child.token},
+          options_, body, board_, exchange_);
+    }
+    child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
+  }
+
+  void wait_for_news() {
+    std::vector<pollfd> fds;
+    for (const Child& child : children_) {
+      if (child.running()) {
+        for (const int fd : {child.process.get(), child.log.get(), child.report.get()}) {
+          fds.push_back({fd, POLLIN, 0});
+        }
+      }
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+    poll(fds.data(), fds.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+  }
+
+  void reap(Child& child) {
+    int status = 0;
+    if (!child.running() || waitpid(child.pid, &status, WNOHANG) != child.pid) {
+      return;
+    }
+    kill(-child.pid, SIGKILL);  // what it may have started itself
+    child.pid = -1;
+    take_output(child);
+    judge(child, status);
+    const RankReport& result = child.result;
+    if (result.outcome != RankOutcome::kFinished) {
+      if (board_.phase(result.rank) != RankPhase::kFailed) {  // it has not said so itself
+        board_.set_phase(result.rank, RankPhase::kGone);
+      }
+      fail(result.rank);
+    }
+  }
+
+  // The first failure ends the run: the others get a moment to notice. One that only gave up
+  // because of another's failure may be seen to end before it.
+  void fail(int rank) {
+    if (culprit_ < 0) {
+      deadline_ = std::min(deadline_, Clock::now() + kGrace);
+    }
+    if (culprit_ < 0 || (gave_up(culprit_) && !gave_up(rank))) {
+      culprit_ = rank;
+    }
+  }
+
+  bool gave_up(int rank) const { return children_[rank].result.outcome == RankOutcome::kStopped; }
+
+  // First time: everyone who still runs is asked for its stack. Second time: they are killed.
+  void on_deadline() {
+    const bool asked = std::any_of(children_.begin(), children_.end(), [](const Child& child) {
+      return child.running() && child.stop_requested;
+    });
+    for (Child& child : children_) {
+      if (!child.running()) {
+        continue;
+      }
+      if (asked) {
+        kill(-child.pid, SIGKILL);
+        kill(child.pid, SIGKILL);
+      } else {
+        child.stop_requested = true;
+        child.result.outcome = culprit_ < 0 ? RankOutcome::kTimedOut : RankOutcome::kStopped;
+        child.result.reason = culprit_ < 0 ? "did not end within " + deadline_text()
+                                           : "stopped, because another rank had failed";
+        syscall(SYS_tgkill, child.pid, child.pid, stack_request_signal());
+      }
+    }
+    if (culprit_ < 0) {
+      culprit_ = most_suspicious();
+    }
+    deadline_ = Clock::now() + kStackTime;
+  }
+
+  std::string deadline_text() const {
+    const auto ms = options_.deadline.count();
+    return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+  }
+
+  // Of the ranks that hang, one that does not wait for the others is where to look first.
+  int most_suspicious() const {
+    int suspect = -1;
+    for (const Child& child : children_) {
+      const bool hangs = child.result.outcome == RankOutcome::kTimedOut;
+      const bool waits = board_.activity(child.result.rank).rfind("waits", 0) == 0;
+      if (hangs && (suspect < 0 || !waits)) {
+        suspect = child.result.rank;
+        if (!waits) {
+          break;
+        }
+      }
+    }
+    return suspect;
+  }
+
+  // Nothing survives: neither a rank, nor what a rank started, nor what that started and left to
+  // us.
+  void kill_everything() {
+    for (Child& child : children_) {
+      if (child.running()) {
+        kill(-child.pid, SIGKILL);
+        kill(child.pid, SIGKILL);
+        waitpid(child.pid, nullptr, 0);
+        child.pid = -1;
+      }
+    }
+    for (auto left = children(); !left.empty(); left = children()) {
+      for (const pid_t pid : left) {
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+      }
+    }
+  }
+
+  RankReports reports() {
+    RankReports all;
+    all.culprit = culprit_;
+    for (Child& child : children_) {
+      child.result.activity = board_.activity(child.result.rank);
+      child.result.log = child.text.str();
+      child.result.stack = name_places(child.stack);
+      all.ranks.push_back(std::move(child.result));
+    }
+    return all;
+  }
+
+  const ForkOptions& options_;
+  Blackboard board_;
+  SharedExchange exchange_;
+  FileDescriptor store_;
+  std::vector<Child> children_;
+  Clock::time_point deadline_;
+  int culprit_ = -1;
+};
+
+}  // namespace
+
+RankReports fork_ranks(const ForkOptions& options, const RankBody& body) {
+  TORCH_CHECK(options.world_size >= 1 && options.world_size <= 32,
+              "1 to 32 ranks can be forked, not ", options.world_size);
+  require_single_thread();
+  // Whatever a rank starts and abandons becomes our child, so that we can end it.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  Supervisor supervisor(options);
+  supervisor.start(body);
+  return supervisor.run();
+}
+
+}  // namespace ddp

@@ -1,0 +1,185 @@
+#include "ddp/ranks/rank_output.h"
+
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+
+namespace ddp {
+
+namespace {
+
+constexpr std::size_t kHalf = 8 << 10;
+constexpr std::size_t kPlacesShown = 4;
+
+std::string demangle(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? name.get() : symbol;
+}
+
+// "/any/where/assignments/01/x.cpp:42" -> "assignments/01/x.cpp:42"; empty for code that is not the
+// lab's.
+std::string inside_lab(const std::string& place) {
+  for (const char* room : {"assignments/", "solutions/", "tests/", "common/ddp/", "benchmarks/"}) {
+    const auto at = place.rfind(room);
+    if (at != std::string::npos && place.find(":?") == std::string::npos) {
+      return place.substr(at, place.find(' ', at) - at);
+    }
+  }
+  return "";
+}
+
+// "ddp::f(at::Tensor, int) const" is known by "ddp::f".
+std::string without_parameters(const std::string& function) {
+  constexpr std::string_view kUnnamed = "(anonymous namespace)";
+  std::size_t end = function.find('(');
+  while (end != std::string::npos && function.compare(end, kUnnamed.size(), kUnnamed) == 0) {
+    end = function.find('(', end + kUnnamed.size());
+  }
+  return function.substr(0, end);
+}
+
+// Function and place of an address, from the debug information; inlined callers follow.
+std::vector<std::string> look_up(const StackFrame& frame) {
+  std::vector<std::string> places;
+  if (frame.module.find('\'') != std::string::npos) {
+    return places;
+  }
+  const std::string command =
+      "addr2line -C -f -i -e '" + frame.module + "' 0x" + frame.offset + " 2>/dev/null";
+  const std::unique_ptr<FILE, decltype(&pclose)> pipe(popen(command.c_str(), "r"), &pclose);
+  std::array<char, 4096> line{};
+  std::string function;
+  while (pipe && std::fgets(line.data(), line.size(), pipe.get()) != nullptr) {
+    std::string text(line.data(), std::strcspn(line.data(), "\n"));
+    if (function.empty()) {
+      function = std::move(text);
+      continue;
+    }
+    if (std::string place = inside_lab(text); !place.empty()) {
+      places.push_back(place.append(" in ").append(without_parameters(function)));
+    }
+    function.clear();
+  }
+  return places;
+}
+
+bool from_stage(const StackFrame& frame) {
+  return frame.module.find("libstage.so") != std::string::npos;
+}
+
+bool from_lab(const StackFrame& frame) {
+  return frame.module.find("_code.so") != std::string::npos;
+}
+
+}  // namespace
+
+void BoundedText::append(std::string_view text) {
+  const std::size_t into_head = std::min(text.size(), kHalf - head_.size());
+  head_.append(text.substr(0, into_head));
+  text.remove_prefix(into_head);
+  tail_.append(text.substr(text.size() - std::min(text.size(), kHalf)));
+  dropped_ += text.size() - std::min(text.size(), kHalf);
+  if (tail_.size() > kHalf) {
+    dropped_ += tail_.size() - kHalf;
+    tail_.erase(0, tail_.size() - kHalf);
+  }
+}
+
+std::string BoundedText::str() const {
+  if (dropped_ == 0) {
+    return head_ + tail_;
+  }
+  return head_ + "\n[... " + std::to_string(dropped_) + " bytes left out ...]\n" + tail_;
+}
+
+void FrameReader::append(std::string_view bytes) {
+  if (!broken_) {
+    bytes_.append(bytes);
+  }
+}
+
+std::optional<Frame> FrameReader::next() {
+  constexpr std::size_t kHeader = 1 + sizeof(std::uint32_t);
+  if (bytes_.size() < kHeader) {
+    return std::nullopt;
+  }
+  std::uint32_t length = 0;
+  std::memcpy(&length, bytes_.data() + 1, sizeof(length));
+  if (length > kLongestFrame || std::strchr("mftnps", bytes_[0]) == nullptr) {
+    broken_ = true;
+    bytes_.clear();
+    return std::nullopt;
+  }
+  if (bytes_.size() < kHeader + length) {
+    return std::nullopt;
+  }
+  Frame frame{static_cast<FrameKind>(bytes_[0]), bytes_.substr(kHeader, length)};
+  bytes_.erase(0, kHeader + length);
+  return frame;
+}
+
+void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take) {
+  std::array<char, 1 << 16> buffer{};
+  // Bounded, so that one rank that prints without end cannot keep its parent from looking at the
+  // deadline.
+  for (int i = 0; i < 64; ++i) {
+    const ssize_t count = read(fd.get(), buffer.data(), buffer.size());
+    if (count == 0) {
+      fd = FileDescriptor();
+    }
+    if (count <= 0) {
+      return;
+    }
+    take(std::string_view(buffer.data(), count));
+  }
+}
+
+StackFrame parse_stack_frame(const std::string& text) {
+  // The module's name may have spaces; offset and symbol have none.
+  const auto symbol = text.rfind(' ');
+  const auto offset = symbol == std::string::npos ? symbol : text.rfind(' ', symbol - 1);
+  if (offset == std::string::npos) {
+    return {};
+  }
+  return {text.substr(0, offset), text.substr(offset + 1, symbol - offset - 1),
+          text.substr(symbol + 1)};
+}
+
+std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
+  const bool in_stage = std::any_of(stack.begin(), stack.end(), from_stage);
+  std::vector<std::string> named;
+  for (const StackFrame& frame : stack) {
+    if (named.size() >= kPlacesShown || !(in_stage ? from_stage(frame) : from_lab(frame))) {
+      continue;
+    }
+    auto places = look_up(frame);
+    if (places.empty() && frame.symbol != "?") {
+      places.push_back(demangle(frame.symbol));
+    }
+    named.insert(named.end(), places.begin(), places.end());
+  }
+  named.resize(std::min(named.size(), kPlacesShown));
+  return named;
+}
+
+std::string explain_exit(int code, const std::string& log) {
+  const std::string marker = "undefined symbol: ";
+  if (const auto at = log.find(marker); code == 127 && at != std::string::npos) {
+    const auto begin = at + marker.size();
+    return "the stage does not define " +
+           demangle(log.substr(begin, log.find_first_of(" \n", begin) - begin)) +
+           ", which its header declares";
+  }
+  return "something called exit(" + std::to_string(code) + ") before the body had returned";
+}
+
+}  // namespace ddp

@@ -1,0 +1,210 @@
+#include "ddp/ranks/rank_process.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <utility>
+
+namespace ddp {
+
+namespace {
+
+// Where the handlers write. A handler takes no argument, so this has to be global; it is set once,
+// in the child.
+int crash_report_fd = -1;
+
+// Neither backtrace() nor snprintf() is promised to be safe in a handler. The process is lost
+// anyway; the worst that can happen is that it dies without a stack, or is killed at the deadline.
+void report_stack() {
+  std::array<void*, 48> frames{};
+  const int count = backtrace(frames.data(), frames.size());
+  for (int i = 0; i < count; ++i) {
+    Dl_info info{};
+    if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) {
+      continue;
+    }
+    std::array<char, 1024> line{};
+    // The return address belongs to the instruction after the call: one byte back is the call
+    // itself.
+    const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_fbase) - 1;
+    const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
+                                     static_cast<unsigned long>(offset),
+                                     info.dli_sname != nullptr ? info.dli_sname : "?");
+    write_frame(crash_report_fd, FrameKind::kStack,
+                std::string_view(line.data(), std::min<std::size_t>(length, line.size() - 1)));
+  }
+}
+
+void on_crash(int signal) {
+  report_stack();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void on_stack_request(int) { report_stack(); }
+
+void install_handlers(int report_fd) {
+  crash_report_fd = report_fd;
+  // A stack of their own: endless recursion leaves none to run on.
+  static std::array<char, 1 << 16> alternate_stack;
+  stack_t stack{};
+  stack.ss_sp = alternate_stack.data();
+  stack.ss_size = alternate_stack.size();
+  sigaltstack(&stack, nullptr);
+
+  struct sigaction action {};
+  action.sa_flags = SA_ONSTACK;
+  action.sa_handler = on_crash;
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    sigaction(signal, &action, nullptr);
+  }
+  action.sa_flags |= SA_RESTART;
+  action.sa_handler = on_stack_request;
+  sigaction(stack_request_signal(), &action, nullptr);
+  // The first call loads a library, which is better not done in a handler.
+  std::array<void*, 1> frame{};
+  backtrace(frame.data(), 1);
+}
+
+// Gives the rank a process group, its own log, no terminal, and none of the parent's other
+// descriptors.
+RankProcess isolate(RankProcess process) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != process.parent) {
+    _exit(1);  // it died before we asked to die with it
+  }
+  setpgid(0, 0);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+
+  // Above every descriptor in use first, so that none is overwritten before it was moved.
+  const int report = fcntl(process.report_fd, F_DUPFD, 100);
+  const int store = fcntl(process.store_fd, F_DUPFD, 100);
+  if (process.log_fd >= 0) {
+    const int null = open("/dev/null", O_RDONLY);
+    dup2(null, STDIN_FILENO);
+    dup2(process.log_fd, STDOUT_FILENO);
+    dup2(process.log_fd, STDERR_FILENO);
+  }
+  process.report_fd = dup2(report, 3);
+  process.store_fd = dup2(store, 4);
+  close_range(5, ~0U, 0);
+  return process;
+}
+
+void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body,
+              Blackboard& board, SharedExchange& exchange) {
+  at::set_num_threads(options.threads_per_rank);
+  RankContext context;
+  context.rank = process.rank;
+  context.world_size = options.world_size;
+  context.board = &board;
+  context.exchange = &exchange;
+  context.store = c10::make_intrusive<c10d::FileStore>(
+      "/proc/self/fd/" + std::to_string(process.store_fd), options.world_size);
+  context.send_to_parent = [fd = process.report_fd](const std::string& text) {
+    write_frame(fd, FrameKind::kMessage, text);
+  };
+  board.set_phase(process.rank, RankPhase::kRunning);
+  body(context);
+  board.set_phase(process.rank, RankPhase::kFinished);
+}
+
+// The frame for an exception. Gloo throws where the process at the other end of a connection has
+// gone: that one's own report says why, so it goes before this.
+std::pair<FrameKind, std::string> outcome_of_exception(std::string_view what) {
+  for (const char* lost : {"Connection closed by peer", "Connection reset by peer"}) {
+    if (what.find(lost) != std::string_view::npos) {
+      return {FrameKind::kPeerGone, "its connection to another rank was closed"};
+    }
+  }
+  return {FrameKind::kThrew, std::string(what)};
+}
+
+// The frame that tells the parent how the body ended.
+std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
+                                                  const ForkOptions& options, const RankBody& body,
+                                                  Blackboard& board, SharedExchange& exchange) {
+  try {
+    run_body(process, options, body, board, exchange);
+    return {FrameKind::kFinished, process.token};
+  } catch (const PeerGone& error) {
+    return {FrameKind::kPeerGone, error.what()};
+  } catch (const c10::NotImplementedError& error) {
+    return {FrameKind::kNotImplemented, error.what_without_backtrace()};
+  } catch (const c10::Error& error) {
+    return outcome_of_exception(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return outcome_of_exception(error.what());
+  } catch (...) {
+    return {FrameKind::kThrew, "something that is not a std::exception"};
+  }
+}
+
+}  // namespace
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    FileDescriptor old(std::exchange(fd_, other.release()));
+  }
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+int FileDescriptor::release() { return std::exchange(fd_, -1); }
+
+void write_frame(int fd, FrameKind kind, std::string_view text) {
+  text = text.substr(0, kLongestFrame);
+  std::array<char, 5> header{static_cast<char>(kind)};
+  const auto length = static_cast<std::uint32_t>(text.size());
+  std::memcpy(header.data() + 1, &length, sizeof(length));
+  for (std::string_view rest : {std::string_view(header.data(), header.size()), text}) {
+    while (!rest.empty()) {
+      const ssize_t written = write(fd, rest.data(), rest.size());
+      if (written < 0 && errno != EINTR) {
+        return;
+      }
+      rest.remove_prefix(std::max<ssize_t>(written, 0));
+    }
+  }
+}
+
+int stack_request_signal() { return SIGRTMIN + 3; }
+
+void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
+              Blackboard& board, SharedExchange& exchange) {
+  process = isolate(std::move(process));
+  install_handlers(process.report_fd);
+  const auto [kind, text] = outcome_of_body(process, options, body, board, exchange);
+  if (kind != FrameKind::kFinished) {
+    board.set_phase(process.rank, RankPhase::kFailed);
+  }
+  std::fflush(nullptr);
+  write_frame(process.report_fd, kind, text);
+  // No destructors of globals: threads of libtorch may still use them, and the parent's must not
+  // run twice.
+  _exit(kind == FrameKind::kFinished ? 0 : 1);
+}
+
+}  // namespace ddp

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ddp/ranks/rank_context.h"
+
+// The child's side of fork_ranks(), and the messages between the two.
+
+namespace ddp {
+
+/// What a rank writes to its parent: one byte that says what it is, the length (4 bytes), the text.
+enum class FrameKind : char {
+  kMessage = 'm',         // RankContext::send_to_parent
+  kFinished = 'f',        // the body returned; the text is the token
+  kThrew = 't',           // the body threw; the text is the exception's
+  kNotImplemented = 'n',  // the body met a stub
+  kPeerGone = 'p',        // the body gave up because another rank had ended
+  kStack = 's',           // one frame of the stack: "module offset symbol"
+};
+
+/// A descriptor that closes itself.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_;
+};
+
+/// No frame's text is longer than this: write_frame() cuts it there.
+constexpr std::size_t kLongestFrame = 1 << 20;
+
+/// Writes all of a frame; a parent that has gone is no error here.
+void write_frame(int fd, FrameKind kind, std::string_view text);
+
+/// What the child needs to know before it runs the body.
+struct RankProcess {
+  int rank = 0;
+  int parent = 0;  // its process id
+  int log_fd = -1;
+  int report_fd = -1;
+  int store_fd = -1;
+  /// Only the parent and this rank's harness know it, so that code under test which writes to the
+  /// report descriptor by accident, or exits, does not look like a body that returned.
+  std::string token;
+};
+
+/// Runs the body and ends the process. `store_fd` is a file in memory, which leaves nothing behind.
+[[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
+                           Blackboard& board, SharedExchange& exchange);
+
+/// The signal that makes a rank report its stack and go on.
+int stack_request_signal();
+
+}  // namespace ddp

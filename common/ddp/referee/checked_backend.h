@@ -1,0 +1,104 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/tensor_names.h"
+#include "ddp/backends/worker_queue.h"
+#include "ddp/ranks/blackboard.h"
+#include "ddp/referee/pending_work.h"
+
+namespace ddp {
+
+/// Finds misuse of communication, the same way in every run:
+///
+/// - ranks that disagree: before an operation starts, its kind, shape, dtype, reduction and root
+/// are compared over
+///   the blackboard, and all ranks fail with one report that names them. No rank waits for one that
+///   has ended.
+/// - races: buffers in flight are poisoned, see PendingWork;
+/// - waits inside backward: HeldCompletions;
+/// - forgotten waits: pending().
+///
+/// Collectives run one after the other on one thread, each pair's messages of a tag on another, so
+/// that a blocked message delays nothing else. A send completes only with its recv. CPU tensors
+/// only.
+class CheckedBackend : public BackendDecorator {
+ public:
+  CheckedBackend(BackendPtr inner, std::shared_ptr<const TensorNames> names, Blackboard& board);
+
+  WorkPtr run(Operation operation) override;
+
+  /// Every race found so far, and every wait while completions were held.
+  std::vector<std::string> races() const { return races_->all(); }
+
+  /// Operations whose result nobody has waited for.
+  std::vector<std::string> pending() const;
+
+  /// Returns when nothing is kept of operations that are over. Before that their tensors may live a
+  /// little longer than the caller's own references to them. Not while completions are held back.
+  void settle();
+
+  /// To be told of an access by the rank's own code, such as the operator "aten::div_"; adds a race
+  /// if it was to a buffer in flight.
+  void note_access(const at::Tensor& tensor, bool writes, const char* operator_name);
+
+ private:
+  friend class HeldCompletions;
+  using PendingWorkPtr = c10::intrusive_ptr<PendingWork>;
+  struct QueueState {
+    std::int64_t partner_cursor =
+        0;              // how far the other rank's list of messages has been looked through
+    WorkerQueue queue;  // last: its jobs use the others
+  };
+
+  void agree_on_collective(std::int64_t index, const std::string& description);
+  void agree_on_message(const Operation& operation, const OperationRecord& mine, QueueState& queue,
+                        const std::string& description);
+  void refuse_buffers_in_flight(const Operation& operation, const std::string& description);
+  std::vector<PendingWorkPtr> pending_works() const;
+  void forget_delivered();
+
+  std::shared_ptr<const TensorNames> names_;
+  Blackboard& board_;
+  const int collectives_;  // channels of the blackboard
+  const int messages_;
+  std::shared_ptr<RaceList> races_ = std::make_shared<RaceList>();
+  std::shared_ptr<CompletionHold> hold_ = std::make_shared<CompletionHold>(races_);
+  mutable std::mutex mutex_;
+  std::vector<PendingWorkPtr> pending_;
+  std::int64_t launches_ = 0;
+  std::map<QueueKey, QueueState> queues_;  // last: destroyed first, which ends the threads
+};
+
+/// While it lives, every ATen operator of this process reports its accesses to `backend`: reads of
+/// a buffer in flight are found even where nothing comes of them. Costs a microsecond an operator.
+/// One at a time in a process.
+class AccessWatch {
+ public:
+  explicit AccessWatch(CheckedBackend& backend);
+  AccessWatch(const AccessWatch&) = delete;
+  AccessWatch& operator=(const AccessWatch&) = delete;
+  ~AccessWatch();
+
+ private:
+  std::uint64_t handle_;
+};
+
+/// While it lives, no operation of `backend` completes for its callers, and the thread that made it
+/// must not wait for one: it stands around a backward. What waits all the same is added to
+/// CheckedBackend::races(), by the operation's name; see CompletionHold.
+class HeldCompletions {
+ public:
+  explicit HeldCompletions(CheckedBackend& backend) : hold_(backend.hold_) { hold_->begin(); }
+  HeldCompletions(const HeldCompletions&) = delete;
+  HeldCompletions& operator=(const HeldCompletions&) = delete;
+  ~HeldCompletions() { hold_->end(); }
+
+ private:
+  std::shared_ptr<CompletionHold> hold_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,105 @@
+"""What the figures of stage 05 share: how each all-reduce looks and what it is called, sizes as people say them, and
+what the benchmark collectives measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from figures.lib import style
+from figures.lib.result_files import Result, ResultError, load_group
+
+RING = "ring"
+COLOURS = {
+    RING: style.BLUE,
+    "pipelined ring": style.SKY,
+    "butterfly": style.ORANGE,
+    "recursive doubling": style.GREEN,
+    "tree": style.PURPLE,
+    "all_reduce": style.VERMILION,
+}
+MARKERS = {
+    RING: "o",
+    "pipelined ring": "D",
+    "butterfly": "s",
+    "recursive doubling": "^",
+    "tree": "v",
+    "all_reduce": "X",
+}
+
+
+def title_of(variant: str, result: Result) -> str:
+    """The group's own all-reduce is its backend's."""
+    if variant != "all_reduce":
+        return variant
+    backend = result.provenance["backend"]
+    if "," in backend:  # of several worlds, with enough GPUs for the smaller ones only
+        return "the backend's all_reduce"
+    return f"{backend.upper() if backend == 'nccl' else backend.capitalize()}'s all_reduce"
+
+
+COLLECTIVES = "collectives"  # the program
+COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by it
+
+Times = dict[str, dict[int, list[float]]]  # seconds of every call in one world, by variant and bytes
+
+
+def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
+    """GB/s as nccl-tests counts: what each rank must send at least, by the time."""
+    return 2e-9 * (ranks - 1) / ranks * size / seconds
+
+
+def load_collectives(file: Path) -> Result:
+    (result,) = load_group([file], COLLECTIVES, shared=(), own=("rate_gbit",))
+    return result
+
+
+def times_by_world(result: Result) -> dict[int, Times]:
+    """What the program collectives measured, by world size; variants that were left out are missing."""
+    worlds: dict[int, Times] = {}
+    for series in result.series:
+        labels = series["labels"]
+        if labels.keys() != {"world_size", "bytes", "variant"} or labels["variant"] not in COMPARED:
+            raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
+        times = worlds.setdefault(labels["world_size"], {})
+        times.setdefault(labels["variant"], {})[labels["bytes"]] = result.values("s", **labels)
+    for world, times in worlds.items():
+        if RING not in times:
+            raise ResultError(f"{result.file}: lacks the variant {RING!r}; delete it and run the benchmark again")
+        if any(by_size.keys() != times[RING].keys() for by_size in times.values()):
+            problem = f"{world} ranks have not measured each variant at the same sizes"
+            raise ResultError(f"{result.file}: {problem}; delete it and run the benchmark again")
+    return {
+        world: {variant: worlds[world][variant] for variant in COMPARED if variant in worlds[world]}
+        for world in sorted(worlds)
+    }
+
+
+def left_out(times: Times) -> str:
+    """A sentence for the caption about the variants that are not there."""
+    missing = [variant for variant in COMPARED if variant not in times]
+    return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
+
+
+def link_name(result: Result) -> str:
+    rate = result.parameters["rate_gbit"]
+    return f"a link limited to {rate:g} Gbit/s" if rate else "the machine's own link"
+
+
+def size_label(size: float) -> str:
+    """1048576 is 1 MiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
+def write_plain_numbers(axis: Axis) -> None:
+    """0.5 instead of 5 × 10⁻¹, on a logarithmic axis of a few decades."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

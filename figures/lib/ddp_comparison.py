@@ -1,0 +1,104 @@
+"""What the benchmark compare_ddp measured, and the published numbers of the same experiment, in one form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from figures.lib.reference_data import Reference, load_reference
+from figures.lib.result_files import Result, ResultError
+
+PROGRAM = "compare_ddp"
+REFERENCE = "compare_ddp"
+PARAMETERS = (
+    "parameters", "trainable_parameters", "parameter_tensors", "largest_parameter", "largest_parameter_shape",
+    "largest_parameter_elements", "batch_size", "image_size", "iterations", "discarded", "rate_gbit",
+)  # fmt: skip
+M = 2**20  # elements
+DIRECTIONS = ("forward", "backward")
+CORE, EQUAL_BYTES, ASYNC, SYNC = VARIANTS = ("core", "core, equal bytes", "async", "sync")
+# What the published tables call them.
+OPTIONS = {
+    CORE: "DDPOption.DDP_CPP_CORE",
+    ASYNC: "DDPOption.PYTHON_DDP_ASYNC_REDUCTION",
+    SYNC: "DDPOption.PYTHON_DDP_SYNC_REDUCTION",
+    EQUAL_BYTES: "DDPOption.DDP_CPP_CORE_EQUAL_BYTES",  # not published
+}
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Of an iteration, in milliseconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+
+STATISTICS = tuple(Latency.__dataclass_fields__)
+
+# By buffer size in M, direction and variant. Each size has the same variants, core among them.
+Comparison = dict[int, dict[str, dict[str, Latency]]]
+
+
+def delta(latencies: dict[str, Latency], variant: str, statistic: str = "p50") -> float:
+    """By how many percent of core's a variant's latency is longer."""
+    core = getattr(latencies[CORE], statistic)
+    return 100 * (getattr(latencies[variant], statistic) - core) / core
+
+
+def variants_of(comparison: Comparison) -> list[str]:
+    """Those that were measured, in the order of VARIANTS."""
+    first = next(iter(comparison.values()))[DIRECTIONS[0]]
+    return [variant for variant in VARIANTS if variant in first]
+
+
+def summarize(seconds: list[float]) -> Latency:
+    values = 1e3 * np.array(seconds)
+    return Latency(float(values.mean()), *map(float, np.percentile(values, [50, 90, 95, 99])))
+
+
+def measured(result: Result) -> Comparison:
+    comparison: Comparison = {}
+    for series in result.series:
+        labels = series["labels"]
+        size, direction, variant = (labels.get(name) for name in ("buffer_size", "direction", "variant"))
+        if not isinstance(size, int) or direction not in DIRECTIONS or variant not in VARIANTS or len(labels) != 3:
+            raise ResultError(f"{result.file}: has a series of something else: {labels}; run the benchmark again")
+        seconds = result.values("s", **labels)
+        if min(seconds) <= 0:
+            raise ResultError(f"{result.file}: an iteration of {variant} takes no time; run the benchmark again")
+        comparison.setdefault(size, {}).setdefault(direction, {})[variant] = summarize(seconds)
+    _check_complete(result, comparison)
+    return dict(sorted(comparison.items()))
+
+
+def _check_complete(result: Result, comparison: Comparison) -> None:
+    variants = {variant for cell in comparison.values() for latencies in cell.values() for variant in latencies}
+    for size, cell in comparison.items():
+        for direction in DIRECTIONS:
+            missing = (variants | {CORE}) - cell.get(direction, {}).keys()
+            if missing:
+                lack = f"{direction} of {', '.join(sorted(missing))} at {size}M"
+                raise ResultError(f"{result.file}: lacks {lack}; run the benchmark again")
+
+
+def published_rows(reference: Reference) -> dict[tuple[int, str, str], list[float]]:
+    """The ten numbers of each row, as printed, by buffer size, direction and variant."""
+    names = {option: variant for variant, option in OPTIONS.items()}
+    columns = [reference.numbers(name + suffix) for name in STATISTICS for suffix in ("", "_delta")]
+    keys = zip(reference.numbers("buffer_size"), reference.columns["direction"], reference.columns["variant"])
+    return {
+        (int(size), direction, names[option]): list(row)
+        for (size, direction, option), *row in zip(keys, *columns)
+    }  # fmt: skip
+
+
+def published() -> Comparison:
+    comparison: Comparison = {}
+    for (size, direction, variant), row in published_rows(load_reference(REFERENCE)).items():
+        comparison.setdefault(size, {}).setdefault(direction, {})[variant] = Latency(*row[::2])
+    return comparison

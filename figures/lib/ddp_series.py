@@ -1,0 +1,69 @@
+"""How the figures of the experiment compare_ddp show their variants."""
+
+from __future__ import annotations
+
+import textwrap
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.lib import style
+from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, SYNC, VARIANTS, Comparison, M, variants_of
+from figures.lib.result_files import Result
+
+COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION}
+MARKERS = {CORE: "o", EQUAL_BYTES: "D", ASYNC: "s", SYNC: "^"}
+NAMES = {
+    CORE: "core (c10d::Reducer)",
+    EQUAL_BYTES: "core, equal bytes",
+    ASYNC: "async (stage 03)",
+    SYNC: "sync (stage 03, overlap = false)",
+}
+PUBLISHED_LINE = (0, (4, 2))
+CAPTION_HEIGHT = 0.66  # inches
+CAPTION_WIDTH = 128  # characters
+
+
+def mark_whole_model(axes: Axes, elements: int, named: bool) -> None:
+    """A line at the buffer size that holds all gradients."""
+    axes.axvline(elements / M, color="black", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    if named:
+        axes.text(
+            elements / M, 1.01, f"all {elements / M:.2f}M", transform=axes.get_xaxis_transform(), ha="center",
+            va="bottom", fontsize=6.5,
+        )  # fmt: skip
+
+
+def configuration(result: Result) -> str:
+    values = result.parameters
+    link = f", {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else ""
+    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}{link}"
+
+
+def add_caption(figure: Figure, result: Result, comparison: Comparison, text: str) -> None:
+    ranks = result.provenance["world_size"]
+    text = f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {configuration(result)}. {text}"
+    text += note_of_missing(comparison)
+    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH, break_on_hyphens=False), [result])
+
+
+def note_of_missing(comparison: Comparison) -> str:
+    missing = [variant for variant in VARIANTS if variant not in variants_of(comparison)]
+    return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
+
+
+def add_legend(figure: Figure, variants: list[str], own_and_published: bool) -> None:
+    handles = [
+        plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4, linewidth=1.2, label=NAMES[each])
+        for each in variants
+    ]
+    if own_and_published:
+        handles.append(
+            plt.Line2D(
+                [], [], color="#444444", marker="o", markersize=4, markerfacecolor="white", linewidth=0.9,
+                linestyle=PUBLISHED_LINE, label="published, of the same colour",
+            )  # fmt: skip
+        )
+    columns = 3 if own_and_published else len(handles)
+    figure.legend(handles=handles, loc="upper center", ncols=columns, fontsize=7, columnspacing=1.3, handlelength=1.8)

@@ -1,0 +1,53 @@
+"""The command line that all figure scripts share: result files in, figures or tables out, one line for each error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from figures.lib import style
+from figures.lib import tables
+from figures.lib.result_files import Result, ResultError, load_group
+
+# The figures or tables of some result files, each with its name.
+Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
+
+
+def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
+    """Saves what `draw` makes of --data in --out. Returns the exit code: 1 after a message on stderr."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files")
+    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for what is drawn or set")
+    options = parser.parse_args(arguments)
+    try:
+        for name, made in draw(options.data):
+            save = style.save if isinstance(made, Figure) else tables.save
+            for file in save(made, options.out, name):
+                print(f"wrote {file}")
+    except ResultError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"cannot write to {options.out}: {error.strerror}; choose another folder with --out", file=sys.stderr)
+        return 1
+    return 0
+
+
+def one_each(program: str, parameters: tuple[str, ...], draw: Callable[[Result], Figure], part: str = "") -> Draw:
+    """A figure for each result file of `program`, which must have these parameters. `part` ends the figures' name."""
+
+    def figures(files: list[Path]) -> Iterable[tuple[str, Figure]]:
+        for file in files:
+            (result,) = load_group([file], program, shared=(), own=parameters)
+            yield name_of(program + part, result), draw(result)
+
+    return figures
+
+
+def name_of(program: str, result: Result) -> str:
+    """program.solutions.quick: figures of one implementation and preset never pass for those of another."""
+    return f"{program}.{result.provenance['implementation']}.{result.provenance['preset']}"

@@ -1,0 +1,119 @@
+"""What the scripts of ddp_suite share: its results round by round, and the published numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import ResultError, load_group
+
+PROGRAM = "ddp_suite"
+MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
+PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "bucket_size 0")
+NO_DDP = "compute only"
+NO_DDP_ROUND = "no ddp"
+# What is called DDP, with the names that readers see.
+VARIANTS = {"bucketed": "stage 03", "Reducer": "c10d::Reducer"}
+PUBLISHED = "PyTorch 1.4, V100 GPUs, NCCL"  # what the published numbers are of
+PUBLISHED_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a table or a line shows: a variant with a bucket size, in MB."""
+
+    variant: str
+    bucket_size: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round's seconds per iteration, of all ranks together."""
+
+    name: str  # "no ddp", "1M/2G"
+    ranks: int
+    seconds: list[float]
+
+    def percentile(self, percent: float) -> float:
+        return float(np.percentile(self.seconds, percent))
+
+
+class Suite:
+    """A result of ddp_suite."""
+
+    def __init__(self, file: Path) -> None:
+        (self.result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        for series in self.result.series:
+            missing = {"model", "round", "ranks", "variant"} - series["labels"].keys()
+            if missing:
+                raise self.error(f"has a series without the label {sorted(missing)[0]!r}")
+        self.models = self._values_of("model")
+        self.bucket_sizes = self._values_of("bucket_size")
+        if not self.bucket_sizes:
+            raise self.error("has no round with DDP")
+
+    @property
+    def batch_size(self) -> int:
+        return self.result.parameters["batch_size"]
+
+    def choices(self) -> list[Choice]:
+        return [Choice(variant, size) for size in self.bucket_sizes for variant in VARIANTS]
+
+    def rounds(self, model: str, choice: Choice) -> list[Round]:
+        """The model's round without DDP, and those of the choice, in the order of measurement."""
+        rounds = []
+        for series in self.result.series:
+            labels = series["labels"]
+            if labels["model"] != model:
+                continue
+            if labels["variant"] == NO_DDP or Choice(labels["variant"], labels.get("bucket_size")) == choice:
+                seconds = self.result.values("s", **labels)
+                if min(seconds) <= 0:
+                    raise self.error(f"has a time of {model}, {labels['round']}, that is not above zero")
+                rounds.append(Round(labels["round"], labels["ranks"], seconds))
+        if not rounds or rounds[0].name != NO_DDP_ROUND or len(rounds) == 1:
+            raise self.error(f"lacks {model} without DDP, or with {choice.variant}, {choice.bucket_size} MB")
+        return rounds
+
+    def error(self, problem: str) -> ResultError:
+        return ResultError(f"{self.result.file}: {problem}; delete it and run the benchmark again")
+
+    def _values_of(self, label: str) -> list:
+        found = [series["labels"][label] for series in self.result.series if label in series["labels"]]
+        return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """One percentile of a published round, as printed."""
+
+    percent: int
+    seconds: str
+    examples: str  # a second, of a GPU
+
+
+@dataclass(frozen=True)
+class PublishedRound:
+    name: str
+    ranks: int
+    cells: list[PublishedCell]
+
+    def examples(self, percent: int) -> int:
+        return next(int(cell.examples) for cell in self.cells if cell.percent == percent)
+
+
+def load_published() -> dict[str, list[PublishedRound]]:
+    """The rounds of each model, "no ddp" first."""
+    columns = load_reference("ddp_suite").columns
+    models: dict[str, list[PublishedRound]] = {}
+    for model, ranks, name, *cell in zip(
+        *(columns[key] for key in ("model", "gpus", "round", "percentile", "sec/iter", "ex/sec"))
+    ):
+        rounds = models.setdefault(model, [])
+        if not rounds or rounds[-1].name != name:
+            rounds.append(PublishedRound(name, int(ranks), []))
+        rounds[-1].cells.append(PublishedCell(int(cell[0]), cell[1], cell[2]))
+    return models

@@ -1,0 +1,59 @@
+"""Tables: a script makes them from result files as it makes figures, in the form of the published ones.
+
+Two files are written: name.txt, to be read and pasted, which ends with where the numbers come from; and name.json, with
+columns, rows and provenance, which the writeup sets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures.lib import provenance
+from figures.lib.result_files import Result
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """`text` is the table in its published form; `columns` and `rows` are the same cells, or the most important of
+    them, for a page of the writeup. `note` is what a reader must know."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    text: str
+    results: list[Result]  # whose numbers they are
+    note: str = ""
+
+
+def save(table: Table, folder: Path, name: str) -> list[Path]:
+    """Writes name.txt and name.json, each whole or not at all."""
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "table",
+        "name": name,
+        "title": table.title,
+        "note": table.note,
+        "provenance": [result.provenance for result in table.results],
+        "columns": table.columns,
+        "rows": table.rows,
+        "text": table.text,
+    }
+    text = table.text.rstrip("\n") + f"\n\n{provenance.in_words(table.results)}\n"
+    contents = {"txt": text, "json": json.dumps(document, indent=1, ensure_ascii=False) + "\n"}
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for kind, content in contents.items():
+        file = folder / f"{name}.{kind}"
+        temporary = folder / f".{name}.{os.getpid()}.{kind}"
+        try:
+            temporary.write_text(content, encoding="utf-8")
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+        files.append(file)
+    return files

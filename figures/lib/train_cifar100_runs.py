@@ -1,0 +1,147 @@
+"""What the benchmark train_cifar100 measured, for its figure and its tables: trainings by implementation and seed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import Result, ResultError, load_group
+
+PROGRAM = "train_cifar100"
+PARAMETERS = ("data", "train_size", "test_size", "epochs", "batch_size", "grad_accum_steps", "learning_rate",
+              "momentum", "ddp", "rate_gbit")  # fmt: skip
+IMPLEMENTATIONS = ("selfmade", "pytorch")
+STAGES = {"naive": "01", "flat": "01", "overlapped": "02", "bucketed": "03"}
+
+
+class Trainings:
+    """One result file. Quantities of an epoch: "train loss", "train accuracy", "validation loss" and "validation
+    accuracy"; of an epoch and a rank: "train time"; of a rank: "peak memory"."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        labels = [series["labels"] for series in result.series]
+        if not all({"distributed_impl", "seed", "quantity"} <= label.keys() for label in labels):
+            raise self._error("has a series without distributed_impl, seed or quantity")
+        found = {label["distributed_impl"] for label in labels}
+        if not found <= set(IMPLEMENTATIONS):
+            raise self._error(f"has unknown implementations: {', '.join(sorted(found - set(IMPLEMENTATIONS)))}")
+        self.implementations = [name for name in IMPLEMENTATIONS if name in found]
+        self.seeds = sorted({label["seed"] for label in labels})
+        self.epochs: int = result.parameters["epochs"]
+        self.ranks: int = result.provenance["world_size"]
+
+    @property
+    def data(self) -> str:
+        """ "synthetic" or "CIFAR-100"."""
+        return self.result.parameters["data"]
+
+    def name(self, implementation: str) -> str:
+        if implementation == "pytorch":
+            return "pytorch: c10d::Reducer, port of nn.SyncBatchNorm"
+        ddp = self.result.parameters["ddp"]
+        return f"selfmade: {ddp} DDP (stage {STAGES.get(ddp, '?')}), SyncBatchNorm (stage 04)"
+
+    def curves(self, implementation: str, quantity: str) -> np.ndarray:
+        """[seeds, epochs]"""
+        rows = []
+        for seed in self.seeds:
+            labels = {"distributed_impl": implementation, "seed": seed, "quantity": quantity}
+            values = self.result.values("1", **labels)
+            if len(values) != self.epochs:
+                raise self._error(f"has {len(values)} epochs of {implementation}, seed {seed}, not {self.epochs}")
+            rows.append(values)
+        return np.array(rows)
+
+    def last(self, implementation: str, quantity: str) -> list[float]:
+        """Of the last epoch, for each seed."""
+        return [float(value) for value in self.curves(implementation, quantity)[:, -1]]
+
+    def seconds(self, implementation: str, rank: int) -> list[float]:
+        """Of all epochs' training together, for each seed."""
+        return [sum(values) for values in self._of_rank("s", implementation, rank, "train time")]
+
+    def bytes(self, implementation: str, rank: int) -> list[float]:
+        """The most memory at once, for each seed."""
+        return [max(values) for values in self._of_rank("bytes", implementation, rank, "peak memory")]
+
+    def _of_rank(self, unit: str, implementation: str, rank: int, quantity: str) -> list[list[float]]:
+        labels = {"distributed_impl": implementation, "quantity": quantity, "rank": rank}
+        return [self.result.values(unit, **labels, seed=seed) for seed in self.seeds]
+
+    def _error(self, problem: str) -> ResultError:
+        return ResultError(f"{self.result.file}: {problem}; delete it and run the benchmark again")
+
+
+def load_trainings(files: list[Path]) -> list[Trainings]:
+    """Each file's; they may differ in everything but the program."""
+    return [
+        Trainings(load_group([file], PROGRAM, shared=(), own=PARAMETERS)[0]) for file in files
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Published:
+    """One implementation's rows of the published tables, as printed."""
+
+    ranks: list[str]
+    seconds: list[str]
+    bytes: list[str]
+    loss: str
+    accuracy: str
+
+
+def load_published() -> dict[str, Published]:
+    """By implementation."""
+    table = load_reference(PROGRAM)
+    columns = [table.columns[name] for name in ("Rank", "Time", "Max Memory Allocated", "loss", "acc")]
+    published = {}
+    for implementation in IMPLEMENTATIONS:
+        rows = [
+            row for name, *row in zip(table.columns["distributed_impl"], *columns) if name == implementation
+        ]  # fmt: skip
+        ranks, seconds, allocated, losses, accuracies = (list(column) for column in zip(*rows))
+        published[implementation] = Published(ranks, seconds, allocated, losses[0], accuracies[0])
+    return published
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two samples: do their means differ by more than their spread allows? Welch's t-test (Welch, "The generalization
+    of Student's problem when several different population variances are involved", 1947)."""
+
+    difference: float  # of the means
+    t: float  # in standard errors
+    p: float  # how likely equal means differ at least so much; not a number for less than two values each
+
+    def within_spread(self) -> bool:
+        return not self.p < 0.05
+
+
+def compare(first: list[float], second: list[float]) -> Comparison:
+    difference = statistics.mean(first) - statistics.mean(second)
+    if min(len(first), len(second)) < 2:
+        return Comparison(difference, math.nan, math.nan)
+    parts = [statistics.variance(values) / len(values) for values in (first, second)]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return Comparison(difference, math.inf if difference else 0.0, 0.0 if difference else 1.0)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second)))
+    t = difference / error
+    return Comparison(difference, t, two_sided_p(t, freedom))
+
+
+def two_sided_p(t: float, freedom: float) -> float:
+    """How likely Student's t is at least so far from 0: the integral of its density by x = sqrt(freedom) tan(a), which
+    makes it one of cos(a)^(freedom - 1) over a finite range."""
+
+    def integral(low: float) -> float:
+        angles = np.linspace(low, math.pi / 2, 20_001)
+        return float(np.trapezoid(np.cos(angles) ** (freedom - 1), angles))
+
+    return integral(math.atan(abs(t) / math.sqrt(freedom))) / integral(0.0)

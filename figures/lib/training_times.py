@@ -1,0 +1,136 @@
+"""What the benchmark bucketed_ddp measured: the times of an iteration, for each batch, sequence, and way of training."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import Result, ResultError, load_group
+
+PROGRAM = "bucketed_ddp"
+PUBLISHED = "bucketed_ddp"  # figures/reference
+PARAMETERS = ("model", "parameters", "d_model", "layers", "repetitions", "warmup", "interleaved", "rate_gbit")
+BUCKETED, REDUCER, COMPUTE = "bucketed", "Reducer", "compute only"
+UNBUCKETED = ("naive", "flat", "overlapped", REDUCER)
+PARTS = TRAIN, BACKWARD, ALL_REDUCE = ("train", "backward", "all-reduce")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A batch, a sequence, a variant, and the size of its buckets where it has some: in MB of the published model's,
+    and in bytes here."""
+
+    local_bs: int
+    seq_len: int
+    variant: str
+    bucket_size_mb: int | None = None
+    cap_bytes: int | None = field(default=None, compare=False)
+    buckets: int | None = field(default=None, compare=False)
+
+    def name(self) -> str:
+        size = "" if self.bucket_size_mb is None else f" of {self.bucket_size_mb} MB"
+        return f"{self.variant}{size}, batch {self.local_bs}, sequence {self.seq_len}"
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of an iteration: means over the iterations, the largest of all ranks."""
+
+    train: float
+    all_reduce: float
+    ratio: float
+
+
+class Trainings:
+    """All that a result has, in its order."""
+
+    def __init__(self, result: Result) -> None:
+        self._file = result.file
+        self._seconds: dict[Way, dict[str, list[list[float]]]] = {}  # of each part: rank by rank
+        for series in result.series:
+            labels = series["labels"]
+            way, part = _way_of(result, labels), labels["part"]
+            self._seconds.setdefault(way, {}).setdefault(part, []).append(result.values("s", **labels))
+        for way, parts in self._seconds.items():
+            self._check(way, parts, result.provenance["world_size"])
+        if not any(way.variant == BUCKETED for way in self.ways()):
+            raise ResultError(f"{self._file}: has no variant {BUCKETED!r}; finish stage 03 and run {PROGRAM} again")
+
+    def _check(self, way: Way, parts: dict[str, list[list[float]]], ranks: int) -> None:
+        if set(parts) != set(PARTS) or any(len(of_ranks) != ranks for of_ranks in parts.values()):
+            raise ResultError(
+                f"{self._file}: lacks a part or a rank of {way.name()}; delete it and run the benchmark again"
+            )
+        if len({len(values) for of_ranks in parts.values() for values in of_ranks}) > 1:
+            raise ResultError(f"{self._file}: the number of iterations differs in {way.name()}; run it again")
+        if min(min(values) for values in parts[TRAIN]) <= 0:
+            raise ResultError(f"{self._file}: has an iteration of {way.name()} that took no time; run it again")
+
+    def ways(self) -> list[Way]:
+        return list(self._seconds)
+
+    def batches(self) -> list[int]:
+        return sorted({way.local_bs for way in self.ways()})
+
+    def lengths(self, batch: int) -> list[int]:
+        return sorted({way.seq_len for way in self.ways() if way.local_bs == batch})
+
+    def has(self, way: Way) -> bool:
+        return way in self._seconds
+
+    def bucketed(self, batch: int, length: int) -> list[Way]:
+        ways = [w for w in self.ways() if (w.local_bs, w.seq_len, w.variant) == (batch, length, BUCKETED)]
+        return sorted(ways, key=lambda way: way.bucket_size_mb or 0)
+
+    def seconds(self, way: Way, part: str) -> float:
+        return max(statistics.fmean(values) for values in self._seconds[way][part])
+
+    def iterations(self, way: Way, part: str) -> list[float]:
+        """Of the slowest rank, one after the other."""
+        return [max(values) for values in zip(*self._seconds[way][part])]
+
+    def times(self, way: Way) -> Times:
+        """The Reducer waits inside backward: what that takes beyond computing alone stands for its all-reduce."""
+        train, all_reduce = self.seconds(way, TRAIN), self.seconds(way, ALL_REDUCE)
+        if way.variant == REDUCER:
+            compute = Way(way.local_bs, way.seq_len, COMPUTE)
+            if not self.has(compute):
+                raise ResultError(f"{self._file}: lacks {compute.name()}; delete it and run the benchmark again")
+            all_reduce = self.seconds(way, BACKWARD) - self.seconds(compute, BACKWARD)
+        return Times(train, all_reduce, all_reduce / train)
+
+
+def _way_of(result: Result, labels: dict[str, Any]) -> Way:
+    try:
+        labels["part"], labels["rank"]
+        sizes = {name: labels.get(name) for name in ("bucket_size_mb", "cap_bytes", "buckets")}
+        if labels["variant"] == BUCKETED and None in sizes.values():
+            raise KeyError(next(name for name, size in sizes.items() if size is None))
+        return Way(labels["local_bs"], labels["seq_len"], labels["variant"], **sizes)
+    except KeyError as error:
+        raise ResultError(f"{result.file}: has a series without {error.args[0]}; run {PROGRAM} again") from None
+
+
+def load_trainings(file: Path) -> tuple[Result, Trainings]:
+    (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+    return result, Trainings(result)
+
+
+def published_times() -> dict[Way, Times]:
+    """The published table, row by row."""
+    table = load_reference(PUBLISHED)
+    keys = zip(*([int(n) for n in table.numbers(name)] for name in ("local_bs", "seq_len", "bucket_size_mb")))
+    columns = ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
+    times = zip(*(table.numbers(name) for name in columns))
+    return {Way(batch, length, BUCKETED, size): Times(*row) for (batch, length, size), row in zip(keys, times)}
+
+
+def size_in_words(size: float) -> str:
+    """Bytes, as short as they can be read."""
+    for unit, bytes_of_it in (("MiB", 2**20), ("KiB", 2**10)):
+        if size >= bytes_of_it:
+            return f"{size / bytes_of_it:.3g} {unit}"
+    return f"{size:.0f} B"

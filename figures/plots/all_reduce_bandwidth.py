@@ -1,0 +1,134 @@
+"""Draws the bus bandwidth of all-reduces over message size, with the alpha-beta model fitted to each.
+
+Reads one result file of the benchmark collectives, and draws its world of 2 ranks, or else the smallest.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.all_reduces import (
+    COLLECTIVES,
+    COLOURS,
+    COMPARED,
+    MARKERS,
+    RING,
+    Times,
+    bus_bandwidth,
+    left_out,
+    link_name,
+    load_collectives,
+    size_label,
+    times_by_world,
+    title_of,
+    write_plain_numbers,
+)
+from figures.lib.result_files import Result, ResultError
+
+NAME = "all_reduce_bandwidth"
+SHIFT = 1.05  # of a size: so far apart are the points of two variants
+CAPTION_HEIGHT = 0.46  # inches
+
+
+def model_seconds(size: float, ranks: int, alpha: float, beta: float) -> float:
+    """The ring's 2(N-1) steps, each of an N-th."""
+    return 2 * (ranks - 1) * (alpha + size / ranks * beta)
+
+
+def fit(medians: dict[int, float], ranks: int) -> tuple[float, float]:
+    """Alpha (seconds) and beta (seconds a byte), none negative, that leave the least squares of relative errors."""
+    times = np.array(list(medians.values()))
+    columns = [[model_seconds(size, ranks, *unit) for size in medians] for unit in ((1, 0), (0, 1))]
+    latency, transfer = (np.array(column) / times for column in columns)
+    (alpha, beta), *_ = np.linalg.lstsq(np.column_stack((latency, transfer)), np.ones(len(times)), rcond=None)
+    if alpha < 0:
+        return 0.0, transfer.sum() / (transfer @ transfer)
+    if beta < 0:
+        return latency.sum() / (latency @ latency), 0.0
+    return alpha, beta
+
+
+def choose_world(result: Result) -> tuple[int, Times]:
+    """The smallest world that has a bus, and what was measured in it."""
+    worlds = {world: times for world, times in times_by_world(result).items() if world > 1}
+    if not worlds:
+        raise ResultError(f"{result.file}: one rank has no bus; run the benchmark {COLLECTIVES} with 2 ranks or more")
+    world = min(worlds)
+    if len(worlds[world][RING]) < 2:
+        raise ResultError(f"{result.file}: needs two sizes or more; run the benchmark again")
+    return world, worlds[world]
+
+
+def latency_label(alpha: float) -> str:
+    return f"{1e6 * alpha:.0f} µs" if alpha < 1e-3 else f"{1e3 * alpha:.2g} ms"
+
+
+def draw(result: Result) -> Figure:
+    style.use_style()
+    ranks, times = choose_world(result)
+    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.0), layout="constrained")
+    height = CAPTION_HEIGHT / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
+    for variant, by_size in times.items():
+        medians = {size: statistics.median(seconds) for size, seconds in by_size.items()}
+        spread = [[bus_bandwidth(size, s, ranks) for s in np.percentile(by_size[size], [10, 90])] for size in by_size]
+        alpha, beta = fit(medians, ranks)
+        speed = f"1/β = {1e-9 / beta:.2g} GB/s" if beta else "β = 0"
+        look = {"color": COLOURS[variant], "marker": MARKERS[variant], "markersize": 5, "linewidth": 1.3}
+        line = np.geomspace(min(medians), max(medians), 200)
+        axes.plot(
+            line, [bus_bandwidth(size, model_seconds(size, ranks, alpha, beta), ranks) for size in line],
+            color=look["color"], linewidth=look["linewidth"],
+        )  # fmt: skip
+        beside = [size * SHIFT ** (COMPARED.index(variant) - (len(COMPARED) - 1) / 2) for size in medians]
+        axes.vlines(beside, *zip(*spread), color=look["color"], linewidth=0.9, alpha=0.6)
+        points = [bus_bandwidth(size, seconds, ranks) for size, seconds in medians.items()]
+        axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)
+        axes.plot([], [], **look, label=f"{title_of(variant, result)}: α = {latency_label(alpha)}, {speed}")
+    finish_axes(axes, list(times[RING]))
+    axes.set_title(f"{ranks} ranks, {link_name(result)}", loc="left")
+    style.add_caption(
+        figure,
+        "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"
+        " the model\nt = 2(N-1) · (α + S/N · β), fitted to the medians by least squares of relative errors; α and β of "
+        f"each in the legend.{left_out(times)}",
+        [result],
+    )
+    return figure
+
+
+def finish_axes(axes: plt.Axes, sizes: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(sizes[:: max(1, len(sizes) // 7)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
+    write_plain_numbers(axes.yaxis)
+    axes.grid()
+    axes.set_xlabel("size S of the tensor")
+    axes.set_ylabel("bus bandwidth [GB/s]")
+    axes.legend(loc="lower right", fontsize=7.5)
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        result = load_collectives(file)
+        yield script.name_of(NAME, result), draw(result)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Draws what bucketed DDP adds to computing alone, over the size of a bucket: measured, by the formula, and on the
+simulated network.
+
+Reads one result file of the benchmark bucket_overhead.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.result_files import Result, ResultError
+from figures.lib.training_times import size_in_words
+
+PROGRAM = "bucket_overhead"
+LINK = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s", "best_cap_bytes")
+PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", *LINK)
+BUCKETED, COMPUTE = "bucketed", "compute only"
+HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.3, 0.4, 0.58  # inches
+
+
+def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
+    """What launches cost, and what the last bucket takes: s/b · o and b/w."""
+    return gradients / size * overhead, size / bandwidth
+
+
+def caps_of(result: Result) -> list[int]:
+    labels = [series["labels"] for series in result.series]
+    caps = sorted({label["cap_bytes"] for label in labels if label.get("variant") == BUCKETED and "cap_bytes" in label})
+    if len(caps) < 2:
+        raise ResultError(f"{result.file}: needs buckets of two sizes or more; run the benchmark {PROGRAM} again")
+    return caps
+
+
+def measured_seconds(result: Result) -> dict[int, list[float]]:
+    """By cap: a step less the step of computing alone, round by round."""
+    alone = result.values("s", quantity="step", variant=COMPUTE)
+    beyond = {}
+    for cap in caps_of(result):
+        steps = result.values("s", quantity="step", variant=BUCKETED, cap_bytes=cap)
+        if len(steps) != len(alone):
+            raise ResultError(f"{result.file}: its series differ in their number of steps; run it again")
+        beyond[cap] = [step - compute for step, compute in zip(steps, alone)]
+    return beyond
+
+
+def simulated_seconds(result: Result) -> dict[int, float]:
+    """None, where ranks shared no memory."""
+    quantity = "simulated overhead"
+    caps = [series["labels"]["cap_bytes"] for series in result.series if series["labels"].get("quantity") == quantity]
+    return {cap: result.values("s", quantity=quantity, cap_bytes=cap)[0] for cap in sorted(caps)}
+
+
+def draw_formula(axes: Axes, result: Result, caps: list[int]) -> None:
+    link = [result.parameters[name] for name in LINK[:3]]
+    sizes = np.geomspace(caps[0], caps[-1], 200)
+    launches, last = (1e3 * np.array(term) for term in formula_seconds(sizes, *link))
+    axes.plot(sizes, launches + last, color=style.BLUE, linewidth=1.5, label="formula: s/b · o + b/w")
+    axes.plot(sizes, launches, color=style.BLUE, linewidth=0.8, linestyle=":", label="its terms: launches, s/b · o,")
+    axes.plot(sizes, last, color=style.BLUE, linewidth=0.8, linestyle="--", label="and the last bucket, b/w")
+
+
+def draw(result: Result) -> Figure:
+    style.use_style()
+    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    used = 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT
+    figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / HEIGHT, 1, used))
+    measured, simulated = measured_seconds(result), simulated_seconds(result)
+    caps = list(measured)
+    draw_formula(axes, result, caps)
+    if simulated:
+        look = {"color": style.GREEN, "marker": "s", "markersize": 4, "linewidth": 1}
+        axes.plot(list(simulated), [1e3 * value for value in simulated.values()], label="simulated network", **look)
+    low, high = np.percentile(1e3 * np.array(list(measured.values())), [10, 90], axis=1)
+    medians = [1e3 * statistics.median(values) for values in measured.values()]
+    axes.vlines(caps, low, high, color=style.VERMILION, linewidth=0.9, alpha=0.6)
+    axes.plot(caps, medians, color=style.VERMILION, marker="o", markersize=4.5, linewidth=1, label="measured", zorder=4)
+    best = result.parameters["best_cap_bytes"]
+    axes.axvline(best, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.annotate(
+        f" b* = √(s·w·o) = {size_in_words(best)}", (best, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7.5
+    )
+    finish_axes(axes, result, caps)
+    if low.min() > 0:
+        axes.set_ylim(bottom=0)
+    figure.legend(loc="upper left", ncols=3, fontsize=7.5, columnspacing=1.5)
+    add_caption(figure, result, simulated)
+    return figure
+
+
+def finish_axes(axes: Axes, result: Result, caps: list[int]) -> None:
+    values, ranks = result.parameters, result.provenance["world_size"]
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(caps[:: -max(1, len(caps) // 5)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_in_words(size)))
+    # Logarithmic, but for what lies below half of the formula's least: noise may be negative.
+    least = sum(formula_seconds(values["best_cap_bytes"], *(values[name] for name in LINK[:3])))
+    axes.set_yscale("symlog", linthresh=1e3 * least / 2, linscale=0.5)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.axhline(0, color="black", linewidth=0.6)
+    axes.grid()
+    link = f"a link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    axes.set_title(
+        f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters; {ranks} ranks, {link}", loc="left"
+    )
+    axes.set_xlabel("size b of a bucket (cap)")
+    axes.set_ylabel("a step beyond computing alone [ms]")
+
+
+def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> None:
+    values = result.parameters
+    text = (
+        f"Gradients s = {size_in_words(values['gradient_bytes'])}; measured: all-reduces cost o = "
+        f"{1e6 * values['overhead_s']:.0f} µs and move w = {1e-9 * values['bandwidth_bytes_per_s']:.3g} GB/s. Batch "
+        f"{values['batch_size']} a rank, {values['sequence_length']} tokens;\nmedians of {values['repetitions']} rounds, "
+        "slowest rank, bars: 10th to 90th percentile."
+    )
+    if simulated:
+        text += " The simulated network has the same s, w and o,\nand computing that takes as long as measured alone."
+    style.add_caption(figure, text, [result])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

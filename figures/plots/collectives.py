@@ -1,0 +1,134 @@
+"""Draws time and bus bandwidth of all-reduces over message size, one column for each world size.
+
+Reads one result file of the benchmark collectives.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.all_reduces import (
+    COLLECTIVES,
+    COLOURS,
+    COMPARED,
+    MARKERS,
+    RING,
+    Times,
+    bus_bandwidth,
+    left_out,
+    link_name,
+    load_collectives,
+    size_label,
+    times_by_world,
+    title_of,
+    write_plain_numbers,
+)
+from figures.lib.result_files import Result
+
+LEGEND_HEIGHT, CAPTION_HEIGHT = 0.3, 0.6  # inches
+TICKS = 3  # of sizes, in each panel
+
+
+def draw_times(axes: Axes, times: Times) -> None:
+    for variant, by_size in times.items():
+        medians = [1e3 * statistics.median(seconds) for seconds in by_size.values()]
+        draw_curve(axes, variant, list(by_size), medians)
+        spread = [1e3 * np.percentile(seconds, [10, 90]) for seconds in by_size.values()]
+        axes.vlines(list(by_size), *zip(*spread), color=COLOURS[variant], linewidth=0.8, alpha=0.5)
+
+
+def draw_bandwidths(axes: Axes, times: Times, world: int) -> None:
+    for variant, by_size in times.items():
+        medians = [bus_bandwidth(size, statistics.median(seconds), world) for size, seconds in by_size.items()]
+        draw_curve(axes, variant, list(by_size), medians)
+
+
+def draw_curve(axes: Axes, variant: str, sizes: list[int], values: list[float]) -> None:
+    look = {"color": COLOURS[variant], "marker": MARKERS[variant], "markersize": 4, "linewidth": 1.1}
+    axes.plot(sizes, values, **look, markeredgecolor="white", markeredgewidth=0.3)
+
+
+def finish_panel(axes: Axes, sizes: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ticks = [sizes[round(at)] for at in np.linspace(0, len(sizes) - 1, min(TICKS, len(sizes)))]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
+    axes.grid()
+
+
+def draw(result: Result) -> Figure:
+    """Above times, below bus bandwidths; axes are shared, so that worlds can be compared."""
+    style.use_style()
+    worlds = times_by_world(result)
+    figure, panels = plt.subplots(
+        2, len(worlds), figsize=(style.TEXT_WIDTH, 4.9), sharex="col", sharey="row", squeeze=False, layout="constrained"
+    )
+    bottom, top = (inches / figure.get_figheight() for inches in (CAPTION_HEIGHT, LEGEND_HEIGHT))
+    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom - top))
+    for (world, times), (time, bandwidth) in zip(worlds.items(), panels.T):
+        draw_times(time, times)
+        if world > 1:
+            draw_bandwidths(bandwidth, times, world)
+        for axes in (time, bandwidth):
+            finish_panel(axes, list(times[RING]))
+        time.set_title(f"{world} rank{'s' if world > 1 else ''}", loc="left")
+        bandwidth.set_xlabel("size of the tensor")
+    for axes, label in zip(panels[:, 0], ("time [ms]", "bus bandwidth [GB/s]")):
+        axes.set_ylabel(label)
+        write_plain_numbers(axes.yaxis)
+    add_legend_and_caption(figure, result, worlds)
+    return figure
+
+
+def crowded(result: Result, worlds: dict[int, Times]) -> str:
+    """A line about ranks that share cores: it is not the link alone that takes their time."""
+    cores = result.provenance["cores"]
+    shared = [world for world in worlds if world > cores]
+    if result.provenance["device"] != "cpu" or not shared:
+        return ""
+    ranks = " and ".join(map(str, shared))
+    return f"\nThe worlds of {ranks} ranks share {cores} cores: it is not the link alone that takes their time."
+
+
+def add_legend_and_caption(figure: Figure, result: Result, worlds: dict[int, Times]) -> None:
+    times = next(iter(worlds.values()))
+    shown = [variant for variant in COMPARED if variant in times]
+    handles = [plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4.5) for each in shown]
+    figure.legend(handles, [title_of(each, result) for each in shown], loc="upper center", ncols=len(shown))
+    calls = [len(seconds) for times in worlds.values() for by_size in times.values() for seconds in by_size.values()]
+    most, least = max(calls), min(calls)
+    number = f"{most} calls (small tensors) to {least} (large)" if most > least else f"{most} calls"
+    style.add_caption(
+        figure,
+        f"float32, {link_name(result)}. Medians of {number}, of the slowest rank; bars: 10th to 90th percentile.\n"
+        "Bus bandwidth as nccl-tests counts it: 2(N-1)/N · S / time, for S bytes among N ranks."
+        f"{left_out(times)}{crowded(result, worlds)}",
+        [result],
+    )
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        result = load_collectives(file)
+        yield script.name_of(COLLECTIVES, result), draw(result)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Draws the latency of ResNet-50's forward and backward over the buffer size, beside the published numbers.
+
+Reads one result file of the benchmark compare_ddp.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.ddp_comparison import DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, measured, published, variants_of
+from figures.lib.ddp_series import CAPTION_HEIGHT, COLOURS, MARKERS, add_caption, add_legend, configuration, mark_whole_model
+from figures.lib.result_files import Result
+
+LEGEND_HEIGHT = 0.3  # inches
+
+
+def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
+    """Lines at the medians, bands up to the 90th percentiles."""
+    sizes = list(comparison)
+    for variant in variants_of(comparison):
+        latencies = [comparison[size][direction][variant] for size in sizes]
+        medians = [latency.p50 for latency in latencies]
+        axes.fill_between(
+            sizes, medians, [latency.p90 for latency in latencies], color=COLOURS[variant], alpha=0.18, linewidth=0
+        )  # fmt: skip
+        axes.plot(
+            sizes, medians, color=COLOURS[variant], marker=MARKERS[variant], markersize=3.4, linewidth=1.2,
+            markeredgecolor="white", markeredgewidth=0.3,
+        )  # fmt: skip
+    axes.margins(y=0.12)
+    axes.grid()
+
+
+def draw(result: Result) -> Figure:
+    """Own numbers on the left, published ones on the right: other hardware's milliseconds have a scale of their own."""
+    style.use_style()
+    own, elements = measured(result), result.parameters["parameters"]
+    size = (style.TEXT_WIDTH, 5.0)
+    figure, panels = plt.subplots(2, 2, figsize=size, sharex=True, layout="constrained")
+    rect = (0, CAPTION_HEIGHT / size[1], 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / size[1])
+    figure.get_layout_engine().set(rect=rect)
+    for column, comparison in enumerate((own, published())):
+        for row, direction in enumerate(reversed(DIRECTIONS)):
+            draw_panel(panels[row, column], comparison, direction)
+            mark_whole_model(panels[row, column], elements, named=(row, column) == (0, 0))
+            panels[row, 0].set_ylabel(f"{direction} [ms]")
+        panels[-1, column].set_xlabel("buffer size [M elements]")
+    panels[0, 0].set_title(f"measured: {configuration(result)}", loc="left", fontsize=8)
+    panels[0, 1].set_title("published: batch 32, 224x224", loc="left", fontsize=8)
+    add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=False)
+    add_caption(
+        figure, result, own, "Lines: medians; bands: to the 90th percentile (slowest rank). Backward contains the "
+        "all-reduces. M = 2^20: buffers of async and sync hold M elements, 4M MiB; core's buckets have a cap of M MiB, "
+        "as published, and of 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Published: hardware not "
+        "named. Scales do not begin at 0.",
+    )  # fmt: skip
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Draws by how much forward and backward take longer than core's over the buffer size, beside the published numbers.
+
+Reads one result file of the benchmark compare_ddp.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.ddp_comparison import (
+    CORE, DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, delta, measured, published, variants_of,
+)  # fmt: skip
+from figures.lib.ddp_series import (
+    CAPTION_HEIGHT, COLOURS, MARKERS, PUBLISHED_LINE, add_caption, add_legend, mark_whole_model,
+)  # fmt: skip
+from figures.lib.result_files import Result
+
+LEGEND_HEIGHT = 0.4  # inches
+
+
+def draw_deltas(axes: Axes, comparison: Comparison, direction: str, own: bool) -> None:
+    for variant in variants_of(comparison):
+        if variant != CORE:
+            values = [delta(cell[direction], variant) for cell in comparison.values()]
+            axes.plot(
+                list(comparison), values, color=COLOURS[variant], marker=MARKERS[variant], markersize=4 if own else 2.6,
+                linewidth=1.4 if own else 0.8, linestyle="-" if own else PUBLISHED_LINE, zorder=3 if own else 2,
+                markerfacecolor=COLOURS[variant] if own else "white", markeredgewidth=0.3 if own else 0.7,
+                markeredgecolor="white" if own else COLOURS[variant],
+            )  # fmt: skip
+
+
+def draw(result: Result) -> Figure:
+    style.use_style()
+    own = measured(result)
+    size = (style.TEXT_WIDTH, 4.9)
+    figure, panels = plt.subplots(2, 1, figsize=size, sharex=True, height_ratios=(1.5, 1), layout="constrained")
+    rect = (0, CAPTION_HEIGHT / size[1], 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / size[1])
+    figure.get_layout_engine().set(rect=rect)
+    for axes, direction in zip(panels, reversed(DIRECTIONS)):
+        axes.axhline(0, color=COLOURS[CORE], linewidth=1.2)
+        draw_deltas(axes, published(), direction, own=False)
+        draw_deltas(axes, own, direction, own=True)
+        mark_whole_model(axes, result.parameters["parameters"], named=axes is panels[0])
+        axes.set_ylabel(f"{direction}:\nlonger than core's [%]")
+        axes.margins(y=0.1)
+        axes.grid()
+    panels[-1].set_xlabel("buffer size [M = 2$^{20}$ elements]")
+    add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=True)
+    add_caption(
+        figure, result, own, "Medians against core's median at the same buffer size; its buckets have a cap of M MiB, "
+        "as published: a quarter of the bytes of async's and sync's. Core, equal bytes: a cap of 4M MiB, unpublished. "
+        "Dotted: a buffer holds all gradients. Published: batch 32, 224x224, hardware not named.",
+    )  # fmt: skip
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw, ".delta"), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

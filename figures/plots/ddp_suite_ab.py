@@ -1,0 +1,132 @@
+"""Draws the suite's A/B of two bucket sizes: how much the second differs from the first, beside the published numbers.
+
+Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for each figure. Less than zero is slower.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import NullLocator
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import ResultError
+from figures.lib.suite_data import MODELS, PUBLISHED, VARIANTS, Choice, Suite
+
+NAME = "ddp_suite_ab"
+PERCENTS = (75, 95)
+COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE, PUBLISHED: style.GREY}
+LABELS = {**VARIANTS, PUBLISHED: f"published: {PUBLISHED}, 25 against 1 MB"}
+BAR_WIDTH = 0.27
+LINEAR = 1  # percent: the axis is linear up to there, and logarithmic beyond
+TICKS = (-100, -10, -1, 0, 1, 10, 100)
+HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.0, 0.3, 0.55  # inches
+
+Diffs = dict[int, float]  # percent, by the number of ranks
+
+
+def load_ab(file: Path) -> Suite:
+    suite = Suite(file)
+    if len(suite.bucket_sizes) != 2:
+        count = len(suite.bucket_sizes)
+        raise ResultError(f"{file}: has {count} bucket sizes, not two; run ddp_suite --bucket-size 25 1")
+    return suite
+
+
+def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
+    """As PyTorch's diff.py computes them. The round without DDP is the same in both."""
+    before, after = (suite.rounds(model, Choice(variant, size))[1:] for size in suite.bucket_sizes)
+    if [one.ranks for one in before] != [one.ranks for one in after]:
+        raise suite.error(f"has {model} on other ranks with one bucket size than with the other")
+    times = {one.ranks: (one.percentile(percent), other.percentile(percent)) for one, other in zip(before, after)}
+    return {ranks: -100 * (now - then) / then for ranks, (then, now) in times.items()}
+
+
+def published_diffs(model: str, percent: int) -> Diffs:
+    columns = load_reference("ddp_suite_diff").columns
+    rows = zip(*(columns[name] for name in ("model", "percentile", "gpus", "diff")))
+    return {int(gpus): float(diff) for name, at, gpus, diff in rows if name == model and int(at) == percent}
+
+
+def draw_panel(axes: Axes, places: list[int], lines: dict[str, Diffs]) -> None:
+    for index, (name, diffs) in enumerate(lines.items()):
+        at = [places.index(ranks) + (index - (len(lines) - 1) / 2) * BAR_WIDTH for ranks in diffs]
+        axes.bar(at, list(diffs.values()), BAR_WIDTH, color=COLOURS[name], edgecolor="white", linewidth=0.3)
+    axes.axhline(0, color="black", linewidth=0.6)
+    axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.5)
+    axes.set_yticks(TICKS, [f"{tick:+d}" if tick else "0" for tick in TICKS])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(range(len(places)), [str(ranks) for ranks in places], fontsize=7)
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.6, len(places) - 0.4)
+    axes.grid(axis="y")
+
+
+def lines_of(suite: Suite, model: str, percent: int) -> dict[str, Diffs]:
+    """Models that were not measured here have published numbers all the same."""
+    own = {variant: own_diffs(suite, model, variant, percent) for variant in VARIANTS} if model in suite.models else {}
+    empty: Diffs = {}
+    return {**{variant: own.get(variant, empty) for variant in VARIANTS}, PUBLISHED: published_diffs(model, percent)}
+
+
+def add_caption(figure: Figure, suite: Suite) -> None:
+    values, (before, after) = suite.result.parameters, suite.bucket_sizes
+    side = values["image_size"]
+    kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
+    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    style.add_caption(
+        figure,
+        f"Buckets of {after} MB against {before} MB, which took turns: −100·(test − baseline)/baseline of sec/iter;\n"
+        f"below zero {after} MB is slower; beyond ±1 % the axis is logarithmic. Here: {kind}, {link},\n"
+        f"batch {suite.batch_size} of {side}×{side} images; published: 32 of 224×224.",
+        [suite.result],
+    )
+
+
+def draw(suite: Suite) -> Figure:
+    """A column for each model, a row for each percentile."""
+    style.use_style()
+    figure, panels = plt.subplots(
+        len(PERCENTS), len(MODELS), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey=True, layout="constrained"
+    )
+    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT)
+    figure.get_layout_engine().set(rect=rect)
+    lines = [[lines_of(suite, model, percent) for model in MODELS] for percent in PERCENTS]
+    places = sorted({ranks for row in lines for panel in row for diffs in panel.values() for ranks in diffs})
+    for row, percent in enumerate(PERCENTS):
+        for column, model in enumerate(MODELS):
+            draw_panel(panels[row, column], places, lines[row][column])
+            if row == 0:
+                panels[row, column].set_title(model, loc="left", fontsize=8)
+        panels[row, 0].set_ylabel(f"diff at p{percent} [%]")
+    low = min(diff for row in lines for panel in row for diffs in panel.values() for diff in diffs.values())
+    high = max(diff for row in lines for panel in row for diffs in panel.values() for diff in diffs.values())
+    panels[0, 0].set_ylim(1.3 * min(low, -LINEAR), 1.3 * max(high, LINEAR))
+    for axes in panels[-1]:
+        axes.set_xlabel("ranks, or GPUs")
+    handles = [Patch(color=COLOURS[name], label=label) for name, label in LABELS.items()]
+    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.2)
+    add_caption(figure, suite)
+    return figure
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        suite = load_ab(file)
+        yield script.name_of(NAME, suite.result), draw(suite)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

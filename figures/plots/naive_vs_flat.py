@@ -1,0 +1,132 @@
+"""Draws where the time of a training step goes with naive and with flat DDP, beside computing alone.
+
+Reads the result files of the benchmark naive_vs_flat, one panel each (several links, for example), all of one
+implementation and preset.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.result_files import Result, ResultError, load_group
+
+PROGRAM = "naive_vs_flat"
+# What the title says of all panels, and what each panel says of itself.
+SHARED_PARAMETERS = ("model", "parameters", "batch_size", "image_size", "steps")
+PANEL_PARAMETERS = ("parameter_tensors", "rate_gbit")
+VARIANTS = ("compute only", "naive", "flat")
+PHASE_COLOURS = {
+    "forward": style.SKY,
+    "backward": style.BLUE,
+    "communication": style.ORANGE,
+    "optimizer": style.GREY,
+}
+LABEL_SHARE = 0.09  # of the axis: narrower parts get no label
+
+
+def phase_milliseconds(result: Result, variant: str) -> dict[str, list[float]]:
+    """The time of every phase in every measured step."""
+    times = {
+        phase: [1e3 * value for value in result.values("s", variant=variant, phase=phase)]
+        for phase in PHASE_COLOURS
+    }
+    if len({len(values) for values in times.values()}) > 1:
+        raise ResultError(f"{result.file}: the phases of {variant} differ in their number of steps")
+    return times
+
+
+def whole_steps(times: dict[str, list[float]]) -> list[float]:
+    """The phases of every step added up."""
+    return [sum(step) for step in zip(*times.values())]
+
+
+def draw_bar(axes: Axes, row: int, times: dict[str, list[float]], axis_end: float) -> None:
+    """One variant: its phases' medians, end to end, and the spread of whole steps."""
+    medians = {phase: statistics.median(values) for phase, values in times.items()}
+    total = sum(medians.values())
+    start = 0.0
+    for phase, colour in PHASE_COLOURS.items():
+        width = medians[phase]
+        axes.barh(row, width, left=start, height=0.62, color=colour, edgecolor="white", linewidth=0.5)
+        if width > LABEL_SHARE * axis_end:
+            text_colour = "white" if colour == style.BLUE else "black"
+            label = f"{width:.0f} ms\n{width / total:.0%}"
+            axes.text(start + width / 2, row, label, ha="center", va="center", color=text_colour, fontsize=7)
+        start += width
+    low, high = np.percentile(whole_steps(times), [10, 90])
+    axes.plot([low, high], [row + 0.38] * 2, color="black", linewidth=1, marker="|", markersize=4)
+    axes.text(total + 0.01 * axis_end, row, f"{total:.0f} ms", va="center", fontweight="bold")
+
+
+def draw_panel(axes: Axes, result: Result, times: dict[str, dict[str, list[float]]], axis_end: float) -> None:
+    for row, variant in enumerate(VARIANTS):
+        draw_bar(axes, row, times[variant], axis_end)
+    labels = ("compute only", f"naive\n{result.parameters['parameter_tensors']} all-reduces", "flat\n1 all-reduce")
+    axes.set_yticks(range(len(VARIANTS)), labels)
+    axes.set_xlim(0, axis_end)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    rate = result.parameters["rate_gbit"]
+    axes.set_title(f"link limited to {rate:g} Gbit/s" if rate else "the machine's own link", loc="left")
+
+
+def draw(results: list[Result]) -> Figure:
+    """One panel for each result, all with the same axis."""
+    style.use_style()
+    times = [{variant: phase_milliseconds(result, variant) for variant in VARIANTS} for result in results]
+    axis_end = 1.1 * max(np.percentile(whole_steps(phases), 90) for panel in times for phases in panel.values())
+    size = (style.TEXT_WIDTH, 0.9 + 1.5 * len(results))
+    figure, panels = plt.subplots(len(results), 1, figsize=size, squeeze=False, layout="constrained")
+    figure.get_layout_engine().set(rect=(0, 0.15 / size[1], 1, 1 - 0.15 / size[1]))  # below: provenance
+    for axes, result, panel_times in zip(panels[:, 0], results, times):
+        draw_panel(axes, result, panel_times, axis_end)
+
+    shared = results[0].parameters
+    figure.suptitle(
+        f"{shared['model']}, {shared['parameters'] / 1e6:.1f} M parameters: "
+        f"{results[0].provenance['world_size']} ranks, "
+        f"{shared['batch_size']} images of {shared['image_size']}×{shared['image_size']} each",
+        fontsize=9,
+        fontweight="bold",
+    )
+    panels[-1, 0].set_xlabel(
+        f"time of a step [ms]\nmedians of {shared['steps']} steps, slowest rank; "
+        "whiskers: 10th to 90th percentile of whole steps"
+    )
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PHASE_COLOURS.values()]
+    panels[0, 0].legend(
+        handles,
+        PHASE_COLOURS,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=len(handles),
+        fontsize=7.5,
+        columnspacing=1,
+        handlelength=1,
+    )
+    style.add_provenance(figure, results)
+    return figure
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    results = load_group(files, PROGRAM, shared=SHARED_PARAMETERS, own=PANEL_PARAMETERS)
+    yield script.name_of(PROGRAM, results[0]), draw(results)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

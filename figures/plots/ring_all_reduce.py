@@ -1,0 +1,199 @@
+"""Draws the ring beside the butterfly and beside the backend's own all-reduce, over world size, with published numbers.
+
+Reads one result file of the benchmark ring_all_reduce. Of each quantity the mean of the repeats is drawn, as published.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.all_reduces import COLOURS, MARKERS, RING, title_of, write_plain_numbers
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import Result, ResultError, load_group
+
+PROGRAM = "ring_all_reduce"
+CAPTION_HEIGHT = 0.62  # inches
+SMALLEST_DIFF = 1e-17  # what is less is drawn at zero
+
+
+@dataclass(frozen=True)
+class Published:
+    """One of the two published tables, and how its columns begin for the peer."""
+
+    peer: str
+    reference: str
+    column: str
+
+
+TABLES = (
+    Published("butterfly", "ring_all_reduce.butterfly", "butterfly"),
+    Published("all_reduce", "ring_all_reduce.torch", "torch"),
+)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One row of panels."""
+
+    name: str
+    unit: str
+    label: str
+    scale: float
+    column: str  # as published: the name has {} for the variant; empty where nothing was
+
+
+QUANTITIES = (
+    Quantity("time", "s", "time [ms]", 1e3, "{}_max_time_consumed"),
+    Quantity("maxrss", "KiB", "ru_maxrss [MiB]", 2**-10, "{}_max_memory"),
+    Quantity("allocated", "bytes", "allocated beyond\nthe tensor [KiB]", 2**-10, ""),
+    Quantity("diff", "1", "sum of squared\nerrors", 1, "diff_{}"),
+)
+
+Curve = list[tuple[int, float]]  # by world size
+
+
+def cells_of(result: Result, peer: str) -> list[tuple[int, int]]:
+    """World and tensor sizes that were measured beside this peer, in order."""
+    labels = [series["labels"] for series in result.series]
+    cells = {(own.get("world_size"), own.get("tensor_size")) for own in labels if own.get("peer") == peer}
+    if any(not isinstance(number, int) for cell in cells for number in cell):
+        raise ResultError(f"{result.file}: has a series without world_size and tensor_size; run the benchmark again")
+    return sorted(cells)
+
+
+def measured(result: Result, table: Published, variant: str, quantity: Quantity) -> Curve:
+    curve = []
+    for world, size in cells_of(result, table.peer):
+        labels = {"peer": table.peer, "world_size": world, "tensor_size": size, "variant": variant}
+        values = result.values(quantity.unit, **labels, quantity=quantity.name)
+        curve.append((world, quantity.scale * statistics.fmean(values)))
+    return curve
+
+
+def published(table: Published, variant: str, quantity: Quantity) -> Curve:
+    if not quantity.column:
+        return []
+    reference = load_reference(table.reference)
+    column = quantity.column.format(table.column if variant == table.peer else variant)
+    worlds = map(int, reference.numbers("world_size"))
+    return list(zip(worlds, (quantity.scale * value for value in reference.numbers(column))))
+
+
+def draw_curve(axes: Axes, curve: Curve, variant: str, own: bool) -> None:
+    """The ring's points are larger, so that the peer's leave them visible."""
+    axes.plot(
+        *zip(*curve), color=COLOURS[variant], marker=MARKERS[variant], markersize=6.5 if variant == RING else 3.5,
+        linewidth=1.3 if own else 0.9, linestyle="-" if own else (0, (4, 2)),
+        markerfacecolor=COLOURS[variant] if own else "white", zorder=3 if own else 2,
+    )  # fmt: skip
+
+
+def draw_panel(axes: Axes, result: Result, table: Published, quantity: Quantity) -> None:
+    for variant in (RING, table.peer):
+        if reference := published(table, variant, quantity):
+            draw_curve(axes, reference, variant, own=False)
+        if own := measured(result, table, variant, quantity):
+            draw_curve(axes, own, variant, own=True)
+    if quantity.name == "diff":
+        axes.set_yscale("symlog", linthresh=SMALLEST_DIFF)
+        axes.yaxis.set_major_locator(FixedLocator([0, 1e-16, 1e-14, 1e-12, 1e-10]))
+        axes.yaxis.set_minor_locator(NullLocator())
+    elif quantity.name == "maxrss":
+        axes.axhline(0, linewidth=0)  # so that zero is on the axis
+    else:
+        axes.set_yscale("log")
+        write_plain_numbers(axes.yaxis)
+    axes.grid()
+
+
+def mark_crowded_worlds(axes: Axes, cores: int) -> None:
+    """The part of the axis where ranks share cores."""
+    low, high = axes.get_xlim()
+    start = cores * 2**0.5
+    if start < high:
+        axes.axvspan(max(start, low), high, color="#EEEEEE", linewidth=0, zorder=0)
+    axes.set_xlim(low, high)
+
+
+def set_worlds(panels: list[Axes], sizes: dict[int, int]) -> None:
+    """One axis of world sizes for a column of panels; below the last one also the tensors' sizes."""
+    for axes in panels:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(min(sizes) / 1.3, max(sizes) * 1.3)
+        axes.xaxis.set_major_locator(FixedLocator(sorted(sizes)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda world, _: ""))
+    panels[-1].xaxis.set_major_formatter(FuncFormatter(lambda world, _: f"{world:g}\n{sizes[round(world)]}"))
+    panels[-1].set_xlabel("ranks, and elements of the tensor")
+
+
+def draw(result: Result) -> Figure:
+    style.use_style()
+    size = (style.TEXT_WIDTH, 6.9)
+    figure, panels = plt.subplots(len(QUANTITIES), len(TABLES), figsize=size, sharey="row", layout="constrained")
+    figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / size[1], 1, 0.95 - CAPTION_HEIGHT / size[1]))
+    for column, table in enumerate(TABLES):
+        reference = load_reference(table.reference)
+        sizes = dict(zip(map(int, reference.numbers("world_size")), map(int, reference.numbers("tensor_size"))))
+        sizes |= dict(cells_of(result, table.peer))
+        for row, quantity in enumerate(QUANTITIES):
+            draw_panel(panels[row, column], result, table, quantity)
+            if column == 0:
+                panels[row, column].set_ylabel(quantity.label)
+        set_worlds(list(panels[:, column]), sizes)
+        for axes in panels[:, column]:
+            mark_crowded_worlds(axes, result.provenance["cores"])
+        panels[0, column].set_title(f"ring and {title_of(table.peer, result)}", loc="left")
+    add_legend_and_caption(figure, result)
+    return figure
+
+
+def add_legend_and_caption(figure: Figure, result: Result) -> None:
+    variants = (RING, *(table.peer for table in TABLES))
+    handles = [plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4.5) for each in variants]
+    handles.append(plt.Line2D([], [], color=style.GREY, marker="o", markerfacecolor="white", linestyle=(0, (4, 2))))
+    handles.append(plt.Rectangle((0, 0), 1, 1, color="#EEEEEE"))
+    cores = result.provenance["cores"]
+    labels = [*(title_of(each, result) for each in variants), "published", f"more ranks than the {cores} cores here"]
+    figure.legend(handles, labels, loc="upper center", ncols=len(labels), fontsize=7.5, columnspacing=1.2)
+    setup = load_reference(TABLES[0].reference).source[1].removeprefix("Setup: ")
+    style.add_caption(
+        figure,
+        f"float32; means of {result.parameters['repetitions']} repeats, of the largest value of all ranks. Here the time is "
+        "that of the call alone; what the published\ntime contains beside it is not known. allocated: tensors only, so "
+        "not what the backend keeps for itself; no published numbers. Squared\nerrors are against the mean in float64. "
+        f"Published with {setup}.",
+        [result],
+    )
+
+
+def check_any(result: Result) -> None:
+    if not any(cells_of(result, table.peer) for table in TABLES):
+        peers = " or ".join(table.peer for table in TABLES)
+        raise ResultError(f"{result.file}: has no series beside {peers}; delete it and run the benchmark again")
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=("repetitions",))
+        check_any(result)
+        yield script.name_of(PROGRAM, result), draw(result)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Draws time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
+
+Reads a result file of the benchmark sync_batch_norm. Beside the stage stand its peer, batch normalization of each
+rank's own batch, and the published numbers of the same cells, where as many ranks were measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import Result, ResultError
+
+PROGRAM = "sync_batch_norm"
+PARAMETERS = ("dtype", "affine", "repetitions", "rate_gbit")
+DIRECTIONS = ("forward", "forward + backward")
+VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "local": style.GREY}
+NAMES = {
+    "stage": "stage 04",
+    "peer": "peer (port of nn.SyncBatchNorm)",
+    "local": "local at::native_batch_norm (nothing synchronized)",
+}
+# The published table that stands beside a variant.
+PUBLISHED = {"stage": "sync_batch_norm.selfmade", "peer": "sync_batch_norm.pytorch"}
+PUBLISHED_MARKER = {"marker": "D", "markersize": 5.2, "markerfacecolor": "white", "linestyle": "none", "zorder": 3}
+BAR_WIDTH = 0.26
+HATCH = "/////"
+LEGEND_HEIGHT, ROW_HEIGHT, CAPTION_HEIGHT = 0.6, 1.72, 0.46  # inches
+
+
+@dataclass(frozen=True)
+class Cell:
+    batch: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published table, by cell, in the units of the figure."""
+
+    microseconds: dict[Cell, float]
+    kibibytes: dict[Cell, float]
+
+
+class Grid:
+    """What was measured, cell by cell."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+        labels = [series["labels"] for series in result.series]
+        if not all({"batch_size", "hidden_dim"} <= label.keys() for label in labels):
+            raise ResultError(f"{result.file}: has a series without batch_size or hidden_dim; run the benchmark again")
+        self.batches = sorted({label["batch_size"] for label in labels})
+        self.hidden = sorted({label["hidden_dim"] for label in labels})
+
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        """Times and collectives are of the same calls."""
+        lengths = {len(series["values"]) for series in self._result.series if series["unit"] == "s"}
+        if len(lengths) > 1:
+            raise ResultError(f"{self._result.file}: its series differ in their number of calls; run it again")
+
+    def cells(self, batch: int) -> list[Cell]:
+        return [Cell(batch, hidden) for hidden in self.hidden]
+
+    def microseconds(self, cell: Cell, variant: str, direction: str, quantity: str = "time") -> list[float]:
+        return [1e6 * value for value in self.values("s", cell, variant, direction, quantity)]
+
+    def kibibytes(self, cell: Cell, variant: str, direction: str) -> float:
+        return statistics.median(self.values("bytes", cell, variant, direction, "peak memory")) / 1024
+
+    def values(self, unit: str, cell: Cell, variant: str, direction: str, quantity: str) -> list[float]:
+        labels: dict[str, Any] = {"batch_size": cell.batch, "hidden_dim": cell.hidden, "variant": variant}
+        return self._result.values(unit, **labels, direction=direction, quantity=quantity)
+
+
+def load_published(name: str, ranks: int) -> Published:
+    """The rows of the table that were measured with as many ranks."""
+    table = load_reference(name)
+    rows = zip(
+        *(table.numbers(column) for column in ("batch_size", "hidden_dim", "num_workers")),
+        table.numbers("median time"),
+        table.numbers("max memory allocated"),
+    )
+    published = Published({}, {})
+    for batch, hidden, workers, seconds, allocated in rows:
+        if workers == ranks:
+            cell = Cell(int(batch), int(hidden))
+            published.microseconds[cell] = 1e6 * seconds
+            published.kibibytes[cell] = allocated / 1024
+    return published
+
+
+def positions(variant: str, count: int) -> np.ndarray:
+    """Where a variant stands in each group."""
+    return np.arange(count) + (list(VARIANTS).index(variant) - 1) * BAR_WIDTH
+
+
+def top_of_times(grid: Grid, direction: str, published: list[Published]) -> float:
+    """Where the axis ends: above all medians, but a busy machine's slowest calls may be out of reach."""
+    cells = [cell for batch in grid.batches for cell in grid.cells(batch)]
+    medians = [statistics.median(grid.microseconds(cell, variant, direction)) for cell in cells for variant in VARIANTS]
+    return 1.2 * max(medians + [time for table in published for time in table.microseconds.values()])
+
+
+def draw_times(axes: Axes, grid: Grid, batch: int, direction: str, top: float) -> None:
+    """A stack for each variant: its own part below, what the collectives take above."""
+    axes.set_ylim(0, top)
+    cells = grid.cells(batch)
+    for variant, colour in VARIANTS.items():
+        at = positions(variant, len(cells))
+        times = np.array([grid.microseconds(cell, variant, direction) for cell in cells])
+        collectives = [grid.microseconds(cell, variant, direction, "collective") for cell in cells]
+        totals, own = np.median(times, axis=1), np.median(times - collectives, axis=1)
+        axes.bar(at, own, BAR_WIDTH, color=colour, edgecolor="white", linewidth=0.4)
+        rest = {"facecolor": "white", "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
+        axes.bar(at, totals - own, BAR_WIDTH, bottom=own, **rest)
+        low, high = np.percentile(times, [10, 90], axis=1)
+        axes.vlines(at, low, np.minimum(high, top), color="black", linewidth=0.8)
+        beyond = at[high > top]
+        arrows = axes.plot(beyond, np.full(len(beyond), top), "^", color="black", markersize=3, clip_on=False)
+        arrows[0].set_in_layout(False)
+
+
+def draw_published(axes: Axes, cells: list[Cell], values_of: Callable[[str], dict[Cell, float]]) -> None:
+    for variant in PUBLISHED:
+        values = values_of(variant)
+        at = [x for x, cell in zip(positions(variant, len(cells)), cells) if cell in values]
+        heights = [values[cell] for cell in cells if cell in values]
+        axes.plot(at, heights, color=VARIANTS[variant], **PUBLISHED_MARKER)
+
+
+def draw_memory(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
+    """A dot for each variant, and a line at the size of input and output."""
+    cells = grid.cells(batch)
+    for index, cell in enumerate(cells):
+        least = 2 * 4 * cell.batch * cell.hidden / 1024
+        axes.hlines(least, index - 1.6 * BAR_WIDTH, index + 1.6 * BAR_WIDTH, color="black", linewidth=0.7)
+    for variant, colour in VARIANTS.items():
+        values = [grid.kibibytes(cell, variant, direction) for cell in cells]
+        axes.plot(positions(variant, len(cells)), values, "o", markersize=3.2, color=colour, zorder=4)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0,), numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def draw_column(column: list[Axes], grid: Grid, batch: int, published: dict[str, Published]) -> None:
+    cells = grid.cells(batch)
+    forward, both, memory = column
+    draw_times(forward, grid, batch, DIRECTIONS[0], top_of_times(grid, DIRECTIONS[0], list(published.values())))
+    draw_times(both, grid, batch, DIRECTIONS[1], top_of_times(grid, DIRECTIONS[1], []))
+    draw_memory(memory, grid, batch, DIRECTIONS[0])
+    draw_published(forward, cells, lambda variant: published[variant].microseconds)
+    draw_published(memory, cells, lambda variant: published[variant].kibibytes)
+    for axes in column:
+        axes.set_xticks(range(len(cells)), [str(cell.hidden) for cell in cells])
+        axes.tick_params(axis="x", length=0)
+        axes.set_xlim(-0.55, len(cells) - 0.45)
+        axes.grid(axis="y")
+    forward.set_title(f"batch of {batch} samples a rank", loc="left")
+    memory.set_xlabel("hidden size, features of a sample")
+
+
+def add_legend(figure: Figure) -> None:
+    handles = [Patch(color=colour, label=NAMES[variant]) for variant, colour in VARIANTS.items()]
+    handles += [
+        Patch(color="#555555", label="this rank's own part"),
+        Patch(facecolor="white", edgecolor="#555555", hatch=HATCH, label="collectives"),
+        Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED_MARKER),
+    ]
+    figure.legend(handles=handles, loc="upper left", ncols=2, fontsize=7, columnspacing=1.5, handlelength=1.3)
+
+
+def draw(result: Result) -> Figure:
+    """A column for each batch size; rows: forward, forward and backward, memory."""
+    style.use_style()
+    plt.rcParams["hatch.linewidth"] = 0.5
+    grid = Grid(result)
+    ranks = result.provenance["world_size"]
+    published = {variant: load_published(name, ranks) for variant, name in PUBLISHED.items()}
+    height = LEGEND_HEIGHT + 3 * ROW_HEIGHT + CAPTION_HEIGHT
+    figure, panels = plt.subplots(
+        3, len(grid.batches), figsize=(style.TEXT_WIDTH, height), sharex=True, sharey="row", squeeze=False,
+        layout="constrained",
+    )
+    rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)
+    figure.get_layout_engine().set(rect=rect)
+    for index, batch in enumerate(grid.batches):
+        draw_column(list(panels[:, index]), grid, batch, published)
+    for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):
+        axes.set_ylabel(label)
+    add_legend(figure)
+    add_caption(figure, result)
+    return figure
+
+
+def add_caption(figure: Figure, result: Result) -> None:
+    values, ranks = result.parameters, result.provenance["world_size"]
+    affine = "with weight and bias" if values["affine"] else "without weight and bias"
+    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    style.add_caption(
+        figure,
+        f"{ranks} ranks, {link}; {values['dtype']}, {affine}. Medians of {values['repetitions']} calls, slowest rank; "
+        "lines: 10th to 90th percentile,\n▲: beyond the axis. Peak memory of forward: all tensors at once; black "
+        "line: input and output. Published: 10,000 calls, RTX A4000.",
+        [result],
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Draws loss and accuracy over the epochs of training on CIFAR-100, of both implementations over several seeds.
+
+Reads a result file of the benchmark train_cifar100. Published end points are drawn where the axes agree: where real
+images were trained with, for as many epochs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from figures.lib import script
+from figures.lib import style
+from figures.lib.train_cifar100_runs import PROGRAM, Trainings, load_published, load_trainings
+
+COLOURS = {"selfmade": style.BLUE, "pytorch": style.VERMILION}
+DASHES = {"selfmade": "-", "pytorch": "--"}
+MARKER_SIZES = {"selfmade": 4.2, "pytorch": 2.0}  # so that both are seen where they agree
+PANELS = {"train loss": 1, "validation loss": 1, "validation accuracy": 100}  # with the factor of its unit
+LABELS = {
+    "train loss": "training loss",
+    "validation loss": "validation loss",
+    "validation accuracy": "validation accuracy [%]",
+}
+PUBLISHED_EPOCHS = 16
+PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 5}
+LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.74  # inches
+
+
+def axes_agree(trainings: Trainings) -> bool:
+    """Whether the published end points belong beside these curves."""
+    return trainings.data != "synthetic" and trainings.epochs == PUBLISHED_EPOCHS
+
+
+def draw_panel(axes: Axes, trainings: Trainings, quantity: str) -> None:
+    """A line at the seeds' mean, in a band as wide as their standard deviation on either side."""
+    epochs = np.arange(1, trainings.epochs + 1)
+    for implementation in trainings.implementations:
+        colour = COLOURS[implementation]
+        curves = PANELS[quantity] * trainings.curves(implementation, quantity)
+        mean = curves.mean(axis=0)
+        marker = "o" if trainings.epochs < 8 else ""
+        size = MARKER_SIZES[implementation]
+        axes.plot(epochs, mean, DASHES[implementation], color=colour, linewidth=1.3, marker=marker, markersize=size)
+        if len(curves) > 1:
+            deviation = curves.std(axis=0, ddof=1)
+            axes.fill_between(epochs, mean - deviation, mean + deviation, color=colour, alpha=0.22, linewidth=0)
+    axes.set_title(LABELS[quantity], loc="left")
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.grid(axis="y")
+
+
+def draw_published(panels: dict[str, Axes]) -> None:
+    for implementation, published in load_published().items():
+        ends = {"validation loss": float(published.loss), "validation accuracy": 100 * float(published.accuracy)}
+        for quantity, end in ends.items():
+            panels[quantity].plot([PUBLISHED_EPOCHS], [end], color=COLOURS[implementation], **PUBLISHED)
+
+
+def add_legend(figure: Figure, trainings: Trainings) -> None:
+    handles = [
+        Line2D([], [], color=COLOURS[name], linestyle=DASHES[name], linewidth=1.3, label=trainings.name(name))
+        for name in trainings.implementations
+    ]
+    if axes_agree(trainings):
+        handles.append(Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED))
+    figure.legend(handles=handles, loc="upper left", fontsize=7, handlelength=2.6)
+    top = 1 - 0.08 / figure.get_figheight()
+    figure.text(0.99, top, f"{trainings.data} data", ha="right", va="top", fontsize=8, fontweight="bold")
+
+
+def add_caption(figure: Figure, trainings: Trainings) -> None:
+    values = trainings.result.parameters
+    count = len(trainings.seeds)
+    lines = f"Lines: mean of {count} seeds, bands: ± their standard deviation." if count > 1 else "One seed."
+    published = " ".join(
+        f"{name} {one.loss} and {one.accuracy} ({256 * float(one.accuracy):.0f} of 256 images);"
+        for name, one in load_published().items()
+    ).rstrip(";")
+    drawn = "" if axes_agree(trainings) else ": another axis, not drawn"
+    style.add_caption(
+        figure,
+        f"Data: {trainings.data}, {values['train_size']:,} images to train with, {values['test_size']:,} to validate. "
+        f"{trainings.ranks} ranks, batch {values['batch_size']} a rank, {values['grad_accum_steps']} micro-batches a "
+        f"step, SGD {values['learning_rate']:g}/{values['momentum']:g}.\n{lines} Equal seeds: equal weights, "
+        f"images and dropout.\nPublished (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): loss and accuracy of\n{published}",
+        [trainings.result],
+    )
+
+
+def draw(trainings: Trainings) -> Figure:
+    style.use_style()
+    height = LEGEND_HEIGHT + PANEL_HEIGHT + CAPTION_HEIGHT
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(style.TEXT_WIDTH, height), layout="constrained")
+    rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)
+    figure.get_layout_engine().set(rect=rect)
+    panels = dict(zip(PANELS, axes))
+    for quantity, panel in panels.items():
+        draw_panel(panel, trainings, quantity)
+    if axes_agree(trainings):
+        draw_published(panels)
+    add_legend(figure, trainings)
+    add_caption(figure, trainings)
+    return figure
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for trainings in load_trainings(files):
+        yield script.name_of(PROGRAM, trainings.result), draw(trainings)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

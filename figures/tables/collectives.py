@@ -1,0 +1,105 @@
+"""Sets time and bandwidths of all-reduces over message and world size, with the columns of nccl-tests.
+
+Reads one result file of the benchmark collectives. nccl-tests prints the mean of calls that follow each other at once;
+here are medians of calls that all ranks begin together, of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures.lib import script
+from figures.lib.all_reduces import (
+    COLLECTIVES,
+    Times,
+    bus_bandwidth,
+    left_out,
+    load_collectives,
+    size_label,
+    times_by_world,
+    title_of,
+)
+from figures.lib.result_files import Result
+from figures.lib.tables import Table
+
+ELEMENT = 4  # bytes of a float32
+HEADER = (
+    "#       size         count      type   redop        time     algbw     busbw\n"
+    "#        (B)    (elements)                          (us)    (GB/s)    (GB/s)"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size of one variant in one world."""
+
+    size: int
+    microseconds: float
+    algbw: float
+    busbw: float
+
+    def text(self) -> str:
+        columns = f"{self.size:12d}  {self.size // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}"
+        return f"{columns}  {self.microseconds:10.1f}  {self.algbw:8.4f}  {self.busbw:8.4f}"
+
+
+def rows_of(by_size: dict[int, list[float]], world: int) -> list[Row]:
+    rows = []
+    for size, calls in by_size.items():
+        seconds = statistics.median(calls)
+        rows.append(Row(size, 1e6 * seconds, 1e-9 * size / seconds, bus_bandwidth(size, seconds, world)))
+    return rows
+
+
+def section(title: str, rows: list[Row]) -> str:
+    average = statistics.fmean(row.busbw for row in rows)
+    return "\n".join([f"# {title}", HEADER, *(row.text() for row in rows), f"# Avg bus bandwidth    : {average:.4f}"])
+
+
+def text_of(worlds: dict[int, Times], result: Result) -> str:
+    return "\n#\n".join(
+        section(f"{world} ranks, {title_of(variant, result)}", rows_of(by_size, world))
+        for world, times in worlds.items()
+        for variant, by_size in times.items()
+    )
+
+
+def make_table(result: Result) -> Table:
+    """On a page only the bus bandwidths, the variants side by side."""
+    worlds = times_by_world(result)
+    variants = list(next(iter(worlds.values())))
+    rows = [
+        [str(world), size_label(size), *(f"{bus_bandwidth(size, statistics.median(by_size[size]), world):.4f}"
+                                         for by_size in times.values())]
+        for world, times in worlds.items()
+        for size in times[variants[0]]
+    ]  # fmt: skip
+    cores = result.provenance["cores"]
+    crowded = f" The ranks share {cores} cores." if result.provenance["device"] == "cpu" and max(worlds) > cores else ""
+    return Table(
+        title="Bus bandwidth of all-reduces, in GB/s",
+        columns=["ranks", "size", *(title_of(variant, result) for variant in variants)],
+        rows=rows,
+        text=text_of(worlds, result),
+        results=[result],
+        note="2(N-1)/N · S / time for S bytes among N ranks, as nccl-tests counts, from medians of calls that all "
+        f"ranks begin together, of the slowest rank.{crowded}{left_out(worlds[min(worlds)])}",
+    )
+
+
+def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for file in files:
+        result = load_collectives(file)
+        yield script.name_of(COLLECTIVES, result), make_table(result)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], tables, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Sets the tables of the experiment compare_ddp in their published form, under what they say and the model's size.
+
+Reads one result file of the benchmark compare_ddp.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from figures.lib import script
+from figures.lib.ddp_comparison import (
+    ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, OPTIONS, PARAMETERS, PROGRAM, STATISTICS, SYNC, M, Comparison, delta,
+    measured, published, variants_of,
+)  # fmt: skip
+from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
+from figures.lib.result_files import Result, load_group
+from figures.lib.tables import Table
+
+# As published: the second "mean" is the median.
+COLUMNS = ("Mean", "delta%", "mean", "delta%", "p90", "delta%", "p95", "delta%%", "p99", "delta%")
+ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES)  # those that were published in their order, then what was not
+PUBLISHED_ELEMENTS = 25_557_032
+WIDTH = 136  # of a line of prose, as wide as the tables
+
+Rows = dict[str, list[float]]  # by variant: the numbers of COLUMNS
+
+
+def rows_of(comparison: Comparison, size: int, direction: str) -> Rows:
+    latencies = comparison[size][direction]
+    return {
+        variant: [
+            number
+            for statistic in STATISTICS
+            for number in (getattr(latency, statistic), delta(latencies, variant, statistic))
+        ]
+        for variant, latency in latencies.items()
+    }
+
+
+def summary(size: int, by_direction: dict[str, Rows]) -> str:
+    """One buffer size, as published."""
+    texts = []
+    for direction in DIRECTIONS:
+        rows = [[OPTIONS[name], *by_direction[direction][name]] for name in ROWS if name in by_direction[direction]]
+        texts.append(tabulate(rows, headers=[f"DDP: [{direction}]", *COLUMNS], tablefmt="simple"))
+    return f"=== Summary for buffer_size: {size}M ===\n" + "\n\n\n".join(texts)
+
+
+def numbered(found: list[Takeaway]) -> str:
+    """Under one another; what speaks of the one before stands under that."""
+    lines, number = [], 0
+    for takeaway in found:
+        if takeaway.topic == "no difference":
+            lines.append(f"   * {takeaway.text}")
+        else:
+            number += 1
+            lines.append(f"{number}) {takeaway.text}")
+    return "\n".join(lines)
+
+
+def model_summary(parameters: dict[str, Any]) -> str:
+    def line(what: str, elements: int, note: str) -> str:
+        return f"{what:<22}{elements:>12,} = {elements / M:.2f}M{note}"
+
+    largest = f", {parameters['largest_parameter']} ({parameters['largest_parameter_shape']})"
+    return "\n".join(
+        [
+            line("total parameters", parameters["parameters"], f" in {parameters['parameter_tensors']} tensors"),
+            line("trainable parameters", parameters["trainable_parameters"], ""),
+            line("largest parameter", parameters["largest_parameter_elements"], largest),
+        ]
+    )
+
+
+def note_of(result: Result, comparison: Comparison) -> str:
+    values, ranks = result.parameters, result.provenance["world_size"]
+    link = f"a link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    missing = [variant for variant in (ASYNC, SYNC) if variant not in variants_of(comparison)]
+    there = tuple(variants_of(comparison))
+    spreads = [f"{direction} {tolerance(comparison, direction, there):.1f} %" for direction in DIRECTIONS]
+    return (
+        f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''} on {link}, batch {values['batch_size']} a rank, images of "
+        f"{values['image_size']}x{values['image_size']}. Milliseconds of {values['iterations'] - values['discarded']} "
+        f"iterations after {values['discarded']} discarded ones, of the slowest rank. The second column named mean is "
+        "the median, as in the published table. M is 2^20 elements: buffers of async and sync hold so many float32. "
+        "Of DDP_CPP_CORE it is bucket_cap_mb, a quarter of the bytes, as published; EQUAL_BYTES is the same core with "
+        "four times that. Takeaways compare medians, and call equal what differs by less than iterations do from p50 "
+        f"to p90 (of all variants: {', '.join(spreads)})."
+        + (f" Left out: unfinished: {', '.join(missing)}." if missing else "")
+    )
+
+
+def text_of(result: Result, comparison: Comparison, note: str) -> str:
+    elements = result.parameters["parameters"]
+    parts = [
+        "Key takeaway:\n" + numbered(takeaways(comparison, elements)),
+        "Model: ResNet-50\n" + model_summary(result.parameters),
+        textwrap.fill(note, WIDTH),
+        *(summary(size, {name: rows_of(comparison, size, name) for name in DIRECTIONS}) for size in comparison),
+    ]
+    return "\n\n\n".join(parts)
+
+
+def compact(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of medians: all buffer sizes on one page."""
+    others = [variant for variant in ROWS[1:] if variant in variants_of(comparison)]
+    columns = ["buffer size", "direction", "core p50 [ms]"] + [f"{variant} p50 [ms]" for variant in others]
+    rows = []
+    for size, cell in comparison.items():
+        for direction in DIRECTIONS:
+            latencies = cell[direction]
+            cells = [f"{latencies[other].p50:.1f} ({delta(latencies, other):+.1f} %)" for other in others]
+            rows.append([f"{size}M", direction, f"{latencies[CORE].p50:.1f}", *cells])
+    return columns, rows
+
+
+def tables(result: Result) -> Iterator[tuple[str, Table]]:
+    comparison = measured(result)
+    note = note_of(result, comparison)
+    columns, rows = compact(comparison)
+    title = "ResNet-50 over buffer sizes: latency of forward and backward"
+    text = text_of(result, comparison, note)
+    yield script.name_of(PROGRAM, result), Table(title, columns, rows, text, [result], note)
+    yield script.name_of(f"{PROGRAM}.takeaways", result), takeaway_table(result, comparison)
+
+
+def takeaway_table(result: Result, comparison: Comparison) -> Table:
+    """What the numbers say, and what the published ones say by the same rules."""
+    own = {one.topic: one.text for one in takeaways(comparison, result.parameters["parameters"])}
+    theirs = {one.topic: one.text for one in takeaways(published(), PUBLISHED_ELEMENTS)}
+    rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own.items()]
+    columns = ["about", "these numbers", "the published numbers"]
+    text = "\n\n".join(f"{topic}\n  here: {here}\n  published: {there}" for topic, here, there in rows)
+    note = (
+        "Computed by the same rules from both; > means faster. Elements of the whole model: 24.37M; buffers that hold "
+        "all of them are one case, with the mean of their differences."
+    )
+    return Table("Takeaways of comparing DDP implementations", columns, rows, text, [result], note)
+
+
+def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        yield from tables(result)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], make, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Sets ddp_suite's tables, in the form of the published one: sec/iter and ex/sec of every round, at four percentiles.
+
+A table for each variant that is called DDP, and each bucket size.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from figures.lib import script
+from figures.lib.suite_data import PROGRAM, VARIANTS, Choice, PublishedCell, PublishedRound, Round, Suite
+from figures.lib.tables import Table
+
+PERCENTS = (50, 75, 90, 95)
+COLUMNS = ["model", "GPUs", "round", *(f"p{percent} {unit}" for percent in PERCENTS for unit in ("sec/iter", "ex/sec"))]
+
+
+def as_printed(round_: Round, batch_size: int) -> PublishedRound:
+    """A measured round in the published form: ex/sec are cut off, not rounded."""
+    times = [(percent, round_.percentile(percent)) for percent in PERCENTS]
+    cells = [PublishedCell(percent, f"{time:.3f}", str(int(batch_size / time))) for percent, time in times]
+    return PublishedRound(round_.name, round_.ranks, cells)
+
+
+def block(model: str, batch_size: int, rounds: Sequence[PublishedRound]) -> str:
+    """One model's lines."""
+    lines = [f"Benchmark: {model} with batch size {batch_size}", ""]
+    lines.append(" " * 22 + f"{'sec/iter':>14}{'ex/sec':>10}" * len(PERCENTS))
+    for round_ in rounds:
+        cells = (f"  p{cell.percent:02}:  {cell.seconds}s  {cell.examples:>6}/s" for cell in round_.cells)
+        lines.append(f"{round_.ranks:>4} GPUs -- {round_.name:>8}:" + "".join(cells))
+    return "\n".join(lines) + "\n"
+
+
+def blocks(models: dict[str, list[PublishedRound]], batch_size: int) -> str:
+    return "\n".join(block(model, batch_size, rounds) for model, rounds in models.items())
+
+
+def table(suite: Suite, choice: Choice) -> Table:
+    models = {
+        model: [as_printed(round_, suite.batch_size) for round_ in suite.rounds(model, choice)]
+        for model in suite.models
+    }
+    rows = [
+        [model, str(round_.ranks), round_.name, *(text for cell in round_.cells for text in (cell.seconds, cell.examples))]
+        for model, rounds in models.items()
+        for round_ in rounds
+    ]
+    values, provenance = suite.result.parameters, suite.result.provenance
+    side = values["image_size"]
+    note = f"Images of {side}x{side}. Percentiles over all ranks' iterations together; ex/sec of one rank."
+    if provenance["device"] == "cpu":
+        note += " What is called a GPU is a rank with one thread of the CPU."
+    title = f"{VARIANTS[choice.variant]}, buckets of {choice.bucket_size} MB"
+    return Table(title, COLUMNS, rows, blocks(models, suite.batch_size), [suite.result], note)
+
+
+def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for file in files:
+        suite = Suite(file)
+        for choice in suite.choices():
+            size = f"_{choice.bucket_size}MB" if len(suite.bucket_sizes) > 1 else ""
+            yield script.name_of(f"{PROGRAM}.{choice.variant}{size}", suite.result), table(suite, choice)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], tables, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Sets the suite's A/B of two bucket sizes in the form of the published comparison: a table for each way of DDP.
+
+Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from figures.lib import script
+from figures.plots.ddp_suite_ab import NAME, load_ab
+from figures.lib.suite_data import VARIANTS, Choice, Suite
+from figures.lib.tables import Table
+
+
+from tools.report import ddp_diff
+
+QUANTITIES = ("sec/iter", "ex/sec", "diff")
+COLUMNS = ["model", "GPUs", *(f"p{percent} {what}" for percent in ddp_diff.PERCENTS for what in QUANTITIES)]
+
+
+def report(suite: Suite, choice: Choice) -> ddp_diff.Suite:
+    """What ddp_suite --json writes of the choice."""
+    provenance, version = suite.result.provenance, suite.result.parameters.get("cuda_version")
+    results: list[dict[str, Any]] = []
+    for model in suite.models:
+        rounds = [
+            {"ranks": list(range(one.ranks)), "measurements": one.seconds} for one in suite.rounds(model, choice)
+        ]
+        results.append({"model": model, "batch_size": suite.batch_size, "result": rounds})
+    return ddp_diff.parse(
+        {
+            "pytorch_version": provenance["torch"],
+            "cuda_version": version or None,
+            "distributed_backend": provenance["backend"],
+            "bucket_size": choice.bucket_size,
+            "benchmark_results": results,
+        }
+    )
+
+
+def table(suite: Suite, variant: str) -> Table:
+    baseline, test = (report(suite, Choice(variant, size)) for size in suite.bucket_sizes)
+    rows = []
+    for title, benchmark in test.benchmarks.items():
+        for ranks, cells in ddp_diff.compare(baseline.benchmarks[title], benchmark):
+            texts = [(f"{cell.seconds:.3f}", str(cell.examples), f"{cell.diff:+.1f}%") for cell in cells]
+            rows.append([benchmark.model, str(ranks), *(text for cell in texts for text in cell)])
+    before, after = suite.bucket_sizes
+    note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. They took turns."
+    return Table(
+        f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB",
+        COLUMNS,
+        rows,
+        ddp_diff.format_diff(baseline, test),
+        [suite.result],
+        note,
+    )
+
+
+def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for file in files:
+        suite = load_ab(file)
+        for variant in VARIANTS:
+            yield script.name_of(f"{NAME}.{variant}", suite.result), table(suite, variant)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], tables, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

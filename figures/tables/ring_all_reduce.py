@@ -1,0 +1,101 @@
+"""Sets the ring beside the butterfly and beside the backend's own all-reduce as the two published tables do.
+
+Reads one result file of the benchmark ring_all_reduce.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from figures.lib import script
+from figures.lib.all_reduces import RING, title_of
+from figures.lib.markdown_tables import markdown
+from figures.lib.result_files import Result, load_group
+from figures.plots.ring_all_reduce import PROGRAM, TABLES, Published, cells_of, check_any
+from figures.lib.tables import Table
+
+# As published, with its spelling.
+TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
+
+
+def columns_of(table: Published) -> list[str]:
+    pairs = [name.format(variant) for name in ("{}_max_time_consumed", "{}_max_memory", "diff_{}")
+             for variant in (RING, table.column)]  # fmt: skip
+    return ["world_size", "tensor_size", *pairs]
+
+
+def seconds_text(seconds: float) -> str:
+    """Three decimals, as published, or as many as show two digits: here are calls alone, of less than a millisecond."""
+    digits = 1 - math.floor(math.log10(seconds)) if seconds > 0 else 0
+    return f"{seconds:.{max(3, digits)}f}"
+
+
+def diff_text(diff: float) -> str:
+    return f"{diff:.4e}" if diff else "0.0000"
+
+
+def row_texts(numbers: list[float]) -> list[str]:
+    """Of one row's numbers, in the order of the columns."""
+    world, size, ring_time, peer_time, ring_memory, peer_memory, ring_diff, peer_diff = numbers
+    return [
+        f"{world:.0f}", f"{size:.0f}", seconds_text(ring_time), seconds_text(peer_time), f"{ring_memory:.1f}",
+        f"{peer_memory:.1f}", diff_text(ring_diff), diff_text(peer_diff),
+    ]  # fmt: skip
+
+
+def rows_of(result: Result, table: Published) -> list[list[float]]:
+    def mean(unit: str, quantity: str, variant: str, world: int, size: int) -> float:
+        labels = {"peer": table.peer, "world_size": world, "tensor_size": size, "variant": variant}
+        return statistics.fmean(result.values(unit, **labels, quantity=quantity))
+
+    return [
+        [world, size]
+        + [
+            mean(unit, quantity, variant, world, size)
+            for quantity, unit in (("time", "s"), ("maxrss", "KiB"), ("diff", "1"))
+            for variant in (RING, table.peer)
+        ]
+        for world, size in cells_of(result, table.peer)
+    ]
+
+
+def text_of(table: Published, rows: list[list[float]], command: str) -> str:
+    body = markdown(columns_of(table), [row_texts(row) for row in rows], aligned=False)
+    return f"{TITLES[table.peer]}\n\n{body}\n\nto reproduce: `{command}`\n"
+
+
+def make_table(result: Result, table: Published) -> Table:
+    rows = rows_of(result, table)
+    peer = title_of(table.peer, result)
+    return Table(
+        title=f"Ring all-reduce beside {'the given butterfly' if table.peer == 'butterfly' else peer}",
+        columns=columns_of(table),
+        rows=[row_texts(row) for row in rows],
+        text=text_of(table, rows, result.provenance["command"]),
+        results=[result],
+        note=f"Means of {result.parameters['repetitions']} repeats of the largest value of all ranks: seconds of the call "
+        "alone, ru_maxrss in KiB, squared errors against the mean in float64. "
+        + ("" if table.peer == "butterfly" else f"torch: {peer}. ")
+        + f"The machine has {result.provenance['cores']} cores.",
+    )
+
+
+def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=("repetitions",))
+        check_any(result)
+        for table in TABLES:
+            if cells_of(result, table.peer):
+                yield script.name_of(table.reference, result), make_table(result, table)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], tables, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

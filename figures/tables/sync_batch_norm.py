@@ -1,0 +1,98 @@
+"""Sets time and memory of synchronized batch normalization as the published tables do, one for each implementation.
+
+Reads a result file of the benchmark sync_batch_norm. What was published is of forward alone; forward and backward
+together have a table of their own.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures.lib import script
+from figures.lib.markdown_tables import markdown
+from figures.lib.result_files import Result, load_group
+from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, Cell, Grid
+from figures.lib.tables import Table
+
+COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
+# The published titles, in their order, and whose numbers stand below them here.
+TITLES = {"peer": "Pytorch BN", "stage": "Selfmade BN"}
+SUFFIXES = {DIRECTIONS[0]: "", DIRECTIONS[1]: ".backward"}
+
+
+@dataclass(frozen=True)
+class Row:
+    cell: Cell
+    workers: int
+    seconds: float
+    allocated: int  # bytes
+
+    def texts(self) -> list[str]:
+        numbers = (self.cell.batch, self.cell.hidden, self.workers)
+        return [*map(str, numbers), f"{self.seconds:.5f}", str(self.allocated)]
+
+
+Rows = dict[str, list[Row]]  # by TITLES
+
+
+def rows_of(result: Result, direction: str) -> Rows:
+    grid = Grid(result)
+    return {
+        variant: [
+            Row(
+                cell,
+                result.provenance["world_size"],
+                statistics.median(grid.values("s", cell, variant, direction, "time")),
+                round(statistics.median(grid.values("bytes", cell, variant, direction, "peak memory"))),
+            )
+            for batch in grid.batches
+            for cell in grid.cells(batch)
+        ]
+        for variant in TITLES
+    }
+
+
+def text_of(rows: Rows, runs: int, command: str) -> str:
+    """The published section, word by word."""
+    parts = [f"{title}\n{markdown(COLUMNS, [row.texts() for row in rows[key]], True)}" for key, title in TITLES.items()]
+    return f"{runs} runs for each parameter set\n\n" + "\n\n\n".join(parts) + f"\n\nto reproduce: `{command}`\n"
+
+
+def takeaway(rows: Rows) -> str:
+    """What was claimed of the published numbers, counted."""
+    pairs = list(zip(rows["stage"], rows["peer"]))
+    faster = sum(own.seconds < other.seconds for own, other in pairs)
+    larger = sum(own.allocated > other.allocated for own, other in pairs)
+    return f"Selfmade is faster in {faster} of {len(pairs)} cells, and takes more memory in {larger}."
+
+
+def table(result: Result, direction: str) -> Table:
+    rows, runs = rows_of(result, direction), result.parameters["repetitions"]
+    return Table(
+        title=f"Synchronized batch normalization: {direction}",
+        columns=["implementation", *COLUMNS],
+        rows=[[title, *row.texts()] for variant, title in TITLES.items() for row in rows[variant]],
+        text=text_of(rows, runs, result.provenance["command"]),
+        results=[result],
+        note=f"Pytorch BN: the port of nn.SyncBatchNorm. Selfmade BN: stage 04. Medians of {runs} calls, of the "
+        f"slowest rank, in seconds; most bytes of tensors at once, input and output counted in. {takeaway(rows)}",
+    )
+
+
+def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for file in files:
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        for direction, suffix in SUFFIXES.items():
+            yield script.name_of(PROGRAM + suffix, result), table(result, direction)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], tables, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

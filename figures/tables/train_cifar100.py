@@ -1,0 +1,185 @@
+"""Sets the tables of training on CIFAR-100: time, memory, loss and accuracy of both implementations, as published, and
+whether they come to the same over several seeds.
+
+Reads result files of the benchmark train_cifar100.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from figures.lib import script
+from figures.lib.tables import Table
+from figures.lib.train_cifar100_runs import PROGRAM, Published, Trainings, compare, load_published, load_trainings
+
+HEADERS = ["Rank", "Time", "Max Memory Allocated"]
+TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
+QUANTITIES = {"loss": "validation loss", "accuracy": "validation accuracy"}
+COMMANDS = "The published text shows the command of each implementation under the other one's name."
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is printed of one implementation; each cell as it is printed."""
+
+    title: str
+    rows: list[tuple[str, str, str]]  # rank, seconds, bytes
+    loss: str
+    accuracy: str
+
+    def text(self) -> str:
+        cells = [(rank, f"{seconds} seconds", f"{allocated} bytes") for rank, seconds, allocated in self.rows]
+        table = tabulate(cells, HEADERS, tablefmt="github", disable_numparse=True, colalign=("left",) * 3)
+        return f"{self.title}\n{table}\nloss: {self.loss}, acc: {self.accuracy}"
+
+
+def text_of(blocks: list[Block]) -> str:
+    """The published form."""
+    return "# Training loop benchmark\n" + "\n\n\n".join(block.text() for block in blocks)
+
+
+def published_block(implementation: str, published: Published) -> Block:
+    rows = list(zip(published.ranks, published.seconds, published.bytes))
+    return Block(TITLES[implementation], rows, published.loss, published.accuracy)
+
+
+def own_block(trainings: Trainings, implementation: str) -> Block:
+    """Means over the seeds."""
+    rows = [
+        (
+            str(rank),
+            f"{statistics.mean(trainings.seconds(implementation, rank)):.3f}",
+            f"{statistics.mean(trainings.bytes(implementation, rank)):.0f}",
+        )
+        for rank in range(trainings.ranks)
+    ]
+    loss, accuracy = (statistics.mean(trainings.last(implementation, quantity)) for quantity in QUANTITIES.values())
+    title = f"{TITLES[implementation]} ({trainings.data})"
+    return Block(title, rows, f"{loss:.4f}", f"{accuracy:.7f}")
+
+
+def setup(trainings: Trainings) -> str:
+    provenance, values = trainings.result.provenance, trainings.result.parameters
+    device = "GPU: " + provenance["gpu"] if provenance["device"] == "cuda" else f"CPU: {provenance['cores']} cores"
+    lines = [
+        f"torch version: {provenance['torch']}",
+        device,
+        f"number of processes: {trainings.ranks}",
+        f"data: {trainings.data}, {values['train_size']:,} images to train with and {values['test_size']:,} to "
+        "validate",
+        f"{trainings.epochs} epochs; batch {values['batch_size']} per rank, {values['grad_accum_steps']} of them a "
+        f"step; SGD, learning rate {values['learning_rate']:g}, momentum {values['momentum']:g}",
+        *(trainings.name(implementation) for implementation in trainings.implementations),
+    ]
+    return "# Experimental setup\n\n" + "\n".join(f"* {line}" for line in lines)
+
+
+def seeds_in_words(trainings: Trainings) -> str:
+    count = len(trainings.seeds)
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
+def loop_table(trainings: Trainings) -> Table:
+    """In the published form."""
+    blocks = {name: own_block(trainings, name) for name in trainings.implementations}
+    note = (
+        f"Data: {trainings.data}. Means over {seeds_in_words(trainings)}. Time: all epochs' training, without "
+        "validation. Memory: the most that tensors take at once. Loss and acc: of all validation images, after the "
+        f"last epoch. {COMMANDS}"
+    )
+    rows = [
+        [name, *row, block.loss, block.accuracy] for name, block in blocks.items() for row in block.rows
+    ]  # fmt: skip
+    return Table(
+        title=f"Training loop benchmark ({trainings.data})",
+        columns=["implementation", "rank", "time [s]", "max memory allocated [bytes]", "loss", "acc"],
+        rows=rows,
+        text=f"{setup(trainings)}\n\n{text_of(list(blocks.values()))}\n\n{note}",
+        results=[trainings.result],
+        note=note,
+    )
+
+
+def spread(values: list[float], digits: int = 4) -> str:
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
+
+
+def mean_over_ranks(trainings: Trainings, implementation: str) -> tuple[list[float], list[float]]:
+    """Seconds and MiB, for each seed."""
+    ranks = range(trainings.ranks)
+    seconds = zip(*(trainings.seconds(implementation, rank) for rank in ranks))
+    allocated = zip(*(trainings.bytes(implementation, rank) for rank in ranks))
+    return list(map(statistics.mean, seconds)), [statistics.mean(of_ranks) / 2**20 for of_ranks in allocated]
+
+
+def convergence(trainings: Trainings) -> list[str]:
+    """What the seeds say about the claim that both come to the same."""
+    lines = []
+    for what, quantity in QUANTITIES.items():
+        found = compare(*(trainings.last(name, quantity) for name in ("selfmade", "pytorch")))
+        said = f"{what}: selfmade - pytorch = {found.difference:+.4f}"
+        if len(trainings.seeds) < 2:
+            lines.append(f"{said}; one seed has no spread to compare that with.")
+            continue
+        within = found.within_spread()
+        verdict = "within what the spread over seeds allows" if within else "more than the seeds' spread allows"
+        lines.append(f"{said}, {verdict} (Welch's t = {found.t:.2f}, p = {found.p:.2f}).")
+    return lines
+
+
+def costs(own: dict[str, tuple[float, float]], source: str) -> str:
+    """`own`: seconds and memory of each implementation."""
+    time, memory = (100 * (own["pytorch"][i] / own["selfmade"][i] - 1) for i in range(2))
+    return f"pytorch against selfmade, {source}: time {time:+.1f} %, memory {memory:+.1f} %."
+
+
+def published_costs() -> dict[str, tuple[float, float]]:
+    return {
+        name: tuple(statistics.mean(map(float, values)) for values in (published.seconds, published.bytes))
+        for name, published in load_published().items()
+    }
+
+
+def seeds_table(trainings: Trainings) -> Table:
+    """A row for each implementation, and whether they differ."""
+    rows, means = [], {}
+    for name in trainings.implementations:
+        seconds, allocated = mean_over_ranks(trainings, name)
+        means[name] = (statistics.mean(seconds), statistics.mean(allocated))
+        ends = [spread(trainings.last(name, quantity)) for quantity in QUANTITIES.values()]
+        rows.append([name, str(len(trainings.seeds)), *ends, spread(seconds, 2), spread(allocated, 2)])
+    lines = []
+    if len(rows) > 1:
+        lines = [*convergence(trainings), costs(means, "here"), costs(published_costs(), "published")]
+    columns = ["implementation", "seeds", "loss", "accuracy", "time [s]", "memory [MiB]"]
+    note = f"Data: {trainings.data}. Mean ± standard deviation over the seeds, after {trainings.epochs} epochs."
+    table = tabulate(rows, columns, tablefmt="github", disable_numparse=True, colalign=("left",) * len(columns))
+    return Table(
+        title=f"Do both implementations converge to the same? ({trainings.data})",
+        columns=columns,
+        rows=rows,
+        text="\n".join([f"Convergence over seeds ({trainings.data})", table, "", *lines, note]),
+        results=[trainings.result],
+        note=" ".join([*lines, note]),
+    )
+
+
+def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
+    for trainings in load_trainings(files):
+        yield script.name_of(PROGRAM, trainings.result), loop_table(trainings)
+        yield script.name_of(f"{PROGRAM}.seeds", trainings.result), seeds_table(trainings)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], tables, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+// The all-reduces that stage 05's ring is compared with: results, and times as their headers say.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "peers/butterfly.h"
+#include "peers/logarithmic_all_reduces.h"
+#include "support/graded_ranks.h"
+
+namespace ddp {
+namespace {
+
+using testing::Rank;
+
+using AllReduce = void (*)(at::Tensor, const ProcessGroupPtr&, ReduceOp);
+
+struct Given {
+  const char* name;
+  AllReduce run;
+};
+constexpr Given kGiven[] = {{"butterfly", butterfly_all_reduce},
+                            {"recursive doubling", recursive_doubling_all_reduce},
+                            {"tree", tree_all_reduce}};
+
+void for_each_world(const std::function<void(Rank&, const Given&)>& body) {
+  for (const int world_size : {1, 2, 3, 4, 7, 8, 11}) {
+    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+      for (const Given& given : kGiven) {
+        SCOPED_TRACE(given.name);
+        body(rank, given);
+      }
+    });
+  }
+}
+
+at::Tensor random_of(int rank, at::IntArrayRef shape) {
+  at::manual_seed(rank);
+  return at::randn(shape);
+}
+
+TEST(GivenAllReduces, SumsAndAverages) {
+  for_each_world([](Rank& rank, const Given& given) {
+    const std::int64_t ranks = rank.world_size();
+    for (const std::int64_t elements : {0, 5, 100}) {
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong, at::kBFloat16}) {
+        const at::Tensor tensor = (at::arange(elements) % 7 + rank.rank()).to(dtype);
+        const at::Tensor sum =
+            (at::arange(elements) % 7 * ranks + ranks * (ranks - 1) / 2).to(dtype);
+        const void* storage = tensor.data_ptr();
+        given.run(tensor, rank.group(), ReduceOp::kSum);
+        EXPECT_TRUE(at::equal(tensor, sum)) << tensor << "instead of" << sum;
+        EXPECT_EQ(tensor.data_ptr(), storage);
+      }
+    }
+    const at::Tensor tensor = at::full({3, 2}, rank.rank(), at::kDouble);
+    given.run(tensor, rank.group(), ReduceOp::kAverage);
+    EXPECT_TRUE(tensor.eq(static_cast<double>(ranks - 1) / 2).all().item<bool>()) << tensor;
+  });
+}
+
+TEST(GivenAllReduces, AllRanksGetTheSameBits) {
+  for_each_world([](Rank& rank, const Given& given) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      const at::Tensor tensor = random_of(rank.rank(), {101});
+      given.run(tensor, rank.group(), op);
+      const at::Tensor all = all_gather(tensor.view(at::kInt), rank.group());
+      EXPECT_TRUE(all.eq(all[0]).all().item<bool>());
+    }
+  });
+}
+
+TEST(GivenAllReduces, TensorsThatAreNotContiguousOrRequireAGradient) {
+  for_each_world([](Rank& rank, const Given& given) {
+    const at::Tensor whole = at::zeros({4, 6});
+    const at::Tensor part = whole.slice(/*dim=*/1, 0, 6, /*step=*/2).t();
+    part.fill_(rank.rank() + 1);
+    given.run(part, rank.group(), ReduceOp::kSum);
+    const int sum = rank.world_size() * (rank.world_size() + 1) / 2;
+    EXPECT_TRUE(part.eq(sum).all().item<bool>()) << part;
+    EXPECT_EQ(whole.sum().item<int>(), 12 * sum);
+    const at::Tensor parameter = at::ones({2}).set_requires_grad(true);
+    given.run(parameter, rank.group(), ReduceOp::kSum);
+    EXPECT_TRUE(parameter.is_leaf());
+  });
+}
+
+TEST(GivenAllReduces, RefuseBadArgumentsBeforeAnyMessage) {
+  for_each_world([](Rank& rank, const Given& given) {
+    const auto refused = [&](const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op) {
+      EXPECT_THROW(given.run(tensor, group, op), c10::Error);
+    };
+    refused({}, rank.group(), ReduceOp::kSum);
+    refused(at::ones({2}), nullptr, ReduceOp::kSum);
+    refused(at::ones({2}), rank.group(), ReduceOp::kMax);
+    refused(at::ones({2}, at::kLong), rank.group(), ReduceOp::kAverage);
+    EXPECT_TRUE(rank.recorder().operations().empty());
+  });
+}
+
+// How often alpha + (bytes sent) * beta an all-reduce takes.
+std::int64_t messages_in_a_row(const std::string& name, int world_size) {
+  const auto below = static_cast<int>(std::floor(std::log2(world_size)));
+  const auto above = static_cast<int>(std::ceil(std::log2(world_size)));
+  if (name == "recursive doubling") {
+    return below == above ? below : below + 2;
+  }
+  if (name == "tree") {
+    return 2 * above;
+  }
+  return 2 * (world_size - 1);
+}
+
+TEST(GivenAllReduces, TakeTheTimeOfTheirFormulas) {
+  for (int world_size = 1; world_size <= 17; ++world_size) {
+    testing::RankOptions options;
+    options.world_size = world_size;
+    options.network = {.alpha_ns = 1'000, .beta_ns_per_byte = 2};
+    testing::run_ranks(options, [](Rank& rank) {
+      const std::int64_t chunk_bytes = 40;
+      const at::Tensor tensor = at::ones({rank.world_size() * chunk_bytes / 4});
+      for (const Given& given : kGiven) {
+        const bool chunks = std::string(given.name) == "butterfly";
+        const std::int64_t bytes = chunks ? chunk_bytes : tensor.numel() * 4;
+        const std::int64_t start = rank.network().start_step();
+        given.run(tensor, rank.group(), ReduceOp::kSum);
+        EXPECT_EQ(rank.network().start_step() - start,
+                  messages_in_a_row(given.name, rank.world_size()) * (1'000 + 2 * bytes))
+            << given.name;
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ddp

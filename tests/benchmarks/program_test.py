@@ -1,0 +1,148 @@
+"""What the tests of a benchmark of one stage need: it is run on the solution, and on the stub of the assignment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from tools.setup import toolchain
+from tests.harness.test_launch import environment
+
+BUILD = toolchain.BUILD_DIR
+UNFINISHED, REFUSED = 3, 4
+SECONDS = 120
+ATTEMPTS = 5  # to stop a program before it has ended by itself
+
+
+class ProgramTest(unittest.TestCase):
+    program: str
+    stage: str
+
+    def setUp(self) -> None:
+        libraries = [BUILD / "stages" / impl / self.stage / "libstage.so" for impl in ("solutions", "assignments")]
+        for file in (BUILD / "bin" / self.program, *libraries):
+            if not file.exists():
+                self.skipTest(f"{file} is not built")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.result = self.folder / "result.json"
+
+    @property
+    def partial(self) -> Path:
+        return self.result.with_name(self.result.name + ".partial")
+
+    def command(self, *flags: object, impl: str = "solutions") -> list[object]:
+        return [BUILD / "bin" / self.program, "--impl", impl, "--output", self.result, *map(str, flags)]
+
+    def start(self, *flags: object, impl: str = "solutions", **variables: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*flags, impl=impl), cwd=self.folder, env=environment(**variables), text=True,
+            capture_output=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+
+    def run_well(self, *flags: object, **variables: object) -> dict[str, Any]:
+        ended = self.start(*flags, **variables)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.output = ended.stdout
+        return json.loads(self.result.read_text())
+
+    def series(self, document: dict[str, Any], **labels: object) -> list[dict[str, Any]]:
+        return [one for one in document["series"] if labels.items() <= one["labels"].items()]
+
+    def assert_refused(self, message: str, *flags: object, code: int = 1, **variables: object) -> None:
+        ended = self.start(*flags, **variables)
+        self.assertEqual(ended.returncode, code, ended.stderr)
+        self.assertIn(message, ended.stderr)
+        self.assertFalse(self.result.exists())
+
+    def assert_unfinished(self, *flags: object) -> None:
+        self.assert_refused(f"{self.stage} is unfinished: TODO(student)", *flags, code=UNFINISHED, impl="assignments")
+
+    def assert_paper_needs(self, hardware: str) -> None:
+        """One line, and nothing is measured: --device cpu is not what was published, whatever the machine has."""
+        ended = self.start("--preset", "paper", "--device", "cpu")
+        self.assertEqual(ended.returncode, REFUSED, ended.stderr)
+        self.assertIn(f"on its own hardware, {hardware}: --device cpu was asked for.", ended.stderr)
+        self.assertEqual((ended.stdout, ended.stderr.count("\n"), list(self.folder.iterdir())), ("", 1, []))
+
+    def assert_presets_are_described(self, *words: str) -> None:
+        help_text = self.start("--help").stdout
+        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", "--resume", *words):
+            self.assertIn(word, help_text)
+
+    def assert_drawn(self, *modules: str, files: int = 2) -> None:
+        """What was written has all that these modules need, or else the program's own."""
+        python = toolchain.load().figure_python
+        if subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode:
+            self.skipTest("no Python with matplotlib")
+        for module in modules or (f"plots.{self.program}",):
+            command = [python, "-m", f"figures.{module}", "--data", self.result, "--out", self.folder / module]
+            ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=SECONDS, check=False)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertEqual(len(list((self.folder / module).iterdir())), files)
+
+    def assert_output_is_checked(self, *flags: object) -> None:
+        (self.folder / "file").touch()
+        self.result = self.folder / "file" / "result.json"
+        ended = self.start(*flags)
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn("Not a directory", ended.stderr)
+
+    def saved_cells(self) -> int:
+        return len(json.loads(self.partial.read_text())["rows"]) if self.partial.exists() else 0
+
+    def stop_after(self, cells: int, *flags: object) -> None:
+        """Leaves what a run leaves that is killed when it has saved so many cells, or some more."""
+        for _ in range(ATTEMPTS):
+            self.result.unlink(missing_ok=True)
+            self.partial.unlink(missing_ok=True)
+            process = subprocess.Popen(
+                self.command(*flags), cwd=self.folder, env=environment(), stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            try:
+                while process.poll() is None and self.saved_cells() < cells:
+                    time.sleep(0.005)
+            finally:
+                process.kill()
+                process.wait()
+            if self.partial.exists():
+                self.assertFalse(self.result.exists())
+                return
+        self.fail(f"{self.program} was always faster than its end: give it more to do")
+
+    def resume(self, cells: int, *flags: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Results of a run that was stopped after so many cells, and resumed, and of a whole one."""
+        self.stop_after(cells, *flags)
+        saved = self.saved_cells()
+        self.assertGreaterEqual(saved, cells)
+        resumed = self.run_well(*flags, "--resume")
+        self.assertTrue(self.output.startswith(f"{saved} cells are taken over from {self.partial}\n"), self.output)
+        self.assertFalse(self.partial.exists())
+        whole = self.run_well(*flags)
+        for part in ("program", "parameters"):
+            self.assertEqual(resumed[part], whole[part])
+        for document in (resumed, whole):
+            for changing in ("date", "command"):
+                del document["provenance"][changing]
+        self.assertEqual(resumed["provenance"], whole["provenance"])
+        forms = [[(one["labels"], one["unit"], len(one["values"])) for one in d["series"]] for d in (resumed, whole)]
+        self.assertEqual(*forms)
+        return resumed, whole
+
+    def assert_not_resumed_otherwise(self, flags: tuple[object, ...], other: tuple[object, ...], message: str) -> None:
+        """Cells that were measured in another way are refused, and kept."""
+        self.stop_after(1, *flags)
+        saved = self.partial.read_bytes()
+        self.assert_refused(message, *other, "--resume")
+        self.assertEqual(self.partial.read_bytes(), saved)
+        self.partial.write_bytes(saved[: len(saved) // 2])
+        self.assert_refused(f"{self.partial} is corrupt", *flags, "--resume")

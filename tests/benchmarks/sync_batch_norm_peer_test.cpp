@@ -1,0 +1,247 @@
+// The peer of stage 04: what it computes is batch normalization over the batches of all ranks, and
+// what it sends is what torch.nn.SyncBatchNorm sends. On the CPU and, with --device cuda, by the
+// native operators.
+#include "peers/sync_batch_norm_peer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <numeric>
+
+#include "support/compare.h"
+#include "support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using testing::is_close;
+using testing::Rank;
+
+constexpr std::int64_t kChannels = 5;
+constexpr double kEps = 1e-5;
+
+// Samples of each rank; the last of several ranks has twice as many.
+std::vector<std::int64_t> uneven_shards(int world_size) {
+  std::vector<std::int64_t> shards(world_size, 3);
+  shards.back() = 6;
+  return shards;
+}
+
+struct Case {
+  std::vector<std::int64_t> shards;
+  std::vector<std::int64_t> positions = {};  // the sizes behind [N, C]
+  at::ScalarType dtype = at::kDouble;
+  bool affine = true;
+  bool channels_last = false;
+};
+
+double tolerance_of(at::ScalarType dtype) {
+  return dtype == at::kDouble ? 1e-10 : dtype == at::kFloat ? 1e-4 : 4e-2;
+}
+
+at::Tensor random(const std::vector<std::int64_t>& shape, std::uint64_t salt) {
+  at::Generator generator = at::detail::createCPUGenerator(testing::settings().seed + salt);
+  return at::randn(shape, generator, at::kDouble);
+}
+
+// The whole batch, and what batch normalization of it gives, in float64 on the CPU. Upstream
+// gradients are zero for the second half of the batch.
+class Oracle {
+ public:
+  explicit Oracle(const Case& each) : case_(each) {
+    const std::int64_t samples = std::reduce(each.shards.begin(), each.shards.end());
+    std::vector<std::int64_t> shape = {samples, kChannels};
+    shape.insert(shape.end(), each.positions.begin(), each.positions.end());
+    // Rounded as the ranks see it, so that the comparison is of the arithmetic alone.
+    input = rounded(random(shape, 1) * 2 + 3).set_requires_grad(true);
+    gradient = rounded(random(shape, 2));
+    gradient.narrow(0, samples - samples / 2, samples / 2).zero_();
+    weight = random({kChannels}, 3).to(at::kFloat).to(at::kDouble).set_requires_grad(true);
+    bias = random({kChannels}, 4).to(at::kFloat).to(at::kDouble).set_requires_grad(true);
+    const at::Tensor none;
+    output = at::batch_norm(input, each.affine ? weight : none, each.affine ? bias : none,
+                            running_mean, running_var, /*training=*/true, /*momentum=*/0.1, kEps,
+                            /*cudnn_enabled=*/false);
+    output.backward(gradient);
+  }
+
+  // Rank `rank`'s part of a tensor of the whole batch.
+  at::Tensor shard(const at::Tensor& whole, int rank) const {
+    const std::int64_t begin =
+        std::reduce(case_.shards.begin(), case_.shards.begin() + rank, std::int64_t{0});
+    const at::Tensor part = whole.detach()
+                                .narrow(0, begin, case_.shards[rank])
+                                .to(at::device(testing::settings().device).dtype(case_.dtype));
+    return case_.channels_last ? part.contiguous(at::MemoryFormat::ChannelsLast)
+                               : part.contiguous();
+  }
+
+  at::Tensor input, gradient, weight, bias, output;
+  at::Tensor running_mean = at::zeros({kChannels}, at::kDouble);
+  at::Tensor running_var = at::ones({kChannels}, at::kDouble);
+
+ private:
+  at::Tensor rounded(const at::Tensor& values) const {
+    return values.to(case_.dtype).to(at::kDouble);
+  }
+
+  const Case case_;
+};
+
+std::shared_ptr<BatchNorm> make_peer(const BatchNormOptions& options, Rank& rank) {
+  auto peer = make_sync_batch_norm_peer(options, rank.group());
+  peer->to(testing::settings().device);
+  return peer;
+}
+
+void expect_near(const std::string& name, const at::Tensor& actual, const at::Tensor& expected,
+                 const Case& each) {
+  EXPECT_TRUE(is_close({.name = name}, actual.cpu().to(at::kDouble), expected.detach(),
+                       tolerance_of(each.dtype)));
+}
+
+at::Tensor sum_over_ranks(const at::Tensor& gradient, const at::Tensor& like, Rank& rank) {
+  at::Tensor sum = gradient.defined() ? gradient.clone() : at::zeros_like(like);
+  all_reduce(sum, rank.group());
+  return sum;
+}
+
+// One step of training, compared with the oracle.
+void expect_oracles(Rank& rank, const Case& each) {
+  const Oracle oracle(each);
+  const auto peer = make_peer({.num_features = kChannels, .affine = each.affine}, rank);
+  if (each.affine) {
+    peer->weight.detach().copy_(oracle.weight.detach());
+    peer->bias.detach().copy_(oracle.bias.detach());
+  }
+  if (each.dtype == at::kDouble) {
+    peer->to(at::kDouble);
+  }
+  const at::Tensor input = oracle.shard(oracle.input, rank.rank()).set_requires_grad(true);
+  const at::Tensor output = peer->forward(input);
+  EXPECT_EQ(output.scalar_type(), each.dtype);
+  output.backward(oracle.shard(oracle.gradient, rank.rank()));
+  const auto own_part = [&](const at::Tensor& whole) {
+    return oracle.shard(whole, rank.rank()).cpu().to(at::kDouble);
+  };
+  expect_near("the output", output.detach(), own_part(oracle.output), each);
+  if (each.shards[rank.rank()] > 0) {
+    expect_near("the input's gradient", input.grad(), own_part(oracle.input.grad()), each);
+  }
+  if (each.affine) {
+    expect_near("the weight's gradient",
+                sum_over_ranks(peer->weight.grad(), peer->weight.detach(), rank),
+                oracle.weight.grad(), each);
+    expect_near("the bias's gradient", sum_over_ranks(peer->bias.grad(), peer->bias.detach(), rank),
+                oracle.bias.grad(), each);
+  }
+  expect_near("running_mean", peer->running_mean, oracle.running_mean, each);
+  expect_near("running_var", peer->running_var, oracle.running_var, each);
+}
+
+TEST(SyncBatchNormPeer, EqualsBatchNormOverTheConcatenatedBatch) {
+  testing::run_worlds({1, 2, 3, 4}, [](Rank& rank) {
+    for (at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+      for (bool affine : {true, false}) {
+        for (const std::vector<std::int64_t>& positions :
+             std::vector<std::vector<std::int64_t>>{{}, {7}, {4, 3}}) {
+          expect_oracles(rank, {.shards = uneven_shards(rank.world_size()),
+                                .positions = positions,
+                                .dtype = dtype,
+                                .affine = affine});
+        }
+      }
+    }
+  });
+}
+
+TEST(SyncBatchNormPeer, TakesChannelsLastAndLowPrecision) {
+  testing::run_worlds({1, 2, 3}, [](Rank& rank) {
+    const std::vector<std::int64_t> shards = uneven_shards(rank.world_size());
+    expect_oracles(rank, {.shards = shards, .positions = {4, 3}, .channels_last = true});
+    for (at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+      expect_oracles(rank, {.shards = shards, .positions = {5}, .dtype = dtype});
+    }
+  });
+}
+
+TEST(SyncBatchNormPeer, ARankWithoutSamplesTakesPart) {
+  testing::run_worlds({2, 3, 4}, [](Rank& rank) {
+    std::vector<std::int64_t> shards = uneven_shards(rank.world_size());
+    shards[0] = 0;
+    expect_oracles(rank, {.shards = shards, .positions = {2, 2}});
+    expect_oracles(rank, {.shards = shards, .dtype = at::kFloat, .affine = false});
+  });
+}
+
+TEST(SyncBatchNormPeer, MomentumIsANumberOrACumulativeAverage) {
+  testing::run_worlds({1, 2}, [](Rank& rank) {
+    for (std::optional<double> momentum : {std::optional(0.25), std::optional<double>()}) {
+      const auto peer = make_peer({.num_features = kChannels, .momentum = momentum}, rank);
+      at::Tensor expected = at::zeros({kChannels}, at::kDouble);
+      for (int step = 1; step <= 3; ++step) {
+        const at::Tensor batch = random({4 * rank.world_size(), kChannels}, step) + step;
+        peer->forward(batch.narrow(0, 4 * rank.rank(), 4)
+                          .to(at::device(testing::settings().device).dtype(at::kFloat)));
+        expected = expected.lerp(batch.mean(0), momentum.value_or(1.0 / step));
+      }
+      expect_near("running_mean", peer->running_mean, expected,
+                  {.shards = {}, .dtype = at::kFloat});
+      EXPECT_EQ(peer->num_batches_tracked.item<std::int64_t>(), 3);
+    }
+  });
+}
+
+std::vector<std::int64_t> elements_sent(Rank& rank) {
+  std::vector<std::int64_t> elements;
+  for (const RecordedOperation& operation : rank.recorder().operations()) {
+    elements.push_back(operation.bytes / static_cast<std::int64_t>(sizeof(float)));
+  }
+  return elements;
+}
+
+TEST(SyncBatchNormPeer, CommunicatesOnceEachWay) {
+  testing::run_worlds({2, 4}, [](Rank& rank) {
+    const auto peer = make_peer({.num_features = kChannels}, rank);
+    for (bool input_needs_gradient : {true, false}) {
+      rank.recorder().clear();
+      const at::Tensor input = at::rand({3, kChannels}, testing::settings().device);
+      peer->forward(input.set_requires_grad(input_needs_gradient)).sum().backward();
+      std::vector<std::int64_t> expected = {2 * kChannels + 1};
+      if (input_needs_gradient) {
+        expected.push_back(2 * kChannels);
+      }
+      EXPECT_EQ(elements_sent(rank), expected);
+    }
+  });
+}
+
+TEST(SyncBatchNormPeer, EvaluationUsesRunningStatisticsAndCommunicatesNothing) {
+  testing::run_worlds({1, 2}, [](Rank& rank) {
+    const at::Tensor input = at::rand({3, kChannels}, testing::settings().device) + rank.rank();
+    for (bool track : {true, false}) {
+      const auto peer = make_peer({.num_features = kChannels, .track_running_stats = track}, rank);
+      peer->forward(input);
+      peer->eval();
+      rank.recorder().clear();
+      const at::Tensor expected =
+          at::batch_norm(input, peer->weight, peer->bias, peer->running_mean, peer->running_var,
+                         /*training=*/!track, /*momentum=*/0, kEps, /*cudnn_enabled=*/true);
+      EXPECT_TRUE(testing::is_bitwise_equal({.name = "the output"}, peer->forward(input).detach(),
+                                            expected.detach()));
+      EXPECT_TRUE(rank.recorder().operations().empty());
+      if (track) {
+        EXPECT_EQ(peer->num_batches_tracked.item<std::int64_t>(), 1);
+      }
+    }
+  });
+}
+
+TEST(SyncBatchNormPeer, RefusesANullGroup) {
+  testing::in_child([] {
+    EXPECT_THROW(make_sync_batch_norm_peer({.num_features = kChannels}, nullptr), c10::Error);
+  });
+}
+
+}  // namespace
+}  // namespace ddp

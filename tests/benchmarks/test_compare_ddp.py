@@ -1,0 +1,159 @@
+"""Tests of the benchmark compare_ddp on the solution: what it measures, that it goes on after being killed, what it
+refuses, and that its figures and tables can be made of what it wrote.
+
+Each run makes real ResNet-50s, so there are few.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from tools.setup import toolchain
+from tests.harness.test_launch import environment
+
+BUILD = toolchain.BUILD_DIR
+PROGRAM = BUILD / "bin" / "compare_ddp"
+LIBRARIES = [BUILD / "stages" / impl / "03_bucketed_ddp" / "libstage.so" for impl in ("solutions", "assignments")]
+UNFINISHED, REFUSED = 3, 4
+SECONDS = 240
+TINY = ("--buffer-sizes", "3,25", "--iterations", "1", "--discard", "0")
+VARIANTS = ("core", "core, equal bytes", "async", "sync")
+LABELS = [
+    {"buffer_size": size, "variant": variant, "direction": direction}
+    for size in (3, 25)
+    for variant in VARIANTS
+    for direction in ("forward", "backward")
+]
+DELIVERABLES = {"plots.compare_ddp": 2, "plots.compare_ddp_delta": 2, "tables.compare_ddp": 4}  # files of each module
+
+
+@unittest.skipUnless(
+    all(file.exists() for file in (PROGRAM, *LIBRARIES)), f"skipped: {BUILD} lacks compare_ddp or stage 03"
+)
+class CompareDdp(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.result = self.folder / "result.json"
+        self.partial = self.folder / "result.json.partial"
+
+    def command(self, *flags: str, impl: str = "solutions") -> list[str]:
+        return [str(PROGRAM), "--impl", impl, "--output", str(self.result), *flags]
+
+    def start(self, *flags: str, impl: str = "solutions") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*flags, impl=impl), cwd=self.folder, env=environment(), text=True, capture_output=True,
+            timeout=SECONDS, check=False,
+        )  # fmt: skip
+
+    def run_well(self, *flags: str) -> tuple[dict[str, Any], str]:
+        """The result and what was said."""
+        ended = self.start(*flags)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return json.loads(self.result.read_text()), ended.stdout
+
+    def kill_after_a_cell(self, *flags: str) -> None:
+        process = subprocess.Popen(
+            self.command(*flags), cwd=self.folder, env=environment(), stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not self.partial.exists() and process.poll() is None:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+        finally:
+            process.kill()
+            self.assertEqual(process.wait(), -signal.SIGKILL, "it ended before it could be killed")
+
+    def assert_deliverables(self) -> None:
+        python = toolchain.load().figure_python
+        if subprocess.run([python, "-c", "import matplotlib, tabulate"], capture_output=True, check=False).returncode:
+            self.skipTest("no Python with matplotlib and tabulate")
+        for module, files in DELIVERABLES.items():
+            out = self.folder / module
+            command = [python, "-m", f"figures.{module}", "--data", self.result, "--out", out]
+            ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=SECONDS, check=False)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            self.assertEqual(len(list(out.iterdir())), files, module)
+
+    def test_measures_each_variant_at_each_buffer_size(self) -> None:
+        document, said = self.run_well(*TINY)
+        self.assertEqual([one["labels"] for one in document["series"]], LABELS)
+        for one in document["series"]:
+            self.assertEqual((one["unit"], len(one["values"])), ("s", 1))
+            self.assertTrue(0 < one["values"][0] < SECONDS, one)
+        values = document["parameters"]
+        self.assertEqual((values["parameters"], values["trainable_parameters"]), (25_557_032, 25_557_032))
+        self.assertEqual((values["largest_parameter_elements"], values["parameter_tensors"]), (2_359_296, 161))
+        self.assertEqual(values["largest_parameter_shape"], "512x512x3x3")
+        self.assertIn("25557032 =  24.37M", said)
+        self.assertIn(values["largest_parameter"], said)
+        self.assertFalse(self.partial.exists())
+        self.assert_deliverables()
+
+    def test_killed_run_is_resumed(self) -> None:
+        flags = (*TINY, "--world-size", "1")
+        self.kill_after_a_cell(*flags)
+        saved = json.loads(self.partial.read_text())["rows"]
+        self.assertEqual([cell["labels"] for cell in saved], [{"buffer_size": 3}])
+        other = self.start(*flags, "--batch-size", "3", "--resume")
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("was measured with batch_size 2, and this run has 3", other.stderr)
+        document, said = self.run_well(*flags, "--resume")
+        self.assertIn("1 cells are taken over", said)
+        self.assertEqual([one["labels"] for one in document["series"]], LABELS)
+        kept = [one["values"] for one in document["series"]][: len(LABELS) // 2]
+        self.assertEqual(kept, [one["values"] for one in saved[0]["series"]])
+        self.assertFalse(self.partial.exists())
+
+    def test_names_what_is_unfinished(self) -> None:
+        ended = self.start(*TINY, impl="assignments")
+        self.assertEqual(ended.returncode, UNFINISHED, ended.stderr)
+        for variant in ("bucketed", "bucketed sync"):
+            self.assertIn(f"{variant} is left out: TODO(student): 03", ended.stderr)
+        self.assertFalse(self.result.exists())
+
+    def test_refuses_bad_flags(self) -> None:
+        for flags, message in (
+            (("--buffer-sizes", "0"), "not in range"),
+            (("--buffer-sizes", "many"), "not in range"),
+            (("--image-size", "16"), "not in range"),
+            (("--iterations", "2", "--discard", "2"), "2 of 2 iterations leave none to measure"),
+        ):
+            ended = self.start(*flags)
+            self.assertNotIn(ended.returncode, (0, UNFINISHED), flags)
+            self.assertIn(message, ended.stderr)
+        ended = self.start("--preset", "paper", "--device", "cpu")
+        self.assertEqual(ended.returncode, REFUSED)
+        self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
+        self.assertFalse(self.result.exists())
+
+    def test_names_a_file_that_cannot_be_written(self) -> None:
+        (self.folder / "file").touch()
+        self.result = self.folder / "file" / "result.json"
+        ended = self.start("--buffer-sizes", "3", "--iterations", "1", "--discard", "0", "--world-size", "1")
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn("Not a directory", ended.stderr)
+
+    def test_help_describes_the_presets(self) -> None:
+        ended = self.start("--help")
+        self.assertEqual(ended.returncode, 0)
+        quick = "quick  buffers of 3, 6, 10, 14, 19, 24, 25, 27 M elements; batch 2 of 32x32 images"
+        self.assertIn(quick, ended.stdout)
+        for preset in ("full ", "paper"):
+            self.assertIn(f"{preset}  buffers of 3, 4, 5 ... 27 M elements; batch 32 of 224x224 images", ended.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

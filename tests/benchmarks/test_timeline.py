@@ -1,0 +1,169 @@
+"""Tests of the benchmark timeline, run on the solutions: its traces are valid and, in virtual time, exact.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from tools.setup import toolchain
+from tests.harness.test_launch import environment, free_port
+from figures.lib.trace_files import Operation, RankTimeline, load_trace
+
+PROGRAM = toolchain.BUILD_DIR / "bin" / "timeline"
+VARIANTS = ["naive", "flat", "overlapped", "bucketed", "Reducer"]
+BUILT = PROGRAM.exists() and all(
+    (toolchain.BUILD_DIR / "stages" / "solutions" / stage / "libstage.so").exists()
+    for stage in ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
+)
+GRADED = toolchain.BUILD_DIR / "bin" / "tests_01_naive_ddp"
+SOLUTION = toolchain.BUILD_DIR / "stages" / "solutions" / "01_naive_ddp" / "libstage.so"
+SECONDS = 120
+
+
+@unittest.skipUnless(BUILT, f"skipped: {PROGRAM} or a solution is not built")
+class TimelineTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.result = self.folder / "result.json"
+        self.trace = self.folder / "result.trace.json"
+
+    def start(self, *flags: str, **variables: object) -> subprocess.CompletedProcess[str]:
+        command = [PROGRAM, "--impl", "solutions", "--steps", "1", "--output", self.result, *flags]
+        return subprocess.run(
+            command, cwd=self.folder, env=environment(**variables), text=True, capture_output=True, timeout=SECONDS,
+            check=False,
+        )
+
+    def run_well(self, *flags: str) -> dict[str, list[RankTimeline]]:
+        ended = self.start(*flags)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return load_trace(self.trace)
+
+    def assert_row_is_legal(self, spans: list[tuple[float, float]]) -> None:
+        """Any two spans of a row are nested or apart: others are not drawn."""
+        open_until: list[float] = []
+        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while open_until and open_until[-1] <= begin:
+                open_until.pop()
+            self.assertTrue(not open_until or end <= open_until[-1], (begin, end, open_until))
+            open_until.append(end)
+
+    def assert_valid(self, ranks: int) -> None:
+        document = json.loads(self.trace.read_text())
+        named, rows = set(), {}
+        for event in document["traceEvents"]:
+            self.assertLessEqual({"ph", "pid", "tid", "name"}, event.keys())
+            if event["ph"] == "M":
+                named.add((event["name"], event["pid"], event["tid"]))
+            elif event["ph"] == "X":
+                nanoseconds = [round(1e3 * event[key]) for key in ("ts", "dur")]
+                self.assertGreaterEqual(min(nanoseconds), 0)
+                row = rows.setdefault((event["pid"], event["tid"]), [])
+                row.append((nanoseconds[0], sum(nanoseconds)))
+        self.assertEqual(len([name for name in named if name[0] == "process_name"]), ranks * len(VARIANTS))
+        for (process, thread), spans in rows.items():
+            self.assertIn(("thread_name", process, thread), named)
+            self.assert_row_is_legal(spans)
+
+    def test_virtual_trace_is_valid_and_always_the_same(self) -> None:
+        trace = self.run_well("--world-size", "3")
+        self.assertEqual(list(trace), VARIANTS)
+        self.assert_valid(ranks=3)
+        text = self.trace.read_text()
+        self.run_well("--world-size", "3", "--trace", str(self.folder / "result.trace.json"))
+        self.assertEqual(self.trace.read_text(), text)
+
+    def test_virtual_times_follow_from_the_flags(self) -> None:
+        alpha, beta, launch, forward, backward = 20_000, 0.5, 1_000, 100, 200
+        trace = self.run_well(
+            f"--alpha-ns={alpha}", f"--beta-ns-per-byte={beta}", f"--launch-overhead-ns={launch}", "--slower=0.5",
+            "--forward-us", *["100"] * 5, "--backward-us", *["200"] * 5,
+        )  # fmt: skip
+        compute = 1.5 * 5 * (forward + backward) * 1e-3  # of rank 1, in milliseconds
+
+        def cost(operation: Operation) -> float:  # of an all-reduce between 2 ranks
+            return (2 * alpha + operation.bytes * beta) * 1e-6
+
+        for variant, ranks in trace.items():
+            operations = [timeline.communication for timeline in ranks]
+            self.assertEqual([(o.name, o.begin, o.end) for o in operations[0]],
+                             [(o.name, o.begin, o.end) for o in operations[1]], variant)
+            free = 0.0
+            for both in zip(*operations):
+                begin = max(free, *(operation.launched for operation in both))
+                free = begin + cost(both[0])
+                self.assertAlmostEqual(both[0].begin, begin, places=5, msg=variant)
+                self.assertAlmostEqual(both[0].end, free, places=5, msg=variant)
+            for timeline in ranks:
+                end = max(timeline.compute[-1].end, free)
+                self.assertAlmostEqual(timeline.moments["step end"], end, places=5, msg=variant)
+        naive = trace["naive"][0].communication
+        self.assertEqual(len(naive), 10)
+        expected = compute + sum(cost(operation) + launch * 1e-6 for operation in naive)
+        self.assertAlmostEqual(trace["naive"][0].moments["step end"], expected, places=5)
+
+    def test_real_trace_is_valid(self) -> None:
+        trace = self.run_well("--clock", "real")
+        self.assert_valid(ranks=2)
+        for variant, ranks in trace.items():
+            for timeline in ranks:
+                names = {span.name for span in timeline.compute}
+                for part in ("forward", "backward", "finish", "launch", "forward conv1", "backward conv1"):
+                    self.assertIn(part, names, variant)
+                for operation in timeline.communication:
+                    self.assertEqual(operation.begin, operation.launched)
+                    self.assertLess(operation.begin, timeline.moments["step end"], variant)
+                count = len(timeline.communication)
+                self.assertEqual(count, {"naive": 10, "flat": 1, "overlapped": 10}.get(variant, 3), variant)
+
+    def test_virtual_clock_needs_forked_ranks(self) -> None:
+        ended = self.start(RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("the virtual clock needs ranks that share memory", ended.stderr)
+        self.assertFalse(self.trace.exists())
+
+    def test_unwritable_trace(self) -> None:
+        (self.folder / "file").touch()
+        ended = self.start("--trace", "file/trace.json")
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("cannot write file/trace.json: Not a directory; choose another place with --trace", ended.stderr)
+
+
+@unittest.skipUnless(GRADED.exists() and SOLUTION.exists(), f"skipped: {GRADED} or its solution is not built")
+class GradedTestsTrace(unittest.TestCase):
+    def test_every_world_of_a_graded_test_is_a_group(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "trace.json"
+            test = "step_time_is_compute_plus_communication"
+            command = [GRADED, "--stage-library", SOLUTION, "--test", test, "--trace", file]
+            ended = subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False)
+            self.assertEqual(ended.returncode, 0, ended.stdout)
+            trace = load_trace(file)
+        self.assertEqual([len(ranks) for ranks in trace.values()], [1, 2, 3, 4] * 2)
+        self.assertEqual(list(trace)[1], f"{test}, world 2: 2 ranks")
+        for ranks in trace.values():
+            for timeline in ranks:
+                self.assertIn("backward fc1", {span.name for span in timeline.compute})
+                names = {operation.name for operation in timeline.communication}
+                self.assertIn("all-reduce of the gradient of fc1.weight", names)
+
+    def test_place_that_cannot_be_written_changes_no_verdict(self) -> None:
+        command = [GRADED, "--stage-library", SOLUTION, "--test", "step_time_is_compute_plus_communication"]
+        ended = subprocess.run(
+            command, env={"DDP_LAB_TRACE": "/dev/null/trace.json"}, text=True, capture_output=True, timeout=SECONDS,
+            check=False,
+        )  # fmt: skip
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        self.assertIn("cannot write /dev/null/trace.json", ended.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

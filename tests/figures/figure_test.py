@@ -1,0 +1,60 @@
+"""What the tests of the figure scripts share."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from matplotlib import pyplot as plt
+
+TEST_DATA = ROOT / "figures" / "testdata"
+OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
+
+
+class FigureTest(unittest.TestCase):
+    """What the tests of one figure's script need."""
+
+    script: ModuleType
+    sample: Path  # a good result file
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(plt.close, "all")
+        self.folder = Path(folder.name)
+
+    def draw(self, *files: Path, out: Path | None = None) -> tuple[int, str]:
+        """The exit code and what was said on stderr."""
+        errors = io.StringIO()
+        arguments = ["--data", *map(str, files), "--out", str(out or self.folder / "out")]
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            code = self.script.main(arguments)
+        return code, errors.getvalue()
+
+    def changed(self, change: Callable[[dict[str, Any]], None], name: str = "changed.json") -> Path:
+        document = json.loads(self.sample.read_text())
+        change(document)
+        file = self.folder / name
+        file.write_text(json.dumps(document))
+        return file
+
+    def assert_refused(self, files: list[Path], message: str) -> None:
+        code, errors = self.draw(*files)
+        self.assertEqual(code, 1)
+        self.assertIn(message, errors)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        self.assertFalse((self.folder / "out").exists())
+
+    def assert_drawn(self, files: list[Path], name: str) -> None:
+        self.assertEqual(self.draw(*files), (0, ""))
+        drawn = sorted((self.folder / "out").iterdir())
+        self.assertEqual([file.name for file in drawn], [f"{name}.pdf", f"{name}.png"])
+        self.assertGreater(drawn[1].stat().st_size, 10_000)

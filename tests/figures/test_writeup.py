@@ -1,0 +1,471 @@
+"""The writeup: its questions and points, what is shown and what is refused, and what is said of errors.
+
+It needs the figures' Python with typst. Each test works in a copy of the writeup's folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.figures.figure_test import FigureTest, ROOT, TEST_DATA  # first: it finds the scripts
+
+
+from figures.plots import naive_vs_flat
+from matplotlib import pyplot as plt
+from figures.lib import result_files
+from figures.lib import script
+from tools.grading import stages
+from figures.lib import style
+from figures.lib import tables
+from tools.setup import toolchain
+from tools.report import writeup
+from tools.report.writeup_results import Origin, Unusable, find
+from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
+
+try:
+    import typst
+except ImportError:
+    typst = None
+
+OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
+BATCH_NORM = TEST_DATA / "sync_batch_norm.json"
+
+
+def result_of(sample: Path, program: str, impl: str, preset: str) -> result_files.Result:
+    result = result_files.load(sample, program)
+    result.provenance.update(implementation=impl, preset=preset)
+    return result
+
+
+def draw_figure(folder: Path, file: str, impl: str = "assignments", preset: str = "quick", drawn_as: str = "") -> Path:
+    """A small figure that shows impl and preset, whatever `file` is called."""
+    figure = plt.figure(figsize=(1, 1))
+    style.add_provenance(figure, [result_of(OWN_LINK, "naive_vs_flat", impl, preset)])
+    drawn_as = drawn_as or f"naive_vs_flat.{impl}.{preset}"
+    with tempfile.TemporaryDirectory() as drawn:
+        style.save(figure, Path(drawn), drawn_as)
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(Path(drawn) / f"{drawn_as}.png", folder / file))
+
+
+def save_table(folder: Path, name: str = "sync_batch_norm", impl: str = "assignments", preset: str = "quick") -> Path:
+    result = result_of(BATCH_NORM, "sync_batch_norm", impl, preset)
+    table = tables.Table("A table", ["implementation", "time"], [["own", "1.50 ms"], ["peer", "3.0"]], "text", [result])
+    return next(file for file in tables.save(table, folder, f"{name}.{impl}.{preset}") if file.suffix == ".json")
+
+
+class Provenance(FigureTest):
+    """What figures say of themselves, and what is made of it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.origin = Origin(self.folder, "assignments", "quick", in_gallery=False)
+
+    def refuse(self, message: str, kind: str = "figure", name: str = "naive_vs_flat") -> None:
+        with self.assertRaisesRegex(Unusable, message):
+            find(kind, name, self.origin)
+
+    def change_table(self, **fields: Any) -> None:
+        file = save_table(self.folder)
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    def test_figure_says_whose_it_is_and_of_which_machine(self) -> None:
+        draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
+        shown = find("figure", "naive_vs_flat", self.origin)
+        (line,) = shown.lines
+        for part in ("assignments, quick preset", "AMD EPYC, 2 cores, host example", "2 ranks, gloo", "commit 0123456"):
+            self.assertIn(part, line)
+        self.assertEqual((len(shown.machines), shown.commits), (1, {"0123456789abcdef"}))
+
+    def test_metadata_has_no_paths_of_the_machine(self) -> None:
+        file = draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
+        self.assertNotIn(b"build/bin", file.read_bytes())
+
+    def test_the_same_data_give_the_same_bytes(self) -> None:
+        first, second = (draw_figure(self.folder, f"{number}.png") for number in range(2))
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+
+    def test_results_of_several_machines_are_all_named(self) -> None:
+        results = [result_of(OWN_LINK, "naive_vs_flat", "solutions", "quick") for _ in range(2)]
+        results[1].provenance.update(cpu="Another CPU", host="another")
+        figure = naive_vs_flat.draw(results)
+        texts = [text.get_text() for text in figure.texts]
+        self.assertTrue(any("AMD EPYC, 2 cores and Another CPU" in text for text in texts), texts)
+        style.save(figure, self.folder, "naive_vs_flat.solutions.quick")
+        shown = find("figure", "naive_vs_flat", Origin(self.folder, "solutions", "quick", in_gallery=False))
+        self.assertEqual((len(shown.lines), len(shown.machines)), (2, 2))
+
+    def test_results_of_two_implementations_make_no_figure(self) -> None:
+        results = [result_of(OWN_LINK, "naive_vs_flat", impl, "quick") for impl in stages.IMPLEMENTATIONS]
+        with self.assertRaisesRegex(result_files.ResultError, "mix implementation: assignments, solutions"):
+            naive_vs_flat.draw(results)
+
+    def test_scripts_make_figures_and_tables(self) -> None:
+        def make(files: list[Path]) -> Iterator[tuple[str, Any]]:
+            result = result_of(files[0], "naive_vs_flat", "assignments", "quick")
+            figure = plt.figure(figsize=(1, 1))
+            style.add_provenance(figure, [result])
+            yield script.name_of("naive_vs_flat", result), figure
+            yield script.name_of("numbers", result), tables.Table("Numbers", ["a"], [["1"]], "a\n1", [result])
+
+        arguments = ["--data", str(OWN_LINK), "--out", str(self.folder / "out")]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(script.run("Makes both", make, arguments), 0)
+        self.assertEqual(
+            sorted(file.name for file in (self.folder / "out").iterdir()),
+            [f"{name}.assignments.quick.{ending}" for name in ("naive_vs_flat", "numbers")
+             for ending in (("pdf", "png") if name == "naive_vs_flat" else ("json", "txt"))],
+        )  # fmt: skip
+        self.assertEqual(said.getvalue().count("wrote "), 4)
+        origin = Origin(self.folder / "out", "assignments", "quick", in_gallery=False)
+        for kind, name in (("figure", "naive_vs_flat"), ("table", "numbers")):
+            self.assertIn("assignments, quick preset", find(kind, name, origin).lines[0])
+
+    def test_missing(self) -> None:
+        self.refuse("not there yet")
+
+    def test_renamed_from_another_implementation_or_preset(self) -> None:
+        for impl, preset in (("solutions", "quick"), ("assignments", "full")):
+            draw_figure(self.folder, "naive_vs_flat.assignments.quick.png", impl, preset)
+            self.refuse(f"has numbers of {impl}, {preset} preset, not of assignments, quick preset")
+        save_table(self.folder, impl="solutions").replace(self.folder / "sync_batch_norm.assignments.quick.json")
+        self.refuse("has numbers of solutions, quick preset", "table", "sync_batch_norm")
+
+    def test_renamed_from_another_figure(self) -> None:
+        draw_figure(self.folder, "step_time.assignments.quick.png")
+        self.refuse("was drawn as naive_vs_flat.assignments.quick, so it shows something else", name="step_time")
+
+    def test_drawn_before_figures_said_it(self) -> None:
+        with mock.patch.object(style, "METADATA_KEY", "Comment"):
+            draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
+        self.refuse("does not say where its numbers come from; draw it again")
+
+    def test_damaged_figure(self) -> None:
+        file = draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
+        content = file.read_bytes()
+        half, flipped = len(content) // 2, bytes([content[len(content) // 2] ^ 1])
+        for damaged in (content[:half], content[:half] + flipped + content[half + 1 :], b"", b"<svg/>"):
+            file.write_bytes(damaged)
+            self.refuse("is not a whole PNG; draw it again")
+        file.unlink()
+        file.mkdir()
+        self.refuse("cannot be read: Is a directory")
+
+    def test_broken_metadata(self) -> None:
+        for provenance, message in ((None, "does not say where"), ([{}], "not say of which implementation, preset")):
+            document = {"kind": "figure", "name": "naive_vs_flat.assignments.quick", "provenance": provenance}
+            with mock.patch.object(style.json, "dumps", return_value=json.dumps(document)):
+                draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
+            self.refuse(message)
+
+    def test_broken_table(self) -> None:
+        for fields, message in (
+            ({"kind": "figure"}, "is not a table"),
+            ({"rows": []}, "has no columns or no rows"),
+            ({"rows": [["only one cell"]]}, "has a row that does not fit its columns"),
+            ({"rows": [["a number", 1.5]]}, "has a row that does not fit its columns"),
+            ({"provenance": []}, "does not say where its numbers come from"),
+            ({"name": "ring.assignments.quick"}, "was drawn as ring.assignments.quick"),
+        ):
+            self.change_table(**fields)
+            self.refuse(message, "table", "sync_batch_norm")
+        (self.folder / "sync_batch_norm.assignments.quick.json").write_text("{")
+        self.refuse("is not JSON", "table", "sync_batch_norm")
+
+
+@unittest.skipUnless(typst, "skipped: this Python has no typst")
+class WriteupTest(unittest.TestCase):
+    """A copy of the writeup's folders, so that answers can be written and figures drawn."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        shutil.copytree(ROOT / "writeup", self.root / "writeup", ignore=shutil.ignore_patterns("out"))
+        shutil.copytree(ROOT / "solutions" / "writeup", self.root / "solutions" / "writeup")
+        self.out = self.root / "figures" / "out"
+        for stage in stages.all_stages():  # as handed out, whoever has answered already
+            questions = (ROOT / "writeup" / "questions" / f"{stage.name}.typ").read_text()
+            ids = re.findall(r'question\(\s*"([\d.]+)"', questions)
+            self.write("\n".join(f'#answer("{each}")[#todo]' for each in ids), stage.name)
+
+    def writeup(self, impl: str = "assignments", stage: str = "", preset: str = "quick") -> Writeup:
+        return Writeup(impl, preset, stages.find_stages(stage), root=self.root, python=sys.executable)
+
+    def questions(self) -> dict[str, list[dict[str, Any]]]:
+        return questions_of(self.writeup())
+
+    def write(self, answers: str, stage: str = "01_naive_ddp") -> Path:
+        file = self.root / "writeup" / "answers" / f"{stage}.typ"
+        file.write_text(f'#import "/writeup/answering.typ": *\n{answers}\n')
+        return file
+
+    def refuse(self, answers: str, message: str) -> None:
+        """With one line, which names the place in the answers; the PDF that there was stays."""
+        self.write(answers)
+        old = self.writeup().output
+        old.parent.mkdir(exist_ok=True)
+        old.write_text("the older one")
+        with self.assertRaises(TypstFailure) as caught:
+            writeup.make(self.writeup())
+        self.assertRegex(str(caught.exception), message)
+        self.assertNotIn("\n", str(caught.exception))
+        self.assertEqual(list(old.parent.glob(".*")), [])
+        self.assertEqual(old.read_text(), "the older one")
+
+
+class Questions(WriteupTest):
+    def test_ten_points_a_stage_fifty_in_all(self) -> None:
+        questions = self.questions()
+        self.assertEqual(list(questions), [stage.name for stage in stages.all_stages()])
+        for stage in stages.all_stages():
+            self.assertEqual(sum(question["points"] for question in questions[stage.name]), 10, stage.name)
+            for number, question in enumerate(questions[stage.name], start=1):
+                self.assertEqual(question["id"], f"{int(stage.number)}.{number}")
+
+    def test_rubrics_add_up_or_typst_says_so(self) -> None:
+        file = self.root / "writeup" / "questions" / "01_naive_ddp.typ"
+        file.write_text(file.read_text().replace('"1.1", points: 2', '"1.1", points: 3'))
+        with self.assertRaisesRegex(TypstFailure, "question 1.1 is worth 3, its rubric adds up to 2"):
+            self.questions()
+
+    def test_handouts_name_the_points_and_have_no_questions_of_their_own(self) -> None:
+        for stage in stages.all_stages():
+            handout = (ROOT / "assignments" / stage.name / "README.md").read_text()
+            (section,) = re.findall(r"^## Questions for the writeup.*?(?=^## )", handout, re.MULTILINE | re.DOTALL)
+            self.assertIn("10 points", section)
+            self.assertIn(f"writeup/questions/{stage.name}.typ", section)
+            self.assertIn("make writeup", section)
+            self.assertNotRegex(section, r"(?m)^\d\. ")
+
+    def test_published_question_is_quoted_with_its_deliverable(self) -> None:
+        text = " ".join((ROOT / "writeup" / "questions" / "03_bucketed_ddp.typ").read_text().split())
+        for quoted in (
+            "Problem (ddp_bucketed_benchmarking)",
+            "Benchmark your bucketed DDP implementation using the same config as the previous experiments (1 node, 2 "
+            "GPUs, XL model size), varying the maximum bucket size (1, 10, 100, 1000 MB). Compare your results to the "
+            "previous experiments without bucketing---do the results align with your expectations? If they don't "
+            "align, why not? You may have to use the PyTorch profiler as necessary to better understand how "
+            "communication calls are ordered and/or executed. What changes in the experimental setup would you expect to yield "
+            "results that are aligned with your expectations?",
+            "Measured time per training iteration for various bucket sizes. 3-4 sentence commentary about the results, "
+            "your expectations, and potential reasons for any mismatch.",
+        ):
+            self.assertIn(quoted, text)
+
+    def test_every_question_has_a_place_in_the_answers_and_a_reference_answer(self) -> None:
+        ids = [question["id"] for each in self.questions().values() for question in each]
+        for folder in ("writeup/answers", "solutions/writeup"):
+            texts = [(ROOT / folder / f"{stage.name}.typ").read_text() for stage in stages.all_stages()]
+            self.assertEqual(re.findall(r'^#answer\("([^"]+)"\)', "\n".join(texts), re.MULTILINE), ids, folder)
+
+
+class Answers(WriteupTest):
+    def test_lists_what_is_unanswered_and_missing(self) -> None:
+        summary = writeup.make(self.writeup())
+        self.assertEqual(len(summary.unanswered), summary.total)
+        self.assertIn("1.1 (2 points)", summary.unanswered)
+        self.assertIn("1.5 (1 point)", summary.unanswered)
+        self.assertIn(
+            "1.3: figure naive_vs_flat: not there yet. It is made by: make figures STAGE=01", summary.missing
+        )
+        self.assertIn("your name, in writeup/answers/about.typ", summary.other)
+        self.assertTrue(self.writeup().output.read_bytes().startswith(b"%PDF-"))
+
+    def test_command_names_the_preset(self) -> None:
+        summary = writeup.make(self.writeup(preset="full", stage="01"))
+        (missing,) = summary.missing
+        self.assertTrue(missing.endswith("make figures STAGE=01 PRESET=full"), missing)
+
+    def test_what_counts_as_answered(self) -> None:
+        answers = {
+            "Because of $x^2$.": True, "$x$": True, "#image(\"/dot.svg\")": True, "#table([1])": True, "": False,
+            " \n ": False, "// not yet": False, "#todo": False, "Half of it. #todo": False, "*#todo*": False,
+            "- #todo": False, "~": False, "#strong[ ]": False, "#set text(red)\n": False, "#set text(red)\n Red.": True,
+        }  # fmt: skip
+        (self.root / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>')
+        self.write("\n".join(f'#answer("1.1")[{body}\n]' for body in answers))
+        found = run_typst(self.writeup(stage="01"), {}, queries=["answer"])["answer"]
+        self.assertEqual(dict(zip(answers, [each["answered"] for each in found])), answers)
+
+    def test_first_page_has_the_name(self) -> None:
+        (self.root / "writeup" / "answers" / "about.typ").write_text('#let name = "Ada"')
+        self.assertEqual(writeup.make(self.writeup(stage="01")).other, [])
+
+    def test_removed_and_doubled_answers_are_named(self) -> None:
+        self.write('#answer("1.1")[A]\n#answer("1.1")[B]')
+        summary = writeup.make(self.writeup(stage="01"))
+        self.assertIn('1.2 (2 points), writeup/answers has no #answer("1.2")[...]', summary.unanswered)
+        self.assertIn("1.1 is answered 2 times", summary.other)
+
+    def test_numbers_to_fill_in_are_listed(self) -> None:
+        self.write('#answer("1.1")[It is #todo-number("α in ms").]')
+        self.assertIn("numbers to fill in: α in ms", writeup.make(self.writeup(stage="01")).other)
+
+    def test_one_stage_alone(self) -> None:
+        one = self.writeup(stage="4")
+        summary = writeup.make(one)
+        self.assertEqual({line[0] for line in summary.unanswered + summary.missing}, {"4"})
+        self.write('#answer("4.1")[See @figure.step_time.]', "04_sync_batch_norm")
+        writeup.make(one)
+        self.assertEqual(one.output.name, "writeup.04_sync_batch_norm.assignments.quick.pdf")
+
+    def test_figures_and_tables_are_shown_with_where_they_come_from(self) -> None:
+        draw_figure(self.out, "naive_vs_flat.assignments.quick.png")
+        save_table(self.out)
+        summary = writeup.make(self.writeup())
+        self.assertEqual([shown.file.name for shown in summary.shown],
+                         ["naive_vs_flat.assignments.quick.png", "sync_batch_norm.assignments.quick.json"])  # fmt: skip
+        self.assertFalse(any("naive_vs_flat" in line for line in summary.missing))
+        self.assertIn("Measured on AMD EPYC, 2 cores (example).", writeup.head(self.writeup(), summary))
+
+    def test_another_implementations_figure_is_no_figure(self) -> None:
+        draw_figure(self.out, "naive_vs_flat.assignments.quick.png", "solutions")
+        draw_figure(self.out, "naive_vs_flat.solutions.quick.png", "solutions")
+        summary = writeup.make(self.writeup(stage="01"))
+        self.assertEqual(summary.shown, [])
+        (missing,) = summary.missing
+        self.assertIn("naive_vs_flat.assignments.quick.png has numbers of solutions, quick preset", missing)
+
+    def test_cells_of_tables(self) -> None:
+        save_table(self.out)
+        good = (
+            'assert.eq(cell("sync_batch_norm", "time", where: own), "1.50 ms")',
+            'assert.eq(number("sync_batch_norm", "time", where: own), 1.5)',
+            'assert.eq(number("sync_batch_norm", "time", nth: 1), 3.0)',
+            'assert(number("ring_all_reduce.torch", "time").is-nan())',
+            "assert.eq(repr(show-number(-1.996)), repr(show-number(-2.0)))",
+            'show-number(number("ring_all_reduce.torch", "time") * 2)',
+        )
+        own = '#let own = (implementation: "own")\n'
+        self.write(own + '#answer("1.1")[' + "\n".join(f"#{{{each}}}" for each in good) + "]")
+        writeup.make(self.writeup(stage="01"))
+        self.refuse(
+            own + '#answer("1.1")[#cell("sync_batch_norm", "tim")]',
+            r"^writeup/answers/01_naive_ddp.typ:3:\d+: table sync_batch_norm has no column tim, but implementation",
+        )
+
+    def test_answers_may_show_other_figures(self) -> None:
+        draw_figure(self.out, "my_own.assignments.quick.png", drawn_as="my_own.assignments.quick")
+        self.write('#answer("1.1")[#show-slot(figure-slot("my_own")[A]) #show-slot(figure-slot("none")[B])]')
+        other = writeup.make(self.writeup(stage="01")).other
+        self.assertIn("an answer shows the figure none, which is not there", other)
+        self.assertFalse(any("my_own" in line for line in other), other)
+
+    def test_the_same_answers_give_the_same_bytes(self) -> None:
+        draw_figure(self.out, "naive_vs_flat.assignments.quick.png")
+        pages = []
+        for _ in range(2):
+            writeup.make(self.writeup())
+            pages.append(self.writeup().output.read_bytes())
+        self.assertEqual(pages[0], pages[1])
+        self.assertNotIn(str(self.root).encode(), pages[0])
+
+
+class Failures(WriteupTest):
+    def test_typst_errors_name_file_and_line(self) -> None:
+        place = r"^writeup/answers/01_naive_ddp.typ:3:\d+: "
+        self.refuse('#answer("1.1")[\n  An #unknown word.\n]', place + "unknown variable: unknown")
+        wrong = '#answer("1.1")[ok]\n#answer("9.9")[What?]'
+        self.refuse(wrong, place + 'there is no question "9.9"; see writeup/questions')
+        self.refuse('#answer("1.1")[\n  #image("none.png")\n]', place + "file not found")
+        self.refuse('#answer("1.1")[\n  See @figure.none.\n]', place + "label `<figure.none>` does not exist")
+
+    def test_a_bracket_that_is_not_closed(self) -> None:
+        self.refuse('#answer("1.1")[ (no end', r"^writeup/answers/01_naive_ddp.typ:2:\d+: unclosed delimiter")
+
+    def test_every_error_has_a_line(self) -> None:
+        diagnostic = (
+            "error: unclosed delimiter\n  ┌─ writeup/form.typ:1:9\nhelp: error occurred here\n"
+            "  ┌─ writeup/answers/01.typ:7:2\n  = hint: close it\n\nerror: too much\n  ┌─ writeup/main.typ:3:0\n"
+        )
+        lines = ["writeup/answers/01.typ:7:2: unclosed delimiter; close it", "writeup/main.typ:3:0: too much"]
+        self.assertEqual(error_lines(diagnostic, "writeup/answers"), lines)
+
+    def test_answers_that_are_gone(self) -> None:
+        file = self.write("")
+        file.unlink()
+        with self.assertRaisesRegex(TypstFailure, f"there is no such file; restore it: git checkout .*{file.name}"):
+            writeup.make(self.writeup())
+
+    def test_answers_that_are_no_text(self) -> None:
+        self.write("").write_bytes(b"a\nb\n\xff\xfe")
+        with self.assertRaisesRegex(TypstFailure, "^writeup/answers/01_naive_ddp.typ:3: is not UTF-8"):
+            writeup.make(self.writeup())
+
+    def test_a_name_that_is_no_text(self) -> None:
+        (self.root / "writeup" / "answers" / "about.typ").write_text("#let name = 3")
+        with self.assertRaisesRegex(TypstFailure, "writeup/answers/about.typ: name is to be text in quotes"):
+            writeup.make(self.writeup())
+
+    def test_output_that_cannot_be_written(self) -> None:
+        (self.root / "writeup" / "out").touch()
+        code, errors = self.run_main()
+        self.assertEqual(code, 1)
+        self.assertRegex(errors, r"^.*writeup/out: cannot be written: .*\n$")
+
+    def test_choices(self) -> None:
+        for arguments, message in (
+            (["--impl", "mine"], "IMPL=mine is not one of"), (["--preset", "slow"], "PRESET=slow is not one of"),
+            (["--stage", "6"], "STAGE=6 is not one of"),
+            (["--impl", "solutions", "--preset", "full"], "reference answers speak of the quick results"),
+        ):  # fmt: skip
+            code, errors = self.run_main(*arguments)
+            self.assertEqual(code, 2)
+            self.assertIn(message, errors)
+            self.assertEqual(errors.count("\n"), 1)
+
+    def test_typst_is_missing(self) -> None:
+        with self.assertRaisesRegex(toolchain.LabError, r"has no typst, .* -m pip install typst==\d"):
+            require_typst("/bin/false")
+
+    def run_main(self, *arguments: str) -> tuple[int, str]:
+        errors = io.StringIO()
+        facts = mock.Mock(figure_python=sys.executable)
+        with (
+            mock.patch.object(toolchain, "load", return_value=facts),
+            mock.patch.object(sys, "argv", ["writeup.py", *arguments]),
+            mock.patch.object(writeup, "Writeup", lambda *a, **k: Writeup(*a, **{**k, "root": self.root})),
+            contextlib.redirect_stderr(errors),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            return writeup.main(), errors.getvalue()
+
+
+class Reference(WriteupTest):
+    def test_answers_every_question(self) -> None:
+        summary = writeup.make(self.writeup("solutions"))
+        self.assertEqual(summary.unanswered, [])
+        self.assertGreater(summary.total, 20)
+
+    def test_looks_for_figures_in_the_gallery(self) -> None:
+        gallery = self.root / "figures" / "gallery"
+        draw_figure(gallery, "naive_vs_flat.png", "solutions")
+        draw_figure(gallery, "step_time.png", drawn_as="step_time.assignments.quick")
+        summary = writeup.make(self.writeup("solutions"))
+        self.assertEqual([shown.file.name for shown in summary.shown], ["naive_vs_flat.png"])
+        self.assertTrue(any("step_time.png has numbers of assignments" in line for line in summary.missing))
+        self.assertTrue(any("read off figure naive_vs_flat" in line for line in summary.other), summary.other)
+
+    def test_speaks_of_the_gallery_as_it_is(self) -> None:
+        """Nothing is missing, and no figure was drawn anew since its numbers were read off."""
+        shutil.copytree(ROOT / "figures" / "gallery", self.root / "figures" / "gallery")
+        summary = writeup.make(self.writeup("solutions"))
+        self.assertEqual(summary.missing, [])
+        self.assertEqual(summary.other, [])
+        self.assertTrue(self.writeup("solutions").output.read_bytes().startswith(b"%PDF-"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,104 @@
+// The thin functions over c10d: errors of the caller, and shapes.
+#include "ddp/collectives.h"
+
+#include "support/graded_ranks.h"
+
+namespace ddp {
+namespace {
+
+using testing::Rank;
+
+TEST(Collectives, ReduceOps) {
+  for (const int world_size : {1, 2, 3, 4}) {
+    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+      const auto reduced = [&](ReduceOp op) {
+        const at::Tensor tensor = at::full({}, rank.rank() + 1.0, at::kDouble);
+        all_reduce(tensor, rank.group(), op);
+        return tensor.item<double>();
+      };
+      EXPECT_EQ(reduced(ReduceOp::kSum), world_size * (world_size + 1) / 2);
+      EXPECT_EQ(reduced(ReduceOp::kAverage), (world_size + 1) / 2.0);
+      EXPECT_EQ(reduced(ReduceOp::kMin), 1);
+      EXPECT_EQ(reduced(ReduceOp::kMax), world_size);
+    });
+  }
+}
+
+TEST(Collectives, AllGatherStacksAlongANewDimension) {
+  for (const int world_size : {1, 2, 3, 4}) {
+    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+      const at::Tensor transposed = (at::arange(6).view({2, 3}) + 10 * rank.rank()).t();
+      const at::Tensor gathered = all_gather(transposed, rank.group());
+      ASSERT_EQ(gathered.sizes(), at::IntArrayRef({world_size, 3, 2}));
+      for (int from = 0; from < world_size; ++from) {
+        EXPECT_TRUE(at::equal(gathered[from], (at::arange(6).view({2, 3}) + 10 * from).t()));
+      }
+    });
+  }
+}
+
+TEST(Collectives, EveryRankCanBeTheRoot) {
+  for (const int world_size : {1, 2, 3, 4}) {
+    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+      for (int root = 0; root < world_size; ++root) {
+        const at::Tensor tensor = at::full({3}, rank.rank());
+        broadcast(tensor, rank.group(), root);
+        EXPECT_TRUE(tensor.eq(root).all().item<bool>()) << "from rank " << root;
+      }
+    });
+  }
+}
+
+TEST(Collectives, AverageOfIntegersIsRefused) {
+  testing::expect_graded_ranks_pass(1, [](Rank& rank) {
+    EXPECT_THROW(all_reduce(at::ones({2}, at::kLong), rank.group(), ReduceOp::kAverage),
+                 c10::Error);
+  });
+}
+
+void expect_error(const std::string& text, const std::function<void()>& call) {
+  try {
+    call();
+    ADD_FAILURE() << "there should be the error '" << text << "'";
+  } catch (const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    EXPECT_NE(message.find(text), std::string::npos) << message;
+  }
+}
+
+TEST(Collectives, RanksOutsideTheGroupAreRefused) {
+  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+    const at::Tensor tensor = at::ones({2});
+    const ProcessGroupPtr& group = rank.group();
+    rank.recorder().clear();
+    for (const int outside : {-1, 2, 99}) {
+      const std::string there_is_no = ": there is no rank " + std::to_string(outside);
+      expect_error("send" + there_is_no, [&] { send(tensor, outside, group); });
+      expect_error("recv" + there_is_no, [&] { recv(tensor, outside, group); });
+      expect_error("broadcast" + there_is_no, [&] { broadcast(tensor, group, outside); });
+      std::vector<at::Tensor> tensors{tensor};
+      expect_error("send" + there_is_no, [&] { group->send(tensors, outside, 0)->wait(); });
+      expect_error("reduce" + there_is_no,
+                   [&] { group->reduce(tensors, {.rootRank = outside})->wait(); });
+    }
+    expect_error("with itself", [&] { send(tensor, rank.rank(), group); });
+    EXPECT_TRUE(rank.recorder().operations().empty());
+  });
+}
+
+TEST(Collectives, UndefinedTensorsAreRefused) {
+  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+    const at::Tensor nothing;
+    const int other = 1 - rank.rank();
+    rank.recorder().clear();
+    expect_error("undefined", [&] { all_reduce(nothing, rank.group()); });
+    expect_error("undefined", [&] { broadcast(nothing, rank.group()); });
+    expect_error("undefined", [&] { all_gather(nothing, rank.group()); });
+    expect_error("undefined", [&] { send(nothing, other, rank.group()); });
+    expect_error("undefined", [&] { recv(nothing, other, rank.group()); });
+    EXPECT_TRUE(rank.recorder().operations().empty());
+  });
+}
+
+}  // namespace
+}  // namespace ddp

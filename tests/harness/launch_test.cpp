@@ -1,0 +1,155 @@
+// launch() on this machine, without a launcher; tests/harness/test_launch.py has those.
+#include "ddp/ranks/launch.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "ddp/collectives.h"
+#include "ddp/ranks/stage_library.h"
+#include "support/plain_ranks.h"
+
+namespace ddp {
+namespace {
+
+// A process that runs a program, with its stdout and stderr in one pipe. It is a fork, as the
+// program is a function.
+class Program {
+ public:
+  explicit Program(const std::function<int()>& program) {
+    int pipe_ends[2];
+    if (pipe(pipe_ends) != 0 || (pid_ = fork()) < 0) {
+      throw std::runtime_error("no process for the test");
+    }
+    if (pid_ == 0) {
+      std::signal(SIGINT, SIG_DFL);  // a shell may have started the tests to ignore it
+      for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                               "SLURM_PROCID", "PMI_RANK", "PMI_SIZE"}) {
+        unsetenv(name);
+      }
+      dup2(pipe_ends[1], STDOUT_FILENO);
+      dup2(pipe_ends[1], STDERR_FILENO);
+      close(pipe_ends[0]);
+      close(pipe_ends[1]);
+      _exit(program());
+    }
+    close(pipe_ends[1]);
+    output_ = fdopen(pipe_ends[0], "r");
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program() { std::fclose(output_); }
+
+  void interrupt() const { kill(pid_, SIGINT); }
+
+  std::string line() {
+    char text[256];
+    return std::fgets(text, sizeof(text), output_) != nullptr ? text : "";
+  }
+
+  /// The rest of the output: it ends when no process is left that could write.
+  std::string rest() {
+    std::string all;
+    for (std::string next = line(); !next.empty(); next = line()) {
+      all += next;
+    }
+    return all;
+  }
+
+  int status() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return status;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  FILE* output_ = nullptr;
+};
+
+void say(const std::string& line) {
+  EXPECT_EQ(write(STDOUT_FILENO, line.data(), line.size()), static_cast<ssize_t>(line.size()));
+}
+
+TEST(Launch, ForksTheRanksAndPassesTheirOutputOn) {
+  Program program([] {
+    return launch({.world_size = 3}, [](RankContext& context) {
+      const Placement placement = placement_of(context);
+      say(placement.one_machine && placement.local_rank == context.rank ? "right\n" : "wrong\n");
+    });
+  });
+  EXPECT_EQ(program.rest(), "right\nright\nright\n");
+  EXPECT_EQ(program.status(), 0);
+}
+
+TEST(Launch, SaysWhichRankFailedAndWhy) {
+  Program program([] {
+    return launch({.world_size = 2},
+                  [](RankContext& context) { TORCH_CHECK(context.rank == 0, "no data here"); });
+  });
+  const std::string output = program.rest();
+  EXPECT_NE(output.find("rank 1"), std::string::npos) << output;
+  EXPECT_NE(output.find("no data here"), std::string::npos) << output;
+  EXPECT_EQ(WEXITSTATUS(program.status()), 1);
+}
+
+TEST(Launch, NamesTheRankThatFailedBeforeThoseThatLostIt) {
+  Program program([] {
+    return launch({.world_size = 3}, [](RankContext& context) {
+      const auto group = make_gloo_group(context);
+      TORCH_CHECK(context.rank != 2, "no data here");
+      barrier(group);
+    });
+  });
+  const std::string output = program.rest();
+  EXPECT_TRUE(output.starts_with("rank 2 threw an exception: no data here")) << output;
+  for (const char* rank : {"rank 0", "rank 1"}) {
+    EXPECT_NE(
+        output.find(rank + std::string(" gave up: its connection to another rank was closed")),
+        std::string::npos)
+        << output;
+  }
+}
+
+TEST(Launch, NoRankSurvivesAnInterrupt) {
+  Program program([] {
+    return launch({.world_size = 2}, [](RankContext&) {
+      say("ready\n");
+      for (;;) {
+        pause();
+      }
+    });
+  });
+  EXPECT_EQ(program.line(), "ready\n");
+  EXPECT_EQ(program.line(), "ready\n");
+  program.interrupt();
+  EXPECT_EQ(program.rest(), "") << "the output ends only when all ranks have";
+  EXPECT_TRUE(WIFSIGNALED(program.status()));
+}
+
+std::string error_of_loading(const std::filesystem::path& library) {
+  try {
+    load_stage_library(library);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(StageLibrary, SaysHowToBuildAMissingOne) {
+  const auto library = stage_library("solutions", "09_no_such_stage");
+  const std::string error = error_of_loading(library);
+  EXPECT_NE(error.find("make test STAGE=09 IMPL=solutions"), std::string::npos) << error;
+  EXPECT_NE(error.find(library.string()), std::string::npos) << error;
+}
+
+TEST(StageLibrary, SaysWhatTheLoaderSaysOfABrokenOne) {
+  const std::string error = error_of_loading("/proc/self/environ");
+  EXPECT_NE(error.find("cannot load /proc/self/environ"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace ddp

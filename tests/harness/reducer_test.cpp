@@ -1,0 +1,259 @@
+// The peer: libtorch's own gradient synchronizer, c10d::Reducer, on all decorators. It must work as
+// on Gloo, its time must count, and its gradients must be those that stages are graded by.
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numeric>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "ddp/gradient_hooks.h"
+#include "ddp/models/toy_models.h"
+#include "ddp/peers/reducer_peer.h"
+#include "support/compare.h"
+#include "support/oracle.h"
+#include "support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using testing::Rank;
+using Buckets = std::vector<std::vector<std::size_t>>;
+
+constexpr std::int64_t kForward = 1'000;
+constexpr std::int64_t kBackward = 2'000;
+constexpr NetworkModel kNetwork{.alpha_ns = 50'000, .beta_ns_per_byte = 1.5};
+constexpr std::int64_t kBucketBytes = 512;
+constexpr int kSteps = 4;
+
+ReducerPeerOptions small_buckets(bool as_view = false) {
+  return {.first_bucket_bytes = kBucketBytes,
+          .cap_bytes = kBucketBytes,
+          .gradient_as_bucket_view = as_view};
+}
+
+ToyOptions toy_options(Rank& rank) {
+  return {.rank = rank.rank(),
+          .seed = testing::settings().seed,
+          .clock = rank.clock(),
+          .forward_ns = kForward,
+          .backward_ns = kBackward};
+}
+
+// A rank's model, its peer, and the steps of both.
+class PeerTraining {
+ public:
+  PeerTraining(Rank& rank, ToyKind kind, const ReducerPeerOptions& peer_options)
+      : rank_(rank),
+        options_(toy_options(rank)),
+        model_(make_toy_model(kind, options_)),
+        oracle_(kind, options_, rank.world_size()),
+        peer_(tensors_of(model_->named_parameters()), tensors_of(model_->named_buffers()),
+              rank.group(), peer_options) {
+    rank.name(model_->named_parameters());
+  }
+
+  // Returns how many nanoseconds the step lasted, the rebuilding of the buckets not included.
+  std::int64_t step() {
+    peer_.before_forward();
+    rank_.recorder().clear();
+    const std::int64_t begin = rank_.network().start_step();
+    const at::Tensor loss = toy_loss(*model_, make_toy_batch(options_, rank_.rank(), steps_));
+    peer_.before_backward();
+    loss.backward();
+    return rank_.network().step_end() - begin;
+  }
+
+  // Checks the last step's gradients, and sets them to none.
+  void expect_oracles_gradients() {
+    const auto expected = oracle_.gradients(steps_++, rank_.rank());
+    const auto trainable = testing::trainable(model_->named_parameters());
+    ASSERT_EQ(trainable.size(), expected.size());
+    for (std::size_t i = 0; i < trainable.size(); ++i) {
+      EXPECT_TRUE(testing::is_close(
+          {.name = trainable[i].name, .world_size = rank_.world_size(), .local = expected[i].local},
+          trainable[i].tensor.grad(), expected[i].mean, 1e-12));
+      trainable[i].tensor.mutable_grad() = at::Tensor();
+    }
+  }
+
+  const Model& model() const { return *model_; }
+  const ReducerPeer& peer() const { return peer_; }
+
+ private:
+  Rank& rank_;
+  ToyOptions options_;
+  std::unique_ptr<Model> model_;
+  testing::Oracle oracle_;
+  ReducerPeer peer_;
+  int steps_ = 0;
+};
+
+std::int64_t all_reduce_ns(int p, std::int64_t bytes) {
+  const auto x = static_cast<long double>(bytes) * kNetwork.beta_ns_per_byte;
+  return std::llroundl(2 * (p - 1) * (kNetwork.alpha_ns + x / p));
+}
+
+// The step lasts as long as the computation and what came last; in between, buckets go one after
+// the other.
+void expect_time_of_step(Rank& rank, std::int64_t lasted) {
+  const std::int64_t compute = toy_layers(ToyKind::kMlp) * (kForward + kBackward);
+  std::int64_t communication = 0;
+  std::int64_t last = 0;
+  std::int64_t buckets = 0;
+  for (const RecordedOperation& operation : rank.recorder().operations()) {
+    if (operation.is_all_reduce()) {
+      last = all_reduce_ns(rank.world_size(), operation.bytes);
+      communication += last;
+      ++buckets;
+    }
+  }
+  EXPECT_GE(buckets, 2);
+  EXPECT_GE(lasted, compute + last) << "the last bucket is full only when backward ends";
+  EXPECT_GE(lasted, communication);
+  EXPECT_LT(lasted, compute + communication + (rank.world_size() == 1 ? 1 : 0))
+      << "the buckets before it overlap with backward";
+}
+
+void train(Rank& rank, bool as_view) {
+  PeerTraining training(rank, ToyKind::kMlp, small_buckets(as_view));
+  for (int step = 0; step < kSteps; ++step) {
+    expect_time_of_step(rank, training.step());
+    training.expect_oracles_gradients();
+  }
+}
+
+TEST(Reducer, StepRunsOnAllDecorators) {
+  testing::run_worlds({1, 2, 4}, [](Rank& rank) { train(rank, false); }, {.network = kNetwork});
+}
+
+TEST(Reducer, StepRunsWithGradientsAsBucketViews) {
+  testing::run_worlds({2, 3}, [](Rank& rank) { train(rank, true); }, {.network = kNetwork});
+}
+
+TEST(Reducer, GradientsEqualTheOraclesForEveryModelWithAllGradients) {
+  testing::run_worlds({1, 2, 3}, [](Rank& rank) {
+    for (ToyKind kind : {ToyKind::kFrozenBias, ToyKind::kTiedWeights, ToyKind::kBatchNorm}) {
+      for (bool as_view : {false, true}) {
+        SCOPED_TRACE(to_string(kind) + (as_view ? ", as views" : ""));
+        PeerTraining training(rank, kind, small_buckets(as_view));
+        for (int step = 0; step < kSteps; ++step) {
+          training.step();
+          training.expect_oracles_gradients();
+        }
+      }
+    }
+  });
+}
+
+TEST(Reducer, GradientsAsViewsStayInTheirBuckets) {
+  testing::run_ranks({}, [](Rank& rank) {
+    for (bool as_view : {false, true}) {
+      PeerTraining training(rank, ToyKind::kMlp, small_buckets(as_view));
+      training.step();
+      const auto parameters = training.model().named_parameters();
+      EXPECT_EQ(parameters[0].tensor.grad().is_view(), as_view);
+    }
+  });
+}
+
+std::vector<std::size_t> members_of(const Buckets& buckets) {
+  std::vector<std::size_t> members;
+  for (const auto& bucket : buckets) {
+    members.insert(members.end(), bucket.begin(), bucket.end());
+  }
+  return members;
+}
+
+TEST(Reducer, BucketsContainTiedWeightsOnceAndNothingFrozen) {
+  testing::run_ranks({}, [](Rank& rank) {
+    for (ToyKind kind : {ToyKind::kFrozenBias, ToyKind::kTiedWeights}) {
+      const PeerTraining training(rank, kind, small_buckets());
+      const auto parameters = training.model().named_parameters();
+      std::vector<at::Tensor> left;
+      for (const NamedTensor& parameter : testing::trainable(parameters)) {
+        left.push_back(parameter.tensor);
+      }
+      for (std::size_t index : members_of(training.peer().buckets())) {
+        EXPECT_EQ(std::erase_if(left,
+                                [&](const at::Tensor& tensor) {
+                                  return tensor.is_same(parameters[index].tensor);
+                                }),
+                  1)
+            << parameters[index].name;
+      }
+      EXPECT_TRUE(left.empty());
+    }
+  });
+}
+
+// One bucket after the other, each closed as soon as it is full.
+Buckets fill(const std::vector<std::size_t>& order, const std::vector<NamedTensor>& parameters,
+             const ReducerPeerOptions& options) {
+  Buckets buckets;
+  std::size_t left = 0;  // bytes until the open bucket is full; 0: none is open
+  for (std::size_t index : order) {
+    if (left == 0) {
+      left = buckets.empty() ? options.first_bucket_bytes : options.cap_bytes;
+      buckets.emplace_back();
+    }
+    buckets.back().push_back(index);
+    left -= std::min(left, parameters[index].tensor.nbytes());
+  }
+  return buckets;
+}
+
+TEST(Reducer, BucketsFollowReadinessAfterTheFirstStep) {
+  testing::run_ranks({}, [](Rank& rank) {
+    const ReducerPeerOptions options = {.first_bucket_bytes = 64, .cap_bytes = 300};
+    PeerTraining training(rank, ToyKind::kMlp, options);
+    const auto parameters = training.model().named_parameters();
+    std::vector<std::size_t> all(parameters.size());
+    std::iota(all.begin(), all.end(), 0);
+    Buckets forward = fill(all, parameters, options);
+    std::ranges::reverse(forward);
+    EXPECT_EQ(training.peer().buckets(), forward);
+
+    std::vector<std::size_t> ready;
+    std::vector<GradientHook> hooks;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      hooks.push_back(on_gradient_ready(parameters[i].tensor,
+                                        [&ready, i](const at::Tensor&) { ready.push_back(i); }));
+    }
+    training.step();
+    training.expect_oracles_gradients();
+    EXPECT_EQ(training.peer().buckets(), forward);
+    const Buckets by_readiness = fill(ready, parameters, options);
+    training.step();
+    EXPECT_EQ(training.peer().buckets(), by_readiness);
+    EXPECT_NE(by_readiness, forward);
+  });
+}
+
+TEST(Reducer, BroadcastsRank0sParametersAndBuffers) {
+  testing::run_worlds({1, 3}, [](Rank& rank) {
+    ToyOptions options = toy_options(rank);
+    options.seed += rank.rank();
+    const auto model = make_toy_model(ToyKind::kBatchNorm, options);
+    const ReducerPeer peer(tensors_of(model->named_parameters()),
+                           tensors_of(model->named_buffers()), rank.group());
+    options.seed -= rank.rank();
+    const auto rank_0s = make_toy_model(ToyKind::kBatchNorm, options);
+    const auto expect_equal = [&](const auto& actual, const auto& expected) {
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(testing::is_bitwise_equal({.name = expected[i].name}, actual[i].tensor,
+                                              expected[i].tensor));
+      }
+    };
+    expect_equal(model->named_parameters(), rank_0s->named_parameters());
+    expect_equal(model->named_buffers(), rank_0s->named_buffers());
+  });
+}
+
+TEST(Reducer, DefaultsAreDistributedDataParallels) {
+  EXPECT_EQ(ReducerPeerOptions().first_bucket_bytes, c10d::kDefaultFirstBucketBytes);
+  EXPECT_EQ(ReducerPeerOptions().cap_bytes, c10d::kDefaultBucketBytesCap);
+  EXPECT_FALSE(ReducerPeerOptions().gradient_as_bucket_view);
+}
+
+}  // namespace
+}  // namespace ddp

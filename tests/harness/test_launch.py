@@ -1,0 +1,126 @@
+"""Tests of launch(): the real torchrun, and the environments of mpirun and srun, around build/bin/hello_ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+from tools.setup import toolchain
+
+PROGRAM = Path(os.environ.get("DDP_LAB_HELLO_RANKS", toolchain.BUILD_DIR / "bin" / "hello_ranks"))
+LAUNCHER_VARIABLES = re.compile(r"(OMPI_|PMI_|SLURM_|TORCHELASTIC_)|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)$")
+SECONDS = 60
+
+
+def environment(**variables: object) -> dict[str, str]:
+    """This process's environment with no launcher's variables but these."""
+    kept = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
+    return kept | {name: str(value) for name, value in variables.items()}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(**variables: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [PROGRAM], env=environment(**variables), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code and output; a process that hangs is ended."""
+    try:
+        output, _ = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+        output += "\nstill ran after a minute"
+    return process.returncode, output
+
+
+def hello(world_size: int) -> list[str]:
+    total = world_size * (world_size + 1) // 2
+    return [f"rank {rank} of {world_size}: the sum of rank + 1 is {total}" for rank in range(world_size)]
+
+
+@unittest.skipUnless(PROGRAM.exists(), f"skipped: {PROGRAM} is not built")
+class Launch(unittest.TestCase):
+    def check_ranks(self, ranks: list[dict[str, object]]) -> None:
+        """Starts a process for each environment; together they say hello."""
+        processes = [start(**variables) for variables in ranks]
+        results = [finish(process) for process in processes]
+        for rank, (code, output) in enumerate(results):
+            self.assertEqual(output.splitlines(), hello(len(ranks))[rank : rank + 1])
+            self.assertEqual(code, 0)
+
+    def test_forks_without_a_launcher(self) -> None:
+        command = [PROGRAM, "--world-size", "3"]
+        done = subprocess.run(command, env=environment(), text=True, capture_output=True, timeout=SECONDS)
+        self.assertEqual(sorted(done.stdout.splitlines()), hello(3), done.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    def test_runs_under_torchrun(self) -> None:
+        python = os.environ.get("DDP_LAB_PYTHON") or toolchain.load().python
+        if not python:
+            self.skipTest("skipped: torchrun comes with a Python's torch, not with LIBTORCH=")
+        torchrun = [python, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node=2"]
+        done = subprocess.run(
+            [*torchrun, PROGRAM], env=environment(), text=True, capture_output=True, timeout=3 * SECONDS
+        )
+        self.assertEqual(sorted(done.stdout.splitlines()), hello(2), done.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    def test_runs_under_mpirun(self) -> None:
+        master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        openmpi = {"OMPI_COMM_WORLD_SIZE": 2, **master}
+        self.check_ranks(
+            [openmpi | {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank} for rank in range(2)]
+        )
+        master["MASTER_PORT"] = free_port()
+        self.check_ranks([{"PMI_SIZE": 2, "PMI_RANK": rank, **master} for rank in range(2)])
+
+    def test_runs_under_srun(self) -> None:
+        step = {"SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_NTASKS": 3, "SLURM_NODELIST": "127.0.0.1"}
+        step["MASTER_PORT"] = free_port()
+        self.check_ranks([step | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in range(3)])
+
+    def test_forks_in_the_shell_of_a_slurm_job(self) -> None:
+        code, output = finish(start(SLURM_JOB_ID=7, SLURM_NTASKS=4, SLURM_PROCID=0))
+        self.assertEqual(sorted(output.splitlines()), hello(2))
+        self.assertEqual(code, 0)
+
+    def test_names_a_variable_that_is_missing_or_wrong(self) -> None:
+        for variables, expected in (
+            ({"RANK": 0}, "no WORLD_SIZE"),
+            ({"RANK": 2, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}, "RANK=2"),
+            ({"OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_SIZE": 2}, "no MASTER_ADDR"),
+            ({"RANK": 0, "WORLD_SIZE": "two"}, 'WORLD_SIZE="two"'),
+        ):
+            with self.subTest(expected):
+                code, output = finish(start(**variables))
+                self.assertIn(expected, output)
+                self.assertEqual(len(output.splitlines()), 1, output)
+                self.assertEqual(code, 1)
+
+    def test_says_that_the_port_is_taken(self) -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            code, output = finish(start(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
+        self.assertIn(f"cannot keep the ranks' store at 127.0.0.1:{port}", output)
+        self.assertEqual(code, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,334 @@
+"""Tests of `make check` itself: would it notice?"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
+from tools.checking import check
+from tools.checking import linting
+from tools.checking import own_tests
+from tools.checking import mutants
+from tools.checking import patches
+from tools.grading import runner
+from tools.checking import sanitizer
+from tools.checking.context import Context, Outcome, graded_stages
+from tools.grading.results import StageReport, Status, TestResult, TestSpec
+from tools.grading.stages import all_stages
+from tools.setup.toolchain import ROOT, LabError, Toolchain
+
+SPECS = [TestSpec("mean", 3), TestSpec("bitwise", 1), TestSpec("order", 2)]
+HEADER = "Mistake: adds up only\nKilled-by: mean, order\nSays: the sum, not .* mean\n"
+BEFORE = "".join(f"line {number}\n" for number in range(1, 21))
+AFTER = BEFORE.replace("line 3\n", "").replace("line 18\n", "line 18\nand a half\n")
+
+
+def unified(before: str, after: str) -> str:
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after"))
+
+
+def mutant(header: str = HEADER) -> mutants.Mutant:
+    return mutants.parse("sum", header + unified(BEFORE, AFTER))
+
+
+def report(**failures: str) -> StageReport:
+    """A grading in which the named tests fail with these texts."""
+    results = [TestResult(spec, Status.PASSED) for spec in SPECS]
+    for result in results:
+        if text := failures.get(result.spec.name):
+            result.status, result.failures = Status.FAILED, [text]
+    return StageReport(all_stages()[0], results)
+
+
+def context(**fields: str) -> Context:
+    known = {name: "" for name in Toolchain.__dataclass_fields__}
+    return Context(Toolchain(**(known | fields)), 1, lambda text: None)
+
+
+class Patches(unittest.TestCase):
+    def test_a_diff_does_what_it_says(self) -> None:
+        self.assertEqual(patches.apply(unified(BEFORE, AFTER), BEFORE), AFTER)
+
+    def test_a_diff_finds_its_place_where_lines_moved(self) -> None:
+        self.assertEqual(patches.apply(unified(BEFORE, AFTER), "new\n\n" + BEFORE), "new\n\n" + AFTER)
+
+    def test_the_closest_of_equal_places_is_taken(self) -> None:
+        twice = BEFORE + BEFORE
+        self.assertEqual(patches.apply(unified(twice, BEFORE + AFTER), twice), BEFORE + AFTER)
+
+    def test_a_diff_that_no_longer_fits_says_what_it_looks_for(self) -> None:
+        with self.assertRaisesRegex(LabError, "(?s)no longer fits.*line 3"):
+            patches.apply(unified(BEFORE, AFTER), BEFORE.replace("line 3", "line three"))
+
+    def test_several_files_are_refused(self) -> None:
+        with self.assertRaisesRegex(LabError, "one file"):
+            patches.split_preamble(HEADER + 2 * unified(BEFORE, AFTER))
+
+
+class Headers(unittest.TestCase):
+    def test_all_of_it_is_read(self) -> None:
+        read = mutant(HEADER + "Score: 0\n")
+        self.assertEqual((read.killed_by, read.only, read.score), (("mean", "order"), False, 0))
+
+    def test_mistakes_are_named(self) -> None:
+        for header, message in [
+            (HEADER.replace("Says: the sum, not .* mean\n", ""), "lacks the line 'Says"),
+            (HEADER + "Kiled-by: order\n", "cannot read the line 'Kiled-by: order'"),
+            (HEADER + "Only: no\n", "can only be yes"),
+            (HEADER.replace(".* mean", "(mean"), "cannot read Says"),
+            (HEADER + "Score: none\n", "cannot read Says or Score"),
+            ("Mistake: frees twice\nSanitizer: double-free\nOnly: yes\n", "lacks the line 'Killed-by"),
+        ]:
+            with self.subTest(message), self.assertRaisesRegex(LabError, message.replace("(", r"\(")):
+                mutant(header)
+
+
+    def test_a_mutant_may_be_left_to_the_sanitizer(self) -> None:
+        read = mutant("Mistake: frees twice\nSanitizer: double-free\n")
+        self.assertEqual((read.sanitizer, read.killed_by), ("double-free", ()))
+        self.assertEqual(mutant(HEADER + "Sanitizer: double-free\n").killed_by, ("mean", "order"))
+
+
+class Verdicts(unittest.TestCase):
+    DUE = {"mean": "diagnosis: the sum, not the mean", "order": "wrong order"}
+
+    def faults(self, header: str = HEADER, **failures: str) -> str:
+        return "; ".join(mutants.faults(mutant(header), report(**failures)))
+
+    def test_a_mutant_that_dies_as_it_should_has_no_fault(self) -> None:
+        self.assertEqual(self.faults(**self.DUE), "")
+
+    def test_a_survivor_is_found(self) -> None:
+        self.assertIn("survives", self.faults())
+
+    def test_a_test_that_should_fail_and_does_not_is_found(self) -> None:
+        self.assertIn("should fail order", self.faults(mean=self.DUE["mean"]))
+
+    def test_a_crash_is_no_diagnosis(self) -> None:
+        self.assertIn("without saying", self.faults(mean="rank 0 died: SIGSEGV", order="wrong order"))
+
+    def test_a_mutant_of_one_test_must_not_fail_others(self) -> None:
+        found = self.faults(HEADER + "Only: yes\n", bitwise="x", **self.DUE)
+        self.assertIn("no other test should fail, but bitwise", found)
+        self.assertEqual(self.faults(HEADER, bitwise="x", **self.DUE), "")
+
+    def test_a_misspelled_test_is_found(self) -> None:
+        self.assertIn("no test of the stage: means", self.faults(HEADER.replace("mean,", "means,"), **self.DUE))
+
+    def test_a_run_that_broke_off_is_found(self) -> None:
+        broken = report(**self.DUE)
+        broken.results[1].status = Status.NOT_RUN
+        self.assertIn("no verdict on bitwise", "".join(mutants.faults(mutant(), broken)))
+
+    def test_an_empty_solution_must_have_no_points(self) -> None:
+        self.assertIn("should get 0 points, and gets 1", self.faults(HEADER + "Score: 0\n", **self.DUE))
+
+    def test_a_test_without_a_mutant_of_its_own_is_found(self) -> None:
+        only = HEADER.replace("mean, order", "mean") + "Only: yes\n"
+        self.assertEqual(mutants.not_needed(SPECS, [mutant(), mutant(only)]), ["bitwise", "order"])
+
+
+    def test_only_tests_that_matter_are_run(self) -> None:
+        def names(header: str) -> list[str]:
+            return [spec.name for spec in mutants._needed(mutant(header), SPECS)]
+
+        everything = [spec.name for spec in SPECS]
+        self.assertEqual(names(HEADER), ["mean", "order"])
+        for about_all in ("Only: yes\n", "Score: 0\n"):
+            self.assertEqual(names(HEADER + about_all), everything)
+        self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that its fault can be told
+
+
+ASAN_REPORT = f"""\
+=================================================================
+==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x60600 at pc 0x7f4 bp 0x7ff sp 0x7fd
+READ of size 8 at 0x60600 thread T0
+    #0 0x7f4ac in at::TensorBase::defined() const {ROOT}/.venv/lib/torch/include/ATen/core/TensorBase.h:215
+    #1 0x7f4ad in finish {ROOT}/build/check/sanitizer/02_overlapped_ddp/leaks/overlapped_ddp.cpp:124
+    #2 0x7f4ae in void run(int, char const*) {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:84
+    #3 0x7f4af in (/lib/libc.so.6+0xbc936)
+
+0x60600 is located 0 bytes inside of 64-byte region [0x60600,0x60640)
+freed by thread T0 here:
+    #0 0x7f4b0 in operator delete(void*, unsigned long) ../../../../src/libsanitizer/asan/asan_new_delete.cpp:164
+    #1 0x7f4b1 in reset {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:80
+
+SUMMARY: AddressSanitizer: heap-use-after-free
+"""
+
+
+class Memory(unittest.TestCase):
+    """Memory that is gone, or was never set, is recognisable in a test program."""
+
+    PROGRAM = "import ctypes; new = ctypes.CDLL(None).malloc; new.restype = ctypes.c_void_p\n" + (
+        "print(ctypes.string_at(new(64), 64).hex(), __import__('os').environ.get('MORE'))"
+    )
+
+    def test_fresh_memory_is_filled(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder, "tests")
+            program.write_text(f"#!{sys.executable}\n{self.PROGRAM}")
+            program.chmod(0o755)
+            graded = report()
+            options = runner.RunOptions(1, environment={"MORE": "y"})
+            runner.run_stage(program, Path("x.so"), graded, options, mock.Mock())
+        self.assertIn("fe" * 64 + " y", graded.output)
+
+
+class Sanitizer(unittest.TestCase):
+    def test_of_a_report_the_useful_part_is_shown(self) -> None:
+        said = sanitizer.summarize(ASAN_REPORT).splitlines()
+        self.assertEqual(
+            said,
+            [
+                "AddressSanitizer: heap-use-after-free",
+                "READ of size 8 at 0x60600 thread T0",
+                "    build/check/sanitizer/02_overlapped_ddp/leaks/overlapped_ddp.cpp:124 in finish",
+                "    tests/02_overlapped_ddp/07_lifetime.cpp:84 in void run(int, char const*)",
+                "0x60600 is located 0 bytes inside of 64-byte region [0x60600,0x60640)",
+                "freed by thread T0 here:",
+                "    tests/02_overlapped_ddp/07_lifetime.cpp:80 in reset",
+            ],
+        )
+
+    def test_any_report_or_failed_test_is_found(self) -> None:
+        self.assertEqual(sanitizer.found(report(), []), "")
+        self.assertIn("overlapped_ddp.cpp:124", sanitizer.found(report(), [ASAN_REPORT]))
+        self.assertIn("Tests that fail: mean", sanitizer.found(report(mean="rank 0 exited"), [ASAN_REPORT]))
+        self.assertIn("rank 0 exited", sanitizer.found(report(mean="rank 0 exited"), []))
+
+    def test_a_mutant_must_die_of_the_report_it_names(self) -> None:
+        due = mutant("Mistake: hooks leak\nSanitizer: heap-use-after-free\n")
+        self.assertEqual(sanitizer.missed(due, [ASAN_REPORT]), "")
+        self.assertIn("reports nothing", sanitizer.missed(due, []))
+        other = mutant("Mistake: frees twice\nSanitizer: double-free\n")
+        self.assertIn("double-free, and reports heap-use-after-free", sanitizer.missed(other, [ASAN_REPORT]))
+
+    def test_a_compiler_without_it_is_skipped(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = sanitizer.check_sanitizer(context(build_dir=folder, cxx="echo"))
+        self.assertEqual((outcome.passed, outcome.failures, len(outcome.skipped)), (0, [], 1))
+
+
+class ThisRepository(unittest.TestCase):
+    """What can be said about the mutants without building them."""
+
+    def test_every_mutant_fits_its_solution_and_changes_it(self) -> None:
+        for stage in graded_stages():
+            solution = mutants.solution_of(stage).read_text()
+            for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
+                with self.subTest(path.name):
+                    read = mutants.parse(path.stem, path.read_text())
+                    self.assertNotEqual(patches.apply(read.diff, solution), solution)
+
+    def test_every_stage_has_an_empty_solution_among_them(self) -> None:
+        for stage in graded_stages():
+            folder = ROOT / "tests" / "mutants" / stage.name
+            scores = [mutants.parse(path.stem, path.read_text()).score for path in folder.glob("*.patch")]
+            self.assertIn(0, scores, stage.name)
+
+
+class Linting(unittest.TestCase):
+    def test_findings_go_to_their_files(self) -> None:
+        text = "/a.cpp:1:2: error: one [x]\n  code\n/b.h:3:4: warning: two [y]\n/a.cpp:5:6: error: three [z]\n"
+        found = linting._by_file(text)
+        self.assertEqual(found[Path("/a.cpp")].count("error"), 2)
+        self.assertIn("two", found[Path("/b.h")])
+
+    def test_files_that_clash_are_looked_at_alone(self) -> None:
+        a, b, c = Path("/a.cpp"), Path("/b.cpp"), Path("/c.cpp")
+        clash = "redefinition of 'kHalf' [clang-diagnostic-error]"
+
+        def apart(*files: Path, found: dict[Path, str]) -> list[tuple[Path, ...]]:
+            return [part.files for part in linting._apart(linting.Run((), "", files), found)]
+
+        self.assertEqual(apart(a, b, c, found={b: clash}), [(a, c), (b,)])
+        self.assertEqual(apart(a, b, found={Path("/c.h"): clash}), [(a,), (b,)])
+        self.assertEqual(apart(a, b, found={a: "style [readability-x]"}), [])
+        self.assertEqual(apart(b, found={b: clash}), [])
+
+    def test_files_that_define_the_same_names_are_kept_apart(self) -> None:
+        texts = {
+            "a.cpp": "namespace ddp {\nusing testing::Rank;\nconstexpr int kHalf = 2;\nvoid B::run(int x) {}\n",
+            "b.cpp": "using testing::Rank;\nconst Test kOther{1};\nstd::string run(const X& x) {\n  int kHalf = 3;\n}",
+            "c.cpp": "struct Part;\nstatic constexpr double kHalf = 0.5;\n",
+            "d.cpp": '#include "d.h"\nint ddp_main(int argc) {\n',
+            "d.h": "struct Part {\n",
+            "e.cpp": "class Part : public Whole {\nint ddp_main(int argc) {\n",
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in texts.items():
+                Path(folder, name).write_text(text)
+            paths = sorted(Path(folder).glob("*.cpp"))
+            parts = [[path.name for path in part] for part in linting._compatible(paths, 9)]
+            self.assertEqual(parts, [["a.cpp", "b.cpp", "d.cpp"], ["c.cpp", "e.cpp"]])
+            self.assertEqual(len(linting._compatible(paths, 2)), 3)
+
+    def test_a_missing_tool_is_a_failure_that_says_what_to_do(self) -> None:
+        with mock.patch("shutil.which", return_value=None):
+            with self.assertRaisesRegex(LabError, "no clang-tidy, .*apt-get install clang-tidy"):
+                linting.check_lint(context())
+
+
+class PythonTests(unittest.TestCase):
+    def outcome(self, body: str) -> Outcome:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "test_it.py")
+            path.write_text(f"import unittest\nclass T(unittest.TestCase):\n{body}")
+            return own_tests._run_python_tests(context(build_dir=folder), sys.executable, path)
+
+    def test_passed_failed_and_skipped_are_counted(self) -> None:
+        found = self.outcome(
+            "  def test_a(self): pass\n  def test_b(self): self.fail('why')\n"
+            "  def test_c(self): 1 / 0\n  @unittest.skip('x')\n  def test_d(self): pass\n"
+        )
+        self.assertEqual((found.passed, len(found.failures), len(found.skipped)), (1, 2, 1))
+        self.assertIn("why", found.failures[0] + found.failures[1])
+
+    def test_no_tests_or_no_end_is_a_failure(self) -> None:
+        self.assertIn("ran no tests", self.outcome("  pass\n").failures[0])
+        self.assertIn("ran no tests", self.outcome("  def test_a(self):\n    import os; os._exit(0)\n").failures[0])
+
+
+class Summary(unittest.TestCase):
+    def run_check(self, *steps: Outcome | Exception, names: tuple[str, ...] = ("build", "lint")) -> tuple[int, str]:
+        def step(result: Outcome | Exception) -> check.Step:
+            return mock.Mock(side_effect=[result])
+
+        table = {name: (name, step(result)) for name, result in zip(names, steps)}
+        options = mock.Mock(only=[], seed=7)
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+            with mock.patch.object(check, "STEPS", table), mock.patch("costs.measure", return_value=["1 s"]):
+                code = check.check(context(build_dir=folder).toolchain, options)
+        return code, said.getvalue()
+
+    def test_the_last_line_counts(self) -> None:
+        code, said = self.run_check(Outcome(3), Outcome(4, skipped=["no GPU"]))
+        self.assertEqual((code, said.splitlines()[-1]), (0, "7 passed, 0 failed"))
+        self.assertIn("no GPU", said)
+
+    def test_one_failure_fails_the_whole_and_is_shown_in_full(self) -> None:
+        code, said = self.run_check(Outcome(3), Outcome(4, ["b.cpp\n    line 7"]))
+        self.assertEqual((code, said.splitlines()[-1]), (1, "7 passed, 1 failed"))
+        self.assertIn("    line 7", said)
+        self.assertIn("SEED=7", said)
+
+    def test_nothing_runs_on_a_broken_build(self) -> None:
+        code, said = self.run_check(Outcome(0, ["does not compile"]), Outcome(4))
+        self.assertEqual((code, said.splitlines()[-1]), (1, "0 passed, 1 failed"))
+
+    def test_a_step_that_cannot_be_done_is_a_failure(self) -> None:
+        code, said = self.run_check(Outcome(3), LabError("There is no clang-tidy"))
+        self.assertEqual((code, said.splitlines()[-1]), (1, "3 passed, 1 failed"))
+
+
+if __name__ == "__main__":
+    unittest.main()

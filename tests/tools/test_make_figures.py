@@ -1,0 +1,173 @@
+"""Tests of `make figures`: what is measured anew, resumed, skipped and drawn, with fake programs and scripts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+from tools.report import deliverables
+from tools.report import figures
+from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
+from tools.setup.toolchain import Toolchain
+
+# Notes how it was called, and writes its result.
+PROGRAM = """\
+#!/bin/sh
+echo "$0 $*" >> {calls}
+while [ "$1" != --output ]; do shift; done
+echo measured > "$2"
+exit {code}
+"""
+SCRIPT = "import sys; print('wrote', sys.argv[0], *sys.argv[1:])"
+
+
+def module_file(module: str) -> Path:
+    return CHECKOUT / "figures" / f"{module.replace('.', '/')}.py"
+
+
+class Registry(unittest.TestCase):
+    def test_names_what_there_is(self) -> None:
+        for drawing in DRAWINGS:
+            self.assertTrue(module_file(drawing.module).is_file(), drawing.module)
+            for run in drawing.runs:
+                self.assertTrue((CHECKOUT / "benchmarks" / "experiments" / run.program).is_dir(), run.program)
+
+    def test_leaves_no_script_out(self) -> None:
+        files = [file for room in ("plots", "tables") for file in (CHECKOUT / "figures" / room).glob("*.py")]
+        drawn = {module_file(drawing.module) for drawing in DRAWINGS}
+        self.assertEqual({file for file in files if "script.run(" in file.read_text()} - drawn, set())
+
+    def test_one_result_is_of_one_run(self) -> None:
+        runs = {run for drawing in DRAWINGS for run in drawing.runs}
+        self.assertEqual(len({run.result("solutions", "quick") for run in runs}), len(runs))
+
+
+class MakeFigures(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.calls = self.folder / "calls"
+        for name in ("bin", "lib", "figures/data"):
+            (self.folder / name).mkdir(parents=True)
+        (self.folder / "figures" / "draw.py").write_text(SCRIPT)
+        for name in ("ddp", "ddp_benchmarks", "measure_code"):
+            self.touch(self.folder / "lib" / f"lib{name}.so", 100)
+        self.library = self.folder / "libstage.so"
+        self.touch(self.library, 100)
+        self.broken: dict[str, str] = {}
+        for module, name, value in (
+            (deliverables, "DATA", self.folder / "figures" / "data"),
+            (figures, "OUT", self.folder / "figures" / "out"),
+            (figures, "ROOT", self.folder),
+        ):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.give_program()
+
+    @staticmethod
+    def touch(file: Path, seconds: int) -> None:
+        file.touch()
+        os.utime(file, (seconds, seconds))
+
+    def give_program(self, code: int = 0) -> None:
+        program = self.folder / "bin" / "measure"
+        program.write_text(PROGRAM.format(calls=self.calls, code=code))
+        program.chmod(0o755)
+
+    def draw(self, *wanted: Drawing) -> figures.Summary:
+        tools = Toolchain("", sys.executable, "", "", "", "", "", str(self.folder))
+        builder = mock.Mock()
+        builder.build.side_effect = lambda *_: self.broken
+        builder.library.side_effect = lambda *_: self.library
+        with mock.patch.object(figures, "Builder", return_value=builder), contextlib.redirect_stdout(io.StringIO()):
+            options = argparse.Namespace(impl="solutions", preset="quick")
+            return figures.Figures(options, tools).draw_all(list(wanted) or [self.drawing()])
+
+    @staticmethod
+    def drawing(*flags: str) -> Drawing:
+        return Drawing("draw", (NAIVE,), (Run("measure", flags=flags),))
+
+    def result(self) -> Path:
+        return Run("measure").result("solutions", "quick")
+
+    def called(self) -> list[str]:
+        return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def test_measures_and_draws(self) -> None:
+        summary = self.draw(self.drawing("--fast"))
+        (call,) = self.called()
+        output = self.result().relative_to(self.folder)
+        self.assertTrue(call.endswith(f"bin/measure --impl solutions --preset quick --fast --output {output}"), call)
+        (drawn,) = summary.drawn
+        self.assertIn(f"--data {self.result()} --out {self.folder}/figures/out", drawn)
+
+    def test_measures_once_for_two_drawings(self) -> None:
+        summary = self.draw(self.drawing(), self.drawing())
+        self.assertEqual((len(self.called()), len(summary.drawn)), (1, 2))
+
+    def test_leaves_a_fresh_result_alone(self) -> None:
+        self.touch(self.result(), 200)
+        self.assertEqual((len(self.draw().drawn), self.called()), (1, []))
+
+    def test_measures_anew_what_is_older_than_the_code(self) -> None:
+        for file in (self.library, self.folder / "lib" / "libddp.so", self.folder / "lib" / "libmeasure_code.so"):
+            self.touch(self.result(), 200)
+            self.touch(file, 300)
+            self.draw()
+            self.assertEqual(len(self.called()), 1, file)
+            self.calls.unlink()
+            self.touch(file, 100)
+
+    def test_goes_on_where_a_run_was_stopped(self) -> None:
+        self.touch(self.result().with_name(self.result().name + ".partial"), 200)
+        self.draw()
+        self.assertIn(" --resume --output", self.called()[0])
+
+    def test_does_not_go_on_with_what_other_code_has_measured(self) -> None:
+        self.touch(self.result().with_name(self.result().name + ".partial"), 50)
+        self.draw()
+        self.assertNotIn("--resume", self.called()[0])
+
+    def test_skips_what_is_unfinished_or_refused(self) -> None:
+        for code, message in ((figures.UNFINISHED, "draw.py: unfinished (solutions): 01"), (figures.REFUSED, "hardware")):
+            self.give_program(code)
+            summary = self.draw()
+            self.assertEqual((summary.drawn, summary.failed), ([], []))
+            self.assertIn(message, summary.skipped[0])
+            self.result().unlink()
+
+    def test_names_what_failed(self) -> None:
+        self.give_program(code=1)
+        summary = self.draw()
+        self.assertEqual((summary.drawn, summary.skipped), ([], []))
+        self.assertIn("measure ended with exit code 1", summary.failed[0])
+
+    def test_names_a_script_that_fails(self) -> None:
+        (self.folder / "figures" / "draw.py").write_text("raise SystemExit(1)")
+        self.assertIn("draw.py: could not be drawn", self.draw().failed[0])
+
+    def test_stage_that_does_not_compile_is_not_measured(self) -> None:
+        self.broken = {NAIVE.name: "error"}
+        summary = self.draw()
+        self.assertIn("does not compile", summary.failed[0])
+        self.assertEqual((summary.drawn, self.called(), self.library.exists()), ([], [], False))
+
+    def test_other_stages_are_drawn_beside_one_that_does_not_compile(self) -> None:
+        self.broken = {OVERLAPPED.name: "error"}
+        summary = self.draw(Drawing("draw", (NAIVE, OVERLAPPED), (Run("measure"),)))
+        self.assertEqual((len(summary.failed), len(summary.drawn)), (1, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,177 @@
+"""The repository's own tests: make check.
+
+Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
+live, also under AddressSanitizer; the harness's and the tools' own tests pass; the format is right and the linter
+silent. The last line counts what passed and failed; exit code 0 only where nothing failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.checking import costs
+from tools.checking import linting
+from tools.checking import own_tests
+from tools.checking import mutants
+from tools.checking import sanitizer
+from tools.grading import stages
+from tools.setup import toolchain
+from tools.grading.building import condense
+from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
+from tools.setup.checkout_lock import hold
+from tools.setup.progress import ProgressLine, elapsed
+from tools.grading.results import StageReport, Status, TestResult
+from tools.grading.stages import short_paths
+from tools.setup.toolchain import LabError, Toolchain
+
+Step = Callable[[Context], Outcome]
+
+
+def build_everything(context: Context) -> Outcome:
+    """The library, all tests, benchmarks, stubs and solutions."""
+    tools, log = context.toolchain, context.folder() / "build.log"
+    keep_going = "-k0" if tools.generator == "Ninja" else "-k"
+    command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--", keep_going]
+    code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
+    return Outcome(1) if code == 0 else Outcome(failures=[describe("The build", condense(text), log)])
+
+
+def check_solutions(context: Context) -> Outcome:
+    """Each test passes on the solution; what this machine cannot run is skipped, and not passed."""
+    outcome = Outcome()
+    for stage in graded_stages():
+        report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
+        for result in not_skipped(report, outcome):
+            outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
+        if report.max_score != stage.points:
+            outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
+    return outcome
+
+
+def check_stubs(context: Context) -> Outcome:
+    """Each test fails on the stub with its TODO, and nothing crashes."""
+    outcome = Outcome()
+    for stage in graded_stages():
+        report = context.grade(stage, context.builder.library(stage, "assignments"), context.tests_of(stage))
+        for result in not_skipped(report, outcome):
+            due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
+            title = f"{stage.name}: on a stub, a test should say TODO"
+            outcome.add("" if due else describe(title, describe_tests([result])))
+    return outcome
+
+
+def not_skipped(report: StageReport, outcome: Outcome) -> list[TestResult]:
+    """The tests with a verdict. The others are noted in `outcome`, with their reasons."""
+    skipped = [result for result in report.results if result.status is Status.SKIPPED]
+    outcome.skipped += [f"{result.spec.name}: {' '.join(result.measured)}" for result in skipped]
+    return [result for result in report.results if result not in skipped]
+
+
+STEPS: dict[str, tuple[str, Step]] = {
+    "build": ("Building everything", build_everything),
+    "solutions": ("Solutions get full marks", check_solutions),
+    "stubs": ("Stubs say what is to do", check_stubs),
+    "mutants": ("Mutants die for the right reason", mutants.check_mutants),
+    "variants": ("Correct variants get full marks", sanitizer.check_variants),
+    "sanitizer": ("AddressSanitizer on solutions and mutants", sanitizer.check_sanitizer),
+    "harness": ("Tests of the harness, in C++", own_tests.check_harness),
+    "tools": ("Tests of the tools, in Python", own_tests.check_tools),
+    "figures": ("Figures on small data", own_tests.check_figures),
+    "benchmarks": ("Benchmarks run without the stages", own_tests.check_unfinished_benchmark),
+    "format": ("Format", linting.check_format),
+    "lint": ("Linter", linting.check_lint),
+}
+
+
+def main() -> int:
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.default_int_handler)
+    try:
+        options = parse_arguments()
+        return check(toolchain.load(), options)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, stages.BadChoice) else 3
+    except KeyboardInterrupt:
+        print("\nStopped.", flush=True)
+        os._exit(130)  # at once: what still runs in other threads ends with us, by tools/grading/guard.py
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make check", description=__doc__, allow_abbrev=False)
+    parser.add_argument(
+        "--only", action="append", default=[], choices=[*STEPS, "costs"], help="just this step; may be repeated"
+    )
+    parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
+    options = parser.parse_args()
+    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    return options
+
+
+def check(tools: Toolchain, options: argparse.Namespace) -> int:
+    started, total = time.monotonic(), Outcome()
+    print(f"Checking with seed {options.seed} on {CORES} cores.", flush=True)
+    with hold(Path(tools.build_dir) / "grade" / "lock", "make check"):
+        for name, (title, step) in STEPS.items():
+            if options.only and name not in options.only:
+                continue
+            outcome = run_step(title, step, tools, options.seed)
+            total.passed += outcome.passed
+            total.failures += outcome.failures
+            total.skipped += outcome.skipped
+            if name == "build" and outcome.failures:
+                break  # nothing further could be trusted
+    if not options.only or "costs" in options.only:
+        print("\nMeasured here, and no part of the verdict:")
+        for line in costs.measure(tools):
+            print(f"  {line}", flush=True)
+    print_summary(total, time.monotonic() - started, options.seed)
+    return 1 if total.failures else 0
+
+
+def run_step(title: str, step: Step, tools: Toolchain, seed: int) -> Outcome:
+    line = ProgressLine(title)
+    try:
+        outcome = step(Context(tools, seed, line.show))
+    except (LabError, OSError) as error:
+        outcome = Outcome(failures=[f"{title}: {error}"])
+    except KeyboardInterrupt:
+        line.done("stopped")
+        raise
+    line.done(counts(outcome))
+    for text in outcome.skipped:
+        print(f"  skipped: {text}")
+    for text in outcome.failures:
+        print(f"\n{text}\n")
+    sys.stdout.flush()
+    return outcome
+
+
+def counts(outcome: Outcome) -> str:
+    parts = [f"{outcome.passed} passed"]
+    parts += [f"{len(outcome.skipped)} skipped"] if outcome.skipped else []
+    parts += [f"{len(outcome.failures)} FAILED"] if outcome.failures else []
+    return ", ".join(parts)
+
+
+def print_summary(total: Outcome, seconds: float, seed: int) -> None:
+    print()
+    for text in total.failures:
+        print(f"FAILED  {short_paths(text.splitlines()[0])}")
+    if total.failures:
+        print(f"Each in full above. The same again: make check SEED={seed}")
+    if total.skipped:
+        print(f"{len(total.skipped)} skipped, which is not passed.")
+    print(f"All in {elapsed(seconds)} minutes.")
+    print(f"{total.passed} passed, {len(total.failures)} failed", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Tests the tests of a stage by its solution with a mistake built in.
+
+tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, under lines that say what is due:
+
+    Mistake: what the student does
+    Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
+    Only: yes                             and no other test may fail
+    Says: regular expression              what the first one's failure must say; a mere crash or time-out is not enough
+    Score: 0                              the points that are left, if they matter
+    Sanitizer: heap-use-after-free        AddressSanitizer must report just that; see tools/checking/sanitizer.py
+
+Only, Score and Sanitizer may be left out; with Sanitizer also Killed-by and Says, where no test need notice without
+AddressSanitizer. Each test with points needs a mutant that no other test kills: without one, nobody would miss the
+test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.checking import patches
+from tools.grading.building import condense
+from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
+from tools.grading.results import StageReport, Status, TestSpec
+from tools.grading.stages import Stage, short_paths
+from tools.setup.toolchain import ROOT, LabError
+
+_REQUIRED = ("Mistake", "Killed-by", "Says")
+_FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
+_KNOWN = (*_REQUIRED, "Only", "Score", "Sanitizer")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    mistake: str
+    killed_by: tuple[str, ...]  # empty: left to AddressSanitizer
+    only: bool
+    says: re.Pattern[str]
+    score: float | None
+    sanitizer: str  # the kind of AddressSanitizer's report; empty: none is due
+    diff: str
+
+    def title(self, stage: Stage) -> str:
+        return f"tests/mutants/{stage.name}/{self.name}.patch ({self.mistake})"
+
+    @property
+    def exclusive(self) -> str:
+        """The test that alone kills this mutant, which is so shown to be needed; empty where several do."""
+        return self.killed_by[0] if self.only and len(self.killed_by) == 1 else ""
+
+
+def parse(name: str, patch: str) -> Mutant:
+    preamble, diff = patches.split_preamble(patch)
+    fields = {}
+    for line in preamble.splitlines():
+        key, colon, value = line.partition(":")
+        if not colon or key not in _KNOWN or key in fields or not value.strip():
+            raise LabError(f"cannot read the line '{line}'; known are, once each: {', '.join(_KNOWN)}")
+        fields[key] = value.strip()
+    required = _FOR_SANITIZER_ALONE if fields.keys() == set(_FOR_SANITIZER_ALONE) else _REQUIRED
+    if missing := [key for key in required if key not in fields]:
+        raise LabError(f"lacks the line '{missing[0]}: ...' above the diff")
+    if fields.get("Only", "yes") != "yes":
+        raise LabError("'Only:' can only be yes; leave the line out otherwise")
+    try:
+        says = re.compile(fields.get("Says", ""), re.DOTALL)
+        score = float(fields["Score"]) if "Score" in fields else None
+    except (re.error, ValueError) as error:
+        raise LabError(f"cannot read Says or Score: {error}") from None
+    killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
+    return Mutant(
+        name, fields["Mistake"], killed_by, "Only" in fields, says, score, fields.get("Sanitizer", ""), diff
+    )
+
+
+def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
+    """The stage's mutants; those that cannot be read are failures of the step."""
+    mutants = []
+    for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
+        try:
+            mutants.append(parse(path.stem, path.read_text()))
+        except LabError as error:
+            outcome.add(f"{short_paths(str(path))}: {error}")
+    return mutants
+
+
+def faults(mutant: Mutant, report: StageReport) -> list[str]:
+    """Why this grading of a mutant is not what was due; empty if it is."""
+    known = {result.spec.name: result for result in report.results}
+    if unknown := [name for name in mutant.killed_by if name not in known]:
+        return [f"Killed-by names what is no test of the stage: {', '.join(unknown)}"]
+    failed = {name for name, result in known.items() if result.status is Status.FAILED}
+    found = []
+    if not failed:
+        found.append("it survives: every test passes")
+    elif spared := [name for name in mutant.killed_by if name not in failed]:
+        found.append(f"it should fail {', '.join(spared)}, and does not")
+    if mutant.only and (others := sorted(failed - set(mutant.killed_by))):
+        found.append(f"no other test should fail, but {', '.join(others)} does")
+    first = known[mutant.killed_by[0]]
+    if first.spec.name in failed and not mutant.says.search("\n".join(first.failures)):
+        found.append(f"{first.spec.name} fails, but without saying '{mutant.says.pattern}'")
+    if unjudged := [name for name, result in known.items() if result.status in (Status.NOT_RUN, Status.TODO)]:
+        found.append(f"it has no verdict on {', '.join(unjudged)}")
+    if mutant.score is not None and report.score != mutant.score:
+        found.append(f"it should get {mutant.score:g} points, and gets {report.score:g}")
+    return found
+
+
+def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
+    """The tests that no mutant shows to be needed."""
+    needed = {mutant.exclusive for mutant in mutants}
+    return [spec.name for spec in specs if spec.name not in needed]
+
+
+def check_mutants(context: Context) -> Outcome:
+    outcome = Outcome()
+    for stage in graded_stages():
+        tests = graded_tests(context, stage)
+        mutants = [mutant for mutant in load(stage, outcome) if mutant.killed_by]
+        for problem in context.each(lambda mutant: _try_mutant(context, stage, tests, mutant), mutants):
+            outcome.add(problem)
+        for name in not_needed(tests, mutants):
+            outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name} is killed by {name} only")
+    return outcome
+
+
+def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
+    """Those with points; a report gives none, and may take its time."""
+    return [spec for spec in context.tests_of(stage) if spec.points]
+
+
+def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> str:
+    folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
+    try:
+        library = compile_stage(context, stage, write_mutated(stage, mutant, folder), folder)
+        report = context.grade(stage, library, _needed(mutant, tests))
+    except LabError as error:
+        return describe(title, str(error))
+    problems = faults(mutant, report)
+    log = write_log(folder, report)
+    expected = mutant.killed_by[1:]  # what these say is of no interest, and in the log
+    failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
+    return describe(title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
+
+
+def _needed(mutant: Mutant, tests: list[TestSpec]) -> list[TestSpec]:
+    """The tests whose verdict on this mutant matters: those that kill it, unless it says something about all."""
+    killers = [spec for spec in tests if spec.name in mutant.killed_by]
+    about_all = mutant.only or mutant.score is not None or len(killers) < len(mutant.killed_by)
+    return tests if about_all else killers
+
+
+def write_log(folder: Path, report: StageReport) -> Path:
+    log = folder / "tests.log"
+    log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
+    return log
+
+
+def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
+    """Writes the solution with the mistake built in."""
+    source = solution_of(stage)
+    mutated = folder / source.name
+    mutated.write_text(patches.apply(mutant.diff, source.read_text()))
+    return mutated
+
+
+def solution_of(stage: Stage) -> Path:
+    sources = stage.sources("solutions")
+    if len(sources) != 1:
+        raise LabError(f"solutions/{stage.name} should hold one .cpp, which the mutants are made from")
+    return sources[0]
+
+
+def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
+    """`source` in the place of the stage's solution, built with its very flags and precompiled header."""
+    library = folder / "libstage.so"
+    solution = solution_of(stage)
+    command = [*compile_command(context.build_dir, solution), *flags]
+    command += ["-iquote", str(solution.parent), "-shared", "-o", str(library), str(source)]  # its own headers
+    log = folder / "compiler.log"
+    code, text = context.run(command, log)
+    if code:
+        raise LabError(f"does not compile:\n{condense(text)}\nThe whole log: {short_paths(str(log))}")
+    return library
+
+
+def compile_command(build_dir: Path, source: Path) -> list[str]:
+    """How the build compiles `source`, without its input and output."""
+    for entry in json.loads((build_dir / "compile_commands.json").read_text()):
+        if entry["file"] == str(source):
+            words = shlex.split(entry["command"])
+            output = words.index("-o")
+            del words[output : output + 2]
+            return [word for word in words if word not in ("-c", str(source))]
+    raise LabError(f"{short_paths(str(source))} is not in {build_dir}/compile_commands.json: make setup")

@@ -1,0 +1,107 @@
+"""Steps of `make check`: tests of the harness, of the tools and of the figures, and a benchmark without stages."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from tools.checking.context import CORES, Context, Outcome, describe
+from tools.grading.stages import all_stages
+from tools.setup.toolchain import ROOT
+
+UNFINISHED = 3  # how a benchmark ends where a stage is not written yet; harness/benchmark.h
+_RAN = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
+_COUNTS = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
+_TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
+
+
+def check_harness(context: Context) -> Outcome:
+    """build/bin/tests_harness and tests_benchmarks, each in as many parts as there are cores."""
+    parts = [(program, index) for program in ("tests_harness", "tests_benchmarks") for index in range(CORES)]
+    return _sum(context.each(lambda part: _run_shard(context, *part), parts))
+
+
+def _run_shard(context: Context, program: str, index: int) -> Outcome:
+    folder, outcome = context.folder("harness"), Outcome()
+    found, log = folder / f"{program}.{index}.json", folder / f"{program}.{index}.log"
+    found.unlink(missing_ok=True)
+    command = [str(context.build_dir / "bin" / program), f"--gtest_output=json:{found}", f"--seed={context.seed}"]
+    env = {"GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
+    code, text = context.run(command, log, env)
+    try:
+        suites = json.loads(found.read_text(errors="replace"))["testsuites"]
+    except (OSError, ValueError, KeyError):
+        return Outcome(failures=[describe(f"{program} ended with code {code}", text[-4000:], log)])
+    for test in [test for suite in suites for test in suite["testsuite"]]:
+        name = f"{program}: {test['classname']}.{test['name']}"
+        if test["result"] == "SKIPPED":
+            outcome.skipped.append(f"{name}: {_reason(text, test['name'])}")
+        elif test["result"] == "COMPLETED":
+            failures = [failure["failure"] for failure in test.get("failures", [])]
+            outcome.add(describe(name, "\n".join(failures), log) if failures else "")
+    if code and not outcome.failures:
+        outcome.add(describe(f"{program} ended with code {code}", text[-4000:], log))
+    return outcome
+
+
+def _reason(text: str, test: str) -> str:
+    """GoogleTest writes why a test was skipped on the lines after its start."""
+    found = re.search(rf"\[ RUN +\] \S*{re.escape(test)}\n(?:.*: Skipped\n)?(.*)", text)
+    return found[1].strip() if found else "no reason given"
+
+
+def check_tools(context: Context) -> Outcome:
+    """The Python tests, but for those of the figures, which need a Python of their own."""
+    paths = [path for room in ("harness", "tools", "benchmarks") for path in _test_files(room)]
+    return _sum(context.each(lambda path: _run_python_tests(context, sys.executable, path), paths))
+
+
+def check_figures(context: Context) -> Outcome:
+    python = context.toolchain.figure_python
+    return _sum(context.each(lambda path: _run_python_tests(context, python, path), _test_files("figures")))
+
+
+def _test_files(room: str) -> list[Path]:
+    return sorted((ROOT / "tests" / room).glob("test_*.py"))
+
+
+def _sum(parts: list[Outcome]) -> Outcome:
+    return Outcome(
+        sum(part.passed for part in parts),
+        [text for part in parts for text in part.failures],
+        [text for part in parts for text in part.skipped],
+    )
+
+
+def _run_python_tests(context: Context, python: str, path: Path) -> Outcome:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    log = context.folder("tools") / f"{name}.log"
+    command = [python, "-m", "unittest", name]
+    code, text = context.run(command, log)
+    ran, summary = _RAN.findall(text), _COUNTS.findall(text)
+    if not ran or not summary or int(ran[-1]) == 0:
+        return Outcome(failures=[describe(f"{name} ran no tests (code {code})", text[-4000:], log)])
+    counts = dict(re.findall(r"(\w+)=(\d+)", summary[-1]))
+    skipped = int(counts.get("skipped", 0))
+    failed = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
+    outcome = Outcome(max(0, int(ran[-1]) - skipped - failed))
+    outcome.skipped += [f"{skipped} of {name}"] if skipped else []
+    blocks = re.split(r"^=+$", text, flags=re.MULTILINE)
+    outcome.failures += [describe(name, block, log) for block in blocks if _TEST.match(block.lstrip())]
+    if code and not outcome.failures:
+        outcome.add(describe(f"{name} ended with code {code}", text[-4000:], log))
+    return outcome
+
+
+def check_unfinished_benchmark(context: Context) -> Outcome:
+    """A benchmark compiles against all five contracts, runs on the stubs, and names each stage as unfinished."""
+    outcome, log = Outcome(), context.folder() / "all_stages.log"
+    code, text = context.run([str(context.build_dir / "bin" / "all_stages"), "--impl=assignments"], log)
+    for stage in all_stages():
+        named = re.search(rf"^.*{stage.name}.*unfinished.*$", text, re.MULTILINE | re.IGNORECASE)
+        outcome.add("" if named else describe(f"all_stages does not say that {stage.name} is unfinished", text, log))
+    wrong_code = f"all_stages ended with {code} instead of {UNFINISHED}"
+    outcome.add("" if code == UNFINISHED else describe(wrong_code, text, log))
+    return outcome

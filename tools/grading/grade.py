@@ -1,0 +1,157 @@
+"""Grades the lab: builds each stage apart, runs its tests, prints the scorecard, writes the result files.
+
+Exit code: 0 full marks of what was asked for; 1 less; 2 asked for something that is not there; 3 the lab could not be
+built or the results not be written; 128 + n ended by signal n (130: Ctrl-C).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.grading import stages
+from tools.setup import toolchain
+from tools.grading.building import Builder
+from tools.setup.checkout_lock import hold
+from tools.grading.exit_codes import Interrupted, ending_of
+from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult, TestSpec
+from tools.grading.runner import RunOptions, run_stage
+from tools.grading.scorecard import Scorecard
+from tools.grading.stages import BadChoice, Stage
+from tools.grading.terminal import Terminal
+from tools.grading.test_lists import TestLists
+
+
+def main() -> int:
+    _end_by_exception_on_signals()
+    return ending_of("make test", _grade_as_asked)
+
+
+def _grade_as_asked() -> int:
+    options = _parse_arguments()
+    tools = toolchain.load()
+    folder = Path(tools.build_dir) / "grade"
+    with hold(folder / "lock", "make test"):
+        return grade(options, Builder(tools), folder)
+
+
+def _end_by_exception_on_signals() -> None:
+    def raise_once(signum: int, _: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must come to its end
+        raise Interrupted(signum)
+
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, raise_once)
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make test", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
+    parser.add_argument("--test", default="", help="a test's name, or a pattern such as '*bitwise*'")
+    parser.add_argument("--impl", default="", help="assignments (default) or solutions")
+    parser.add_argument("--device", default="", help="cpu (default) or cuda")
+    parser.add_argument("--seed", default="", help="repeats the run that printed it")
+    parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
+    parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
+    options = parser.parse_args()
+    options.stages = stages.find_stages(options.stage)
+    options.impl = stages.choose("IMPL", options.impl or "assignments", stages.IMPLEMENTATIONS)
+    options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
+    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    options.verbose = options.verbose not in ("", "0")
+    if options.trace and len(options.stages) > 1:
+        raise BadChoice(f"TRACE={options.trace} is for one stage; add STAGE=02, for example")
+    return options
+
+
+def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
+    started = time.time()
+    files = ResultFiles(folder)
+    graded = [stage for stage in options.stages if stage.has_tests()]
+    errors = builder.build(graded, options.impl) if graded else {}
+    report = Report(options.impl, options.device, options.seed, partial=bool(options.test))
+    lists = TestLists(folder)
+    report.stages = select_tests({stage: lists.of(builder.program(stage)) for stage in graded}, options.test)
+    report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
+    for stage in report.stages:
+        mark_build_error(stage, errors.get(stage.stage.name, ""))
+
+    terminal = Terminal()
+    scorecard = Scorecard(terminal, report, options.verbose)
+    run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace))
+
+    def show(stage: StageReport, result: TestResult) -> None:
+        scorecard.running(stage, result)
+        if result.status is not Status.NOT_RUN:
+            files.write(report)
+
+    scorecard.heading()
+    files.write(report)
+    try:
+        for stage in report.stages:
+            if not stage.build_error:
+                run_one(stage, report, builder, run, show)
+            scorecard.stage(stage)
+    except Interrupted:
+        terminal.print()
+        terminal.print(f"Stopped. {report.score:g} points until then; what did not run is not counted.")
+        raise
+    finally:
+        files.write(report)
+        lists.remember()
+    scorecard.summary()
+    if options.trace:
+        print(describe_trace(Path(options.trace), started))
+    if files.problem:
+        print(f"{files.problem}. The scores above are right; free some space and run again.", file=sys.stderr)
+        return 3
+    return 0 if report.full_marks() else 1
+
+
+def select_tests(specs: dict[Stage, list[TestSpec]], pattern: str) -> list[StageReport]:
+    """The tests asked for, by stage; stages without any are left out."""
+    names = [spec.name for listed in specs.values() for spec in listed]
+    wanted = set(stages.match_tests(pattern, names))
+    if pattern and not wanted:
+        raise stages.no_such_test(pattern, names)
+    chosen = {stage: [spec for spec in listed if spec.name in wanted] for stage, listed in specs.items()}
+    return [StageReport(stage, [TestResult(spec) for spec in listed]) for stage, listed in chosen.items() if listed]
+
+
+def mark_build_error(stage: StageReport, error: str) -> None:
+    stage.build_error = error
+    for result in stage.results if error else []:
+        result.status, result.failures = Status.FAILED, [f"{stage.stage.name} does not compile:\n{error}"]
+
+
+def run_one(
+    stage: StageReport,
+    report: Report,
+    builder: Builder,
+    run: RunOptions,
+    show: Callable[[StageReport, TestResult], None],
+) -> None:
+    program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
+    run_stage(program, library, stage, run, functools.partial(show, stage))
+
+
+def trace_variable(trace: str) -> dict[str, str]:
+    """What tells a test program where to write its timeline; nothing where none is wanted."""
+    return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
+
+
+def describe_trace(file: Path, started: float) -> str:
+    if file.is_file() and file.stat().st_mtime >= started:
+        return f"Timeline: {file}; open it in https://ui.perfetto.dev"
+    return f"No timeline was written to {file}; VERBOSE=1 shows why"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

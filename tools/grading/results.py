@@ -1,0 +1,225 @@
+"""What a grading run found, and the files that carry it: Gradescope's results.json and JUnit XML."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tools.grading.stages import Stage
+
+
+class Status(str, enum.Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    TODO = "todo"  # met a stub
+    SKIPPED = "skipped"  # this machine lacks what it needs; never counted as passed
+    NOT_RUN = "not_run"  # the run ended before its turn
+
+
+@dataclass(frozen=True)
+class TestSpec:
+    """A test as its program declares it."""
+
+    name: str
+    points: float
+    hint: str = ""
+    file: str = ""
+    line: int = 0
+
+    @property
+    def claim(self) -> str:
+        return self.name.replace("_", " ")
+
+
+@dataclass
+class TestResult:
+    spec: TestSpec
+    status: Status = Status.NOT_RUN
+    seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    measured: list[str] = field(default_factory=list)
+
+    @property
+    def score(self) -> float:
+        return self.spec.points if self.status is Status.PASSED else 0
+
+    @property
+    def left_out(self) -> bool:
+        """A report on what is not written, such as an extension: there are no points in it."""
+        return self.status is Status.TODO and not self.spec.points
+
+
+@dataclass
+class StageReport:
+    """One stage's tests. `build_error` is the compiler's message if the stage's code does not compile."""
+
+    stage: Stage
+    results: list[TestResult]
+    build_error: str = ""
+    output: str = ""
+
+    @property
+    def score(self) -> float:
+        return sum(result.score for result in self.results)
+
+    @property
+    def max_score(self) -> float:
+        return sum(result.spec.points for result in self.results)
+
+    @property
+    def seconds(self) -> float:
+        return sum(result.seconds for result in self.results)
+
+    def count(self, status: Status) -> int:
+        return sum(result.status is status for result in self.results)
+
+
+@dataclass
+class Report:
+    """A whole run. `stages` holds those with graded tests, `ungraded` those that were asked for and have none."""
+
+    impl: str
+    device: str
+    seed: int
+    stages: list[StageReport] = field(default_factory=list)
+    ungraded: list[Stage] = field(default_factory=list)
+    partial: bool = False  # only some tests, by TEST=
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def results(self) -> list[TestResult]:
+        return [result for stage in self.stages for result in stage.results]
+
+    @property
+    def score(self) -> float:
+        return sum(stage.score for stage in self.stages)
+
+    @property
+    def max_score(self) -> float:
+        return sum(stage.max_score for stage in self.stages)
+
+    def full_marks(self) -> bool:
+        """All points of what was asked for, and nothing skipped. A report (0 points) may fail, but must have run,
+        unless it is on what is left out."""
+        due = [result for result in self.results if not result.left_out]
+        if any(result.status in (Status.SKIPPED, Status.NOT_RUN, Status.TODO) for result in due):
+            return False
+        decisive = [result for result in self.results if result.spec.points] or self.results
+        return bool(decisive) and all(result.status is Status.PASSED for result in decisive)
+
+
+class ResultFiles:
+    """Both files, rewritten after each test. If the disk is full or the folder read-only, `problem` says so and the run
+    goes on: the printed scorecard is still right."""
+
+    def __init__(self, folder: Path) -> None:
+        self.problem = ""
+        self.folder = folder
+        for name in ("results.json", "junit.xml"):  # what an earlier run found must not pass for this one's
+            (folder / name).unlink(missing_ok=True)
+
+    def write(self, report: Report) -> None:
+        try:
+            replace_file(self.folder / "results.json", json.dumps(gradescope(report), indent=1).encode() + b"\n")
+            replace_file(self.folder / "junit.xml", junit(report))
+            self.problem = ""
+        except OSError as error:
+            self.problem = f"{self.folder}: the result files could not be written: {error.strerror}"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """In one step: there is never half a file to be read."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        new.write_bytes(content)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def gradescope(report: Report) -> dict[str, object]:
+    """The run in the schema of Gradescope's autograders."""
+    return {
+        "score": report.score,
+        "execution_time": round(time.monotonic() - report.started, 3),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "output": f"{report.score:g} of {report.max_score:g} points, seed {report.seed}",
+        "tests": [
+            _gradescope_test(stage, index, result)
+            for stage in report.stages
+            for index, result in enumerate(stage.results, start=1)
+        ],
+        "leaderboard": [entry for stage in report.stages for entry in _leaderboard(stage)],
+        "extra_data": {"impl": report.impl, "device": report.device, "seed": report.seed},
+    }
+
+
+def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict[str, object]:
+    return {
+        "name": f"{stage.stage.number} {result.spec.claim}",
+        "number": f"{int(stage.stage.number)}.{index}",
+        "score": result.score,
+        "max_score": result.spec.points,
+        "status": "passed" if result.status is Status.PASSED or result.left_out else "failed",
+        "output": "\n\n".join(result.failures + result.measured),
+        "tags": [stage.stage.name, result.status.value],
+        "visibility": "visible",
+        "extra_data": {
+            "stage": stage.stage.name,
+            "test": result.spec.name,
+            "status": result.status.value,
+            "seconds": result.seconds,
+            "measured": result.measured,
+        },
+    }
+
+
+def _leaderboard(stage: StageReport) -> list[dict[str, object]]:
+    """Each measured value that is a plain number, such as 'naive / flat step time: 2.31'."""
+    entries = []
+    for result in stage.results:
+        for line in result.measured if result.status is Status.PASSED else []:
+            if found := re.fullmatch(r"(.+): (-?\d+(?:\.\d+)?)", line):
+                entries.append({"name": f"{stage.stage.number} {found[1]}", "value": float(found[2])})
+    return entries
+
+
+def junit(report: Report) -> bytes:
+    suites = ElementTree.Element("testsuites", name="ddp-lab")
+    for stage in report.stages:
+        skipped = stage.count(Status.SKIPPED) + sum(result.left_out for result in stage.results)
+        failed = len(stage.results) - stage.count(Status.PASSED) - skipped
+        suite = ElementTree.SubElement(
+            suites,
+            "testsuite",
+            name=stage.stage.name,
+            tests=str(len(stage.results)),
+            failures=str(failed),
+            skipped=str(skipped),
+            time=f"{stage.seconds:.3f}",
+        )
+        for result in stage.results:
+            _junit_case(suite, stage.stage, result)
+    return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+
+
+def _junit_case(suite: ElementTree.Element, stage: Stage, result: TestResult) -> None:
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=stage.name, name=result.spec.name, time=f"{result.seconds:.3f}"
+    )
+    if result.status is Status.SKIPPED:
+        ElementTree.SubElement(case, "skipped", message=" ".join(result.measured))
+    elif result.left_out:
+        ElementTree.SubElement(case, "skipped", message="not written, and without points")
+    elif result.status is not Status.PASSED:
+        failure = ElementTree.SubElement(case, "failure", message=result.status.value)
+        failure.text = "\n\n".join(result.failures)
+    if result.measured and result.status is not Status.SKIPPED:
+        ElementTree.SubElement(case, "system-out").text = "\n".join(result.measured)

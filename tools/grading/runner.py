@@ -1,0 +1,102 @@
+"""Runs one stage's test program and fills in a StageReport.
+
+What a test program build/bin/tests_<stage> understands:
+
+  --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
+  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
+            runs its tests and writes a JSON object per line to file descriptor N:
+              {"event": "test_started", "name": ...}
+              {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
+               "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...]}
+              {"event": "run_finished"}
+            todo: a stub was met, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
+            report. Exit code 0: it came to its end, whatever the verdicts. What it prints is for people.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.grading.processes import BoundedText, GuardedProcess
+from tools.grading.records import Records, printable
+from tools.grading.results import StageReport, TestResult
+
+# A last resort: the program has deadlines of its own for everything a rank does.
+SILENCE_S = 120.0
+MAX_OUTPUT = 1 << 20
+# glibc: freed memory is filled with the byte 01, fresh memory with FE, and freed blocks are not kept aside unfilled
+# (tcache). Who uses what is gone, or was never set, gets a wild pointer or a huge number, and not what happened to be
+# there: a mistake does not work by luck. It costs no time that can be measured.
+FILLED_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.perturb=1:glibc.malloc.tcache_count=0"}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    seed: int
+    device: str = "cpu"
+    silence_s: float = SILENCE_S
+    deadline_s: float = 0.0  # for a group of ranks; 0: what the program thinks right
+    environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
+
+
+def run_stage(
+    program: Path,
+    library: Path,
+    report: StageReport,
+    options: RunOptions,
+    on_change: Callable[[TestResult], None],
+) -> None:
+    """Runs the tests in `report`. On Ctrl-C everything is stopped and the report holds what was found until then."""
+    records = Records(report.results, on_change)
+    output = BoundedText(MAX_OUTPUT)
+    environment = [f"{name}={value}" for name, value in {**FILLED_MEMORY, **options.environment}.items()]
+    process = GuardedProcess(["env", *environment, str(program), f"--stage-library={library}"], records=True)
+    process.append(f"--records-fd={process.records_fd}", *_arguments(report, options))
+    hung = False
+    try:
+        with process:
+            heard, count = time.monotonic(), 0
+            for channel, data in process.events(tick_s=min(1.0, options.silence_s)):
+                if channel == "records":
+                    records.feed(data)
+                elif channel == "output":
+                    output.add(data)
+                if records.count > count:
+                    heard, count = time.monotonic(), records.count
+                if not hung and time.monotonic() - heard > options.silence_s:
+                    hung = True
+                    process.stop()
+        exit_code = process.exit_code
+    except KeyboardInterrupt:
+        records.close("interrupted")
+        raise
+    finally:
+        report.output = printable(str(output), 2 * MAX_OUTPUT)
+    reason = _reason(exit_code, hung, options, output)
+    if exit_code and records.run_finished:
+        records.distrust(reason)
+    records.close(reason)
+
+
+def _arguments(report: StageReport, options: RunOptions) -> list[str]:
+    tests = [f"--test={result.spec.name}" for result in report.results]
+    deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
+    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline]
+
+
+def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:
+    """Why tests have no verdict."""
+    if hung:
+        return f"the test program itself hung: no record for {options.silence_s:g} s"
+    if exit_code < 0:
+        ending = f"was killed by {signal.Signals(-exit_code).name}"
+    elif exit_code:
+        ending = f"exited with code {exit_code}"
+    else:
+        return "the test program ended without a verdict on this test"
+    lines = printable(output.last_lines(20))
+    return f"the test program itself {ending}" + (f"; the last that it printed:\n{lines}" if lines else "")

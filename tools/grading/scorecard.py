@@ -1,0 +1,214 @@
+"""What a student sees: points per stage and test, the first failures in full, and what to do next."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+from tools.grading.results import Report, StageReport, Status, TestResult
+from tools.grading.stages import Stage, all_stages, make_command, short_paths
+from tools.grading.terminal import Terminal
+from tools.setup.toolchain import ROOT
+
+FAILURES_IN_FULL = 2
+LINES_IN_FULL = 40
+BAR = 20
+_MARKS = {
+    Status.PASSED: ("✔", "green"),
+    Status.FAILED: ("✘", "red"),
+    Status.TODO: ("○", "yellow"),
+    Status.SKIPPED: ("–", "cyan"),
+    Status.NOT_RUN: ("–", "dim"),
+}
+
+
+class Scorecard:
+    def __init__(self, terminal: Terminal, report: Report, verbose: bool) -> None:
+        self._terminal = terminal
+        self._report = report
+        self._verbose = verbose
+        self._print = terminal.print
+        self._paint = terminal.paint
+        claims = [len(result.spec.claim) for result in report.results]
+        self._column = min(max(claims, default=40), max(40, terminal.width - 36))
+
+    def heading(self) -> None:
+        report = self._report
+        details = f"{report.impl}, {report.device}, seed {report.seed}"
+        self._print(f"{self._paint('ddp-lab', 'bold')}  {self._paint(details, 'dim')}")
+
+    def running(self, stage: StageReport, result: TestResult) -> None:
+        done = len(stage.results) - stage.count(Status.NOT_RUN)
+        self._terminal.status(f"{stage.stage.title}: {done}/{len(stage.results)} {result.spec.claim}")
+
+    def stage(self, stage: StageReport) -> None:
+        self._print()
+        points = f"{stage.score:g} / {stage.max_score:g}"
+        colour = "green" if stage.score == stage.max_score else "bold"
+        title = self._paint(f"{stage.stage.title:<{self._column + 4}}", "bold")
+        bar = self._paint(_bar(stage.score, stage.max_score), colour)
+        self._print(f"{title}  {self._paint(f'{points:>7}', colour)}  {bar}  {stage.seconds:.1f} s")
+        if stage.build_error:
+            self._print(f"  {self._paint('does not compile, so none of its tests ran:', 'red')}")
+            self._print(_indent(stage.build_error, "  │ "))
+            return
+        for result in stage.results:
+            self._test(stage.stage, result)
+        if self._verbose and stage.output:
+            self._print(self._paint("  what the test program printed:", "dim"))
+            self._print(_indent(stage.output.rstrip(), "  │ "))
+
+    def _test(self, stage: Stage, result: TestResult) -> None:
+        mark, colour = _MARKS[result.status]
+        points = f"{result.score:g}/{result.spec.points:g}" if result.spec.points else "report"
+        claim = f"{result.spec.claim:<{self._column}}"
+        self._print(f"  {self._paint(mark, colour)} {claim}  {points:>8}  {self._note(stage, result)}")
+        is_report = not result.spec.points and result.status is not Status.SKIPPED
+        for text in result.measured if is_report or self._verbose else []:
+            self._print(self._paint(_indent(text, "      "), "dim"))
+
+    def _note(self, stage: Stage, result: TestResult) -> str:
+        if result.left_out:
+            return self._paint("nothing to report: not written, and no points lost", "dim")
+        if result.status is Status.TODO:
+            return self._paint(f"TODO {Path(self._todo(stage, result)).name}", "yellow")
+        if result.status is Status.SKIPPED:
+            return self._paint(f"skipped: {' '.join(result.measured) or 'no reason given'}", "cyan")
+        if result.status is Status.NOT_RUN:
+            return self._paint("not run", "dim")
+        return self._paint(f"{result.seconds:.2f} s", "dim")
+
+    def _todo(self, stage: Stage, result: TestResult) -> str:
+        return todo_place(stage, self._report.impl, "\n".join(result.failures))
+
+    def summary(self) -> None:
+        self._ungraded()
+        self._failures()
+        self._not_run()
+        self._print()
+        report = self._report
+        total = f"Total  {report.score:g} / {report.max_score:g} points"
+        self._print(self._paint(total, "bold", "green" if report.full_marks() else "bold") + self._coverage())
+        self._print(self._next_step())
+
+    def _ungraded(self) -> None:
+        if self._report.ungraded:
+            self._print()
+        for stage in self._report.ungraded:
+            text = f"{stage.title:<{self._column + 4}}  no graded tests yet ({stage.points} points)"
+            self._print(self._paint(text, "dim"))
+
+    def _coverage(self) -> str:
+        """The lab has 100 points; while stages have no tests, fewer can be earned."""
+        if not self._report.ungraded:
+            return ""
+        lab = sum(stage.points for stage in all_stages())
+        graded = sum(stage.points for stage in all_stages() if stage.has_tests())
+        return f"  ({graded} of the lab's {lab} points are graded in this version)"
+
+    def _failures(self) -> None:
+        failures = [
+            (report.stage, result)
+            for report in self._report.stages
+            for result in report.results
+            if result.status is Status.FAILED and not report.build_error
+        ]
+        in_full = len(failures) if self._verbose else FAILURES_IN_FULL
+        for stage, result in failures[:in_full]:
+            self._failure(stage, result)
+        if len(failures) > in_full:
+            self._print(f"\n{len(failures) - in_full} more failed; one at a time:")
+        for stage, result in failures[in_full:]:
+            self._print(f"  {self._again(stage, result)}")
+
+    def _failure(self, stage: Stage, result: TestResult) -> None:
+        place = f"{short_paths(result.spec.file)}:{result.spec.line}"
+        title = self._paint(f"{_MARKS[Status.FAILED][0]} {result.spec.claim}", "bold", "red")
+        self._print(f"\n{title}  {self._paint(place, 'dim')}")
+        lines = _collapse("\n\n".join(result.failures).splitlines()) or ["(the test gives no reason)"]
+        if len(lines) > LINES_IN_FULL and not self._verbose:
+            lines = [*lines[:LINES_IN_FULL], f"[... {len(lines) - LINES_IN_FULL} more lines with VERBOSE=1 ...]"]
+        self._print(_indent("\n".join(lines), "  │ "))
+        self._print(f"  hint   make hint TEST={result.spec.name}")
+        self._print(f"  again  {self._again(stage, result)}")
+
+    def _again(self, stage: Stage, result: TestResult) -> str:
+        report = self._report
+        test = result.spec.name
+        return make_command("test", stage, report.impl, test=test, seed=report.seed, device=report.device)
+
+    def _not_run(self) -> None:
+        """Why, once a stage: it is the same for all of its tests."""
+        for stage in self._report.stages:
+            reasons = {"\n".join(result.failures) for result in stage.results if result.status is Status.NOT_RUN}
+            for reason in reasons - {""}:
+                self._print(f"\n{stage.stage.title}, {stage.count(Status.NOT_RUN)} of {len(stage.results)} tests:")
+                self._print(_indent(reason, "  │ "))
+
+    def _next_step(self) -> str:
+        report = self._report
+        if not report.stages:
+            return "Nothing was graded: there are no graded tests here yet."
+        if report.full_marks():
+            return self._after_full_marks()
+        for stage in report.stages:
+            if step := self._next_step_of(stage):
+                return f"Next: {step}"
+        return "No full marks: what was skipped or did not run is not passed."
+
+    def _after_full_marks(self) -> str:
+        last = self._report.stages[-1].stage
+        following = [stage for stage in all_stages() if stage.name > last.name and stage.has_tests()]
+        if self._report.partial:
+            return f"Passed. The whole stage: {make_command('test', last, self._report.impl)}"
+        if following:
+            return f"Full marks. Next: assignments/{following[0].name}/README.md"
+        return f"Full marks. Next: see it measured, {make_command('figures', None, self._report.impl)}"
+
+    def _next_step_of(self, stage: StageReport) -> str:
+        folder = f"{self._report.impl}/{stage.stage.name}"
+        if stage.build_error:
+            return f"make {folder} compile; its first error is above."
+        todo = self._first_todo(stage)
+        if todo and not stage.score and not stage.count(Status.FAILED):
+            return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"
+        for result in stage.results:
+            if result.status is Status.FAILED and result.spec.points:
+                again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
+                return f"mend '{result.spec.claim}' in {folder}, then {again}"
+        return f"{todo} is still to do." if todo else ""
+
+    def _first_todo(self, stage: StageReport) -> str:
+        undone = [result for result in stage.results if result.status is Status.TODO and not result.left_out]
+        places = {self._todo(stage.stage, result) for result in undone}
+        return min(places, key=lambda place: [place.split(":")[0], int(place.partition(":")[2] or 0)], default="")
+
+
+def todo_place(stage: Stage, impl: str, failure: str) -> str:
+    """File and line of the stub that wrote this failure; the file alone if no line has its text."""
+    sources = stage.sources(impl)
+    for source in sources:
+        for number, line in enumerate(source.read_text(errors="replace").splitlines(), start=1):
+            found = re.search(r'TODO\(student\):[^"\\]*', line)
+            if found and found[0] in failure:
+                return f"{source.relative_to(ROOT)}:{number}"
+    return str(sources[0].relative_to(ROOT)) if sources else f"{impl}/{stage.name}"
+
+
+def _bar(score: float, max_score: float) -> str:
+    filled = int(BAR * score / max_score) if max_score else 0
+    return "█" * filled + "░" * (BAR - filled)
+
+
+def _collapse(lines: list[str]) -> list[str]:
+    """Of many equal lines in a row, one and their number."""
+    shown = []
+    for line, equal in itertools.groupby(lines):
+        count = len(list(equal))
+        shown += [line] * count if count < 4 else [line, f"[... {count - 1} more lines like this ...]"]
+    return shown
+
+
+def _indent(text: str, prefix: str) -> str:
+    return "\n".join((prefix + line).rstrip() for line in text.splitlines())

@@ -1,0 +1,132 @@
+"""The stages of the lab, and what STAGE=, TEST=, IMPL=, DEVICE= and SEED= may say."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup.toolchain import ROOT, LabError
+
+IMPLEMENTATIONS = ("assignments", "solutions")
+DEVICES = ("cpu", "cuda")
+MAX_SEED = 2**63 - 1
+
+
+class BadChoice(LabError):
+    """Something was asked for that is not there."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A folder assignments/<name> with a stage.json: nothing else makes a stage."""
+
+    name: str
+    number: str
+    topic: str
+    points: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.number} {self.topic}"
+
+    def sources(self, impl: str) -> list[Path]:
+        """What a student edits."""
+        return sorted((ROOT / impl / self.name).glob("*.cpp"))
+
+    def has_tests(self) -> bool:
+        return any((ROOT / "tests" / self.name).glob("*.cpp"))
+
+
+def read_manifest(manifest: Path) -> Stage:
+    try:
+        fields = json.loads(manifest.read_text())
+        stage = Stage(manifest.parent.name, fields["number"], fields["title"], int(fields["points"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LabError(
+            f"{short_paths(str(manifest))} cannot be read ({error}); "
+            'it should look like {"number": "01", "title": "naive DDP", "points": 15}'
+        ) from None
+    if not stage.name.startswith(f"{stage.number}_"):
+        raise LabError(f"{short_paths(str(manifest))}: the folder's name should begin with {stage.number}_")
+    return stage
+
+
+@functools.cache
+def all_stages() -> tuple[Stage, ...]:
+    """In the order of their folders' names."""
+    return tuple(map(read_manifest, sorted((ROOT / "assignments").glob("*/stage.json"))))
+
+
+def named(name: str) -> Stage:
+    """The stage of that folder."""
+    for stage in all_stages():
+        if stage.name == name:
+            return stage
+    raise LabError(f"There is no assignments/{name}/stage.json. Restore it: git checkout assignments")
+
+
+def short_paths(text: str) -> str:
+    """`text` with paths as seen from the checkout."""
+    return text.replace(f"{ROOT}/", "")
+
+
+def closest_first(word: str, choices: Iterable[str]) -> list[str]:
+    """The choices, those that look like `word` before the others."""
+    choices = list(choices)
+    alike = difflib.get_close_matches(word, choices, n=5, cutoff=0.5)
+    return alike + [choice for choice in choices if choice not in alike]
+
+
+def choose(option: str, value: str, choices: Iterable[str]) -> str:
+    if value in choices:
+        return value
+    listed = ", ".join(closest_first(value, choices))
+    raise BadChoice(f"{option}={value} is not one of: {listed}")
+
+
+def find_stages(text: str) -> list[Stage]:
+    """The stage that `text` (01, 1 or 01_naive_ddp) names; all of them if it is empty."""
+    if not text:
+        return list(all_stages())
+    for stage in all_stages():
+        if text in (stage.name, stage.number, stage.number.lstrip("0"), stage.name.partition("_")[2]):
+            return [stage]
+    listed = ", ".join(closest_first(text, [stage.name for stage in all_stages()]))
+    raise BadChoice(f"STAGE={text} is not one of: {listed} (the number alone will do: STAGE=01)")
+
+
+def parse_seed(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) <= MAX_SEED:
+        return int(text)
+    raise BadChoice(f"SEED={text} is not a whole number from 0 to {MAX_SEED}, as in SEED=42")
+
+
+def match_tests(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names that `pattern` (a name, or a glob such as '*bitwise*') stands for; all if it is empty."""
+    names = list(names)
+    pattern = pattern.strip().replace(" ", "_")
+    if not pattern or pattern in names:
+        return [pattern] if pattern else names
+    return [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+
+
+def no_such_test(pattern: str, names: Iterable[str]) -> BadChoice:
+    names = list(names)
+    if not names:
+        return BadChoice(f"TEST={pattern}: there are no graded tests here yet")
+    listed = "\n  ".join(closest_first(pattern, names))
+    return BadChoice(f"TEST={pattern} is not the name of a test, nor a pattern that fits one:\n  {listed}")
+
+
+def make_command(target: str, stage: Stage | None, impl: str = "assignments", **others: object) -> str:
+    """What to type, such as `make test STAGE=01 TEST=name SEED=7`; empty and default values are left out."""
+    words = ["make", target] + ([f"STAGE={stage.number}"] if stage else [])
+    words += [f"{name.upper()}={value}" for name, value in others.items() if value not in ("", None, "cpu")]
+    if impl != "assignments":
+        words.append(f"IMPL={impl}")
+    return " ".join(words)

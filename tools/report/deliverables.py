@@ -1,0 +1,97 @@
+"""What `make figures` measures and draws: one entry for each module of figures/plots and figures/tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.grading import stages
+from tools.grading.stages import Stage
+from tools.setup.toolchain import ROOT
+
+DATA = ROOT / "figures" / "data"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a benchmark; `label` tells its result file from those of the program's other runs."""
+
+    program: str
+    label: str = ""
+    flags: tuple[str, ...] = ()
+
+    def result(self, impl: str, preset: str) -> Path:
+        return DATA / ".".join(filter(None, (self.program, self.label, impl, preset, "json")))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A module of figures/, the stages whose code it shows, and the runs that it reads: figures, or tables."""
+
+    module: str
+    stages: tuple[Stage, ...]
+    runs: tuple[Run, ...]
+
+    def titles(self) -> str:
+        return ", ".join(stage.title for stage in self.stages)
+
+
+NAIVE, OVERLAPPED, BUCKETED = map(stages.named, ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp"))
+BATCH_NORM, RING = map(stages.named, ("04_sync_batch_norm", "05_ring_all_reduce"))
+AVERAGING = (NAIVE, OVERLAPPED, BUCKETED)
+LIMITED_LINK = ("--rate-gbit", "3")
+
+
+def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) -> tuple[Run, Run]:
+    limited = ".".join(filter(None, (label, "limited_link")))
+    return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
+
+
+BUCKETED_DDP = (Run("bucketed_ddp"),)
+COMPARE_DDP = (Run("compare_ddp"),)
+DDP_SUITE = (Run("ddp_suite"),)
+SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1")),)
+TRAIN_CIFAR100 = (Run("train_cifar100"),)
+SYNC_BATCH_NORM = (Run("sync_batch_norm"),)
+RING_ALL_REDUCE = (Run("ring_all_reduce"),)
+COLLECTIVES = (Run("collectives"),)
+
+DRAWINGS = (
+    Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
+    Drawing(
+        "plots.step_time",
+        AVERAGING,
+        (
+            *on_both_links("step_time", "mlp_64"),
+            *on_both_links("step_time", "mlp_64_cap_4", ("--cap-bytes", str(4 << 20))),
+            *on_both_links("step_time", "mlp_8", ("--batch-size", "8")),
+            *on_both_links("step_time", "resnet50", ("--model", "resnet50")),
+        ),
+    ),
+    Drawing(
+        "plots.timeline",
+        AVERAGING,
+        (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
+    ),
+    Drawing("plots.bucketed_ddp", AVERAGING, BUCKETED_DDP),
+    Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
+    Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=("--rate-gbit", "1")),)),
+    Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
+    Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
+    Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
+    Drawing("plots.ddp_suite", (BUCKETED,), DDP_SUITE),
+    Drawing("tables.ddp_suite", (BUCKETED,), DDP_SUITE),
+    Drawing("plots.ddp_suite_ab", (BUCKETED,), SUITE_AB),
+    Drawing("tables.ddp_suite_ab", (BUCKETED,), SUITE_AB),
+    Drawing("plots.train_cifar100", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
+    Drawing("tables.train_cifar100", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
+    Drawing("plots.sync_batch_norm", (BATCH_NORM,), SYNC_BATCH_NORM),
+    Drawing("tables.sync_batch_norm", (BATCH_NORM,), SYNC_BATCH_NORM),
+    Drawing("plots.batch_norm_speed", (BATCH_NORM,), (Run("batch_norm_speed"),)),
+    Drawing("plots.ring_all_reduce", (RING,), RING_ALL_REDUCE),
+    Drawing("tables.ring_all_reduce", (RING,), RING_ALL_REDUCE),
+    Drawing("plots.all_reduce_bandwidth", (RING,), COLLECTIVES),
+    Drawing("plots.collectives", (RING,), COLLECTIVES),
+    Drawing("tables.collectives", (RING,), COLLECTIVES),
+    Drawing("plots.all_reduce_algorithms", (RING,), (Run("all_reduce_algorithms"),)),
+)

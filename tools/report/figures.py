@@ -1,0 +1,186 @@
+"""Draws the figures of the writeup (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
+
+A result is stale if it is older than the program, the lab's libraries or a stage that it measured. A run that was
+stopped, and is not stale, goes on where it was. Results and figures
+carry the name of the implementation and the preset, so those of the solutions never pass for a student's. A figure of
+several stages shows those that are finished; one without any is skipped by name. Exit code: 0 if nothing failed, 1 if
+something did, 2 for a bad choice, 3 if the lab could not be built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.grading import stages
+from tools.setup import toolchain
+from tools.grading.building import Builder
+from tools.setup.checkout_lock import hold
+from tools.report.deliverables import DRAWINGS, Drawing, Run
+from tools.grading.exit_codes import ending_of
+from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
+
+PRESETS = ("quick", "full", "paper")
+# Exit codes of benchmarks, see harness/benchmark.h.
+UNFINISHED = 3  # it met a stub
+REFUSED = 4  # the preset asks for hardware that is not here
+OUT = ROOT / "figures" / "out"
+
+
+@dataclass
+class Summary:
+    drawn: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def parse_arguments(command: str, description: str) -> argparse.Namespace:
+    """--impl, --preset and --stage, of `command` as the user types it."""
+    parser = argparse.ArgumentParser(prog=command, description=description.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--impl", default="assignments", help="whose code: assignments (default) or solutions")
+    parser.add_argument("--preset", default="quick", help="how much is measured: quick (default), full or paper")
+    parser.add_argument("--stage", default="", help="only what belongs to this stage")
+    options = parser.parse_args()
+    stages.choose("IMPL", options.impl, stages.IMPLEMENTATIONS)
+    stages.choose("PRESET", options.preset, PRESETS)
+    options.stages = stages.find_stages(options.stage)
+    return options
+
+
+def require_packages(tools: Toolchain) -> None:
+    command = [tools.figure_python, "-c", f"import {', '.join(FIGURE_PACKAGES)}"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        names = " ".join(FIGURE_PACKAGES)
+        raise LabError(
+            f"{tools.figure_python} lacks one of {names}, which draw the figures. "
+            f"Install them: {tools.figure_python} -m pip install {names}"
+        )
+
+
+def commit() -> str:
+    """The commit that is measured, marked if files have been changed since."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def is_fresh(result: Path, sources: list[Path]) -> bool:
+    if not result.exists():
+        return False
+    made = result.stat().st_mtime
+    return all(source.exists() and source.stat().st_mtime <= made for source in sources)
+
+
+class Figures:
+    def __init__(self, options: argparse.Namespace, tools: Toolchain) -> None:
+        self._impl, self._preset = options.impl, options.preset
+        self._tools = tools
+        self._builder = Builder(tools)
+        self._bin = Path(tools.build_dir) / "bin"
+        self._lib = Path(tools.build_dir) / "lib"
+        self._summary = Summary()
+        self._settled: dict[Path, int] = {}  # exit codes of this call's runs, and of results that are up to date
+
+    def draw_all(self, drawings: list[Drawing]) -> Summary:
+        self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
+        wanted = list(dict.fromkeys(stage for drawing in drawings for stage in drawing.stages))
+        broken = self._builder.build(wanted, self._impl)
+        for stage in wanted:
+            if stage.name in broken:
+                # So that what was built before the error is not measured in its place.
+                self._builder.library(stage, self._impl).unlink(missing_ok=True)
+        for drawing in drawings:
+            errors = [stage for stage in drawing.stages if stage.name in broken]
+            for stage in errors:
+                self._summary.failed.append(f"{drawing.module}: {stage.title} does not compile; see make test")
+            if len(errors) < len(drawing.stages) and self._measure(drawing):
+                self._draw(drawing)
+        return self._summary
+
+    def _measure(self, drawing: Drawing) -> bool:
+        """Brings the results up to date; false if there are none to draw."""
+        libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
+        for run in drawing.runs:
+            code = self._bring_up_to_date(run, libraries)
+            if code == UNFINISHED:
+                self._summary.skipped.append(f"{drawing.module}: unfinished ({self._impl}): {drawing.titles()}")
+            elif code == REFUSED:
+                self._summary.skipped.append(f"{drawing.module}: {run.program} needs other hardware, see above")
+            elif code:
+                self._summary.failed.append(f"{drawing.module}: {run.program} ended with exit code {code}, see above")
+            if code:
+                return False
+        return True
+
+    def _bring_up_to_date(self, run: Run, libraries: list[Path]) -> int:
+        """The program's exit code; 0, too, where there was nothing to do."""
+        result = run.result(self._impl, self._preset)
+        programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
+        if result not in self._settled:
+            if is_fresh(result, libraries + programs):
+                print(f"{result.relative_to(ROOT)} is up to date", flush=True)
+                self._settled[result] = 0
+            else:
+                partial = result.with_name(result.name + ".partial")  # of a run that was stopped
+                resume = ("--resume",) if is_fresh(partial, libraries + programs) else ()
+                self._settled[result] = self._run(run, (*run.flags, *resume), result)
+        return self._settled[result]
+
+    def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
+        flags = ["--impl", self._impl, "--preset", self._preset, *own]
+        print(f"Running {run.program} {' '.join(flags)}", flush=True)
+        result.parent.mkdir(parents=True, exist_ok=True)
+        env = {**os.environ, "DDP_LAB_COMMIT": commit()}
+        # Relative paths: the command goes into the result.
+        program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
+        command = [program, *flags, "--output", output]
+        return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+
+    def _draw(self, drawing: Drawing) -> None:
+        data = [str(run.result(self._impl, self._preset)) for run in drawing.runs]
+        command = [self._tools.figure_python, "-m", f"figures.{drawing.module}", "--data", *data, "--out", str(OUT)]
+        script = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if script.returncode:
+            self._summary.failed.append(f"{drawing.module}: could not be drawn, see above")
+        else:
+            self._summary.drawn += [line.removeprefix("wrote ") for line in script.stdout.splitlines()]
+
+
+def print_summary(summary: Summary, seconds: float) -> None:
+    for title, lines in (("Drawn", summary.drawn), ("Skipped", summary.skipped), ("Failed", summary.failed)):
+        for line in lines:
+            print(f"{title}: {stages.short_paths(line)}")
+    print(
+        f"{len(summary.drawn)} files drawn, {len(summary.skipped)} figures skipped, {len(summary.failed)} failed, "
+        f"in {seconds:.0f} s"
+    )
+
+
+def draw_as_asked() -> int:
+    start = time.monotonic()
+    options = parse_arguments("make figures", __doc__)
+    wanted = [drawing for drawing in DRAWINGS if set(drawing.stages) & set(options.stages)]
+    summary = measure_and_draw(options, wanted, "make figures")
+    print_summary(summary, time.monotonic() - start)
+    return 1 if summary.failed else 0
+
+
+def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command: str) -> Summary:
+    tools = toolchain.load()
+    require_packages(tools)
+    with hold(Path(tools.build_dir) / "grade" / "lock", command):
+        return Figures(options, tools).draw_all(wanted)
+
+
+def main() -> int:
+    return ending_of("make figures", draw_as_asked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

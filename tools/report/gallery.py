@@ -1,0 +1,35 @@
+"""Puts the solutions' quick figures and tables into figures/gallery, for README, handouts and the reference writeup.
+
+Run it after `make figures IMPL=solutions` on a quiet machine. What is in figures/out under the solutions' name replaces
+what is in the gallery under the same name; the rest stays.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tools.setup.toolchain import ROOT
+
+OUT, GALLERY = ROOT / "figures" / "out", ROOT / "figures" / "gallery"
+ORIGIN = ".solutions.quick"
+
+
+def refresh(out: Path, gallery: Path) -> list[Path]:
+    """The files of the gallery that are new: figures as PNG, tables as JSON."""
+    found = sorted(file for ending in ("png", "json") for file in out.glob(f"*{ORIGIN}.{ending}"))
+    return [Path(shutil.copyfile(file, gallery / file.name.replace(ORIGIN, ""))) for file in found]
+
+
+def main() -> int:
+    files = refresh(OUT, GALLERY)
+    for file in files:
+        print(f"wrote {file.relative_to(ROOT)}")
+    if not files:
+        print("There is nothing to take over. First: make figures IMPL=solutions", file=sys.stderr)
+    return 0 if files else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

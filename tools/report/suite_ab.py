@@ -1,0 +1,45 @@
+"""The suite's A/B (`make ab`): DDP with buckets of 1 MB against 25 MB, measured, compared and drawn.
+
+Runs build/bin/ddp_suite with both bucket sizes, which take turns, unless its result is up to date; draws the figure and
+the tables; and prints what tools/report/ddp_diff.py says of the two reports. Exit code: that of `make figures`; 1 where the
+reports cannot be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tools.report import ddp_diff
+from tools.report import figures
+from tools.report.deliverables import DRAWINGS, SUITE_AB
+from tools.grading.exit_codes import ending_of
+
+BASELINE, TEST = "25", "1"  # MB, as published; SUITE_AB measures them
+
+
+def report(options: argparse.Namespace, bucket_size: str) -> Path:
+    """What ddp_suite has written beside its result."""
+    return SUITE_AB[0].result(options.impl, options.preset).with_suffix(f".{bucket_size}MB.json")
+
+
+def compare() -> int:
+    start = time.monotonic()
+    options = figures.parse_arguments("make ab", __doc__)
+    drawings = [drawing for drawing in DRAWINGS if drawing.runs == SUITE_AB]
+    summary = figures.measure_and_draw(options, drawings, "make ab")
+    code = 1 if summary.failed else 0
+    if summary.drawn:
+        code = max(code, ddp_diff.main([str(report(options, size)) for size in (BASELINE, TEST)]))
+    figures.print_summary(summary, time.monotonic() - start)
+    return code
+
+
+def main() -> int:
+    return ending_of("make ab", compare)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Sets the writeup (`make writeup`): questions, answers, figures and tables in one PDF, and says what is still missing.
+
+The answers are those in writeup/answers, with figures and tables of figures/out; with IMPL=solutions the reference
+answers in solutions/writeup, with those of figures/gallery, whose numbers they speak of. Nothing is measured or drawn
+here: what is missing is listed with the command that makes it. Exit code: 0 if the PDF was made, complete or not; 1 for
+an error in a Typst file or an output that cannot be written; 2 for a bad choice; 3 without Typst.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from tools.grading import stages
+from tools.setup import toolchain
+from tools.report import writeup_results
+from tools.grading.exit_codes import ending_of
+from tools.report.figures import parse_arguments
+from tools.grading.stages import BadChoice
+from tools.report.writeup_results import KINDS, Shown, Unusable
+from tools.report.writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
+
+
+@dataclass
+class Summary:
+    """What is not there yet, in the order of the pages."""
+
+    total: int = 0  # questions
+    unanswered: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # figures and tables
+    other: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+
+
+def parse() -> argparse.Namespace:
+    options = parse_arguments("make writeup", __doc__)
+    if options.impl == "solutions" and options.preset != "quick":
+        raise BadChoice(
+            f"PRESET={options.preset}: the reference answers speak of the quick results in figures/gallery; "
+            "leave it out"
+        )
+    return options
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for a figure or a table; `question` is empty where no question asks for it."""
+
+    kind: str
+    name: str
+    question: str = ""
+
+    def command(self, writeup: Writeup) -> str:
+        number = self.question.split(".")[0].zfill(2)
+        stage = next(each for each in stages.all_stages() if each.number == number)
+        preset = "" if writeup.preset == "quick" else writeup.preset
+        return stages.make_command("figures", stage, writeup.impl, preset=preset)
+
+    def remedy(self, writeup: Writeup) -> dict[str, str]:
+        in_gallery = writeup.origin.in_gallery
+        advice = "It goes into figures/gallery (tools/report/gallery.py) after" if in_gallery else "It is made by"
+        return {"advice": advice, "command": self.command(writeup)}
+
+
+def look_up(writeup: Writeup, slots: list[Slot], summary: Summary) -> dict[str, Any]:
+    """What form.typ reads as `results`: the figures and tables that can be shown, and why others are missing."""
+    results: dict[str, Any] = {"figures": {}, "tables": {}, "missing": {}}
+    for slot in slots:
+        what = f"{slot.kind} {slot.name}"
+        try:
+            shown = writeup_results.find(slot.kind, slot.name, writeup.origin)
+        except Unusable as problem:
+            if slot.question:
+                remedy = slot.remedy(writeup)
+                results["missing"][what] = {"problem": str(problem), "remedy": remedy}
+                summary.missing.append(f"{slot.question}: {what}: {problem}. {remedy['advice']}: {remedy['command']}")
+            continue
+        if slot.question:
+            summary.shown.append(shown)
+        file = "/" + str(shown.file.relative_to(writeup.root))
+        results[f"{slot.kind}s"][slot.name] = {"file": file, "digest": shown.digest, "provenance": shown.lines}
+    results["head"] = head(writeup, summary)
+    return results
+
+
+def slots_of(writeup: Writeup, questions: dict[str, list[dict[str, Any]]]) -> list[Slot]:
+    """Those of the questions, in their order; then what else is there, which answers may show or take numbers from."""
+    asked = [
+        Slot(question=question["id"], **shown)
+        for each in questions.values() for question in each for shown in question["shows"]
+    ]  # fmt: skip
+    known = {(slot.kind, slot.name) for slot in asked}
+    there = [Slot(kind, name) for kind, ending in KINDS.items() for name in writeup.origin.names(ending)]
+    return asked + [slot for slot in there if (slot.kind, slot.name) not in known]
+
+
+def head(writeup: Writeup, summary: Summary) -> list[str]:
+    """The first page: what all the numbers are of."""
+    whose = "the student's code (assignments)" if writeup.impl == "assignments" else "the solutions"
+    lines = [f"Figures and tables of {whose}, {writeup.preset} preset: {len(summary.shown)} shown, "
+             f"{len(summary.missing)} missing."]  # fmt: skip
+    machines = of_all(summary, "machines")
+    return lines + ([f"Measured on {' and on '.join(machines)}."] if machines else [])
+
+
+def of_all(summary: Summary, what: str) -> list[str]:
+    return sorted({each for shown in summary.shown for each in getattr(shown, what)})
+
+
+def look_at_answers(
+    writeup: Writeup, questions: dict[str, list[dict[str, Any]]], found: dict[str, list[Any]], summary: Summary
+) -> None:
+    """Which questions are unanswered, or answered twice; and what else is open."""
+    points = {question["id"]: question["points"] for each in questions.values() for question in each}
+    answers = [answer["id"] for answer in found["answer"]]
+    answered = {answer["id"] for answer in found["answer"] if answer["answered"]}
+    summary.total = len(points)
+    for question, worth in points.items():
+        why = "" if question in answers else f', {writeup.answers} has no #answer("{question}")[...]'
+        if question not in answered:
+            summary.unanswered.append(f"{question} ({worth} point{'' if worth == 1 else 's'}){why}")
+        if answers.count(question) > 1:
+            summary.other.append(f"{question} is answered {answers.count(question)} times")
+    summary.other += [f"numbers to fill in: {' '.join(text.split())}" for text in found["open-number"]]
+    if not found["about"][0]["name"].strip():
+        summary.other.append(f"your name, in {writeup.answers}/about.typ")
+
+
+def make(writeup: Writeup) -> Summary:
+    """Sets the PDF, whole or not at all. Throws TypstFailure, OSError."""
+    check_files(writeup)
+    summary = Summary()
+    questions = questions_of(writeup)
+    results = look_up(writeup, slots_of(writeup, questions), summary)
+    output = writeup.output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    temporary.touch()  # an OSError with the file's name, where Typst would only say that it failed
+    try:
+        labels = ["answer", "about", "open-number", "slot"]
+        found = run_typst(writeup, {"results": json.dumps(results)}, queries=labels, output=str(temporary))
+        look_at_answers(writeup, questions, found, summary)
+        for kind, name in ((slot["kind"], slot["name"]) for slot in found["slot"]):
+            if name not in results[f"{kind}s"] and f"{kind} {name}" not in results["missing"]:
+                summary.other.append(f"an answer shows the {kind} {name}, which is not there")
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return summary
+
+
+def print_summary(writeup: Writeup, summary: Summary) -> None:
+    for title, lines in (
+        ("Unanswered", summary.unanswered), ("Missing", summary.missing), ("To do", summary.other)
+    ):  # fmt: skip
+        for line in lines:
+            print(f"{title}: {line}")
+    machines, commits = (len(of_all(summary, what)) for what in ("machines", "commits"))
+    several = [f"{count} {what}" for count, what in ((machines, "machines"), (commits, "commits")) if count > 1]
+    answered = summary.total - len(summary.unanswered)
+    print(
+        f"{writeup.output.relative_to(writeup.root)}: {answered} of {summary.total} questions answered, "
+        f"{len(summary.shown)} figures and tables shown"
+        + (f" (of {' and '.join(several)}, each says its own)" if several else "")
+        + f", {len(summary.missing)} missing"
+        + (f", {len(summary.other)} more to do" if summary.other else "")
+    )
+
+
+def set_as_asked() -> int:
+    options = parse()
+    tools = toolchain.load()
+    require_typst(tools.figure_python)
+    writeup = Writeup(options.impl, options.preset, options.stages, python=tools.figure_python)
+    try:
+        summary = make(writeup)
+    except TypstFailure as error:
+        print(f"{error}\nNo PDF was made; an older one is as it was.", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename or 'make writeup'}: cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    try:
+        print_summary(writeup, summary)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `make writeup | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def main() -> int:
+    return ending_of("make writeup", set_as_asked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The figures and tables that the writeup may show: those that say themselves that they are of the wanted
+implementation and preset. A name proves nothing, since files can be renamed; the provenance that a figure carries as
+metadata (see figures/lib/style.py), or a table in its document (figures/lib/tables.py), decides. What does not say it counts
+as missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+METADATA_KEY = "ddp-lab"  # the text in a PNG; figures/lib/style.py writes it
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# What is said under each figure needs these.
+FIELDS = ("implementation", "preset", "host", "cpu", "gpu", "cores", "device", "world_size", "backend", "torch",
+          "commit", "date")  # fmt: skip
+
+
+class Unusable(Exception):
+    """Why a file cannot be shown."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose results are wanted, and where they lie: figures/out, or the gallery of the solutions' quick ones."""
+
+    folder: Path
+    implementation: str
+    preset: str
+    in_gallery: bool
+
+    def file(self, name: str, ending: str) -> Path:
+        return self.folder / f"{name if self.in_gallery else self.full_name(name)}.{ending}"
+
+    def names(self, ending: str) -> list[str]:
+        """What lies there under the name of this implementation and preset."""
+        tail = f".{ending}" if self.in_gallery else f".{self.implementation}.{self.preset}.{ending}"
+        return sorted(file.name.removesuffix(tail) for file in self.folder.glob(f"*{tail}"))
+
+    def full_name(self, name: str) -> str:
+        """As figures/lib/script.py names figures and tables."""
+        return f"{name}.{self.implementation}.{self.preset}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure or table that can be shown. `machines` and `commits` say of which all its numbers are."""
+
+    file: Path
+    digest: str  # tells one drawing of it from another
+    lines: list[str]  # where its numbers come from, in words
+    machines: set[str] = field(default_factory=set)
+    commits: set[str] = field(default_factory=set)
+
+
+KINDS = {"figure": "png", "table": "json"}
+
+
+def find(kind: str, name: str, origin: Origin) -> Shown:
+    """The figure or table of this name. Throws Unusable with what is wrong with it."""
+    file = origin.file(name, KINDS[kind])
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise Unusable("not there yet") from None
+    except OSError as error:
+        raise Unusable(f"{file.name} cannot be read: {error.strerror}") from None
+    document = _figure_document(file, content) if kind == "figure" else _table_document(file, content)
+    provenance = _checked(file, document, name, origin)
+    return Shown(
+        file,
+        hashlib.sha256(content).hexdigest()[:12],
+        list(dict.fromkeys(map(_line, provenance))),
+        {f"{_device(each)}, {each['cores']} cores ({each['host']})" for each in provenance},
+        {each["commit"] for each in provenance},
+    )
+
+
+def _figure_document(file: Path, content: bytes) -> Any:
+    texts = _png_texts(file, content)
+    if METADATA_KEY not in texts:
+        raise Unusable(f"{file.name} does not say where its numbers come from; draw it again")
+    try:
+        return json.loads(texts[METADATA_KEY])
+    except ValueError:
+        raise Unusable(f"{file.name} does not say readably where its numbers come from; draw it again") from None
+
+
+def _png_texts(file: Path, content: bytes) -> dict[str, str]:
+    """The tEXt chunks of a whole PNG (ISO 15948, section 11.3.4.3); each chunk's checksum is checked."""
+    damaged = Unusable(f"{file.name} is not a whole PNG; draw it again")
+    if not content.startswith(SIGNATURE):
+        raise damaged
+    texts, place = {}, len(SIGNATURE)
+    while place + 12 <= len(content):
+        (length,) = struct.unpack_from(">I", content, place)
+        end = place + 12 + length
+        if end > len(content):
+            raise damaged
+        (checksum,) = struct.unpack_from(">I", content, end - 4)
+        if zlib.crc32(content[place + 4 : end - 4]) != checksum:
+            raise damaged
+        kind, data = content[place + 4 : place + 8], content[place + 8 : end - 4]
+        if kind == b"tEXt" and b"\0" in data:
+            key, text = data.split(b"\0", 1)
+            texts[key.decode("latin-1")] = text.decode("latin-1")
+        if kind == b"IEND":
+            return texts
+        place = end
+    raise damaged
+
+
+def _table_document(file: Path, content: bytes) -> Any:
+    try:
+        document = json.loads(content)
+    except ValueError:
+        raise Unusable(f"{file.name} is not JSON; make it again") from None
+    if not isinstance(document, dict) or document.get("kind") != "table":
+        raise Unusable(f"{file.name} is not a table; make it again")
+    columns, rows = document.get("columns"), document.get("rows")
+    if not _is_row(columns) or not columns or not isinstance(rows, list) or not rows:
+        raise Unusable(f"{file.name} has no columns or no rows; make it again")
+    if not all(_is_row(row) and len(row) == len(columns) for row in rows):
+        raise Unusable(f"{file.name} has a row that does not fit its columns; make it again")
+    return document
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _checked(file: Path, document: Any, name: str, origin: Origin) -> list[dict[str, Any]]:
+    """The provenance of every number, each of the wanted implementation and preset."""
+    provenance = document.get("provenance") if isinstance(document, dict) else None
+    if not isinstance(provenance, list) or not provenance:
+        raise Unusable(f"{file.name} does not say where its numbers come from; draw it again")
+    for each in provenance:
+        lacking = [key for key in FIELDS if key not in each] if isinstance(each, dict) else list(FIELDS)
+        if lacking:
+            raise Unusable(f"{file.name} does not say of which {', '.join(lacking)} its numbers are; draw it again")
+        if (each["implementation"], each["preset"]) != (origin.implementation, origin.preset):
+            raise Unusable(
+                f"{file.name} has numbers of {each['implementation']}, {each['preset']} preset, "
+                f"not of {origin.implementation}, {origin.preset} preset"
+            )
+    if document.get("name") != origin.full_name(name):
+        raise Unusable(f"{file.name} was drawn as {document.get('name')}, so it shows something else")
+    return provenance
+
+
+def _device(provenance: dict[str, Any]) -> str:
+    return str(provenance["gpu"] if provenance["device"] == "cuda" else provenance["cpu"])
+
+
+def _line(provenance: dict[str, Any]) -> str:
+    ranks = provenance["world_size"]
+    return " · ".join(
+        (
+            f"{provenance['implementation']}, {provenance['preset']} preset",
+            f"{_device(provenance)}, {provenance['cores']} cores, host {provenance['host']}",
+            f"{ranks} rank{'' if ranks == 1 else 's'}, {provenance['backend']}",
+            f"torch {provenance['torch']}",
+            str(provenance["date"])[:10],
+            f"commit {str(provenance['commit'])[:18]}",
+        )
+    )

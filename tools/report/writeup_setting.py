@@ -1,0 +1,119 @@
+"""How the writeup is set: which files, by which Python's Typst, and what becomes of an error in one of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.grading import stages
+from tools.setup import toolchain
+from tools.grading.stages import Stage
+from tools.setup.toolchain import ROOT, LabError
+from tools.report.writeup_results import Origin
+
+MAIN = "writeup/main.typ"
+QUESTIONS = "writeup/questions.typ"
+
+
+class TypstFailure(Exception):
+    """Errors in Typst files, a line each: file:line:column, what is wrong, what may help."""
+
+
+@dataclass
+class Writeup:
+    """What is to be set, from the checkout in `root`."""
+
+    impl: str
+    preset: str
+    stages: list[Stage]
+    root: Path = ROOT
+    python: str = sys.executable  # has typst
+
+    @property
+    def answers(self) -> str:
+        return "writeup/answers" if self.impl == "assignments" else "solutions/writeup"
+
+    @property
+    def output(self) -> Path:
+        part = self.stages[0].name if len(self.stages) < len(stages.all_stages()) else ""
+        return self.root / "writeup/out" / ".".join(filter(None, ("writeup", part, self.impl, self.preset, "pdf")))
+
+    @property
+    def origin(self) -> Origin:
+        in_gallery = self.impl == "solutions"
+        return Origin(self.root / "figures" / ("gallery" if in_gallery else "out"), self.impl, self.preset, in_gallery)
+
+
+def require_typst(python: str) -> None:
+    check = subprocess.run([python, "-c", "import typst"], capture_output=True, check=False)
+    if check.returncode:
+        raise LabError(
+            f"{python} has no typst, which sets the writeup. "
+            f"Install it: {python} -m pip install typst=={toolchain.pinned('typst')}"
+        )
+
+
+def questions_of(writeup: Writeup) -> dict[str, list[dict[str, Any]]]:
+    """By stage: each question's id, points and shows (kind and name of figures and tables)."""
+    (found,) = run_typst(writeup, {}, input=QUESTIONS, queries=["questions"])["questions"]
+    wanted = {stage.name for stage in writeup.stages}
+    return {stage: questions for stage, questions in found if stage in wanted}
+
+
+def run_typst(writeup: Writeup, inputs: dict[str, str], **request: Any) -> dict[str, list[Any]]:
+    """What Typst finds under the labels `queries`; sets the PDF if there is an `output`."""
+    inputs = {
+        "answers": f"/{writeup.answers}",
+        "stages": " ".join(stage.name for stage in writeup.stages),
+        "all-stages": " ".join(path.stem for path in sorted((writeup.root / "writeup/questions").glob("*.typ"))),
+        **inputs,
+    }
+    document = {"root": str(writeup.root), "input": MAIN, "inputs": inputs, **request}
+    script = Path(__file__).resolve().with_name("writeup_typst.py")
+    # In `root`, so that Typst names files as seen from there.
+    done = subprocess.run(
+        [writeup.python, str(script)], cwd=writeup.root, input=json.dumps(document), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise TypstFailure(f"{MAIN}: Typst ended with: {last}")
+    answer = json.loads(done.stdout)
+    if "diagnostic" in answer:
+        raise TypstFailure("\n".join(error_lines(answer["diagnostic"], writeup.answers)))
+    return answer["found"]
+
+
+def error_lines(diagnostic: str, answers: str) -> list[str]:
+    """Typst's errors, one line each, with the place in the answers where there is one: what was called there may have
+    found the error elsewhere."""
+    lines: list[str] = []
+    for block in re.split(r"^(?=error: )", diagnostic, flags=re.MULTILINE):
+        if not block.startswith("error: "):
+            continue
+        message = block.splitlines()[0].removeprefix("error: ").removeprefix("panicked with: ")
+        message = message.removeprefix("assertion failed: ")
+        places = [place.lstrip("/") for place in re.findall(r"┌─ (\S+:\d+:\d+)", block)]
+        place = next((each for each in places if each.startswith(answers)), places[0] if places else MAIN)
+        hints = re.findall(r"^ *= hint: (.*)", block, re.MULTILINE)
+        lines.append("; ".join([f"{place}: {message}", *hints[:1]]))
+    return list(dict.fromkeys(lines)) or [f"{MAIN}: {diagnostic.strip().splitlines()[0]}"]
+
+
+def check_files(writeup: Writeup) -> None:
+    answers = ["about", *(stage.name for stage in writeup.stages)]
+    for name in (MAIN, QUESTIONS, *(f"{writeup.answers}/{each}.typ" for each in answers)):
+        try:
+            (writeup.root / name).read_bytes().decode()
+        except FileNotFoundError:
+            raise TypstFailure(f"{name}: there is no such file; restore it: git checkout {name}") from None
+        except OSError as error:
+            raise TypstFailure(f"{name}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise TypstFailure(f"{name}:{line}: is not UTF-8; save it in that encoding") from None

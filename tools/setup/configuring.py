@@ -1,0 +1,76 @@
+"""Runs CMake's configure step for the chosen toolchain, and says in a few lines why it failed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from tools.setup import progress
+from tools.setup import system_packages
+from tools.setup.toolchain import ROOT, LabError, Toolchain
+
+KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # of a build folder that is configured anew
+
+
+def configure(toolchain: Toolchain, log: Path) -> list[str]:
+    """Returns what CMake said about the optional parts."""
+    build_dir = Path(toolchain.build_dir)
+    if not same_cache(toolchain):
+        clear(build_dir)
+    argv = [toolchain.cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", toolchain.generator]
+    argv += [f"-DCMAKE_CXX_COMPILER={toolchain.cxx}", f"-DDDP_LAB_PYTHON={toolchain.python or sys.executable}"]
+    argv += [f"-DLIBTORCH={'' if toolchain.python else toolchain.libtorch}"]
+    configured, lines = progress.run(argv, "Configuring with CMake", log)
+    if not configured:
+        raise LabError(configure_failure(lines, log))
+    link_compile_commands(build_dir)
+    return [line.removeprefix("-- ") for line in lines if line.startswith("-- CUDA")]
+
+
+def same_cache(toolchain: Toolchain) -> bool:
+    """Whether the build folder was configured for this checkout, generator and compiler: CMake can't change those."""
+    wanted = {
+        "CMAKE_HOME_DIRECTORY": str(ROOT),
+        "CMAKE_GENERATOR": toolchain.generator,
+        "CMAKE_CXX_COMPILER": toolchain.cxx,
+    }
+    cache = Path(toolchain.build_dir, "CMakeCache.txt")
+    entries = [line.partition("=") for line in cache.read_text().splitlines()] if cache.exists() else []
+    found = {name.partition(":")[0]: value for name, _, value in entries}
+    return not found or all(found.get(name) == value for name, value in wanted.items())
+
+
+def clear(build_dir: Path) -> None:
+    for path in build_dir.iterdir():
+        if path.name in KEPT:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def configure_failure(lines: list[str], log: Path) -> str:
+    text = "\n".join(lines)
+    if "No space left on device" in text:
+        return f"the disk is full at {log.parent}. Free some space, then run it again."
+    missing = [need for need in system_packages.LIBRARIES if need.missing()]
+    if missing and "could not be downloaded" in text:
+        names = ", ".join(need.name for need in missing)
+        how = system_packages.install_command(missing)
+        return f"{names}: not installed, and could not be downloaded. Connect to the network, or: {how}"
+    first = next((i for i, line in enumerate(lines) if line.startswith("CMake Error")), max(0, len(lines) - 12))
+    excerpt = "\n".join("  | " + line for line in lines[first : first + 12])
+    return f"CMake failed (all it said: {log}).\n{excerpt}"
+
+
+def link_compile_commands(build_dir: Path) -> None:
+    """At the top, where editors look for it."""
+    link = ROOT / "compile_commands.json"
+    target = os.path.relpath(build_dir / "compile_commands.json", ROOT)
+    if link.is_symlink() and os.readlink(link) != target:
+        link.unlink()
+    if not os.path.lexists(link):
+        link.symlink_to(target)

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Says what this machine has of what the lab uses, and what to do about each gap. Changes nothing.
+
+Exit status: 0 if the lab can be built here (by `make setup` or already), 1 if something must be done first.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup import system_packages
+from tools.setup import toolchain
+from tools.setup import virtual_environment
+from tools.setup.toolchain import LabError
+
+OK, OFF, MISSING = "ok", "off", "missing"  # off: the lab works without it
+COLOURS = {OK: "\033[32m", OFF: "\033[33m", MISSING: "\033[31m"}
+MARKS = {OK: "✓", OFF: "–", MISSING: "✗"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def main() -> int:
+    findings = [*tools(), *python_and_torch(), *libraries(), *cuda(), *machine()]
+    report(findings)
+    gaps = [finding.name for finding in findings if finding.state == MISSING]
+    if gaps:
+        print(f"\nThe lab cannot be built yet: {', '.join(gaps)}.")
+        return 1
+    print("\nThe lab can be built here. Begin: make test")
+    return 0
+
+
+def report(findings: list[Finding]) -> None:
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark = f"{MARKS[finding.state]} {finding.state:<7}"
+        if colour:
+            mark = f"{COLOURS[finding.state]}{mark}\033[0m"
+        print(f"{mark} {finding.name:<{width}}  {finding.found}")
+        if finding.advice:
+            print(f"{'':{width + 12}}-> {finding.advice}")
+
+
+def tools() -> list[Finding]:
+    cxx, cmake = system_packages.compiler(), shutil.which("cmake") or ""
+    findings = []
+    for need, path in zip(system_packages.REQUIRED, (cxx, cmake)):
+        if path:
+            gap = system_packages.tool_gap(path)
+            version = system_packages.dotted(system_packages.version_of(path))
+            findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}", gap))
+        else:
+            findings.append(missing(need, required=not system_packages.can_install()))
+    for need in (*system_packages.OPTIONAL, *system_packages.FOR_CHECK):
+        found = need.find()
+        version = system_packages.dotted(system_packages.version_of(found)) if found else ""
+        findings.append(Finding(need.name, OK, f"{found} {version}") if found else missing(need))
+    return findings
+
+
+def missing(need: system_packages.Need, required: bool = False) -> Finding:
+    target = "make check" if need in system_packages.FOR_CHECK else "make setup"
+    how = f"{target} installs it" if system_packages.can_install() else system_packages.install_command([need])
+    return Finding(need.name, MISSING if required else OFF, f"not found: {need.without}", how)
+
+
+def libraries() -> list[Finding]:
+    return [
+        Finding(need.name, OK, need.find()) if need.find() else missing(need) for need in system_packages.LIBRARIES
+    ]
+
+
+def python_and_torch() -> list[Finding]:
+    """The Python and torch that are given or set up, else those that a set-up would choose."""
+    python, libtorch = choice()
+    candidates = [python] if python else [*toolchain.active_pythons(), f"{toolchain.VENV}/bin/python"]
+    found = [facts for facts in map(toolchain.probe, candidates) if facts]
+    fitting = [facts for facts in found if not toolchain.torch_gap(facts.torch)]
+    if not found:
+        return [Finding("python", MISSING, f"{python or 'python3'} does not start", "give PYTHON=/path/to/python")]
+    facts = (fitting or found)[0]
+    findings = [Finding("python", OK, f"{facts.executable} {system_packages.dotted(facts.version)}")]
+    findings += [given_torch(python, libtorch or facts.torch) if python or libtorch else torch(facts)]
+    if facts.can_draw:
+        findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
+    elif fitting:  # else set-up makes a .venv, which has them
+        advice = f"{facts.executable} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
+        findings.append(Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice))
+    return findings
+
+
+def choice() -> tuple[str, str]:
+    """(python, libtorch) as given now, else as set up before; empty where neither."""
+    python, libtorch = os.environ.get("PYTHON", ""), os.environ.get("LIBTORCH", "")
+    before = set_up()
+    if python or libtorch or not before:
+        return os.path.expanduser(python), os.path.expanduser(libtorch)
+    return before.python, "" if before.python else before.libtorch
+
+
+def set_up() -> toolchain.Toolchain | None:
+    try:
+        return toolchain.load()
+    except SystemExit:
+        return None
+
+
+def given_torch(python: str, folder: str) -> Finding:
+    gap = toolchain.torch_gap(folder)
+    if gap:
+        advice = f"give a PYTHON= or LIBTORCH= with torch {toolchain.wanted_torch()}, or neither after: make clean"
+        return Finding("torch", MISSING, f"{folder or python} {gap}", advice)
+    return Finding("torch", OK, described(folder))
+
+
+def torch(facts: toolchain.PythonFacts) -> Finding:
+    gap = toolchain.torch_gap(facts.torch)
+    if not gap:
+        return Finding("torch", OK, described(facts.torch))
+    low, high = virtual_environment.PYTHON_RANGE
+    if not low <= facts.version <= high:
+        wanted = f"{system_packages.dotted(low)} to {system_packages.dotted(high)}"
+        advice = f"make setup looks for a Python {wanted} to make .venv"
+        return Finding("torch", OFF, f"{facts.executable} {gap}", advice)
+    return Finding("torch", OFF, f"not installed yet ({facts.executable} {gap})", "make setup installs it into .venv")
+
+
+def described(folder: str) -> str:
+    build = "CUDA build" if Path(folder, "lib/libtorch_cuda.so").exists() else "CPU build"
+    return f"{toolchain.torch_version(folder)} ({build}) in {folder}"
+
+
+def cuda() -> list[Finding]:
+    findings = []
+    nvcc = toolchain.nvcc()
+    if nvcc:
+        text = output([nvcc, "--version"])
+        release = re.search(r"release (\S+),", text)
+        findings.append(Finding("CUDA toolkit", OK, f"{nvcc} {release[1] if release else ''}"))
+    else:
+        advice = "only DEVICE=cuda needs it: install the CUDA Toolkit, or set CUDA_HOME to it"
+        findings.append(Finding("CUDA toolkit", OFF, "no nvcc", advice))
+    header = nccl_header()
+    found = f"{nccl_version(header)} ({header})" if header else "no nccl.h"
+    advice = "" if header else "only DEVICE=cuda needs it: torch's CUDA build from requirements.txt brings it"
+    findings.append(Finding("NCCL", OK if header else OFF, found, advice))
+    gpus = gpu_names()
+    advice = "" if gpus else "all stages are graded on the CPU; what needs a GPU is skipped, and says so"
+    findings.append(Finding("GPUs", OK if gpus else OFF, ", ".join(gpus) or "none", advice))
+    return findings
+
+
+def nccl_header() -> str:
+    folders = ["/usr/include", "/usr/local/include"]
+    if toolchain.nvcc():
+        folders.insert(0, str(Path(toolchain.nvcc()).parent.parent / "include"))
+    before = set_up()
+    if before:
+        folders.insert(0, str(Path(before.libtorch).parent / "nvidia/nccl/include"))
+    folders += glob.glob(f"{toolchain.VENV}/lib/python3*/site-packages/nvidia/nccl/include")
+    return next((f"{folder}/nccl.h" for folder in folders if os.path.exists(f"{folder}/nccl.h")), "")
+
+
+def nccl_version(header: str) -> str:
+    text = Path(header).read_text(errors="replace")
+    parts = [re.search(rf"#define NCCL_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
+    return ".".join(part[1] for part in parts if part)
+
+
+def gpu_names() -> list[str]:
+    if shutil.which("nvidia-smi"):
+        names = output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
+        if names and "fail" not in names[0].lower() and "no devices" not in names[0].lower():
+            return names
+    return glob.glob("/dev/nvidia[0-9]*")
+
+
+def machine() -> list[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    free = shutil.disk_usage(toolchain.ROOT).free / 2**30
+    needed = 3 if set_up() else virtual_environment.NEEDED_BYTES / 2**30
+    slow, small, full = cores < 2, memory < 3, free < needed
+    room = f"set-up and build need {needed:.0f} GB" if full else ""
+    return [
+        Finding("system", OK, f"{platform.system()} {platform.release()} {platform.machine()}"),
+        Finding("cores", OFF if slow else OK, f"{cores}", "works, but waits: tests run several ranks" if slow else ""),
+        Finding("memory", OFF if small else OK, f"{memory:.1f} GB", "the build may need 3 GB" if small else ""),
+        Finding("disk", OFF if full else OK, f"{free:.0f} GB free", room),
+    ]
+
+
+def output(argv: list[str]) -> str:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"doctor: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # as in `make doctor | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

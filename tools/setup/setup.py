@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Sets the lab up: Python and torch, system packages, CMake. Does nothing, fast, where all of it is done.
+
+The choice is kept in build/toolchain.json, for the other tools and for the next run: PYTHON= or LIBTORCH=, once
+given, hold until another is given or the build folder is removed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info < (3, 10):
+    sys.exit(f"The lab's tools need Python 3.10 or newer; python3 here is {sys.version.split()[0]}.")
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import shutil
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tools.setup import checkout_lock
+from tools.setup import configuring
+from tools.setup import system_packages
+from tools.setup import virtual_environment
+from tools.setup.toolchain import (
+    BUILD_DIR, REQUIREMENTS, ROOT, LabError, PythonFacts, Toolchain, active_pythons, as_json, nvcc, probe, torch_gap,
+    torch_version, wanted_torch,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user gave; empty: ours to choose."""
+
+    python: str
+    libtorch: str
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.default_int_handler)
+    try:
+        set_up(arguments.for_check)
+    except LabError as error:
+        return stop(str(error))
+    except KeyboardInterrupt:
+        return stop("interrupted; run it again to go on.", 130)
+    except OSError as error:
+        return stop(explain(error))
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Sets the lab up. From the environment: PYTHON (a Python with torch), LIBTORCH (an unpacked "
+        "libtorch), CXX (a compiler)."
+    )
+    parser.add_argument("--for-check", action="store_true", help="also what only `make check` needs")
+    return parser.parse_args()
+
+
+def stop(message: str, code: int = 1) -> int:
+    sys.stdout.flush()
+    print(f"\nSet-up stopped: {message}", file=sys.stderr)
+    return code
+
+
+def explain(error: OSError) -> str:
+    where = error.filename or ROOT
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full at {where}. Free some space (`make clean` removes what is built), then run it again."
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"cannot write {where}: it is read-only or belongs to someone else. Clone into a folder of your own."
+    return f"{error}"
+
+
+def set_up(for_check: bool) -> None:
+    if up_to_date(read_state()) and not (for_check and lacks(system_packages.FOR_CHECK)):
+        return
+    with checkout_lock.hold(BUILD_DIR / "setup.lock", "setting up"):
+        log = BUILD_DIR / "setup.log"
+        if for_check:
+            system_packages.provide(system_packages.FOR_CHECK, log)
+        state = read_state()  # again: whoever we waited for may have done it all
+        if not up_to_date(state):
+            renew(state, log)
+
+
+def renew(state: dict, log: Path) -> None:
+    """All steps; each of them does nothing where it is done already."""
+    needs = [*system_packages.REQUIRED, *system_packages.LIBRARIES, *system_packages.OPTIONAL]
+    system_packages.provide(needs, log)
+    cxx, cmake = system_packages.compiler(), shutil.which("cmake")
+    if gap := system_packages.tool_gap(cxx) or system_packages.tool_gap(cmake):
+        raise LabError(gap)
+    request = requested(state)
+    found = choose_libtorch(request) if request.libtorch else choose_python(request, state, log)
+    generator = "Ninja" if shutil.which("ninja") else "Unix Makefiles"
+    toolchain = Toolchain(*found, cxx=cxx, cmake=cmake, generator=generator, build_dir=str(BUILD_DIR))
+    write_state(request, toolchain, {})  # remembers the choice even if CMake fails
+    with checkout_lock.hold(BUILD_DIR / "grade" / "lock", "setting up"):  # no build may be running
+        notes = configuring.configure(toolchain, log)
+    write_state(request, toolchain, fingerprint(request, toolchain))
+    origin = toolchain.libtorch if request.libtorch else toolchain.python
+    print(f"Set up: torch {toolchain.torch_version} of {origin}, {cxx}, {generator}.")
+    print("".join(f"{note}\n" for note in notes), end="", flush=True)
+
+
+# What was chosen, and whether it still holds
+
+
+def read_state() -> dict:
+    try:
+        state = json.loads((BUILD_DIR / "toolchain.json").read_text())
+        return {**state, "toolchain": Toolchain(**state["toolchain"]), "request": Request(**state["request"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def write_state(request: Request, toolchain: Toolchain, fingerprint_now: dict) -> None:
+    state = {"toolchain": as_json(toolchain), "request": vars(request), "fingerprint": fingerprint_now}
+    fresh = BUILD_DIR / "toolchain.json.new"
+    fresh.write_text(json.dumps(state, indent=2) + "\n")
+    fresh.replace(BUILD_DIR / "toolchain.json")
+
+
+def requested(state: dict) -> Request:
+    """What is given now, else what was given before."""
+    given = Request(resolve_python(os.environ.get("PYTHON", "")), resolve_folder(os.environ.get("LIBTORCH", "")))
+    return given if given.python or given.libtorch else state.get("request", given)
+
+
+def resolve_python(given: str) -> str:
+    if not given:
+        return ""
+    path = os.path.expanduser(given)
+    if os.path.isdir(path):
+        raise LabError(f"PYTHON={given} is a folder. Name the program in it: PYTHON={path.rstrip('/')}/bin/python")
+    found = shutil.which(path)
+    if not found:
+        raise LabError(f"PYTHON={given}: no such program, or not yours to run. Give a path: PYTHON=/usr/bin/python3")
+    return os.path.abspath(found)
+
+
+def resolve_folder(given: str) -> str:
+    return os.path.abspath(os.path.expanduser(given)) if given else ""
+
+
+def up_to_date(state: dict) -> bool:
+    return bool(state) and state["fingerprint"] == fingerprint(requested(state), state["toolchain"])
+
+
+def fingerprint(request: Request, toolchain: Toolchain) -> dict:
+    """Everything whose change asks for a new set-up, by file times only: no program is started for it."""
+    files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(), toolchain.cxx]
+    files += [system_packages.compiler(), shutil.which("cmake"), shutil.which("ninja")]
+    files += [need.find() for need in system_packages.LIBRARIES]
+    files += [f"{toolchain.libtorch}/{name}" for name in ("version.py", "build-version", "lib/libtorch_cpu.so")]
+    built = "build.ninja" if toolchain.generator == "Ninja" else "Makefile"
+    return {
+        "checkout": str(ROOT),
+        "request": vars(request),
+        "environment": [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CUDA_HOME")],
+        "requirements": hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest(),
+        "files": [identity(path) for path in files],
+        "configured": all(Path(toolchain.build_dir, name).exists() for name in (built, "CMakeCache.txt")),
+    }
+
+
+def identity(path: str | None) -> list:
+    try:
+        facts = os.stat(path or "")
+    except OSError:
+        return [path or "", "missing"]
+    return [path, os.path.realpath(path), facts.st_mtime_ns, facts.st_size]
+
+
+def lacks(needs: list[system_packages.Need]) -> bool:
+    return any(need.missing() for need in needs)
+
+
+# Python and libtorch: each choice gives (python, figure_python, libtorch, torch_version)
+
+
+def choose_libtorch(request: Request) -> tuple[str, str, str, str]:
+    if gap := torch_gap(request.libtorch):
+        wanted = f"an unpacked libtorch {wanted_torch()}, a folder with include/ and lib/"
+        raise LabError(f"LIBTORCH={request.libtorch} {gap}. Give {wanted} (make clean forgets it).")
+    return "", figure_python(request, None), request.libtorch, torch_version(request.libtorch)
+
+
+def choose_python(request: Request, state: dict, log: Path) -> tuple[str, str, str, str]:
+    facts = python_with_torch(request, state) or virtual_environment.provide(log)
+    return facts.executable, figure_python(request, facts), facts.torch, torch_version(facts.torch)
+
+
+def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
+    """The one that was given, else an active one that fits, else the one used before."""
+    if request.python:
+        facts = probe(request.python)
+        if not facts:
+            raise LabError(f"PYTHON={request.python} does not start as a Python. Name another (make clean forgets it).")
+        if gap := torch_gap(facts.torch):
+            pip = f"{request.python} -m pip install torch=={wanted_torch()}.*"
+            raise LabError(f"PYTHON={request.python} {gap}. Name another (make clean forgets it), or: {pip}")
+        return replace(facts, executable=request.python)
+    before = [state["toolchain"].python] if state and state["toolchain"].python else []
+    others = [path for path in before if virtual_environment.VENV not in Path(path).parents]
+    for python in [*active_pythons(), *others]:
+        facts = probe(python)
+        if facts and not torch_gap(facts.torch):
+            return facts
+    return None
+
+
+def figure_python(request: Request, chosen: PythonFacts | None) -> str:
+    """One with matplotlib, else the first there is: figures then say what to install."""
+    if chosen and chosen.can_draw:
+        return chosen.executable
+    paths = [request.python] if request.python else [*active_pythons(), f"{virtual_environment.VENV}/bin/python"]
+    found = [facts for facts in [chosen, *map(probe, paths)] if facts]
+    return next((facts.executable for facts in found if facts.can_draw), found[0].executable if found else "python3")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

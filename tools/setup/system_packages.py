@@ -1,0 +1,133 @@
+"""What the lab needs from the system, by which Debian package it comes, and how it is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from tools.setup import progress
+from tools.setup.toolchain import LabError
+
+HEADER_FOLDERS = ("/usr/include", "/usr/local/include")
+MINIMUM_CMAKE = (3, 25)
+MINIMUM_GCC, MINIMUM_CLANG = (11,), (14,)
+
+
+@dataclass(frozen=True)
+class Need:
+    name: str
+    package: str  # Debian's
+    find: Callable[[], str]  # where it is; empty: missing
+    without: str  # what happens without it
+
+    def missing(self) -> bool:
+        return not self.find()
+
+
+def program(*names: str) -> Callable[[], str]:
+    return lambda: next((path for name in names if (path := shutil.which(name))), "")
+
+
+def header(name: str) -> Callable[[], str]:
+    return lambda: next((f"{folder}/{name}" for folder in HEADER_FOLDERS if os.path.exists(f"{folder}/{name}")), "")
+
+
+def compiler() -> str:
+    chosen = os.environ.get("CXX")
+    return program(chosen)() if chosen else program("clang++", "g++", "c++")()
+
+
+REQUIRED = [
+    Need("C++ compiler", "g++", compiler, "nothing can be built"),
+    Need("cmake", "cmake", program("cmake"), "nothing can be built"),
+]
+LIBRARIES = [
+    Need("GoogleTest", "libgtest-dev", header("gtest/gtest.h"), "a copy is downloaded and built"),
+    Need("nlohmann-json", "nlohmann-json3-dev", header("nlohmann/json.hpp"), "a copy is downloaded"),
+    Need("CLI11", "libcli11-dev", header("CLI/CLI.hpp"), "a copy is downloaded"),
+]
+OPTIONAL = [
+    Need("ninja", "ninja-build", program("ninja"), "builds start more slowly, with make"),
+    Need("addr2line", "binutils", program("addr2line"), "a crash is reported without its line"),
+]
+FOR_CHECK = [
+    Need("clang-format", "clang-format", program("clang-format-14", "clang-format"), "make check cannot judge format"),
+    Need("clang-tidy", "clang-tidy", program("clang-tidy-14", "clang-tidy"), "make check cannot lint"),
+]
+PYTHON_VENV = Need("python3 -m venv", "python3-venv", lambda: "", "no virtual environment can be made")
+
+
+def version_of(tool: str) -> tuple[int, ...]:
+    """The first dotted number that `tool --version` prints; empty where it does not run."""
+    try:
+        text = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    match = re.search(r"\b(\d+(?:\.\d+)+)\b", text)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+
+def tool_gap(tool: str) -> str:
+    """Why this compiler or CMake is too old, and what to do; empty where it fits."""
+    name, found = os.path.basename(os.path.realpath(tool)), version_of(tool)
+    if name.startswith("cmake"):
+        wanted, advice = MINIMUM_CMAKE, "python3 -m pip install --user cmake"
+    elif "clang" in name:
+        wanted, advice = MINIMUM_CLANG, "install a newer one and name it: CXX=clang++-14 make test"
+    else:
+        wanted, advice = MINIMUM_GCC, "install a newer one and name it: CXX=g++-12 make test"
+    if found >= wanted:
+        return ""
+    return f"{tool} is version {dotted(found) or 'unknown'}, the lab needs {dotted(wanted)} or newer: {advice}"
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def install_command(needs: list[Need]) -> str:
+    packages = " ".join(need.package for need in needs)
+    return f"sudo apt-get install {packages}"
+
+
+def can_install() -> bool:
+    return os.geteuid() == 0 and bool(shutil.which("apt-get"))
+
+
+def provide(needs: list[Need], log: Path) -> None:
+    """Installs what is missing where we may; raises LabError where a required one stays missing.
+
+    What is not required is only reported: the set-up goes on, and needs no second report.
+    """
+    missing = [need for need in needs if need.missing()]
+    if missing and can_install():
+        apt_install(missing, log)
+        missing = [need for need in missing if need.missing()]
+    if not missing:
+        return
+    lines = [f"  {need.name} is missing: {need.without}" for need in missing]
+    how = f"To install: {install_command(missing)}"
+    if any(need in REQUIRED for need in missing):
+        raise LabError("\n".join(["The system lacks what the lab is built with.", *lines, how]))
+    print("\n".join([*lines, f"  {how}"]), flush=True)
+
+
+def apt_install(needs: list[Need], log: Path) -> bool:
+    """Installs as root; says whether that worked, and leaves the judgement to the caller."""
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    options = ["-y", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2"]
+    title = f"Installing {', '.join(need.package for need in needs)}"
+    progress.run(["apt-get", "update", *options], "Reading Debian's package lists", log, quiet)
+    packages = [need.package for need in needs]
+    installed, lines = progress.run(
+        ["apt-get", "install", "--no-install-recommends", *options, *packages], title, log, quiet
+    )
+    if not installed:
+        reason = next((line for line in lines if line.startswith("E: ")), "no reason given")
+        print(f"  apt-get: {reason}\n  (all it said: {log})", flush=True)
+    return installed

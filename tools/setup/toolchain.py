@@ -1,0 +1,133 @@
+"""What the lab is built with: found by tools/setup/setup.py, read by every other tool.
+
+    toolchain = load()
+    subprocess.run([toolchain.cmake, "--build", toolchain.build_dir, ...])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD_DIR = ROOT / "build"
+VENV = ROOT / ".venv"
+REQUIREMENTS = ROOT / "requirements.txt"
+# What the scripts in figures/ import.
+FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
+
+
+class LabError(Exception):
+    """A mistake or a gap that the user can mend; its text says what, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    python: str  # the Python whose torch is used; empty with LIBTORCH=
+    figure_python: str  # the Python that draws figures; without FIGURE_PACKAGES where no Python has them
+    libtorch: str  # the folder with include/ and lib/
+    torch_version: str  # such as 2.11.0+cu130
+    cxx: str
+    cmake: str
+    generator: str  # Ninja, or Unix Makefiles
+    build_dir: str
+
+
+def load(build_dir: Path = BUILD_DIR) -> Toolchain:
+    """The toolchain that the last set-up chose; ends the program with advice where there is none."""
+    try:
+        return Toolchain(**json.loads((build_dir / "toolchain.json").read_text())["toolchain"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise SystemExit("The lab is not set up here. Run: make setup") from None
+
+
+def as_json(toolchain: Toolchain) -> dict[str, str]:
+    return asdict(toolchain)
+
+
+def wanted_torch() -> str:
+    """The torch release that the lab is written for, such as 2.11: any patch of it fits."""
+    return ".".join(pinned("torch").split(".")[:2])
+
+
+def pinned(package: str) -> str:
+    match = re.search(rf"^{package}==(\S+)", REQUIREMENTS.read_text(), re.MULTILINE)
+    if not match:
+        raise LabError(f"requirements.txt pins no {package}. Restore it: git checkout requirements.txt")
+    return match[1]
+
+
+@dataclass(frozen=True)
+class PythonFacts:
+    """What one Python has, found without importing any of it."""
+
+    executable: str
+    version: tuple[int, int]
+    torch: str  # the package's folder; empty without torch
+    can_draw: bool  # has FIGURE_PACKAGES
+    can_make_venv: bool
+
+
+_PROBE = f"""
+import importlib.util as u, json, sys
+def where(name):
+    spec = u.find_spec(name)
+    return list(spec.submodule_search_locations)[0] if spec and spec.submodule_search_locations else ""
+print(json.dumps([sys.executable, sys.version_info[:2], where("torch"),
+                  all(map(where, {FIGURE_PACKAGES})), bool(where("venv") and where("ensurepip"))]))
+"""
+
+
+def probe(python: str) -> PythonFacts | None:
+    """None: not a program, or not a Python that starts."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, timeout=60, cwd=ROOT, stdin=subprocess.DEVNULL
+        )
+        executable, version, torch, can_draw, can_make_venv = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return PythonFacts(executable, tuple(version), torch, can_draw, can_make_venv)
+
+
+def torch_version(folder: str) -> str:
+    """Of a torch package or an unpacked libtorch; empty where it tells none."""
+    for name in ("version.py", "build-version"):
+        try:
+            match = re.search(r"\d+\.\d+\.\d+[\w.+]*", Path(folder, name).read_text())
+        except (OSError, UnicodeDecodeError):
+            continue
+        if match:
+            return match[0]
+    return ""
+
+
+def torch_gap(folder: str) -> str:
+    """Why the lab cannot be built on the torch in this folder; empty where it can."""
+    if not folder:
+        return "has no torch"
+    for part in ("include/ATen/ATen.h", "lib/libtorch_cpu.so", "lib/libc10.so"):
+        if not Path(folder, part).exists():
+            return f"has no {part}, which the lab builds on"
+    wanted, found = wanted_torch(), torch_version(folder)
+    if not re.match(rf"{re.escape(wanted)}(\D|$)", found):
+        return f"has torch {found or 'of an unknown version'}, the lab needs {wanted}"
+    return ""
+
+
+def active_pythons() -> list[str]:
+    """The Pythons that the user has at hand, beside .venv: an activated environment's, then python3 on the path."""
+    environment = os.environ.get("VIRTUAL_ENV")
+    candidates = [f"{environment}/bin/python" if environment else "", shutil.which("python3") or ""]
+    return [path for path in candidates if path and VENV not in Path(path).parents]
+
+
+def nvcc() -> str:
+    """The CUDA Toolkit's compiler; empty without one."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    return shutil.which(f"{home}/bin/nvcc") or shutil.which("nvcc") or ""
