@@ -30,7 +30,7 @@ bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worl
 /// Stops at the first world that fails, and returns its exit code. Refuses options.trace for more
 /// than one world.
 template <typename Settings, typename Body>
-int run_worlds(Settings settings, const std::vector<int>& worlds, const std::string& stage,
+int run_benchmark_in_worlds(Settings settings, const std::vector<int>& worlds, const std::string& stage,
                const Body& body) {
   if (!can_be_traced(settings, worlds)) {
     return 1;

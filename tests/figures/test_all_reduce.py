@@ -94,7 +94,7 @@ class RingAllReduce(FigureTest):
 
     def test_refuses_what_is_missing(self) -> None:
         self.assert_refused([self.changed(lambda d: d["series"].pop())], "has 0 series of peer butterfly, world_size")
-        self.assert_refused([self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'rounds'")
+        self.assert_refused([self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'")
         self.assert_refused([self.changed(lambda d: d["series"][0].update(unit="ms"))], "in 'ms', not in 's'")
         without_size = self.changed(lambda d: d["series"][0]["labels"].pop("tensor_size"))
         self.assert_refused([without_size], "has a series without world_size and tensor_size")
@@ -183,7 +183,7 @@ class RingAllReduceTable(FigureTest):
     def test_refuses_what_is_missing(self) -> None:
         first = self.changed(lambda d: d["series"].pop(0))
         self.assert_refused([first], "has 0 series of peer butterfly, world_size 1")
-        self.assert_refused([self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'rounds'")
+        self.assert_refused([self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'")
         other = self.changed(lambda d: d.update(series=[{"labels": {"a": 1}, "unit": "s", "values": [1]}]))
         self.assert_refused([other], "has no series beside butterfly or all_reduce")
 

@@ -124,7 +124,7 @@ class BucketedDdpTable(FigureTest):
             "has a series without seq_len": lambda d: d["series"][3]["labels"].pop("seq_len"),
             "has a series without cap_bytes": lambda d: d["series"][0]["labels"].pop("cap_bytes"),
             "has no values": lambda d: d["series"][0].update(values=[]),
-            "lacks the parameter 'turns'": lambda d: d["parameters"].pop("interleaved"),
+            "lacks the parameter 'interleaved'": lambda d: d["parameters"].pop("interleaved"),
             "lacks compute only, batch 2, sequence 8": lambda d: d.update(
                 series=[s for s in d["series"] if s["labels"]["variant"] != "compute only"]
             ),

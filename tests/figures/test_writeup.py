@@ -193,6 +193,7 @@ class WriteupTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         shutil.copytree(ROOT / "writeup", self.root / "writeup", ignore=shutil.ignore_patterns("out"))
+        shutil.copytree(ROOT / "assignments", self.root / "assignments")
         shutil.copytree(ROOT / "solutions" / "writeup", self.root / "solutions" / "writeup")
         self.out = self.root / "figures" / "out"
         for stage in stages.all_stages():  # as handed out, whoever has answered already

@@ -306,7 +306,7 @@ class Summary(unittest.TestCase):
         table = {name: (name, step(result)) for name, result in zip(names, steps)}
         options = mock.Mock(only=[], seed=7)
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
-            with mock.patch.object(check, "STEPS", table), mock.patch("costs.measure", return_value=["1 s"]):
+            with mock.patch.object(check, "STEPS", table), mock.patch("tools.checking.costs.measure", return_value=["1 s"]):
                 code = check.check(context(build_dir=folder).toolchain, options)
         return code, said.getvalue()
 

@@ -71,7 +71,7 @@ for target in targets:
     impl, _, stage = target.partition("_")
     if target.startswith("tests_") and (root / "common_is_broken").exists():
         print("[1/2] Building CXX object ddp.cpp.o")
-        print(f"{{root}}/common/ddp/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
+        print(f"{{root}}/common/ddp/ranks/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
         broken = True
     elif target == "ddp" and (root / "build_hangs").exists():
         (root / "build_hangs").write_text("started")
@@ -242,7 +242,7 @@ class Verdicts(GraderTest):
         self.assertEqual(len(re.findall(r"TODO naive_ddp.cpp:2", done.stdout)), 3)
         self.assertIn("begin with assignments/01_naive_ddp/README.md", done.stdout)
         self.assertIn("assignments/01_naive_ddp/naive_ddp.cpp:2", done.stdout)
-        self.assertIn("02 overlapped ddp", done.stdout)
+        self.assertIn("02 overlapped DDP", done.stdout)
         self.assertIn("no graded tests yet", done.stdout)
 
     def test_an_extension_that_is_not_written_costs_nothing(self) -> None:

@@ -140,7 +140,7 @@ class MakeFigures(unittest.TestCase):
         self.assertNotIn("--resume", self.called()[0])
 
     def test_skips_what_is_unfinished_or_refused(self) -> None:
-        for code, message in ((figures.UNFINISHED, "draw.py: unfinished (solutions): 01"), (figures.REFUSED, "hardware")):
+        for code, message in ((figures.UNFINISHED, "draw: unfinished (solutions): 01"), (figures.REFUSED, "hardware")):
             self.give_program(code)
             summary = self.draw()
             self.assertEqual((summary.drawn, summary.failed), ([], []))
@@ -155,7 +155,7 @@ class MakeFigures(unittest.TestCase):
 
     def test_names_a_script_that_fails(self) -> None:
         (self.folder / "figures" / "draw.py").write_text("raise SystemExit(1)")
-        self.assertIn("draw.py: could not be drawn", self.draw().failed[0])
+        self.assertIn("draw: could not be drawn", self.draw().failed[0])
 
     def test_stage_that_does_not_compile_is_not_measured(self) -> None:
         self.broken = {NAIVE.name: "error"}

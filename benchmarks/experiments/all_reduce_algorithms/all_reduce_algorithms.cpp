@@ -190,5 +190,5 @@ int ddp_main(int argc, char** argv) {
   const Grid& grid = kPresets.at(settings.preset);
   settings.worlds = choose_worlds(line, settings, grid.worlds);
   choose_sizes(settings, grid);
-  return run_worlds(settings, settings.worlds, kRingStage, run_rank);
+  return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, run_rank);
 }

@@ -242,5 +242,5 @@ int ddp_main(int argc, char** argv) {
   }
   apply_preset(settings.repetitions, kPresets.at(settings.preset));
   settings.worlds = choose_worlds(line, settings, kWorlds);
-  return run_worlds(settings, settings.worlds, kRingStage, run_rank);
+  return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, run_rank);
 }
