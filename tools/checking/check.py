@@ -1,8 +1,11 @@
 """The repository's own tests: make check.
 
 Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
-live, also under AddressSanitizer; the harness's and the tools' own tests pass; the format is right and the linter
-silent. The last line counts what passed and failed; exit code 0 only where nothing failed.
+live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
+passed and failed; exit code 0 only where nothing failed.
+
+ALL=1 also runs AddressSanitizer and what takes long, and all mutants and files of the linter, where a plain run takes
+a sample. What passed is not run again on the same content, in either; see tools/checking/remembered.py.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from tools.checking import costs
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
+from tools.checking import remembered
 from tools.checking import sanitizer
 from tools.grading import stages
 from tools.setup import toolchain
@@ -45,25 +49,36 @@ def build_everything(context: Context) -> Outcome:
 
 def check_solutions(context: Context) -> Outcome:
     """Each test passes on the solution; what this machine cannot run is skipped, and not passed."""
-    outcome = Outcome()
-    for stage in graded_stages():
-        report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
-        for result in not_skipped(report, outcome):
-            outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
-        if report.max_score != stage.points:
-            outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
-    return outcome
+    return Outcome().take(_grade(context, stage, "solutions", _judge_solution) for stage in graded_stages())
 
 
 def check_stubs(context: Context) -> Outcome:
     """Each test fails on the stub with its TODO, and nothing crashes."""
+    return Outcome().take(_grade(context, stage, "assignments", _judge_stub) for stage in graded_stages())
+
+
+def _grade(context: Context, stage: Stage, impl: str, judge: Callable[[StageReport], Outcome]) -> Outcome:
+    library = context.builder.library(stage, impl)
+    contents = [library, *remembered.grading(context, stage), Path(__file__)]
+    work = lambda: judge(context.grade(stage, library, context.tests_of(stage)))
+    return remembered.outcome_of(context, f"{impl}.{stage.name}", contents, work)
+
+
+def _judge_solution(report: StageReport) -> Outcome:
+    outcome, stage = Outcome(), report.stage
+    for result in not_skipped(report, outcome):
+        outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
+    if report.max_score != stage.points:
+        outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
+    return outcome
+
+
+def _judge_stub(report: StageReport) -> Outcome:
     outcome = Outcome()
-    for stage in graded_stages():
-        report = context.grade(stage, context.builder.library(stage, "assignments"), context.tests_of(stage))
-        for result in not_skipped(report, outcome):
-            due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
-            title = f"{stage.name}: on a stub, a test should say TODO"
-            outcome.add("" if due else describe(title, describe_tests([result])))
+    for result in not_skipped(report, outcome):
+        due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
+        title = f"{report.stage.name}: on a stub, a test should say TODO"
+        outcome.add("" if due else describe(title, describe_tests([result])))
     return outcome
 
 
@@ -80,7 +95,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "stubs": ("Stubs say what is to do", check_stubs),
     "mutants": ("Mutants die for the right reason", mutants.check_mutants),
     "variants": ("Correct variants get full marks", sanitizer.check_variants),
-    "sanitizer": ("AddressSanitizer on solutions and mutants", sanitizer.check_sanitizer),
+    "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
     "figures": ("Figures on small data", own_tests.check_figures),
@@ -88,6 +103,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "format": ("Format", linting.check_format),
     "lint": ("Linter", linting.check_lint),
 }
+
+LONG = ("sanitizer",)  # run with ALL=1 only, or when asked for
 
 
 def main() -> int:
@@ -109,6 +126,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], choices=[*STEPS, "costs"], help="just this step; may be repeated"
     )
+    parser.add_argument("--all", action="store_true", help="also what takes long, and no samples")
+    parser.add_argument("--fresh", action="store_true", help="forget what passed in earlier runs")
     parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
     options = parser.parse_args()
     options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
@@ -117,18 +136,19 @@ def parse_arguments() -> argparse.Namespace:
 
 def check(tools: Toolchain, options: argparse.Namespace) -> int:
     started, total = time.monotonic(), Outcome()
-    print(f"Checking with seed {options.seed} on {CORES} cores.", flush=True)
+    samples = "everything" if options.all else "a sample of mutants and of files for the linter; ALL=1 for everything"
+    print(f"Checking with seed {options.seed} on {CORES} cores: {samples}.", flush=True)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make check"):
+        if options.fresh:
+            remembered.forget(Path(tools.build_dir))
         for name, (title, step) in STEPS.items():
-            if options.only and name not in options.only:
+            if name not in (options.only or [step for step in STEPS if options.all or step not in LONG]):
                 continue
-            outcome = run_step(title, step, tools, options.seed)
-            total.passed += outcome.passed
-            total.failures += outcome.failures
-            total.skipped += outcome.skipped
+            outcome = run_step(title, step, tools, options)
+            total.take([outcome])
             if name == "build" and outcome.failures:
                 break  # nothing further could be trusted
-    if not options.only or "costs" in options.only:
+    if "costs" in options.only or (options.all and not options.only):
         print("\nMeasured here, and no part of the verdict:")
         for line in costs.measure(tools):
             print(f"  {line}", flush=True)
@@ -136,10 +156,10 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
     return 1 if total.failures else 0
 
 
-def run_step(title: str, step: Step, tools: Toolchain, seed: int) -> Outcome:
+def run_step(title: str, step: Step, tools: Toolchain, options: argparse.Namespace) -> Outcome:
     line = ProgressLine(title)
     try:
-        outcome = step(Context(tools, seed, line.show))
+        outcome = step(Context(tools, options.seed, line.show, options.all))
     except (LabError, OSError) as error:
         outcome = Outcome(failures=[f"{title}: {error}"])
     except KeyboardInterrupt:
@@ -156,6 +176,7 @@ def run_step(title: str, step: Step, tools: Toolchain, seed: int) -> Outcome:
 
 def counts(outcome: Outcome) -> str:
     parts = [f"{outcome.passed} passed"]
+    parts += [f"{outcome.remembered} of them remembered"] if outcome.remembered else []
     parts += [f"{len(outcome.skipped)} skipped"] if outcome.skipped else []
     parts += [f"{len(outcome.failures)} FAILED"] if outcome.failures else []
     return ", ".join(parts)
@@ -170,6 +191,9 @@ def print_summary(total: Outcome, seconds: float, seed: int) -> None:
     if total.skipped:
         print(f"{len(total.skipped)} skipped, which is not passed.")
     print(f"All in {elapsed(seconds)} minutes.")
+    if total.remembered:
+        again = "make check FRESH=1 runs all again"
+        print(f"{total.remembered} of them remembered from an earlier run of the same content; {again}")
     print(f"{total.passed} passed, {len(total.failures)} failed", flush=True)
 
 

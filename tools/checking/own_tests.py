@@ -67,14 +67,6 @@ def _test_files(room: str) -> list[Path]:
     return sorted((ROOT / "tests" / room).glob("test_*.py"))
 
 
-def _sum(parts: list[Outcome]) -> Outcome:
-    return Outcome(
-        sum(part.passed for part in parts),
-        [text for part in parts for text in part.failures],
-        [text for part in parts for text in part.skipped],
-    )
-
-
 def _run_python_tests(context: Context, python: str, path: Path) -> Outcome:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     log = context.folder("tools") / f"{name}.log"
