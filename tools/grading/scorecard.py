@@ -14,6 +14,7 @@ from tools.setup.toolchain import ROOT
 FAILURES_IN_FULL = 2
 LINES_IN_FULL = 40
 BAR = 20
+LONGEST_CLAIM = 52  # characters of a test's name; a longer one pushes its points to the right
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
@@ -30,8 +31,7 @@ class Scorecard:
         self._verbose = verbose
         self._print = terminal.print
         self._paint = terminal.paint
-        claims = [len(result.spec.claim) for result in report.results]
-        self._column = min(max(claims, default=40), max(40, terminal.width - 36))
+        self._column = min(LONGEST_CLAIM, max(40, terminal.width - 36))
 
     def heading(self) -> None:
         report = self._report

@@ -58,13 +58,16 @@ def report(findings: list[Finding]) -> None:
 
 
 def tools() -> list[Finding]:
-    cxx, cmake = system_packages.compiler(), shutil.which("cmake") or ""
+    before = set_up()
+    cxx = os.environ.get("CXX", "") and system_packages.compiler() or (before.cxx if before else system_packages.compiler())
+    cmake = shutil.which("cmake") or ""
     findings = []
     for need, path in zip(system_packages.REQUIRED, (cxx, cmake)):
         if path:
             gap = system_packages.tool_gap(path)
             version = system_packages.dotted(system_packages.version_of(path))
-            findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}", gap))
+            why = f" ({reason_for(path)})" if path == cxx else ""
+            findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}{why}", gap))
         else:
             findings.append(missing(need, required=not system_packages.can_install()))
     for need in (*system_packages.OPTIONAL, *system_packages.FOR_CHECK):
@@ -72,6 +75,15 @@ def tools() -> list[Finding]:
         version = system_packages.dotted(system_packages.version_of(found)) if found else ""
         findings.append(Finding(need.name, OK, f"{found} {version}") if found else missing(need))
     return findings
+
+
+def reason_for(cxx: str) -> str:
+    """Why this compiler is taken."""
+    if os.environ.get("CXX"):
+        return "named by CXX"
+    if "clang" in os.path.basename(os.path.realpath(cxx)):
+        return "preferred: it builds the lab in a third of g++'s time"
+    return "there is no fitting clang++, which would need a third of the time"
 
 
 def missing(need: system_packages.Need, required: bool = False) -> Finding:
@@ -143,7 +155,9 @@ def torch(facts: toolchain.PythonFacts) -> Finding:
 
 def described(folder: str) -> str:
     build = "CUDA build" if Path(folder, "lib/libtorch_cuda.so").exists() else "CPU build"
-    return f"{toolchain.torch_version(folder)} ({build}) in {folder}"
+    only_cpp = toolchain.VENV in Path(folder).parents and virtual_environment.CUDA not in virtual_environment.parts_there()
+    note = "; for C++ on the CPU: Python's `import torch` needs make setup DEVICE=cuda" if only_cpp else ""
+    return f"{toolchain.torch_version(folder)} ({build}) in {folder}{note}"
 
 
 def cuda() -> list[Finding]:
@@ -158,7 +172,7 @@ def cuda() -> list[Finding]:
         findings.append(Finding("CUDA toolkit", OFF, "no nvcc", advice))
     header = nccl_header()
     found = f"{nccl_version(header)} ({header})" if header else "no nccl.h"
-    advice = "" if header else "only DEVICE=cuda needs it: torch's CUDA build from requirements.txt brings it"
+    advice = "" if header else "only DEVICE=cuda needs it: make setup DEVICE=cuda brings it"
     findings.append(Finding("NCCL", OK if header else OFF, found, advice))
     gpus = gpu_names()
     advice = "" if gpus else "all stages are graded on the CPU; what needs a GPU is skipped, and says so"
@@ -195,7 +209,7 @@ def machine() -> list[Finding]:
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     free = shutil.disk_usage(toolchain.ROOT).free / 2**30
-    needed = 3 if set_up() else virtual_environment.NEEDED_BYTES / 2**30
+    needed = 3 if set_up() else virtual_environment.needed_bytes(cuda=False) / 2**30
     slow, small, full = cores < 2, memory < 3, free < needed
     room = f"set-up and build need {needed:.0f} GB" if full else ""
     return [
