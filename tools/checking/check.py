@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tools.checking import costs
+from tools.checking import includes
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
@@ -85,6 +86,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
     "figures": ("Figures on small data", own_tests.check_figures),
     "benchmarks": ("Benchmarks run without the stages", own_tests.check_unfinished_benchmark),
+    "includes": ("Include directions", includes.check_includes),
     "format": ("Format", linting.check_format),
     "lint": ("Linter", linting.check_lint),
 }
