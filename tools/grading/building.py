@@ -1,4 +1,4 @@
-"""Builds what a grading run needs, each stage apart, and says in few lines why a stage does not compile."""
+"""Builds what a grading run needs, each stage apart, and says in a few lines why a stage does not compile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Builder:
         self.build_common(_programs(stages))
 
     def build_common(self, targets: list[str]) -> None:
-        """What does not depend on the student: where this fails, the lab is broken, or the machine."""
+        """Builds what does not depend on the student: if this fails, the lab or the machine is broken."""
         log = self._build("common", targets)
         if not log.ok:
             raise LabError(
@@ -54,7 +54,7 @@ class Builder:
             )
 
     def build(self, stages: list[Stage], impl: str) -> dict[str, str]:
-        """Builds everything for these stages. Returns, for each that does not compile, its name and the message."""
+        """Builds everything for these stages. Returns the names of those that do not compile, with the messages."""
         errors = {stage.name: _no_sources(stage, impl) for stage in stages if not stage.sources(impl)}
         buildable = [stage for stage in stages if stage.name not in errors]
         targets = {stage.name: f"{impl}_{stage.name}" for stage in buildable}
@@ -63,7 +63,7 @@ class Builder:
             return errors
         self.build_programs(stages)
         for name, target in targets.items():
-            # With one stage only, the log at hand is its own: it need not compile again to fail again.
+            # The log of a single stage is its own: there is no need to compile it again.
             log = self._keep(everything, name) if len(targets) == 1 else self._build(name, [target])
             if not log.ok:
                 errors[name] = f"{condense(log.text)}\n\nThe whole log: {short_paths(str(log.path))}"
@@ -90,7 +90,7 @@ class Builder:
 
 
 class _Progress:
-    """Shows how far the build is; nothing if there is nothing to build."""
+    """Shows the build's progress; nothing if there is nothing to build."""
 
     def __init__(self) -> None:
         self._line: ProgressLine | None = None
@@ -101,7 +101,7 @@ class _Progress:
         *lines, self._pending = (self._pending + data.decode(errors="replace")).split("\n")
         for line in lines:
             found = _PROGRESS.match(line)
-            if found and "globbed directories" not in found[2]:  # a look at the folders is no building
+            if found and "globbed directories" not in found[2]:  # looking at the folders is not building
                 self._detail = f"[{found[1]}] {re.split(r'[/ ]', found[2])[-1].removesuffix('.o')}"
                 self._line = self._line or ProgressLine("Building")
         if self._line:
@@ -143,7 +143,7 @@ def _error_with_source(lines: list[str], index: int) -> list[str]:
         if not _SOURCE_LINE.match(line):
             break
         block.append(line)
-    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: who asked for it
+    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: find its caller
         callers = [line for line in lines[max(0, index - 30) : index] if _CALLER.match(line)]
         block += callers[-1:]
     return block
