@@ -116,7 +116,7 @@ class Report:
 
 class ResultFiles:
     """Both files, rewritten after each test. If the disk is full or the folder read-only, `problem` says so and the run
-    goes on: the printed scorecard is still right."""
+    continues: the printed scorecard is still right."""
 
     def __init__(self, folder: Path) -> None:
         self.problem = ""
