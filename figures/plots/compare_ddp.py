@@ -21,7 +21,7 @@ LEGEND_HEIGHT = 0.3  # inches
 
 
 def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
-    """Lines at the medians, bands up to the 90th percentiles."""
+    """Draws lines at the medians, and bands up to the 90th percentiles."""
     sizes = list(comparison)
     for variant in variants_of(comparison):
         latencies = [comparison[size][direction][variant] for size in sizes]
@@ -38,7 +38,7 @@ def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
 
 
 def draw(result: Result) -> Figure:
-    """Own numbers on the left, published ones on the right: other hardware's milliseconds have a scale of their own."""
+    """Own numbers on the left, published ones on the right, with a separate scale for other hardware's milliseconds."""
     style.use_style()
     own, elements = measured(result), result.parameters["parameters"]
     size = (style.TEXT_WIDTH, 5.0)

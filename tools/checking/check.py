@@ -2,7 +2,7 @@
 
 Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
 live, also under AddressSanitizer; the harness's and the tools' own tests pass; the format is right and the linter
-silent. The last line counts what passed and failed; exit code 0 only where nothing failed.
+silent. The last line counts what passed and failed; the exit code is 0 only if nothing failed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build_everything(context: Context) -> Outcome:
 
 
 def check_solutions(context: Context) -> Outcome:
-    """Each test passes on the solution; what this machine cannot run is skipped, and not passed."""
+    """Each test passes on the solution; a test that this machine cannot run counts as skipped, not as passed."""
     outcome = Outcome()
     for stage in graded_stages():
         report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
@@ -69,7 +69,7 @@ def check_stubs(context: Context) -> Outcome:
 
 
 def not_skipped(report: StageReport, outcome: Outcome) -> list[TestResult]:
-    """The tests with a verdict. The others are noted in `outcome`, with their reasons."""
+    """The tests with a verdict. The skipped ones are noted in `outcome`, with their reasons."""
     skipped = [result for result in report.results if result.status is Status.SKIPPED]
     outcome.skipped += [f"{result.spec.name}: {' '.join(result.measured)}" for result in skipped]
     return [result for result in report.results if result not in skipped]
@@ -103,7 +103,7 @@ def main() -> int:
         return 2 if isinstance(error, stages.BadChoice) else 3
     except KeyboardInterrupt:
         print("\nStopped.", flush=True)
-        os._exit(130)  # at once: what still runs in other threads ends with us, by tools/grading/guard.py
+        os._exit(130)  # at once: tools/grading/guard.py ends what other threads still run
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -129,7 +129,7 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
             total.failures += outcome.failures
             total.skipped += outcome.skipped
             if name == "build" and outcome.failures:
-                break  # nothing further could be trusted
+                break  # no later step could be trusted
     if not options.only or "costs" in options.only:
         print("\nMeasured here, and no part of the verdict:")
         for line in costs.measure(tools):

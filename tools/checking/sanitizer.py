@@ -1,14 +1,14 @@
 """Steps of `make check`: solutions and variants under AddressSanitizer, and mutants that it must catch.
 
-tests/variants/<stage>/<name>.cpp is a whole correct solution, however unusual, and must get full marks. The variants
-are run under AddressSanitizer at once, where the compiler has it, and as they are where not.
+tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual, and must get full marks. Variants run
+under AddressSanitizer if the compiler has it, else without.
 
 Only the stage's library is instrumented: it is the code that a student writes. The test program, the lab's library and
-libtorch stay as they are; they get AddressSanitizer's allocator by LD_PRELOAD, so that the stage is also caught where
-it touches what one of these has freed. Nothing is said about leaks: the ranks end without cleaning up.
+libtorch are not; they get AddressSanitizer's allocator by LD_PRELOAD, so that the stage is also caught if it touches
+memory that one of these has freed. Leaks are not reported: the ranks end without cleaning up.
 
-A mutant with a line `Sanitizer: <kind of report>` must die of such a report; see tools/checking/mutants.py. One at least is
-needed, or nobody would notice that nothing is found any more.
+A mutant with a line `Sanitizer: <kind of report>` must die of such a report; see tools/checking/mutants.py. At least
+one is needed, or nobody would notice if nothing were found any more.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError
 
-# A precompiled header fits only where all macros agree; the code here asks for none of the sanitizer's.
+# A precompiled header fits only if all macros agree; the code here uses none of the sanitizer's.
 _FLAGS = ("-fsanitize=address", "-fno-omit-frame-pointer", "-U__SANITIZE_ADDRESS__")
 _OPTIONS = "detect_leaks=0:detect_stack_use_after_return=1:print_legend=0"
 _KIND = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)")
 _HEADING = re.compile(r"^(READ|WRITE) of size|^freed by|^previously allocated by|^0x\w+ is located|^Address 0x\w+ is")
 _FRAME = re.compile(rf"^ +#\d+ 0x\w+ in (?P<function>.*) {re.escape(str(ROOT))}/(?P<place>(?!\.venv/)\S+:\d+)$")
 _FRAMES_SHOWN = 3
-_DEADLINE_S = 60.0  # of a group of ranks: it takes several times as long, and speed is not what is looked at
+_DEADLINE_S = 60.0  # for a group of ranks, which is several times slower; speed is not judged here
 
 
 @dataclass(frozen=True)
 class Case:
-    """A library to be tested. `mutant` is what it is made from, if it is not correct."""
+    """A library to be tested. `mutant` is the mutant that it was made from, if any."""
 
     stage: Stage
     source: Path
@@ -73,7 +73,7 @@ def check_sanitizer(context: Context) -> Outcome:
 
 
 def _runtime(context: Context) -> str:
-    """The sanitizer's library; empty where the compiler has none."""
+    """The sanitizer's library; empty if the compiler has none."""
     log = context.folder("sanitizer") / "runtime.log"
     _, text = context.run([context.toolchain.cxx, "-print-file-name=libasan.so"], log)
     return text.strip() if Path(text.strip()).is_absolute() else ""  # a bare name: not found
@@ -96,7 +96,7 @@ def _try_all(context: Context, cases: list[Case], runtime: str, outcome: Outcome
 
 
 def _try(context: Context, case: Case, runtime: str) -> str:
-    """What is wrong with a case; nothing, it is hoped. `runtime` is AddressSanitizer's library; empty: without it."""
+    """What is wrong with a case; empty if nothing. `runtime` is AddressSanitizer's library; empty: run without it."""
     name = case.mutant.name if case.mutant else f"{case.source.parent.parent.name}.{case.source.stem}"
     folder = context.folder("sanitizer", case.stage.name, name)
     for old in folder.glob("report.*"):
@@ -116,7 +116,7 @@ def _try(context: Context, case: Case, runtime: str) -> str:
 
 
 def found(report: StageReport, reports: list[str]) -> str:
-    """What there is to say about a library that should be correct."""
+    """What was found in a library that should be correct."""
     wrong = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
     if reports:
         names = ", ".join(result.spec.name for result in wrong) or "none"
@@ -125,7 +125,7 @@ def found(report: StageReport, reports: list[str]) -> str:
 
 
 def missed(mutant: Mutant, reports: list[str]) -> str:
-    """Why a mutant was not caught as it should be."""
+    """Why a mutant was not caught as expected; empty if it was."""
     kinds = sorted({kind for text in reports for kind in _KIND.findall(text)})
     if mutant.sanitizer in kinds:
         return ""
@@ -133,7 +133,7 @@ def missed(mutant: Mutant, reports: list[str]) -> str:
 
 
 def summarize(text: str) -> str:
-    """The kind of a report, and of each of its stacks the innermost places that are the lab's."""
+    """The kind of a report, and the lab's innermost places in each of its stacks."""
     lines, shown = [f"AddressSanitizer: {(_KIND.findall(text) or ['a report that cannot be read'])[0]}"], 0
     for line in text.splitlines():
         if _HEADING.match(line):

@@ -1,4 +1,4 @@
-"""Builds what a grading run needs, each stage apart, and says in few lines why a stage does not compile."""
+"""Builds what a grading run needs, each stage apart, and says in a few lines why a stage does not compile."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _error_with_source(lines: list[str], index: int) -> list[str]:
         if not _SOURCE_LINE.match(line):
             break
         block.append(line)
-    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: who asked for it
+    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: find its caller
         callers = [line for line in lines[max(0, index - 30) : index] if _CALLER.match(line)]
         block += callers[-1:]
     return block

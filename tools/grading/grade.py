@@ -1,7 +1,7 @@
 """Grades the lab: builds each stage apart, runs its tests, prints the scorecard, writes the result files.
 
-Exit code: 0 full marks of what was asked for; 1 less; 2 asked for something that is not there; 3 the lab could not be
-built or the results not be written; 128 + n ended by signal n (130: Ctrl-C).
+Exit code: 0 full marks in what was graded; 1 less; 2 a choice that does not exist; 3 the lab could not be built or the
+results not be written; 128 + n ended by signal n (130: Ctrl-C).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _grade_as_asked() -> int:
 def _end_by_exception_on_signals() -> None:
     def raise_once(signum: int, _: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must come to its end
+            signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must not be interrupted
         raise Interrupted(signum)
 
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -149,7 +149,7 @@ def run_one(
 
 
 def trace_variable(trace: str) -> dict[str, str]:
-    """What tells a test program where to write its timeline; nothing where none is wanted."""
+    """The variable that tells a test program where to write its timeline; empty if none is wanted."""
     return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
 
 

@@ -139,7 +139,7 @@ class Scorecard:
         return make_command("test", stage, report.impl, test=test, seed=report.seed, device=report.device)
 
     def _not_run(self) -> None:
-        """Why, once a stage: it is the same for all of its tests."""
+        """Why tests did not run, once per stage: it is the same for all its tests."""
         for stage in self._report.stages:
             reasons = {"\n".join(result.failures) for result in stage.results if result.status is Status.NOT_RUN}
             for reason in reasons - {""}:
@@ -176,7 +176,7 @@ class Scorecard:
         for result in stage.results:
             if result.status is Status.FAILED and result.spec.points:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
-                return f"mend '{result.spec.claim}' in {folder}, then {again}"
+                return f"fix '{result.spec.claim}' in {folder}, then {again}"
         return f"{todo} is still to do." if todo else ""
 
     def _first_todo(self, stage: StageReport) -> str:
@@ -202,7 +202,7 @@ def _bar(score: float, max_score: float) -> str:
 
 
 def _collapse(lines: list[str]) -> list[str]:
-    """Of many equal lines in a row, one and their number."""
+    """Replaces a run of equal lines by one of them and their number."""
     shown = []
     for line, equal in itertools.groupby(lines):
         count = len(list(equal))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says what this machine has of what the lab uses, and what to do about each gap. Changes nothing.
+"""Reports which of the lab's needs this machine meets, and what to do about each gap. Changes nothing.
 
 Exit status: 0 if the lab can be built here (by `make setup` or already), 1 if something must be done first.
 """
@@ -99,7 +99,7 @@ def libraries() -> list[Finding]:
 
 
 def python_and_torch() -> list[Finding]:
-    """The Python and torch that are given or set up, else those that a set-up would choose."""
+    """The given or set-up Python and torch, else those that a set-up would choose."""
     python, libtorch = choice()
     candidates = [python] if python else [*toolchain.active_pythons(), f"{toolchain.VENV}/bin/python"]
     found = [facts for facts in map(toolchain.probe, candidates) if facts]
@@ -111,14 +111,14 @@ def python_and_torch() -> list[Finding]:
     findings += [given_torch(python, libtorch or facts.torch) if python or libtorch else torch(facts)]
     if facts.can_draw:
         findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
-    elif fitting:  # else set-up makes a .venv, which has them
+    elif fitting:  # otherwise set-up makes a .venv, which has them
         advice = f"{facts.executable} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
         findings.append(Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice))
     return findings
 
 
 def choice() -> tuple[str, str]:
-    """(python, libtorch) as given now, else as set up before; empty where neither."""
+    """(python, libtorch) as given now, else as set up before, else empty."""
     python, libtorch = os.environ.get("PYTHON", ""), os.environ.get("LIBTORCH", "")
     before = set_up()
     if python or libtorch or not before:

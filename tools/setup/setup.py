@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sets the lab up: Python and torch, system packages, CMake. Does nothing, fast, where all of it is done.
+"""Sets up the lab: Python and torch, system packages, CMake. Returns at once if all of it is done.
 
 The choice is kept in build/toolchain.json, for the other tools and for the next run: PYTHON= or LIBTORCH=, once
-given, hold until another is given or the build folder is removed.
+given, remain valid until another is given or the build folder is removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tools.setup.toolchain import (
 
 @dataclass(frozen=True)
 class Request:
-    """What the user gave; empty: ours to choose."""
+    """What the user chose; empty: the set-up chooses."""
 
     python: str
     libtorch: str
@@ -192,7 +192,7 @@ def up_to_date(state: dict) -> bool:
 
 
 def fingerprint(request: Request, toolchain: Toolchain) -> dict:
-    """Everything whose change asks for a new set-up, by file times only: no program is started for it."""
+    """Everything whose change requires a new set-up. Uses file times only: starts no program."""
     files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(), toolchain.cxx]
     files += [shutil.which(name) for name in (*system_packages.COMPILERS, "cmake", "ninja")]
     files += [virtual_environment.nccl_header()] if is_own(toolchain.python) else []
@@ -237,7 +237,7 @@ def choose_python(request: Request, state: dict, parts: frozenset[str], log: Pat
 
 
 def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
-    """The one that was given, else an active one that fits, else the one used before."""
+    """The given Python, else an active one that fits, else the one used before."""
     if request.python:
         facts = probe(request.python)
         if not facts:
@@ -256,7 +256,7 @@ def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
 
 
 def figure_python(request: Request, chosen: PythonFacts | None) -> str:
-    """One with matplotlib, else the first there is: figures then say what to install."""
+    """A Python with matplotlib, else the first one found: figures then say what to install."""
     if chosen and chosen.can_draw:
         return chosen.executable
     paths = [request.python] if request.python else [*active_pythons(), f"{virtual_environment.VENV}/bin/python"]

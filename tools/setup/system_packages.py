@@ -1,4 +1,4 @@
-"""What the lab needs from the system, by which Debian package it comes, and how it is installed."""
+"""What the lab needs from the system, in which Debian package it is, and how to install it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ PYTHON_VENV = Need("python3 -m venv", "python3-venv", lambda: "", "no virtual en
 
 
 def version_of(tool: str) -> tuple[int, ...]:
-    """The first dotted number that `tool --version` prints; empty where it does not run."""
+    """The first dotted number that `tool --version` prints; empty if it does not run."""
     try:
         text = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -98,7 +98,7 @@ def version_of(tool: str) -> tuple[int, ...]:
 
 
 def tool_gap(tool: str) -> str:
-    """Why this compiler or CMake is too old, and what to do; empty where it fits."""
+    """Why this compiler or CMake is too old, and what to do; empty if it is not."""
     name, found = os.path.basename(os.path.realpath(tool)), version_of(tool)
     if name.startswith("cmake"):
         wanted, advice = MINIMUM_CMAKE, "python3 -m pip install --user cmake"
@@ -125,9 +125,9 @@ def can_install() -> bool:
 
 
 def provide(needs: list[Need], log: Path) -> None:
-    """Installs what is missing where we may; raises LabError where a required one stays missing.
+    """Installs missing packages if permitted; raises LabError if a required one is still missing.
 
-    What is not required is only reported: the set-up goes on, and needs no second report.
+    A missing optional package is only reported, once, and the set-up continues.
     """
     missing = [need for need in needs if need.missing()]
     if missing and can_install():
@@ -143,7 +143,7 @@ def provide(needs: list[Need], log: Path) -> None:
 
 
 def apt_install(needs: list[Need], log: Path) -> bool:
-    """Installs as root; says whether that worked, and leaves the judgement to the caller."""
+    """Installs as root; returns whether that worked."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     options = ["-y", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2"]
     title = f"Installing {', '.join(dict.fromkeys(need.package for need in needs))}"

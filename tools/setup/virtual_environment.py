@@ -1,4 +1,4 @@
-"""The checkout's own Python environment, .venv: made only where no other Python has a fitting torch."""
+"""The checkout's own Python environment, .venv: made only if no other Python has a fitting torch."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def create(log: Path, cuda: bool) -> None:
 
 
 def base_python(log: Path) -> str:
-    """A Python of a fitting version that can make environments; gets Debian's python3-venv where that is all."""
+    """A Python of a fitting version that can make environments; installs python3-venv if only that is missing."""
     names = [f"python3.{minor}" for minor in range(PYTHON_RANGE[1][1], PYTHON_RANGE[0][1] - 1, -1)]
     candidates = [*active_pythons(), "/usr/bin/python3", *filter(None, map(shutil.which, names))]
     for attempt in range(2):
@@ -123,7 +123,7 @@ def base_python(log: Path) -> str:
             system_packages.apt_install([system_packages.PYTHON_VENV], log)
     if fitting:
         how = system_packages.install_command([system_packages.PYTHON_VENV])
-        raise LabError(f"{fitting[0].executable} cannot make a virtual environment. To mend that: {how}")
+        raise LabError(f"{fitting[0].executable} cannot make a virtual environment. To fix that: {how}")
     low, high = map(system_packages.dotted, PYTHON_RANGE)
     have = ", ".join(sorted({system_packages.dotted(facts.version) for facts in found})) or "none"
     raise LabError(f"The lab needs Python {low} to {high}, found: {have}. Install one, or name it: PYTHON=python{low}")
