@@ -34,7 +34,7 @@ std::vector<int> choose_worlds(const CommandLine& line, const BenchmarkOptions& 
       return {environment->world_size};
     }
   } catch (const c10::Error&) {
-    return {options.world_size};  // launch() says what is wrong
+    return {options.world_size};  // launch() reports the error
   }
   return line.given(kFlag) ? std::vector<int>{options.world_size} : preset;
 }
