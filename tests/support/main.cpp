@@ -41,7 +41,7 @@ std::string filter_of(const std::vector<std::string>& names) {
 
 int ddp_main(int argc, char** argv) {
   using namespace ddp::testing;
-  ::testing::InitGoogleTest(&argc, argv);  // takes its own flags out
+  ::testing::InitGoogleTest(&argc, argv);  // removes its own flags
   Settings& chosen = settings();
   chosen.seed = std::random_device{}();
   bool list = false;
@@ -76,6 +76,6 @@ int ddp_main(int argc, char** argv) {
   }
   const int failed = RUN_ALL_TESTS();
   write_trace();
-  // With records, the verdicts are there: the exit code says only that the program came to its end.
+  // The records hold the verdicts: the exit code says only that the program finished.
   return records_fd >= 0 ? 0 : failed;
 }
