@@ -11,7 +11,7 @@ namespace ddp::testing {
 
 namespace {
 
-// A step communicates `expected` (bytes, sorted) in finish(), and nothing before it. On one rank it
+// A step communicates `expected` (bytes, sorted) in finish(), and nothing before it. A single rank
 // may communicate nothing.
 void expect_payloads(Rank& rank, Trainee& trainee, const std::vector<std::int64_t>& expected,
                      const std::string& what) {

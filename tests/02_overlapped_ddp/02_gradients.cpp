@@ -2,7 +2,7 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What the gradients are, and the parameters that follow from them.
+// The gradients, and the parameters after training with them.
 
 namespace ddp::testing {
 

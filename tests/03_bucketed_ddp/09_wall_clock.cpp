@@ -8,7 +8,7 @@
 #include "support/grading.h"
 #include "support/limited_link_report.h"
 
-// The same in real time: a report that decides nothing.
+// The same in real time: a report, worth no points.
 
 namespace ddp::testing {
 
@@ -31,7 +31,8 @@ double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Te
   return 1e3 * watch.seconds();
 }
 
-// Interleaved, so that all see the same machine; one alive at a time, so that a step has one.
+// Interleaved, so that all are measured under the same conditions; only one exists at a time, so
+// that each step has one synchronizer.
 void report_times(Rank& rank) {
   struct Entry {
     std::string name;

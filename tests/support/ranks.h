@@ -38,8 +38,8 @@ class Rank {
   const std::shared_ptr<VirtualClock>& clock() const { return clock_; }
   /// Null on a GPU and in real time, where buffers in flight are not checked.
   CheckedBackend* checked() { return checked_.get(); }
-  /// Call it before counting memory or handles: the group may keep tensors of completed operations a
-  /// little longer. Returns when it keeps none.
+  /// Call it before counting memory or handles: the group may keep tensors of completed operations
+  /// a little longer. Returns when it keeps none.
   void settle();
   /// From now on messages use these names for the tensors.
   void name(const std::vector<NamedTensor>& tensors);
