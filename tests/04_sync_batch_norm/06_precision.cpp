@@ -4,7 +4,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What is left of the digits.
+// How much precision is left.
 
 namespace ddp::testing {
 
@@ -26,8 +26,8 @@ const GradedTest kLargeMean{
       });
     }};
 
-// Thousands of values of about 40: their sum is beyond half's largest number, and far beyond what
-// bfloat16's eight bits can add up.
+// Thousands of values of about 40: their sum exceeds half's largest number, and bfloat16's eight
+// bits cannot represent it accurately.
 void expect_of_low_precision(const Rank& rank, at::ScalarType dtype, at::ScalarType of_tensors) {
   expect_forward_and_backward(
       rank, {.shape = {4096, 2}, .dtype = dtype, .tensors_dtype = of_tensors, .mean = 40});

@@ -9,7 +9,7 @@
 #include "support/grading.h"
 #include "support/limited_link_report.h"
 
-// The same in real time: a report that decides nothing.
+// The same in real time: a report, worth no points.
 
 namespace ddp::testing {
 
@@ -23,7 +23,7 @@ struct Entry {
   std::vector<double> milliseconds = {};
 };
 
-// Interleaved, so that all see the same machine.
+// Interleaved, so that all are measured under the same conditions.
 void measure(std::vector<Entry>& entries) {
   for (int round = 0; round < kRounds; ++round) {
     for (Entry& entry : entries) {

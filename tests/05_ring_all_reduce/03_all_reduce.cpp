@@ -21,7 +21,7 @@ void expect_all_reduced(Rank& rank, const RingCase& one) {
                        combined_whole_values(one, world_size), tolerance_of(one)));
 }
 
-// What is no number on one rank is none in the sum, or is infinite, and spoils nothing else.
+// A NaN or infinity on one rank appears in the sum, and affects no other element.
 void expect_not_finite_kept(Rank& rank, at::ScalarType dtype) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -43,7 +43,7 @@ void expect_not_finite_kept(Rank& rank, at::ScalarType dtype) {
       << tensor;
 }
 
-// Large tensors take their time, the more the more ranks there are: each is for one world.
+// Large tensors take long, and longer on more ranks: each is tested in one world size only.
 bool is_for_world(std::int64_t size, int index, int world_size) {
   if (size > (1 << 17)) {
     return world_size == 2 + index % 3;

@@ -7,13 +7,13 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What it is for: the gradients of a model.
+// The purpose of the ring: a model's gradients.
 
 namespace ddp::testing {
 
 namespace {
 
-// The simplest data-parallel training: finish() averages one gradient after the other by the ring,
+// The simplest data-parallel training: finish() averages one gradient after another with the ring,
 // each in its own tensor or in its place in one flat buffer.
 class RingSynchronizer : public GradientSynchronizer {
  public:
