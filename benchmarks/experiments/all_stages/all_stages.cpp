@@ -1,6 +1,6 @@
 // One small step of every stage, to see at a glance what is finished: it calls each contract once
-// to warm up, and once on the clock. The times are of toys and compare nothing; the other
-// benchmarks measure.
+// to warm up, and times the second call. The models are toys, so the times allow no comparison; use
+// the other benchmarks for that.
 #include <ATen/ATen.h>
 
 #include <cstdio>
@@ -73,8 +73,7 @@ constexpr Stage kStages[] = {
     {"05_ring_all_reduce", ring},
 };
 
-// Each stage is a run of its own, with a trace of its own: trace.json becomes
-// trace.01_naive_ddp.json.
+// Each stage is a run of its own, with its own trace: trace.json becomes trace.01_naive_ddp.json.
 std::string trace_of_stage(const Stage& stage, const std::string& trace) {
   const std::filesystem::path file(trace);
   const std::string end = "." + std::string(stage.name) + file.extension().string();
