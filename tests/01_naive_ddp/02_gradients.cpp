@@ -46,8 +46,8 @@ const GradedTest kBitwise{
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
      .points = 2,
-     .hint = "One step works, several do not? Ask the parameter for its gradient anew in every "
-             "finish(): between steps it may be set to none, and is then another tensor."},
+     .hint = "One step works, but not several? Get each parameter's gradient again in every "
+             "finish(): between steps it may be set to none, and is then a different tensor."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         for (const ToyKind kind : all_toy_models()) {

@@ -49,8 +49,8 @@ void expect_step_time(Rank& rank, Form form) {
 const GradedTest kStepTime{
     {.name = "step_time_is_compute_plus_communication",
      .points = 1,
-     .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after the "
-             "other, and nothing else is communicated. Count yours, and look for a barrier."},
+     .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after another, "
+             "and nothing else is communicated. Count yours, and look for a barrier."},
     [] {
       const NetworkModel fast{.alpha_ns = 10'000, .beta_ns_per_byte = 0.1};
       const NetworkModel slow{.alpha_ns = 250'000, .beta_ns_per_byte = 8.0};

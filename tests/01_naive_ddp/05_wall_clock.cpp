@@ -52,8 +52,8 @@ void report_ratio(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
-     .hint = "A report, without points: how much one message saves over many where a message "
-             "costs something."},
+     .hint = "A report, worth no points: how much one message saves over many if each message has "
+             "a cost."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_ratio); }};
 
 }  // namespace

@@ -128,8 +128,8 @@ void expect_launches_after_the_scope(Rank& rank) {
 const GradedTest kAccumulation{
     {.name = "micro_batches_communicate_once",
      .points = 2,
-     .hint = "Inside NoSync a hook sends nothing, but remembers that something is owed. Whoever "
-             "comes first, the hook of a backward outside or finish(), sends the sum."},
+     .hint = "Inside NoSync a hook sends nothing, but records that a reduction is due. The sum is "
+             "sent by the hook of a backward outside or by finish(), whichever comes first."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         expect_accumulated_gradient(rank, overlapped());

@@ -78,8 +78,8 @@ void expect_no_wait(Rank& rank) {
 const GradedTest kNoWait{
     {.name = "nothing_waits_inside_backward",
      .points = 2,
-     .hint = "A hook starts communication and returns. Waiting of any kind, by Work, by a future "
-             "or by asking in a loop, makes backward stand still until the network is done."},
+     .hint = "A hook starts communication and returns. Any kind of wait, by Work, by a future or "
+             "by polling, blocks backward until the network is done."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "completions can be held back on the CPU only";

@@ -161,7 +161,7 @@ const GradedTest kGrowth{
     {.name = "a_hundred_steps_do_not_grow",
      .points = 1,
      .hint = "What a step collects (handles, tensors, flags) must be gone when finish() returns, "
-             "or the next step has it again."},
+             "or the next step would process it again."},
     [] {
       run_worlds({1, 2, 4}, expect_no_growth);
     }};

@@ -140,8 +140,8 @@ void expect_step_time(Rank& rank, const Scenario& scenario) {
 const GradedTest kStepTime{
     {.name = "step_time_is_the_chain",
      .points = 2,
-     .hint = "Each all-reduce starts when its gradient is ready on all ranks and the one before is "
-             "done. Look for a late launch, another order, a wait in a hook, or a barrier."},
+     .hint = "Each all-reduce starts when its gradient is ready on all ranks and the previous one "
+             "is done. Look for a late launch, a different order, a wait in a hook, or a barrier."},
     [] {
       for (const Scenario& scenario : scenarios()) {
         RankOptions options;

@@ -70,7 +70,7 @@ void report_ratio(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
-     .hint = "A report, without points: how much time is saved where communication runs beside "
+     .hint = "A report, worth no points: how much time is saved if communication runs during "
              "backward instead of after it."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_ratio); }};
 

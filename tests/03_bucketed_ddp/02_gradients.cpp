@@ -162,8 +162,8 @@ void expect_kept_gradients_to_count(Rank& rank, std::int64_t cap_bytes) {
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
      .points = 1,
-     .hint = "Between steps a gradient may be set to none, and is then another tensor than the one "
-             "that you saw before; or set to zero, and is the same. Both must work."},
+     .hint = "Between steps a gradient may be set to none, and is then a different tensor from the "
+             "one before; or set to zero, and is the same. Both must work."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         for (const ToyKind kind : all_toy_models()) {

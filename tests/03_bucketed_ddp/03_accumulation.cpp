@@ -88,8 +88,8 @@ void expect_untouched_to_count(Rank& rank, const std::vector<std::size_t>& used_
 const GradedTest kAccumulation{
     {.name = "gradients_accumulate_inside_no_sync",
      .points = 1,
-     .hint = "Inside NoSync hooks launch nothing. At finish() it counts what a gradient holds, "
-             "whether or not the last backward has called its hook."},
+     .hint = "Inside NoSync hooks launch nothing. finish() reduces what each gradient holds, "
+             "whether or not the last backward called its hook."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         expect_accumulated_gradient(rank, bucketed(kCap));

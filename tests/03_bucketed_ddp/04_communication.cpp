@@ -229,7 +229,7 @@ const GradedTest kOneOrder{
     {.name = "buckets_start_in_plan_order",
      .points = 2,
      .hint = "Which bucket is next is one number, the same on all ranks. A bucket that is full "
-             "before its turn waits; finish() launches, in the same order, what is left."},
+             "before its turn waits; finish() launches the rest in the same order."},
     [] {
       run_worlds({2, 3, 4}, [](Rank& rank) {
         for (const std::int64_t cap : {kEach, std::int64_t{140}, kSome, kOne}) {

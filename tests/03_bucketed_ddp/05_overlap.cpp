@@ -162,8 +162,8 @@ void expect_moments_of_toy_model(Rank& rank, ToyKind kind, std::int64_t cap_byte
 const GradedTest kInstant{
     {.name = "a_bucket_starts_with_its_last_gradient",
      .points = 3,
-     .hint = "The hook of a bucket's last gradient launches it, if it is its turn, and then all "
-             "that were full already and have waited for it. finish() comes too late for that."},
+     .hint = "The hook of a bucket's last gradient launches the bucket, if it is its turn, and "
+             "then all full buckets that have waited for it. finish() is too late for that."},
     [] {
       run_worlds({2, 3}, [](Rank& rank) {
         for (const std::int64_t cap : {1, 100, 250, 1 << 20}) {
@@ -197,8 +197,8 @@ void expect_no_wait_in_backward(Rank& rank, ToyKind kind, std::int64_t cap_bytes
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
      .points = 1,
-     .hint = "A hook launches and returns. Whatever needs the result, also the launch of the next "
-             "bucket or the end of the last step, must not wait there; finish() waits for all."},
+     .hint = "A hook launches and returns. It must not wait for any result, not even to launch the "
+             "next bucket or to end the last step; finish() waits for all."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "completions are held back on the CPU only";

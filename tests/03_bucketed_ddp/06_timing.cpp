@@ -137,7 +137,7 @@ const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_buckets",
      .points = 2,
      .hint = "Bucket b ends at max(its launch on the slowest rank, the end of bucket b-1) + its "
-             "cost. Are you later? Look for late launches, waits and barriers."},
+             "cost. Does yours end later? Look for late launches, waits and barriers."},
     [] {
       const std::vector<NetworkModel> networks = {
           {.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
@@ -217,8 +217,8 @@ void expect_u_shape(Rank& rank) {
 const GradedTest kUShape{
     {.name = "overhead_over_the_cap_is_a_u",
      .points = 1,
-     .hint = "Every cap must count as given, the largest and the smallest: one launch for each "
-             "bucket, during backward, and only the last bucket's transfer after it."},
+     .hint = "Respect every cap, from the smallest to the largest: one launch for each bucket, "
+             "during backward, and only the last bucket's transfer after it."},
     [] {
       for (const auto& [world_size, overhead] : {std::pair{2, 300}, {4, 1'000}, {2, 3'000}}) {
         RankOptions options;

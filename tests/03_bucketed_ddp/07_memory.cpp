@@ -79,8 +79,8 @@ void expect_memory(Rank& rank, std::int64_t layers_in_bucket) {
 const GradedTest kMemory{
     {.name = "buckets_take_the_gradients_bytes_and_one_bucket",
      .points = 1,
-     .hint = "One flat tensor for each bucket, or made when it is launched; no copies of gradients "
-             "beside them, and nothing that a step adds to the one before."},
+     .hint = "One flat tensor for each bucket, allocated once or at its launch; no other copies of "
+             "gradients, and nothing that grows from step to step."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

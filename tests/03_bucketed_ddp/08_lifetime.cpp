@@ -72,8 +72,8 @@ void expect_unhooked(Rank& rank, bool in_no_sync) {
 const GradedTest kDestruction{
     {.name = "destruction_unhooks",
      .points = 1,
-     .hint = "on_gradient_ready() returns what keeps the hook: let the synchronizer own it, and "
-             "nothing else. A backward after the synchronizer's end is none of its business."},
+     .hint = "on_gradient_ready() returns a handle that keeps the hook: let only the synchronizer "
+             "own it. A backward after its destruction must not be affected."},
     [] {
       run_worlds({2, 3}, [](Rank& rank) {
         expect_unhooked(rank, /*in_no_sync=*/false);

@@ -73,8 +73,8 @@ void report_times(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_over_the_cap",
      .points = 0,
-     .hint = "A report, without points: what overlap and the size of buckets are worth on a link "
-             "that takes its time."},
+     .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
+             "link."},
     [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace

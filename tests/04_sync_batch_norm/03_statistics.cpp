@@ -150,8 +150,8 @@ void expect_evaluation_of_module(Rank& rank) {
 const GradedTest kEvaluation{
     {.name = "evaluation_is_local_and_changes_nothing",
      .points = 1,
-     .hint = "training = false: the running statistics stand for the batch's; without them, those "
-             "of this rank's own batch. No collective, no update, no count, neither in backward."},
+     .hint = "training = false: use the running statistics; without them, those of this rank's own "
+             "batch. No collective, no update, no count, and no collective in backward either."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {

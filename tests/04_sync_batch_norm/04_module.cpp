@@ -137,7 +137,7 @@ const GradedTest kModule{
     {.name = "module_keeps_the_state_of_batch_norm",
      .points = 1,
      .hint = "Each forward in training counts one batch, in num_batches_tracked itself, and then "
-             "uses options().momentum, or one over that count where it is none."},
+             "uses options().momentum, or 1 / that count if it is none."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         expect_state(rank);

@@ -30,8 +30,8 @@ const GradedTest kShards{
     {.name = "shards_may_be_unequal_or_empty",
      .points = 1,
      .hint =
-         "A rank's statistics count as much as it has values. A rank without any has no mean: "
-         "it puts in zeros, takes part in both collectives, and its results are empty or zero."},
+         "Weight a rank's statistics by its number of values. A rank without any has no mean: it "
+         "contributes zeros, takes part in both collectives, and its results are empty or zero."},
     [] {
       run_worlds({2, 3, 4}, [](Rank& rank) {
         for (const Rows& rows : divisions(rank.world_size())) {
@@ -76,8 +76,8 @@ void expect_error_of_count(const Rank& rank, const at::Tensor& input, const std:
 const GradedTest kCount{
     {.name = "a_global_count_of_one_is_an_error_on_all_ranks",
      .points = 1,
-     .hint = "No rank knows before the collective how many values there are in all; after it, all "
-             "do: TORCH_CHECK() the global count there, before the running statistics change."},
+     .hint = "Before the collective no rank knows the total number of values; after it, all do: "
+             "TORCH_CHECK() the global count there, before the running statistics change."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         const at::TensorOptions options = at::TensorOptions(at::kFloat).device(settings().device);

@@ -39,7 +39,7 @@ const GradedTest kLowPrecision{
     {.name = "half_and_bfloat16_keep_float32_statistics",
      .points = 1,
      .hint = "Convert to float32 before anything is subtracted, added up or sent, in backward too. "
-             "Only what is handed back has the input's dtype."},
+             "Only returned tensors have the input's dtype."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {

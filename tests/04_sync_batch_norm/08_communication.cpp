@@ -187,8 +187,8 @@ void expect_time(Rank& rank) {
 const GradedTest kTime{
     {.name = "time_is_that_of_two_collectives_a_layer",
      .points = 1,
-     .hint = "Each layer costs 2(p-1) alpha forward and as much backward, if it is all-reduces. "
-             "More? Look for barriers, and for what else waits for other ranks."},
+     .hint = "Each layer costs 2(p-1) alpha forward and the same backward, with all-reduces. More? "
+             "Look for barriers and other waits."},
     [] {
       for (const NetworkModel& network :
            {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
@@ -225,8 +225,8 @@ void expect_own_backward(const Rank& rank, const CaseOptions& options) {
 const GradedTest kOwnBackward{
     {.name = "backward_is_your_own",
      .points = 1,
-     .hint = "A torch::autograd::Function with the handout's formula; libtorch's own batch norm, "
-             "its backward above all, is not to be called for it."},
+     .hint = "A torch::autograd::Function with the handout's formula; do not call libtorch's own "
+             "batch norm in it, least of all its backward."},
     [] {
       run_worlds({2, 3}, [](Rank& rank) {
         for (const bool affine : {true, false}) {

@@ -105,9 +105,8 @@ void expect_no_growth(Rank& rank, const Source& source) {
 const GradedTest kMemory{
     {.name = "backward_keeps_no_more_than_the_input",
      .points = 1,
-     .hint =
-         "save_for_backward() the input, the mean and the inverse deviation: x-hat follows from "
-         "them, and needs no place of its own. Nor does a converted copy of the input."},
+     .hint = "save_for_backward() the input, the mean and the inverse deviation: x-hat follows "
+             "from them, so do not keep it, nor a converted copy of the input."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

@@ -70,7 +70,7 @@ void report_times(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_of_forward_and_backward",
      .points = 0,
-     .hint = "A report, without points: what is yours, and what the two collectives take anyway."},
+     .hint = "A report, worth no points: your own time, and that of the two collectives."},
     [] { run_on_limited_link({.alpha_ns = 20'000, .beta_ns_per_byte = 0.2}, report_times); }};
 
 }  // namespace

@@ -89,7 +89,7 @@ void expect_in_order(Rank& rank, const std::string& message) {
 const GradedTest kPrint{
     {.name = "ranks_print_in_order",
      .points = 1,
-     .hint = "Who goes before you sends you a message when its line is written and flushed; wait "
+     .hint = "The rank before yours sends you a message when its line is written and flushed; wait "
              "for it, write, flush, and only then tell the next rank."},
     [] {
       run_worlds({1, 2, 3, 4, 5, 6, 7, 8}, [](Rank& rank) {

@@ -40,8 +40,8 @@ void expect_own_chunk_reduced(Rank& rank, const RingCase& one, bool contiguous =
 const GradedTest kReduceScatter{
     {.name = "reduce_scatter_completes_chunk_r_on_rank_r",
      .points = 2,
-     .hint = "Chunk r must come to rank r in the last of N-1 steps, having been added to by every "
-             "other rank on its way: which chunk does rank r send first, then?"},
+     .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
+             "to it: so which chunk does rank r send first?"},
     [] {
       run_worlds({1, 2, 3, 4, 5, 6, 7, 8}, [](Rank& rank) {
         std::size_t turn = rank.world_size();

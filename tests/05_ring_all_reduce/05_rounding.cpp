@@ -106,8 +106,8 @@ void expect_within_bound(Rank& rank, at::ScalarType dtype, ReduceOp op) {
 const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
      .points = 1,
-     .hint = "N-1 additions and one division, in the tensor's dtype or a better one: nothing is "
-             "converted to fewer digits on its way, and nothing divided in every step."},
+     .hint = "N-1 additions and one division, in the tensor's dtype or a better one: convert "
+             "nothing to fewer digits on the way, and do not divide in every step."},
     [] {
       run_worlds({2, 3, 4, 8}, [](Rank& rank) {
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {

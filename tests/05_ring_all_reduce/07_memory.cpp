@@ -52,8 +52,8 @@ void expect_one_chunk(Rank& rank, const ProcessGroupPtr& group, const RingCase& 
 const GradedTest kMemory{
     {.name = "memory_beside_the_tensor_is_one_chunk",
      .points = 1,
-     .hint = "What is to be added arrives in one buffer of a chunk's size; what is to be kept, in "
-             "its place. Views of the tensor (narrow) cost nothing, copies do."},
+     .hint = "Receive what you add into one buffer of a chunk's size, and what you keep into its "
+             "place. Views of the tensor (narrow) need no memory, copies do."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

@@ -104,8 +104,8 @@ void expect_time_of_unequal_chunks(Rank& rank, std::int64_t elements) {
 const GradedTest kTime{
     {.name = "time_is_the_rings",
      .points = 2,
-     .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank's way out and its way in "
-             "are both busy: launch the recv and the send before you wait for either."},
+     .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank sends and receives at the "
+             "same time: launch the recv and the send before you wait for either."},
     [] {
       for (const NetworkModel& network :
            {NetworkModel{.alpha_ns = 10'000, .beta_ns_per_byte = 0.25},

@@ -67,8 +67,8 @@ MakeSynchronizer ring(bool flat) {
 const GradedTest kTraining{
     {.name = "training_by_the_ring_ends_at_the_oracles_parameters",
      .points = 1,
-     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as views "
-             "that lie behind each other in one buffer: does a view's own place count?"},
+     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
+             "consecutive views of one buffer: do you respect a view's offset?"},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         for (const bool flat : {false, true}) {

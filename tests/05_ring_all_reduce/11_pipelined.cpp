@@ -87,7 +87,7 @@ void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibyt
 const GradedTest kPipelined{
     {.name = "pipelined_ring_beside_gloos_all_reduce",
      .points = 0,
-     .hint = "An extension, without points: chunks in segments, so that adding one overlaps with "
+     .hint = "An extension, worth no points: chunks in segments, so that adding one overlaps with "
              "the transfer of the next. How fast does it get?"},
     [] {
       if (!settings().device.is_cpu()) {
