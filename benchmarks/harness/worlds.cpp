@@ -41,7 +41,7 @@ std::vector<int> choose_worlds(const CommandLine& line, const BenchmarkOptions& 
 
 void describe_worlds(CommandLine& line, const std::vector<int>& preset) {
   line.find(kFlag)
-      .describe("Ranks of the only world to run; torchrun's, mpirun's or srun's goes before it")
+      .describe("Run only this number of ranks; torchrun, mpirun or srun overrides it")
       .show_default(c10::Join(", ", preset) + " one after the other");
 }
 

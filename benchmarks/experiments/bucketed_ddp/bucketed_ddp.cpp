@@ -291,7 +291,7 @@ void add_flags(CommandLine& line, Settings& settings) {
          "1,10,100,1000");
   line.add_switch(
       "--interleaved,!--sequential", settings.interleaved,
-      "All variants take turns, each with a model of its own; or one after the other, on one "
+      "All variants interleaved, each with a model of its own; or one after another, on one "
       "model. Default: the preset's");
 }
 

@@ -122,7 +122,7 @@ void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv
            "What moves gradients; default: what fits --device. nccl implies --device cuda")
       .one_of({"gloo", "nccl"});
   line.add("--bucket-size", settings.bucket_sizes,
-           "Of DDP, in MB (2^20 bytes); several take turns in one run")
+           "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
       .in_range(1, 1 << 20)
       .show_default();
   line.add("--json", settings.json,

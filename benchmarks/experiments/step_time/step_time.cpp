@@ -151,7 +151,7 @@ void print_table(const Measured& measured) {
                 milliseconds(kFinish, 50), measured.speedup(variant, "naive"),
                 measured.speedup(variant, kPeer));
   }
-  std::printf("x: so many times as fast, the median over the repetitions\n");
+  std::printf("x: speedup, the median over the repetitions\n");
 }
 
 void run_rank(const RankContext& context, const Settings& settings) {
