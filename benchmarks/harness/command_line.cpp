@@ -107,7 +107,7 @@ void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** ar
       .one_of({"cpu", "cuda"})
       .show_default();
   line.add("--world-size", options.world_size,
-           "Number of ranks; that of torchrun, mpirun or srun goes before it")
+           "Number of ranks; torchrun, mpirun or srun overrides it")
       .in_range(1, 32)
       .show_default();
   line.add("--rate-gbit", options.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")

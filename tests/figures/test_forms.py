@@ -1,4 +1,4 @@
-"""The form of results and of tables: what the schemas in figures/ say, and what is really written."""
+"""The form of results and tables: the schemas in figures/, and what is really written."""
 
 from __future__ import annotations
 

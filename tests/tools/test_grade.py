@@ -1,7 +1,7 @@
 """Tests of the grader: a scratch checkout with the real tools, a fake compiler and a fake test program.
 
-The fake compiler copies a stage's source to where its library would be, and the fake test program runs that text as
-Python: so each test here writes, as "student's code", how the tests of stage 01 go.
+The fake compiler copies a stage's source to the place of its library, and the fake test program runs that text as
+Python. So each test here writes, as "student's code", the outcome of stage 01's tests.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Checkout:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        shutil.copytree(ROOT / "tools", root / "tools")  # with the compiled modules, if there are any: they save time
+        shutil.copytree(ROOT / "tools", root / "tools")  # including compiled modules, which save time
         (root / "build/bin").mkdir(parents=True)
         fields = {"python": sys.executable, "root": str(root)}
         self.script("cmake", CMAKE.format(**fields))
@@ -703,7 +703,7 @@ class Looks(GraderTest):
             while data := os.read(ours, 65536):
                 output += data
         except OSError:
-            pass  # Linux says so when the other side has closed
+            pass  # on Linux, when the other side has closed
         os.close(ours)
         self.assertEqual(process.wait(20), 0)
         return output.decode()

@@ -1,6 +1,6 @@
 """Tests of set-up: tools/setup/setup.py, tools/setup/doctor.py and the Makefile, in a checkout and on a PATH of their own.
 
-Nothing real is installed or configured: cmake, g++ and apt-get are small scripts that record what they are asked,
+Nothing real is installed or configured: cmake, g++ and apt-get are small scripts that record their arguments,
 and torch is a folder of empty files.
 """
 
@@ -58,7 +58,7 @@ def fake_torch(folder: Path, version: str = "2.11.0+cpu") -> Path:
 
 
 class Checkout(unittest.TestCase):
-    """A copy of what set-up reads, and a PATH with nothing else on it than what a test puts there."""
+    """A copy of the files that set-up reads, and a PATH that contains only what a test puts there."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ddp-lab-setup-")
@@ -106,7 +106,7 @@ class Checkout(unittest.TestCase):
         return self.run_tool("python3", "-m", "tools.setup.setup", *flags, code=code, **environment)
 
     def asked(self, program: str = "-S") -> list[str]:
-        """What the fake programs were asked: cmake's lines begin with -S, apt-get's with its name."""
+        """The arguments of the fake programs: cmake's lines begin with -S, apt-get's with its name."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(program)]
 
@@ -205,7 +205,7 @@ class Failing(Checkout):
         output = self.set_up(code=1, PYTHON=self.python, FAKE_CMAKE_FAILS="1")
         self.assertIn("CMake Error at CMakeLists.txt:7", output)
         self.assertIn("setup.log", output)
-        self.set_up()  # the choice of Python holds, too
+        self.set_up()  # the choice of Python is kept, too
         self.assertIn(f"-DDDP_LAB_PYTHON={self.python}", self.asked()[1])
 
     def test_old_cmake(self) -> None:
@@ -275,7 +275,7 @@ class Failing(Checkout):
 
 
 class VirtualEnvironment(Checkout):
-    """Here python3 -m venv and pip are played by _run; the rest is the real thing."""
+    """_run stands in for python3 -m venv and pip; everything else is real."""
 
     def setUp(self) -> None:
         super().setUp()
