@@ -96,10 +96,10 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(ended.returncode, 1, ended.stderr)
         self.assertIn("Not a directory", ended.stderr)
 
-    def saved_cells(self) -> int:
+    def saved_rows(self) -> int:
         return len(json.loads(self.partial.read_text())["rows"]) if self.partial.exists() else 0
 
-    def stop_after(self, cells: int, *flags: object) -> None:
+    def stop_after(self, rows: int, *flags: object) -> None:
         """Kills a run when it has saved this many rows, or a few more."""
         for _ in range(ATTEMPTS):
             self.result.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class ProgramTest(unittest.TestCase):
                 stderr=subprocess.DEVNULL,
             )  # fmt: skip
             try:
-                while process.poll() is None and self.saved_cells() < cells:
+                while process.poll() is None and self.saved_rows() < rows:
                     time.sleep(0.005)
             finally:
                 process.kill()
@@ -119,13 +119,13 @@ class ProgramTest(unittest.TestCase):
                 return
         self.fail(f"{self.program} was always faster than its end: give it more to do")
 
-    def resume(self, cells: int, *flags: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    def resume(self, rows: int, *flags: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """The results of a run that was stopped after this many rows and resumed, and of an uninterrupted one."""
-        self.stop_after(cells, *flags)
-        saved = self.saved_cells()
-        self.assertGreaterEqual(saved, cells)
+        self.stop_after(rows, *flags)
+        saved = self.saved_rows()
+        self.assertGreaterEqual(saved, rows)
         resumed = self.run_well(*flags, "--resume")
-        self.assertTrue(self.output.startswith(f"{saved} cells are taken over from {self.partial}\n"), self.output)
+        self.assertTrue(self.output.startswith(f"{saved} rows are taken over from {self.partial}\n"), self.output)
         self.assertFalse(self.partial.exists())
         whole = self.run_well(*flags)
         for part in ("program", "parameters"):

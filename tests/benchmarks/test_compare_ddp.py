@@ -111,7 +111,7 @@ class CompareDdp(unittest.TestCase):
         self.assertEqual(other.returncode, 1)
         self.assertIn("was measured with batch_size 2, and this run has 3", other.stderr)
         document, said = self.run_well(*flags, "--resume")
-        self.assertIn("1 cells are taken over", said)
+        self.assertIn("1 rows are taken over", said)
         self.assertEqual([one["labels"] for one in document["series"]], LABELS)
         kept = [one["values"] for one in document["series"]][: len(LABELS) // 2]
         self.assertEqual(kept, [one["values"] for one in saved[0]["series"]])

@@ -144,11 +144,11 @@ class Suite {
       }
       return {seconds};
     };
-    const Repetitions rounds = {.measured = settings_.steps_of(model),
+    const Repetitions repetitions = {.measured = settings_.steps_of(model),
                                 .warmup = settings_.workload.size.warmup};
     std::optional<Progress> none;  // this program has a finer one
     const at::Tensor mine =
-        measure_interleaved(rounds, SuiteComparison::replicas(settings_, round), run, none);
+        measure_interleaved(repetitions, SuiteComparison::replicas(settings_, round), run, none);
     return comparison.to_series(
         all_gather(mine.to(device_context.device), device_context.group).cpu());
   }
