@@ -13,8 +13,12 @@ from matplotlib.figure import Figure
 
 from figures.lib import script
 from figures.lib import style
-from figures.lib.ddp_comparison import DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, measured, published, variants_of
-from figures.lib.ddp_series import CAPTION_HEIGHT, COLOURS, MARKERS, add_caption, add_legend, configuration, mark_whole_model
+from figures.lib.ddp_comparison import (
+    DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, measured, published, variants_of,
+)  # fmt: skip
+from figures.lib.ddp_series import (
+    CAPTION_HEIGHT, COLOURS, MARKERS, add_caption, add_legend, configuration, mark_whole_model,
+)  # fmt: skip
 from figures.lib.result_files import Result
 
 LEGEND_HEIGHT = 0.3  # inches

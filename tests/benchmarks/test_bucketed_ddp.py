@@ -97,7 +97,8 @@ class BucketedDdp(ProgramTest):
 
     def test_does_not_go_on_with_something_else(self) -> None:
         flags = ("--batch-sizes=1", "--sequence-lengths=2,3,4", "--bucket-mb=1000", "--warmup=0")
-        self.assert_not_resumed_otherwise((*flags, "--repetitions=3"), (*flags, "--repetitions=4"), "was measured with rounds 3")
+        three, four = ((*flags, f"--repetitions={count}") for count in (3, 4))
+        self.assert_not_resumed_otherwise(three, four, "was measured with repetitions 3")
 
     def test_launched_ranks(self) -> None:
         launched = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}

@@ -13,7 +13,8 @@ from figures.lib import tables
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-SCHEMAS = {name: json.loads((ROOT / "figures" / "lib" / name).read_text()) for name in ("schema.json", "table_schema.json")}
+FOLDER = ROOT / "figures" / "lib"
+SCHEMAS = {name: json.loads((FOLDER / name).read_text()) for name in ("schema.json", "table_schema.json")}
 REGISTRY = Registry().with_resources([(name, Resource.from_contents(schema)) for name, schema in SCHEMAS.items()])
 
 

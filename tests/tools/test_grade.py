@@ -615,7 +615,8 @@ class Accidents(GraderTest):
         )
         wait_for(started.exists, "the first run")
         second = subprocess.Popen(
-            self.checkout.command("grade"), cwd=self.checkout.root, stdout=subprocess.PIPE, text=True, env=self.environment
+            self.checkout.command("grade"), cwd=self.checkout.root, stdout=subprocess.PIPE, text=True,
+            env=self.environment,
         )
         self.addCleanup(second.kill)
         self.assertIn(f"process {first.pid}", second.stdout.readline())
@@ -696,7 +697,8 @@ class Looks(GraderTest):
         self.checkout.student(ALL_PASS)
         ours, theirs = os.openpty()
         env = {**self.environment, "TERM": "xterm", **environment}
-        process = subprocess.Popen(self.checkout.command("grade"), cwd=self.checkout.root, stdout=theirs, stderr=theirs, env=env)
+        command = self.checkout.command("grade")
+        process = subprocess.Popen(command, cwd=self.checkout.root, stdout=theirs, stderr=theirs, env=env)
         os.close(theirs)
         output = b""
         try:
@@ -713,7 +715,8 @@ class Looks(GraderTest):
         read, write = os.pipe()
         os.close(read)
         done = subprocess.run(
-            self.checkout.command("grade"), cwd=self.checkout.root, stdout=write, stderr=subprocess.PIPE, env=self.environment, timeout=60
+            self.checkout.command("grade"), cwd=self.checkout.root, stdout=write, stderr=subprocess.PIPE,
+            env=self.environment, timeout=60,
         )
         os.close(write)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
@@ -736,7 +739,8 @@ class Companions(GraderTest):
     def test_watch_grades_on_every_save_and_ends_on_ctrl_c(self) -> None:
         self.checkout.student("does not compile")
         process = subprocess.Popen(
-            self.checkout.command("watch", "--stage=01"), cwd=self.checkout.root, stdout=subprocess.PIPE, text=True, env=self.environment
+            self.checkout.command("watch", "--stage=01"), cwd=self.checkout.root, stdout=subprocess.PIPE, text=True,
+            env=self.environment,
         )
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)

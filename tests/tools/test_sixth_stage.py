@@ -1,5 +1,5 @@
-"""A stage is a folder: a sixth one, added to a copy of the checkout by adding folders only, is built, graded, drawn into
-all_stages, and its mutant dies. Builds the lab's library anew, which takes a minute."""
+"""A stage is a folder: a sixth one, added to a copy of the checkout by adding folders only, is built and graded, its
+mutant dies, and all_stages runs it. Builds the lab's library anew, which takes a minute."""
 
 from __future__ import annotations
 
@@ -88,13 +88,11 @@ Only: yes
 Says: the scaled sum is wrong
 --- a/solutions/06_scaled_sum/scaled_sum.cpp
 +++ b/solutions/06_scaled_sum/scaled_sum.cpp
-@@ -6,6 +6,5 @@
-
+@@ -7,4 +7,3 @@
  void scaled_sum(at::Tensor tensor, double factor, const ProcessGroupPtr& group) {
    all_reduce(tensor, group);
 -  tensor.mul_(factor);
  }
-
 """
 FILES = {
     f"assignments/{STAGE}/stage.json": json.dumps({"number": "06", "title": "scaled sum", "points": 3}),
@@ -102,7 +100,7 @@ FILES = {
     f"assignments/{STAGE}/scaled_sum.cpp": SOURCE.format(body=STUB),
     f"solutions/{STAGE}/scaled_sum.cpp": SOURCE.format(body=SOLUTION),
     f"tests/{STAGE}/01_sum.cpp": TEST,
-    f"tests/mutants/{STAGE}/forgets_to_scale.patch": MUTANT.replace("\n\n void", "\n \n void").replace("}\n\n", "}\n \n"),
+    f"tests/mutants/{STAGE}/forgets_to_scale.patch": MUTANT,
     f"benchmarks/experiments/all_stages/{STAGE}/smoke.cpp": SMOKE,
 }
 CHECK_MUTANTS = f"""\

@@ -59,7 +59,7 @@ def report(findings: list[Finding]) -> None:
 
 def tools() -> list[Finding]:
     before = set_up()
-    cxx = os.environ.get("CXX", "") and system_packages.compiler() or (before.cxx if before else system_packages.compiler())
+    cxx = before.cxx if before and not os.environ.get("CXX") else system_packages.compiler()
     cmake = shutil.which("cmake") or ""
     findings = []
     for need, path in zip(system_packages.REQUIRED, (cxx, cmake)):
@@ -155,7 +155,8 @@ def torch(facts: toolchain.PythonFacts) -> Finding:
 
 def described(folder: str) -> str:
     build = "CUDA build" if Path(folder, "lib/libtorch_cuda.so").exists() else "CPU build"
-    only_cpp = toolchain.VENV in Path(folder).parents and virtual_environment.CUDA not in virtual_environment.parts_there()
+    own = toolchain.VENV in Path(folder).parents
+    only_cpp = own and virtual_environment.CUDA not in virtual_environment.parts_there()
     note = "; for C++ on the CPU: Python's `import torch` needs make setup DEVICE=cuda" if only_cpp else ""
     return f"{toolchain.torch_version(folder)} ({build}) in {folder}{note}"
 

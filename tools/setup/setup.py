@@ -28,8 +28,8 @@ from tools.setup import configuring
 from tools.setup import system_packages
 from tools.setup import virtual_environment
 from tools.setup.toolchain import (
-    BUILD_DIR, REQUIREMENTS, ROOT, VENV, LabError, PythonFacts, Toolchain, active_pythons, as_json, nvcc, probe, torch_gap,
-    torch_version, wanted_torch,
+    BUILD_DIR, REQUIREMENTS, ROOT, VENV, LabError, PythonFacts, Toolchain, active_pythons, as_json, nvcc, probe,
+    torch_gap, torch_version, wanted_torch,
 )  # fmt: skip
 
 
