@@ -27,11 +27,11 @@ watch:  ## grade on every save   STAGE=02
 hint:  ## the hint of a test    TEST=name
 	@$(SETUP) && python3 -m tools.grading.hint $(call flag,TEST,test)
 figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
-	@$(SETUP) && python3 -m tools.report.figures $(FIGURES)
+	@$(SETUP) --for-figures && python3 -m tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solutions] [PRESET=quick]
-	@$(SETUP) && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
+	@$(SETUP) --for-figures && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions] [PRESET=quick] [STAGE=03]
-	@$(SETUP) && python3 -m tools.report.writeup $(FIGURES)
+	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
 check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n]
 	@$(SETUP) --for-check && python3 -m tools.checking.check $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format on every source file

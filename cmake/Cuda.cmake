@@ -1,5 +1,6 @@
-# The CUDA and NCCL part, a library of its own that is loaded when asked for: built where libtorch is a CUDA build, and
-# headers of the same CUDA and of NCCL are found. They need no nvcc: the wheels beside a Python's torch will do.
+# The CUDA and NCCL part: a separate library, loaded on request. It is built if libtorch is a CUDA
+# build and the headers of the same CUDA version and of NCCL are found. No nvcc is needed: the
+# headers in the wheels beside a Python's torch are enough.
 function(ddp_lab_find_cuda)
   if(NOT Libtorch_HAS_CUDA)
     set(reason "off: libtorch ${Libtorch_VERSION} is a CPU build" PARENT_SCOPE)
@@ -22,7 +23,8 @@ function(ddp_lab_find_cuda)
       endif()
     endif()
   endforeach()
-  # The wheel's own first: c10d's types contain NCCL's, so the header should be of the version libtorch was built with.
+  # The wheel's own first: c10d's types contain NCCL's, so the header should have the version that
+  # libtorch was built with.
   find_path(nccl nccl.h HINTS "${Libtorch_ROOT}/../nvidia/nccl/include" "${cuda}" NO_CACHE)
 
   if(NOT cuda)

@@ -1,10 +1,12 @@
-# Precompiled headers: `core` for the library, the stages and the benchmarks; `tests` adds GoogleTest.
-# One small object library carries each. A compiler takes a precompiled header only where all flags agree,
-# so every user is position independent and defines no macro of its own. Clang also instantiates templates in it once
-# for all (-fpch-instantiate-templates, CMake's default): that is most of what makes it three times as fast as GCC.
+# Precompiled headers: `core` for the library, the stages and the benchmarks; `tests` adds
+# GoogleTest. Each is built by a small object library. A compiler uses a precompiled header only if
+# all flags agree, so every user is position independent and defines no macro of its own. Clang also
+# instantiates the header's templates once for all users (-fpch-instantiate-templates, CMake's
+# default): the main reason why it is three times as fast as GCC.
 function(ddp_lab_precompiled_headers target headers)
   if(NOT TARGET pch_${headers})
-    set(core_headers <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>
+    set(core_headers <algorithm> <chrono> <condition_variable> <filesystem> <fstream> <functional> <map> <sstream> <thread>
+                     <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>
                      <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
     set(tests_headers ${core_headers} <gtest/gtest.h>)
     file(WRITE "${CMAKE_BINARY_DIR}/pch_${headers}.cpp" "")
@@ -21,8 +23,9 @@ function(ddp_lab_precompiled_headers target headers)
   target_precompile_headers(${target} REUSE_FROM pch_${headers})
 endfunction()
 
-# Declares one stage: assignments_<stage>, solutions_<stage> and tests_<stage>, as far as their folders are there. Each
-# implementation is a shared library of its own, so that a stage that does not compile takes nothing else down.
+# Declares one stage: assignments_<stage>, solutions_<stage> and tests_<stage>, if their folders
+# exist. Each implementation is a separate shared library, so a stage that does not compile breaks
+# nothing else.
 function(ddp_lab_stage stage)
   foreach(impl assignments solutions)
     file(GLOB sources CONFIGURE_DEPENDS ${impl}/${stage}/*.cpp)
@@ -36,22 +39,22 @@ function(ddp_lab_stage stage)
   endif()
 endfunction()
 
-# A library <folder>/libstage.so of a stage's sources (also used for mutants and variants).
+# Builds a stage's sources, or those of a mutant or variant, as the library <folder>/libstage.so.
 function(ddp_lab_stage_library target folder)
   add_library(${target} SHARED ${ARGN})
   target_include_directories(${target} PRIVATE assignments)
   target_link_libraries(${target} PRIVATE ddp)
-  # So that loops over memory become vector instructions whatever their length.
+  # Loops over memory become vector instructions, whatever their length.
   target_compile_options(${target} PRIVATE -O3)
-  # Stages may be loaded side by side: a stage's own functions go before another's of the same name.
+  # Stages may be loaded side by side: each prefers its own function to another's of the same name.
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}")
   ddp_lab_precompiled_headers(${target} core)
 endfunction()
 
-# Code that calls a stage's functions without linking to it: a shared library, where undefined functions are legal;
-# the stage's library is loaded at run time, in the ranks.
-# Such code may call a stage's functions, but not take their addresses: those would be needed at its start.
+# Code that calls a stage's functions without linking to it: a shared library, which may have
+# undefined functions. The stage's library is loaded at run time, in the ranks. Such code may call a
+# stage's functions, but not take their addresses, which would be needed at program start.
 #   ddp_lab_code(name LIBRARIES ... SOURCES ... HEADERS core|tests)
 function(ddp_lab_code name)
   cmake_parse_arguments(arg "" "HEADERS" "LIBRARIES;SOURCES" ${ARGN})
@@ -61,7 +64,7 @@ function(ddp_lab_code name)
   ddp_lab_precompiled_headers(${name} ${arg_HEADERS})
 endfunction()
 
-# A program of such code, under a three-line main.
+# A program made of such code and cmake/main.cpp.
 #   ddp_lab_program(name LIBRARIES ... SOURCES ... HEADERS core|tests)
 function(ddp_lab_program name)
   ddp_lab_code(${name}_code ${ARGN})

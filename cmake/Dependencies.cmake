@@ -1,7 +1,7 @@
-# Libraries beside libtorch: what the system has, else a pinned release from its project's own page.
+# Libraries beside libtorch: the system's, or else a pinned release from the project's own page.
 include(FetchContent)
 
-# The archive is downloaded here and not by FetchContent, which without a network retries for minutes.
+# Downloads the archive itself: without a network, FetchContent would retry for minutes.
 function(ddp_lab_dependency package debian_package target url sha256)
   find_package(${package} QUIET)
   if(TARGET ${target})
@@ -13,7 +13,7 @@ function(ddp_lab_dependency package debian_package target url sha256)
   if(EXISTS "${archive}")
     file(SHA256 "${archive}" found)
   endif()
-  if(NOT found STREQUAL sha256)  # not there, or something else: a sign-in page of the network, for one
+  if(NOT found STREQUAL sha256)  # absent, or something else, such as a network's sign-in page
     message(STATUS "${package}: not installed, downloading ${url}")
     file(DOWNLOAD ${url} "${archive}" INACTIVITY_TIMEOUT 30 STATUS status)
     list(POP_FRONT status code reason)

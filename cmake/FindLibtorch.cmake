@@ -1,14 +1,14 @@
-# Finds libtorch and makes the target Libtorch::Libtorch, its CPU part. Torch's own package file is not
-# used: it demands a working nvcc even for CPU code.
+# Finds libtorch and defines the target Libtorch::Libtorch, its CPU part. Torch's own package file
+# is not used: it demands a working nvcc even for CPU code.
 #
-#   LIBTORCH         an unpacked libtorch (the folder with include/ and lib/), or, where that is empty,
-#   DDP_LAB_PYTHON   the Python whose installed torch package is taken
+#   LIBTORCH         an unpacked libtorch (the folder with include/ and lib/); if empty,
+#   DDP_LAB_PYTHON   the Python whose installed torch package is used
 #
 # Sets Libtorch_VERSION, Libtorch_ROOT and Libtorch_HAS_CUDA.
 
 set(Libtorch_ROOT "${LIBTORCH}")
 if(NOT Libtorch_ROOT)
-  # The location without importing torch: an import takes seconds, this a few milliseconds.
+  # Without importing torch, which takes seconds; this takes a few milliseconds.
   execute_process(
     COMMAND "${DDP_LAB_PYTHON}" -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
     OUTPUT_VARIABLE Libtorch_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
@@ -19,7 +19,8 @@ foreach(name torch_cpu c10)
   find_library(Libtorch_${name}_LIBRARY ${name} PATHS "${Libtorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
 endforeach()
 
-# A Python package tells its version in version.py, an unpacked libtorch in build-version: 2.11.0+cu130, for one.
+# A Python package has its version in version.py, an unpacked libtorch in build-version, for example
+# 2.11.0+cu130.
 set(version "[0-9]+\\.[0-9]+\\.[0-9]+[a-z0-9.+]*")
 foreach(file version.py build-version)
   if(NOT Libtorch_VERSION AND EXISTS "${Libtorch_ROOT}/${file}")

@@ -7,8 +7,8 @@ namespace ddp {
 // Broadcasts rank 0's parameters and buffers, and returns a synchronizer whose finish() runs one
 // blocking all-reduce for each trainable parameter and leaves the mean over ranks in its gradient.
 //
-// Parameters are of any shape; a gradient has its parameter's shape and dtype.
-// Throws c10::Error, with the index, where an argument does not fit: see "Errors" in the header.
+// Parameters may have any shape. A gradient has its parameter's shape and dtype.
+// Throws c10::Error, with the index, for bad arguments: see "Errors" in the header.
 //
 // Read on: README.md beside this file; ddp/collectives.h (broadcast, all_reduce).
 // The usual way: a class of your own, in this file, derived from GradientSynchronizer.
@@ -20,7 +20,7 @@ std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> par
 
 // The same, with all gradients in one flat tensor of sum(numel) elements and one all-reduce for it.
 //
-// Throws c10::Error also where trainable parameters differ in dtype or device.
+// Also throws c10::Error if trainable parameters differ in dtype or device.
 //
 // Read on: README.md, "One message instead of many".
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,

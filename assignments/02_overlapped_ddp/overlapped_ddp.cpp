@@ -8,8 +8,8 @@ namespace ddp {
 // synchronizer whose hooks launch one asynchronous all-reduce for each gradient and whose finish()
 // waits for all and averages.
 //
-// Parameters are of any shape; a gradient has its parameter's shape and dtype.
-// Throws c10::Error, with the index, where an argument does not fit: see stage 01's header.
+// Parameters may have any shape. A gradient has its parameter's shape and dtype.
+// Throws c10::Error, with the index, for bad arguments: see stage 01's header.
 //
 // Read on: README.md beside this file; on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async
 // in ddp/collectives.h.

@@ -12,31 +12,29 @@ namespace ddp {
 
 // Stage 02: overlapped DDP. Handout: assignments/02_overlapped_ddp/README.md.
 //
-// parameters, buffers, group, the broadcast of rank 0's parameters and buffers at construction, and
-// the errors are those of stage 01 (01_naive_ddp/naive_ddp.h). Gradient ownership, NoSync and
-// lifetime: GradientSynchronizer.
+// The arguments, the broadcast at construction and the errors are those of stage 01
+// (01_naive_ddp/naive_ddp.h). For gradient ownership, NoSync and lifetime see GradientSynchronizer.
 
 /// One asynchronous all-reduce for each trainable parameter, launched by its on_gradient_ready hook
-/// (ddp/gradient_hooks.h) the moment the gradient is accumulated, before backward goes on to the
+/// (ddp/gradient_hooks.h) as soon as the gradient is accumulated, before backward goes on to the
 /// next.
 ///
 /// Construction is collective: it broadcasts rank 0's parameters and buffers, bit for bit.
 ///
-/// backward communicates: from the launch to the end of finish() a gradient is in flight, and
-/// nothing may read or write it. Nothing waits inside backward. The order of launches is the order
-/// in which gradients become ready, so all ranks must produce the same gradients in the same order:
-/// ranks whose backward takes another branch are outside this contract (they are stage 03's
-/// lesson).
+/// backward communicates. From its launch to the end of finish() a gradient is in flight, and
+/// nothing may read or write it. Nothing waits inside backward. Launches happen in the order in
+/// which gradients become ready, so all ranks must produce the same gradients in the same order.
+/// Ranks that take different branches are outside this contract (stage 03 handles them).
 ///
-/// finish() is collective. It waits for every launch of this step, then gradient = sum over ranks /
-/// world size, with exactly one all-reduce a step for each parameter that has a gradient, tied
-/// weights among them. finish() twice, or without a backward, does no harm.
+/// finish() is collective. It waits for every launch of this step. Then gradient = sum over ranks /
+/// world size, after exactly one all-reduce per step for each parameter that has a gradient; a tied
+/// weight is one parameter. Calling finish() twice, or without a backward, does no harm.
 ///
-/// NoSync: inside the scope hooks launch nothing. The first backward outside launches what it
-/// accumulates into, and finish() itself launches, in the order of `parameters`, gradients that
-/// were accumulated inside the scope only. At most one backward outside NoSync may run between two
-/// calls of finish(): a second would add to gradients in flight. It throws c10::Error out of
-/// backward.
+/// NoSync: inside the scope hooks launch nothing. The first backward outside it launches the
+/// gradients that it accumulates into. Gradients accumulated only inside the scope are launched by
+/// finish(), in the order of `parameters`. At most one backward outside NoSync may run between two
+/// calls of finish(), because a second would add to gradients in flight: its hook throws
+/// c10::Error, and so does backward().
 ///
 /// Destruction removes the hooks: a later backward communicates nothing.
 std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,

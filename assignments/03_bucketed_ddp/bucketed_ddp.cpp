@@ -4,9 +4,9 @@
 
 namespace ddp {
 
-// The plan: indices into `parameters`, bucket by bucket. Sizes are in bytes. Pure: no allocation of
-// tensors, no communication.
-// Throws c10::Error where cap_bytes <= 0, the list is empty, or a parameter does not fit.
+// The plan: indices into `parameters`, bucket by bucket. Sizes are in bytes. Pure: it allocates no
+// tensors and does not communicate.
+// Throws c10::Error if cap_bytes <= 0, the list is empty, or a parameter is undefined or no leaf.
 //
 // Read on: the rules and the example in the header; README.md, "The plan".
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
@@ -14,11 +14,10 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tenso
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 03 bucketed DDP: assign_buckets");
 }
 
-// Broadcasts rank 0's parameters and buffers, and returns a synchronizer that reduces bucket by
-// bucket: a flat tensor for each, launched in plan order when its last gradient is ready, or in
-// finish().
+// Broadcasts rank 0's parameters and buffers, and returns a synchronizer that reduces one flat
+// tensor per bucket, launched in plan order when its last gradient is ready, or in finish().
 //
-// Throws c10::Error, with the index, where an argument does not fit: see the header.
+// Throws c10::Error, with the index, for bad arguments: see the header.
 //
 // Read on: README.md, "Execution"; on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async in
 // ddp/collectives.h.

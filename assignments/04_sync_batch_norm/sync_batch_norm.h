@@ -13,9 +13,9 @@ namespace ddp {
 class BatchNorm;          // ddp/batch_norm.h: the module that holds the state
 struct BatchNormOptions;  // ddp/batch_norm.h
 
-/// The tensors of a batch normalization besides its input, each of shape [C] and of the input's
-/// dtype or float32, on the input's device. Any of them may be undefined: no weight counts as ones,
-/// no bias as zeros; the running statistics are both there or neither.
+/// The tensors of a batch normalization besides its input: shape [C], the input's dtype or float32,
+/// on the input's device. Any may be undefined. A missing weight counts as ones, a missing bias as
+/// zeros. Either both running statistics are defined or neither.
 struct BatchNormTensors {
   at::Tensor weight = {}, bias = {};
   at::Tensor running_mean = {}, running_var = {};
@@ -25,7 +25,7 @@ struct SyncBatchNormOptions {
   /// True: the statistics of the global batch. False: the running ones.
   bool training = true;
   /// running = (1 - momentum) * running + momentum * batch. For a cumulative average the caller
-  /// gives one over the number of batches so far, this one included.
+  /// passes 1 / (number of batches so far, including this one).
   double momentum = 0.1;
   /// Added to the variance under the root; > 0.
   double eps = 1e-5;
@@ -37,26 +37,25 @@ struct SyncBatchNormOptions {
 ///     output = (input - mean) / sqrt(variance + eps) * weight + bias        for each channel
 ///
 /// input: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W]; float32, float64, half or bfloat16;
-/// any strides. N may differ between ranks and be 0; the other sizes may not. The result has the
-/// input's shape and dtype.
+/// any strides. N may differ between ranks and may be 0; the other sizes are the same and at least
+/// 1. The result has the input's shape and dtype.
 ///
-/// Training. mean and variance (biased) are those of each channel over N, L, H, W, D of all ranks,
-/// computed in float32 or better and sound where |mean| is large against the deviation. Running
-/// statistics are updated in place, equally on all ranks, with the unbiased variance of the global
-/// batch (divided by its count less one).
+/// Training. mean and variance (biased) are taken for each channel over N, L, H, W, D of all ranks,
+/// in float32 or better, and are accurate even if |mean| is much larger than the deviation. Running
+/// statistics are updated in place, equally on all ranks, with the global batch's unbiased variance
+/// (divided by its count minus one).
 ///
-/// Collective calls in training: ONE in forward, of at most 2C + 1 elements contributed by a rank,
-/// and ONE in backward, of at most 2C, if the input requires a gradient (on all ranks or on none).
-/// All ranks of the group take part in both, also those without samples, and those whose upstream
-/// gradient is zero.
+/// Collective calls in training: ONE in forward, with at most 2C + 1 elements from each rank, and
+/// ONE in backward, with at most 2C, if the input requires a gradient (on all ranks or on none).
+/// All ranks of the group take part in both, including those without samples and those whose
+/// upstream gradient is zero.
 ///
-/// Backward. The input's gradient is that of the sum over ranks of their losses. The gradients of
-/// weight and bias are this rank's local sums, as in PyTorch: DDP averages them later. What
-/// backward keeps is the input and O(C).
+/// Backward. The input's gradient is that of the sum of all ranks' losses. The gradients of weight
+/// and bias are this rank's local sums, as in PyTorch: DDP averages them later. Between forward and
+/// backward only the input and O(C) numbers are kept.
 ///
-/// Evaluation (training = false) communicates nothing and changes nothing: the running statistics
-/// are used, and where there are none, those of this rank's own batch, as torch.nn.SyncBatchNorm
-/// does.
+/// Evaluation (training = false) communicates nothing and changes nothing. It uses the running
+/// statistics or, without any, those of this rank's own batch, as torch.nn.SyncBatchNorm does.
 ///
 /// Throws c10::Error before any communication: undefined input, fewer than 2 or more than 5
 /// dimensions, an integer dtype, tensors whose shape, dtype or device does not fit, one running
@@ -65,14 +64,14 @@ struct SyncBatchNormOptions {
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
                            const ProcessGroupPtr& group, const SyncBatchNormOptions& options = {});
 
-/// The same as a module, to be used in place of BatchNorm1d, 2d and 3d: BatchNorm whose forward()
-/// is sync_batch_norm() over `group`. It is created in training mode, float32, on the CPU;
-/// construction communicates nothing.
+/// The same as a module, in place of BatchNorm1d, 2d and 3d: a BatchNorm whose forward() is
+/// sync_batch_norm() over `group`. It is created in training mode, in float32, on the CPU.
+/// Construction communicates nothing.
 ///
 /// In training mode with track_running_stats each forward adds one to num_batches_tracked and
-/// updates the running statistics with options.momentum, or, where that is none, with one over
-/// num_batches_tracked. In evaluation mode nothing is updated or communicated. Throws c10::Error as
-/// BatchNorm and sync_batch_norm() do; for a null group at construction.
+/// updates the running statistics with options.momentum or, if that is none, with
+/// 1 / num_batches_tracked. In evaluation mode nothing is updated or communicated. Throws
+/// c10::Error as BatchNorm and sync_batch_norm() do, and at construction for a null group.
 std::shared_ptr<BatchNorm> make_sync_batch_norm(const BatchNormOptions& options,
                                                 ProcessGroupPtr group);
 

@@ -13,37 +13,37 @@ namespace ddp {
 // Stage 05: ring all-reduce. Handout: assignments/05_ring_all_reduce/README.md.
 //
 // N is the world size. The right neighbour of rank r is (r + 1) mod N, the left one (r - 1) mod N.
-// A rank sends to its right and receives from its left neighbour only; no collective of the group
-// is called. No send may be relied on to complete before its recv is posted.
+// A rank sends only to its right neighbour, receives only from its left one, and calls no
+// collective of the group. Do not rely on a send to complete before its recv is posted.
 //
-// Tensors: any shape, 0 elements among them, contiguous or not; float32, float64, half, bfloat16 or
+// Tensors: any shape, also without elements, contiguous or not; float32, float64, half, bfloat16 or
 // integers; on any device that the group sends from. The result is written into the tensor's own
-// storage. Its elements, flattened in row-major order, are the chunks 0 ... N-1 of
+// storage. Its elements, flattened in row-major order, are split into the chunks 0 ... N-1 of
 // balanced_split(tensor.numel(), N) (ddp/balanced_split.h). All ranks pass the same shape, dtype
 // and op. Sums are formed in the tensor's dtype or better.
 //
-// All functions are collective, and with one rank they send nothing. Each throws c10::Error before
-// any message: an undefined tensor, a null group, an op that is neither sum nor average, an average
-// of integers, a dtype that is none of the above.
+// All functions are collective; with one rank they send nothing. Each throws c10::Error before any
+// message for an undefined tensor, a null group, an op that is neither sum nor average, an average
+// of integers, or a dtype not listed above.
 
 /// Warm-up. Writes `message` and a newline to `out` and flushes it, in the order of ranks: each
-/// rank but the first writes only after the one before it has flushed. Point-to-point messages only
-/// (ddp::send and ddp::recv of a CPU tensor). Returns after this rank's own line; later ranks may
-/// still have to write.
+/// rank but the first writes only after the one before it has flushed. It uses point-to-point
+/// messages only (ddp::send and ddp::recv of a CPU tensor), and returns after this rank's own line;
+/// later ranks may not have written yet.
 void print_in_rank_order(std::string_view message, std::ostream& out, const ProcessGroupPtr& group);
 
-/// N-1 steps, one chunk sent in each. Afterwards chunk r of `tensor` holds, on rank r, the sum or
-/// average over ranks of their chunks r; the other chunks of `tensor` hold anything.
+/// N-1 steps, one chunk sent in each. Afterwards, on rank r, chunk r of `tensor` holds the sum or
+/// average of all ranks' chunks r; its other chunks may hold anything.
 void ring_reduce_scatter(at::Tensor tensor, const ProcessGroupPtr& group,
                          ReduceOp op = ReduceOp::kSum);
 
-/// N-1 steps, one chunk sent in each. Afterwards every chunk r of `tensor` holds, on all ranks, bit
-/// for bit what chunk r of rank r held before; what the other chunks held before is lost.
+/// N-1 steps, one chunk sent in each. Afterwards, on all ranks, every chunk r of `tensor` holds bit
+/// for bit what chunk r of rank r held before. What the other chunks held is lost.
 void ring_all_gather(at::Tensor tensor, const ProcessGroupPtr& group);
 
-/// Replaces `tensor` by its sum or average over all ranks, bitwise equal on all of them: the two
-/// above, one after the other. 2(N-1) sends a rank, each one chunk in size; empty chunks may be
-/// skipped. Memory beyond a contiguous tensor: one chunk and a constant.
+/// Replaces `tensor` by its sum or average over all ranks, bitwise equal on all of them, by the two
+/// functions above. Each rank sends 2(N-1) times, one chunk each; empty chunks may be skipped.
+/// Memory beyond a contiguous tensor: one chunk and a constant.
 void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op = ReduceOp::kSum);
 
 struct PipelinedRingOptions {
@@ -53,8 +53,8 @@ struct PipelinedRingOptions {
 };
 
 /// Extension, no points: the same result, faster. A chunk travels in segments, so that adding one
-/// overlaps with the transfer of the next, and both directions of the ring may be used at once:
-/// here, and here only, a rank may send to both of its neighbours and receive from both.
+/// overlaps with the transfer of the next. Both directions of the ring may be used at once: only
+/// here may a rank send to both neighbours and receive from both.
 void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
                                const PipelinedRingOptions& options = {});
 

@@ -30,7 +30,7 @@ class SharedFlag {
   SharedFlag& operator=(const SharedFlag&) = delete;
   ~SharedFlag() { munmap(memory_, sizeof(std::atomic<bool>)); }
 
-  /// True for the first who raises it.
+  /// True only for the first caller.
   bool raise() { return !flag_->exchange(true); }
   bool is_raised() const { return *flag_; }
 

@@ -1,6 +1,8 @@
 #include "harness/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <set>
 #include <utility>
 
 namespace ddp {
@@ -67,6 +69,9 @@ template Flag CommandLine::add(const std::string&, std::string&, const std::stri
 template Flag CommandLine::add(const std::string&, std::vector<int>&, const std::string&);
 template Flag CommandLine::add(const std::string&, std::vector<std::int64_t>&, const std::string&);
 template Flag CommandLine::add(const std::string&, std::vector<std::string>&, const std::string&);
+template Flag CommandLine::add(const std::string&, std::set<int>&, const std::string&);
+template Flag CommandLine::add(const std::string&, std::set<std::int64_t>&, const std::string&);
+template Flag CommandLine::add(const std::string&, std::array<double, 5>&, const std::string&);
 
 void CommandLine::add_switch(const std::string& name, bool& value, const std::string& help) {
   app_->add_flag(name, value, help);
@@ -107,7 +112,7 @@ void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** ar
       .one_of({"cpu", "cuda"})
       .show_default();
   line.add("--world-size", options.world_size,
-           "Number of ranks; that of torchrun, mpirun or srun goes before it")
+           "Number of ranks; torchrun, mpirun or srun overrides it")
       .in_range(1, 32)
       .show_default();
   line.add("--rate-gbit", options.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")

@@ -15,7 +15,7 @@ class Option;
 
 namespace ddp {
 
-/// What may be said of a flag after CommandLine::add().
+/// Further settings of a flag, after CommandLine::add().
 class Flag {
  public:
   explicit Flag(CLI::Option* option) : option_(option) {}
@@ -24,9 +24,9 @@ class Flag {
   Flag& positive();
   Flag& non_negative();
   Flag& one_of(std::vector<std::string> values);
-  /// It is an error without the other flag.
+  /// The flag is an error without the other one.
   Flag& needs(const std::string& other);
-  /// --help shows the value that the variable has now, or this text.
+  /// --help shows the variable's current value, or this text.
   Flag& show_default();
   Flag& show_default(const std::string& text);
   Flag& describe(const std::string& help);
@@ -35,8 +35,8 @@ class Flag {
   CLI::Option* option_;
 };
 
-/// The command line of a program, read by CLI11. Only the .cpp includes that: it would cost each
-/// file that does some six seconds of compiling.
+/// The command line of a program, read by CLI11. Only the .cpp includes CLI11, which takes about
+/// six seconds to compile in each file that does.
 class CommandLine {
  public:
   explicit CommandLine(const std::string& description);
@@ -44,37 +44,37 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  /// A flag with a value: int, int64_t, uint64_t, double, std::string, or a std::vector of int,
-  /// int64_t or std::string, whose values stand behind one flag with commas or spaces between
-  /// them. `value` must outlive parse().
+  /// A flag with a value: int, int64_t, uint64_t, double, std::string, or a container of them, whose
+  /// values follow one flag, separated by commas or spaces; which containers: command_line.cpp, at
+  /// the end of add(). `value` must outlive parse().
   template <typename Value>
   Flag add(const std::string& name, Value& value, const std::string& help);
 
   /// A flag without a value, which sets `value`; "--on,!--off" is a pair of them.
   void add_switch(const std::string& name, bool& value, const std::string& help);
 
-  /// A flag that there is.
+  /// An existing flag.
   Flag find(const std::string& name);
   void remove(const std::string& name);
 
-  /// Stands at the end of --help.
+  /// The text at the end of --help.
   void set_footer(const std::string& text);
 
-  /// Sets the variables. Returns the exit code if the program is to end now: after --help, or a
-  /// mistake, which it explains on stderr.
+  /// Sets the variables. Returns the exit code if the program should end now: after --help, or
+  /// after a mistake, which it explains on stderr.
   std::optional<int> parse(int argc, char** argv);
 
-  /// True if the flag was given. To be called after parse().
+  /// True if the flag was given. Call it after parse().
   bool given(const std::string& name) const;
 
-  /// Says on stderr what is wrong with the flags, as parse() does; returns the exit code.
+  /// Explains on stderr what is wrong with the flags, as parse() does; returns the exit code.
   int refuse(const std::string& mistake) const;
 
  private:
   std::unique_ptr<CLI::App> app_;
 };
 
-/// Adds the flags that all benchmarks share, and remembers the command line.
+/// Adds the flags that all benchmarks share, and stores the command line.
 void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** argv);
 
 }  // namespace ddp

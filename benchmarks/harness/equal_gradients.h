@@ -9,10 +9,10 @@
 
 namespace ddp {
 
-/// One step of every trainer, from equal weights and on equal data: all must come to the gradients
-/// of trainer `peer`, but for those of "compute only". `variants` are the trainers' names. Throws
-/// c10::Error, which names variant and parameter, where one does not: there is no point in
-/// measuring it. Collective.
+/// One step of every trainer, from equal weights and on equal data: all must get the gradients of
+/// trainer `peer`, except "compute only". `variants` are the trainers' names. If one does not, it
+/// is not worth measuring: throws c10::Error, which names the variant and the parameter.
+/// Collective.
 void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
                      std::size_t peer, const LabelledBatch& batch);
 

@@ -28,8 +28,7 @@ void apply_preset(Repetitions& repetitions, const Repetitions& preset) {
 at::Tensor measure_interleaved(const Repetitions& repetitions, std::size_t variants,
                                const MeasureOnce& measure, std::optional<Progress>& progress) {
   const int all = repetitions.warmup + repetitions.measured;
-  std::vector<double>
-      values;  // of the measured repetitions, in each from the first variant to the last
+  std::vector<double> values;  // [repetition][variant][part], without the warm-up
   std::vector<std::vector<double>> repetition(variants);
   for (int number = 0; number < all; ++number) {
     for (std::size_t turn = 0; turn < variants; ++turn) {

@@ -17,35 +17,36 @@ namespace ddp {
 /// How often each variant is measured. Negative: the preset's.
 struct Repetitions {
   int measured = -1;
-  int warmup = -1;  // before them
+  int warmup = -1;  // before the measured ones
 };
 
 /// The flags --repetitions and --warmup.
 void add_flags(CommandLine& line, Repetitions& repetitions);
 
-/// Takes from `preset` what no flag has set.
+/// Sets from `preset` what no flag has set.
 void apply_preset(Repetitions& repetitions, const Repetitions& preset);
 
-/// Measures one variant once: numbers such as the seconds of a step's parts.
+/// Measures one variant once and returns numbers such as the seconds of each part of a step.
 using MeasureOnce = std::function<std::vector<double>(std::size_t variant)>;
 
-/// Lets the variants take turns, for repetitions.warmup + repetitions.measured repetitions. Who goes first changes
-/// from repetition to repetition, so that nobody always follows the same one. Collective. Returns what
-/// `measure` returned after the warm-up on this rank: [repetitions, variants, parts], float64 on the
-/// CPU. `progress` is of all repetitions, those of the warm-up counted in; other ranks than 0 have none.
+/// Measures the variants interleaved, in repetitions.warmup + repetitions.measured repetitions. The
+/// first variant changes from one repetition to the next, because the order can affect the times.
+/// Collective. Returns what `measure` returned after the warm-up on this rank: [repetitions,
+/// variants, parts], float64 on the CPU. `progress` counts all repetitions, including the warm-up;
+/// only rank 0 has one.
 at::Tensor measure_interleaved(const Repetitions& repetitions, std::size_t variants,
                                const MeasureOnce& measure, std::optional<Progress>& progress);
 
-/// The largest of all ranks, value by value. Collective.
+/// The maximum over all ranks, value by value. Collective.
 at::Tensor largest_of_ranks(const at::Tensor& values, const DeviceContext& device_context);
 
-/// One variant's values of one part, from [repetitions, variants, parts]: a series in seconds.
+/// One variant's times of one part, from [repetitions, variants, parts]: a series in seconds.
 Series series_of(const at::Tensor& times, std::size_t variant, std::size_t part, Parameters labels);
 
-/// Large blocks that are freed go back to the system, and come from it page by page the next time,
-/// or they stay on the heap: that depends on what happens to lie above them, often on another
-/// variant's. The difference is up to a third of a step, so this keeps freed memory in the process
-/// from now on, as the allocators for GPUs do.
+/// Keeps freed memory in the process from now on, as GPU allocators do. Otherwise a large freed
+/// block either returns to the system and comes back page by page, or stays on the heap, depending
+/// on what lies above it, often another variant's memory. That changes a step's time by up to a
+/// third.
 void keep_freed_memory();
 
 }  // namespace ddp

@@ -16,10 +16,10 @@ namespace ddp {
 /// The times of one step's parts, in seconds.
 using MeasureStep = std::function<std::vector<double>(Trainer&)>;
 
-/// Lets the trainers take turns (see measure_interleaved()), step by step, for size.warmup + size.steps
-/// repetitions. Collective. Returns what `measure` returned after the warm-up, each value the largest of
-/// all ranks: [size.steps, trainers, parts], float64 on the CPU. On rank 0 it shows its progress on
-/// stderr, under `title`.
+/// Measures the trainers interleaved (see measure_interleaved()), one step at a time, in
+/// size.warmup + size.steps repetitions. Collective. Returns what `measure` returned after the
+/// warm-up, each value the maximum over all ranks: [size.steps, trainers, parts], float64 on the
+/// CPU. Rank 0 shows the progress on stderr, under `title`.
 at::Tensor measure_steps(const std::string& title, const Size& size,
                          const DeviceContext& device_context, std::vector<Trainer>& trainers,
                          const MeasureStep& measure);

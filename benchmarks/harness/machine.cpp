@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows the colon in the first line that starts with `key`, as in /proc/cpuinfo.
+// The text after the colon in the first line that starts with `key`, as in /proc/cpuinfo.
 std::string value_in_file(const fs::path& file, const std::string& key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {

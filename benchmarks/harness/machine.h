@@ -2,7 +2,7 @@
 
 #include <string>
 
-// What this machine is, for the provenance of what is measured on it.
+// A description of this machine, for the provenance of results.
 
 namespace ddp {
 

@@ -25,8 +25,8 @@ std::int64_t of_the_machine(const std::string& key) {
   return kNoLimit;
 }
 
-// The limit of the control group (version 2) that a container's processes see as their own; none
-// where there is no such file, or where it says "max".
+// The memory limit of the control group (version 2) that a container's processes see as their own;
+// none if there is no such file, or if it says "max".
 std::int64_t limit_of_the_container() {
   std::int64_t bytes = kNoLimit;
   std::ifstream("/sys/fs/cgroup/memory.max") >> bytes;
@@ -49,7 +49,7 @@ int ranks_of_this_machine(const BenchmarkOptions& options) {
       return environment->local_rank + 1;
     }
   } catch (const c10::Error&) {
-    return 1;  // launch() says what is wrong
+    return 1;  // launch() reports the error
   }
   return options.world_size;
 }

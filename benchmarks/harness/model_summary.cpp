@@ -53,7 +53,7 @@ void print(const std::string& model, const ModelSummary& summary) {
   line("trainable parameters", summary.trainable, "");
   line("largest parameter", summary.largest_elements,
        ", " + summary.largest + ", " + summary.largest_shape);
-  std::fflush(stdout);  // before what is said while measuring
+  std::fflush(stdout);  // before anything printed while measuring
 }
 
 }  // namespace ddp

@@ -22,7 +22,7 @@ constexpr const char* kRows = "rows";
 constexpr const char* kLabels = "labels";
 constexpr const char* kSeries = "series";
 
-// What of the provenance must agree; the date and the command line need not.
+// The fields of the provenance that must match; the date and the command line need not.
 constexpr const char* kAgreeing[] = {"implementation", "preset", "device", "backend",
                                      "world_size",     "seed",   "commit", "torch",
                                      "host",           "cpu",    "gpu"};

@@ -14,7 +14,7 @@ std::string in_words(const Hardware& hardware) {
   return std::to_string(hardware.gpus) + " GPU" + (hardware.gpus == 1 ? "" : "s") + model;
 }
 
-// What this machine has instead; empty if it has enough.
+// The hardware this machine has instead; empty if it has enough.
 std::string gap(const BenchmarkOptions& options, const Hardware& published) {
   if (options.device != "cuda") {
     return "--device " + options.device + " was asked for";

@@ -7,22 +7,22 @@
 
 namespace ddp {
 
-/// What the presets of a program measure, in words: a line or two for each, for --help.
+/// A line or two for --help on what each of a program's presets measures.
 struct PresetsInWords {
   std::string quick, full, paper;
 };
 void describe_presets(CommandLine& line, const PresetsInWords& words);
 
-/// What a published experiment ran on.
+/// The hardware of a published experiment.
 struct Hardware {
-  int gpus = 2;       // of each machine
-  std::string model;  // that the GPUs' names contain, such as "RTX A4000"; empty: any
+  int gpus = 2;       // per machine
+  std::string model;  // part of the GPUs' names, such as "RTX A4000"; empty: any
 };
 
-/// Call it when the command line has been read. The preset "paper" repeats a published experiment
-/// on the hardware that it was made with: it turns options.device to "cuda" where no flag has set
-/// it. Where that hardware is missing it says so in one line on stderr, and returns kRefused;
-/// otherwise returns 0. Other presets run anywhere.
+/// Call it after the command line has been parsed. The preset "paper" repeats a published
+/// experiment on its original hardware: it sets options.device to "cuda" unless a flag has set it.
+/// If that hardware is missing, prints one line to stderr and returns kRefused; otherwise returns
+/// 0. Other presets run anywhere.
 int check_preset(const CommandLine& line, BenchmarkOptions& options, const Hardware& published);
 
 }  // namespace ddp

@@ -6,8 +6,8 @@
 
 namespace ddp {
 
-/// Says on stderr how far a long job is and how many seconds are left: on a terminal in one line
-/// that is rewritten, elsewhere in a line of its own every ten seconds.
+/// Shows on stderr how far a long job is and how many seconds are left: on a terminal in one line
+/// that is rewritten, elsewhere in a new line every ten seconds.
 class Progress {
  public:
   /// `what` names the job; it has `total` equal parts.
@@ -19,7 +19,7 @@ class Progress {
   /// One more part is done.
   void advance();
 
-  /// So many parts were done before, by an earlier run: they say nothing about the time left.
+  /// `parts` parts were done by an earlier run: they say nothing about the time left.
   void skip(int parts) { skipped_ += parts; }
 
  private:

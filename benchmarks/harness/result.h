@@ -8,21 +8,20 @@
 
 namespace ddp {
 
-/// Named values, in the order in which they are to be read.
+/// Named values, in the order in which they are shown.
 using Parameters =
     std::vector<std::pair<std::string, std::variant<std::int64_t, double, std::string>>>;
 
-/// One quantity measured again and again, and the labels that tell it from the others, such as
-/// {{"variant", "naive"},
-/// {"phase", "forward"}}.
+/// One quantity measured repeatedly, and the labels that distinguish it from the others, such as
+/// {{"variant", "naive"}, {"phase", "forward"}}.
 struct Series {
   Parameters labels;
   std::string unit;            // "s", "bytes", "GB/s"
   std::vector<double> values;  // one for each repetition, in the order of measurement
 };
 
-/// Who measured what: with the machine's description it is the provenance that every result
-/// carries.
+/// Who measured what. Together with the description of the machine it is the provenance that every
+/// result carries.
 struct Run {
   std::string program;         // "naive_vs_flat"
   std::string implementation;  // "assignments" or "solutions"
@@ -31,7 +30,7 @@ struct Run {
   std::string device;          // "cpu", "cuda"
   int world_size = 1;
   std::uint64_t seed = 0;
-  std::string command;  // the command line that repeats it
+  std::string command;  // repeats this run
 };
 
 struct Result {

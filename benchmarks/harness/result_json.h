@@ -6,15 +6,15 @@
 
 namespace ddp {
 
-// Parts of a result's JSON, for the files that write it. Programs take result_file.h.
+// Parts of a result's JSON, for the code that writes it. Programs use result_file.h.
 
 /// An object, its fields in the order of `parameters`.
 nlohmann::ordered_json parameters_json(const Parameters& parameters);
 
-/// Throws c10::ValueError, which names the series, for a value that JSON has no form for.
+/// Throws c10::ValueError, which names the series, for a value that JSON cannot represent.
 void check_finite(const Series& series);
 
-/// Who measured what, on which machine, and now: what figures/lib/schema.json calls provenance.
+/// Who measured what, when and on which machine: the provenance of figures/lib/schema.json.
 nlohmann::ordered_json provenance_json(const Run& run);
 
 }  // namespace ddp

@@ -27,14 +27,14 @@ ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult head
     partial_.rows = read_partial_rows(partial_, file);
   }
   if (options_.later_world) {
-    return;  // the first world has said it
+    return;  // reported in the first world
   }
   if (options_.resume) {
     std::printf("%zu rows are taken over from %s\n", partial_.rows.size(), file.c_str());
   } else if (std::filesystem::exists(file)) {
     std::printf("beginning anew; --resume would go on with %s\n", file.c_str());
   } else {
-    // If nothing can be written there, it is better to know before anything is measured.
+    // If the file cannot be written, fail before measuring.
     write_partial_result(partial_, file);
     std::filesystem::remove(file);
   }

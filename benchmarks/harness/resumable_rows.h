@@ -12,10 +12,11 @@ namespace ddp {
 /// The flag --resume.
 void add_resume_flag(CommandLine& line, BenchmarkOptions& options);
 
-/// A result that grows row by row, and is saved after each, so that a stopped run can go on. All
+/// A result that grows row by row, and is saved after each, so that a stopped run can continue. All
 /// ranks have one; rank 0's keeps the numbers and the file.
 ///
-///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ..., .rows = {}}, device_context);
+///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ..., .rows = {}},
+///                        device_context);
 ///     for (const Size& size : sizes) {
 ///       const Parameters labels = {{"bytes", size.bytes}};
 ///       if (!rows.has(labels)) {
@@ -24,27 +25,28 @@ void add_resume_flag(CommandLine& line, BenchmarkOptions& options);
 ///     }
 ///     rows.finish();
 ///
-/// A run that is stopped anywhere and resumed ends with the rows, labels and order of a whole one,
-/// as long as both go through the same rows in the same order.
+/// A run that is stopped anywhere and resumed ends with the same rows, labels and order as an
+/// uninterrupted one, provided that both visit the same rows in the same order.
 class ResumableRows {
  public:
-  /// `header` says what is measured, and in which way; it has no rows. With options.resume the
-  /// rows that an earlier run saved are taken over, and rank 0 says how many; throws
-  /// c10::ValueError on rank 0 if they were measured in another way. Without it an earlier run's
-  /// are overwritten by this run's first row. Throws std::runtime_error on rank 0 where nothing
-  /// can be written. Both references must outlive it.
+  /// `header` says what is measured and how; it has no rows. With options.resume the rows that an
+  /// earlier run saved are taken over, and rank 0 prints their number; throws c10::ValueError on
+  /// rank 0 if they were measured in another way. Without it this run's first row overwrites them.
+  /// Throws std::runtime_error on rank 0 if the file cannot be written. Both references must
+  /// outlive it.
   ResumableRows(const BenchmarkOptions& options, PartialResult header,
                 const DeviceContext& device_context);
 
-  /// True if the row with these labels has been measured. Collective: the same on all ranks.
+  /// True if the row with these labels has been measured. Collective: all ranks get the same
+  /// answer.
   bool has(const Parameters& labels) const;
 
-  /// Rank 0 saves; other ranks may call it with anything. Each series has the row's labels, and
-  /// then its own.
+  /// Rank 0 saves; on other ranks `series` is ignored. Each series gets the row's labels, followed
+  /// by its own.
   void add(const Parameters& labels, std::vector<Series> series);
 
-  /// Rank 0 writes the whole result in the place of its parts, says so on stdout, and returns it.
-  /// On other ranks the result is empty.
+  /// Rank 0 replaces the partial file by the complete result, prints its path to stdout, and
+  /// returns it. On other ranks the result is empty.
   Result finish();
 
  private:

@@ -15,26 +15,27 @@
 namespace ddp {
 
 struct TrainerOptions : VariantOptions {
-  /// Gradients are set to zero after a step instead of to none.
+  /// Sets gradients to zero after a step instead of to none.
   bool zero_gradients = false;
-  /// Draws the parts of each step, as a group of the variant's name; see DeviceContext::timeline.
+  /// Records the parts of each step, as a group with the variant's name; see
+  /// DeviceContext::timeline.
   std::shared_ptr<Timeline> timeline = nullptr;
-  /// The clock to draw them by, instead of real time.
+  /// The clock to record them by, instead of real time.
   std::shared_ptr<const VirtualClock> clock = nullptr;
 };
 
-/// A model of its own, trained by one variant, with plain SGD. The parts of a step are apart, to be
-/// timed apart: forward, backward, finish, update, in this order.
+/// A model of its own, trained by one variant with plain SGD. The parts of a step are separate, so
+/// that they can be timed separately: forward, backward, finish, update, in this order.
 class Trainer {
  public:
-  /// Collective, as make_variant() is.
+  /// Collective, like make_variant().
   Trainer(const std::string& variant, std::unique_ptr<Model> model, const ProcessGroupPtr& group,
           const TrainerOptions& options = {});
 
   /// The cross entropy, a scalar.
   at::Tensor forward(const LabelledBatch& batch);
   void backward(const at::Tensor& loss);
-  /// Gradients become averages, where they are not yet.
+  /// After it, gradients are averages over the ranks.
   void finish();
   void update();
 

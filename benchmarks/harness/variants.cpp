@@ -55,11 +55,11 @@ struct Kind {
   const char* name = "";
   const char* stage = "";
   std::unique_ptr<Variant> (*make)(const Ingredients&) = nullptr;
-  bool special = false;  // not among all_variants(): only who asks for it gets it
+  bool special = false;  // not in all_variants(): available by name only
 };
 
-// The stages' functions must be called, and not be pointed to: their addresses are not known before
-// the library is loaded.
+// The stages' functions are called, not pointed to: their addresses are unknown until the library
+// is loaded.
 constexpr Kind kKinds[] = {
     {kComputeOnly, "", [](const Ingredients&) { return std::make_unique<Variant>(); }},
     {"naive", "01_naive_ddp",
@@ -96,7 +96,7 @@ const Kind& kind_of(const std::string& variant) {
   return *found;
 }
 
-// Why the library of a stage cannot be used on this rank; empty if it is loaded.
+// The reason why a stage's library cannot be used on this rank; empty if it is loaded.
 std::string load(const std::string& stage, const std::string& implementation) {
   try {
     load_stage_library(stage_library(implementation, stage));
@@ -106,11 +106,11 @@ std::string load(const std::string& stage, const std::string& implementation) {
   }
 }
 
-// Why a variant cannot take a step; empty if it can. The same on all ranks.
+// The reason why a variant cannot take a step; empty if it can. The same on all ranks.
 std::string reason_to_leave_out(const std::string& variant, const std::string& implementation,
                                 const DeviceContext& device_context) {
-  // Other machines may have built something else. A rank that knows that another has no library
-  // must not call the stage: it would wait for that rank for ever.
+  // Other machines may have built something else. If another rank has no library, this rank must
+  // not call the stage: it would wait for that rank forever.
   const std::string problem = load(stage_of(variant), implementation);
   const at::Tensor loaded =
       at::full({1}, problem.empty() ? 1 : 0, at::device(device_context.device).dtype(at::kInt));

@@ -10,8 +10,8 @@
 
 namespace ddp {
 
-/// One of the ways of training that benchmarks compare: what it does around the parts of a step.
-/// The base class does nothing, which is computing alone.
+/// One of the training methods that benchmarks compare: what it does around the parts of a step.
+/// The base class does nothing: it only computes.
 class Variant {
  public:
   Variant() = default;
@@ -21,7 +21,7 @@ class Variant {
 
   virtual void before_forward() {}
   virtual void before_backward() {}
-  /// After backward: when it returns, gradients are averages.
+  /// After backward: when it returns, gradients are averages over the ranks.
   virtual void finish() {}
 };
 
@@ -33,11 +33,11 @@ struct VariantOptions {
 /// A variant that averages nothing.
 constexpr const char* kComputeOnly = "compute only";
 
-/// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view". There
-/// is one more, "bucketed sync", for who asks for it: buckets that are reduced in finish() alone.
+/// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view". Another
+/// variant is available by name only: "bucketed sync", which reduces its buckets only in finish().
 const std::vector<std::string>& all_variants();
 
-/// The stage whose code a variant is, such as "01_naive_ddp"; empty if it is none's. Throws
+/// The stage that implements a variant, such as "01_naive_ddp"; empty if none does. Throws
 /// c10::ValueError for an unknown name.
 std::string stage_of(const std::string& variant);
 
@@ -48,10 +48,10 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const Model& mode
                                       const VariantOptions& options = {});
 
 /// Those of `names` that can be measured here, in the same order on all ranks, with their stages'
-/// libraries loaded. Collective: every variant that has code trains a toy for one step. Left out,
-/// with one line on stderr, is whatever meets a stub there, or whose stage's library cannot be
-/// loaded on some rank, as after a compiler error. Throws c10::NotImplementedError, which
-/// run_benchmark() turns into kUnfinished, if stages' variants are among `names` and none is left.
+/// libraries loaded. Collective: every variant that has code trains a toy model for one step. A
+/// variant is left out, with one line on stderr, if it calls a stub there or if its stage's library
+/// cannot be loaded on some rank, as after a compiler error. Throws c10::NotImplementedError, which
+/// run_benchmark() turns into kUnfinished, if `names` has variants of stages and none is left.
 std::vector<std::string> usable_variants(const std::vector<std::string>& names,
                                          const std::string& implementation,
                                          const DeviceContext& device_context);

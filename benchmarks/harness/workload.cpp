@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMlpWidth = 1024;
 constexpr std::size_t kMlpLayers = 8;
-constexpr std::int64_t kClasses = 1000;  // the MLP has some more scores, which no label names
+constexpr std::int64_t kClasses = 1000;  // the MLP has a few more outputs, which no label uses
 
 }  // namespace
 
@@ -53,7 +53,7 @@ std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, a
 LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
                          const DeviceContext& device_context) {
   const auto [batch, image, steps, warmup] = workload.size;
-  // A ResNet's last layers see one pixel of every 32x32.
+  // The last layers of a ResNet reduce every 32x32 pixels to one.
   TORCH_CHECK_VALUE(workload.model == kMlp || batch > 1 || image > 32, "one image of ", image, "x",
                     image,
                     " leaves one value in a channel, which batch "

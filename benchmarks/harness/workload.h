@@ -20,12 +20,12 @@ struct LabelledBatch {
   at::Tensor labels;  // [n], int64
 };
 
-/// How much is trained, for how long. Negative: the preset's.
+/// How much is trained, and for how long. Negative: the preset's.
 struct Size {
-  int batch = -1;   // samples of a rank
-  int image = -1;   // pixels of a side; only ResNets look at it
-  int steps = -1;   // measured ones, of each variant
-  int warmup = -1;  // before them
+  int batch = -1;   // samples per rank
+  int image = -1;   // pixels per side; only ResNets use it
+  int steps = -1;   // measured steps of each variant
+  int warmup = -1;  // before the measured ones
 };
 
 /// What a benchmark trains.
@@ -34,7 +34,7 @@ struct Workload {
   Size size = {};
 };
 
-/// A model: eight layers 1024 wide, with 33.6 MB of gradients. The others are resnet_names().
+/// A model of eight layers 1024 wide, with 33.6 MB of gradients. The others are resnet_names().
 constexpr const char* kMlp = "mlp";
 
 /// The names of all_resnets().
@@ -43,18 +43,17 @@ std::vector<std::string> resnet_names();
 /// The flags --model (one of `models`), --batch-size, --image-size, --steps and --warmup.
 void add_flags(CommandLine& line, Workload& workload, const std::vector<std::string>& models);
 
-/// Takes from `preset` what no flag has set.
+/// Sets from `preset` what no flag has set.
 void apply_preset(Size& size, const Size& preset);
 
-/// Weights depend on the seed alone.
+/// The weights depend on the seed alone.
 std::unique_ptr<Model> make_model(const std::string& name, std::uint64_t seed, at::Device device);
 
-/// Random data, for each rank its own. Throws c10::ValueError where a ResNet cannot be trained with
-/// it.
+/// Random data, different on each rank. Throws c10::ValueError if a ResNet cannot be trained on it.
 LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
                          const DeviceContext& device_context);
 
-/// What a result says of the workload: model, its parameters and tensors, batch size and so on.
+/// The workload as a result stores it: model, its parameters and tensors, batch size and so on.
 Parameters describe(const Workload& workload, const std::vector<NamedTensor>& parameters);
 
 }  // namespace ddp

@@ -34,14 +34,14 @@ std::vector<int> choose_worlds(const CommandLine& line, const BenchmarkOptions& 
       return {environment->world_size};
     }
   } catch (const c10::Error&) {
-    return {options.world_size};  // launch() says what is wrong
+    return {options.world_size};  // launch() reports the error
   }
   return line.given(kFlag) ? std::vector<int>{options.world_size} : preset;
 }
 
 void describe_worlds(CommandLine& line, const std::vector<int>& preset) {
   line.find(kFlag)
-      .describe("Ranks of the only world to run; torchrun's, mpirun's or srun's goes before it")
+      .describe("Run only this number of ranks; torchrun, mpirun or srun overrides it")
       .show_default(c10::Join(", ", preset) + " one after the other");
 }
 

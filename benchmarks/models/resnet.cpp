@@ -17,15 +17,14 @@ namespace {
 namespace nn = torch::nn;
 
 constexpr std::int64_t kClasses = 1000;
-constexpr std::int64_t kExpansion =
-    4;  // a block's output has this many times its `width` of channels
+constexpr std::int64_t kExpansion = 4;  // output channels of a block per channel of `width`
 
 struct Architecture {
   ResNetKind kind;
   const char* name;
   std::array<int, 4> blocks;     // in each of the four stages
   std::int64_t groups;           // of a block's 3x3 convolution
-  std::int64_t width_per_group;  // of the first stage, where a plain ResNet has one group of 64
+  std::int64_t width_per_group;  // of the first stage; a plain ResNet has one group of 64
 };
 
 constexpr Architecture kArchitectures[] = {
@@ -44,7 +43,7 @@ nn::Conv2d make_convolution(std::int64_t inputs, std::int64_t outputs, std::int6
                         .bias(false));
 }
 
-// 1x1 to fewer channels, 3x3, 1x1 to more, added to what came in.
+// 1x1 to fewer channels, 3x3, 1x1 to more, added to the input.
 class BottleneckImpl : public nn::Module {
  public:
   BottleneckImpl(std::int64_t inputs, std::int64_t planes, std::int64_t stride,
@@ -107,7 +106,7 @@ class NetworkImpl : public nn::Module {
     return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
-  // As torchvision does: He et al.'s normal distribution for the convolutions, the default one for
+  // As in torchvision: He et al.'s normal distribution for the convolutions, the default one for
   // `fc`.
   void initialize(at::Generator generator) {
     at::NoGradGuard no_grad;

@@ -16,10 +16,10 @@ namespace ddp {
 /// (2016).
 enum class ResNetKind { kResNet50, kResNet101, kResNeXt50, kResNeXt101 };
 
-/// Makes a network of 1000 classes in training mode, float32 on `device`, that maps images [n, 3,
-/// height, width], sides of 32 at least, to scores [n, 1000]. Layers, parameter names and initial
-/// distributions are torchvision's; the values depend on `seed` alone. ResNet-50 has 25,557,032
-/// parameters in 161 tensors.
+/// Makes a network with 1000 classes in training mode, float32 on `device`, that maps images [n, 3,
+/// height, width], with sides of at least 32, to scores [n, 1000]. Layers, parameter names and
+/// initial distributions are torchvision's; the values depend on `seed` alone. ResNet-50 has
+/// 25,557,032 parameters in 161 tensors.
 std::unique_ptr<Model> make_resnet(ResNetKind kind, std::uint64_t seed = 0,
                                    at::Device device = at::kCPU);
 

@@ -50,7 +50,7 @@ Tensor rotate(const Tensor& x, const Tensor& rotation) {
   return at::view_as_real(pairs * rotation).flatten(-2);
 }
 
-// The pair k of the token at i turns by i / base^(2k / size).
+// Pair k of token i is rotated by i / base^(2k / size).
 Tensor rotation_of(std::int64_t length, std::int64_t size, const at::Device& device) {
   const auto options = at::device(device).dtype(at::kFloat);
   const Tensor exponents = at::arange(0, size, 2, options) / static_cast<double>(size);
@@ -123,7 +123,8 @@ class Transformer : public Model {
             .feed_forward_norm = add_norm(prefix + "ln2.weight")};
   }
 
-  // Normal, cut off: by the inverse of the distribution's function, as torch.nn.init.trunc_normal_.
+  // Truncated normal, by the inverse of the distribution function, as in
+  // torch.nn.init.trunc_normal_.
   Tensor random(at::IntArrayRef sizes, double deviation) {
     const double bound = std::erf(kCutOff / std::sqrt(2.0));
     const double most = kCutOff * deviation;

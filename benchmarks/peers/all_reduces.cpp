@@ -14,8 +14,8 @@ namespace {
 
 using Group = ProcessGroupPtr;
 
-// The stage's functions must be called, and not be pointed to: their addresses are not known before
-// the library is loaded.
+// The stage's functions are called, not pointed to: their addresses are unknown until the library
+// is loaded.
 constexpr AllReduce kAll[] = {
     {.name = kRing,
      .optional = false,

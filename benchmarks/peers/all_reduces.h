@@ -9,24 +9,24 @@
 
 namespace ddp {
 
-/// Stage 05's names here.
+/// The name of stage 05.
 constexpr const char* kRingStage = "05_ring_all_reduce";
 constexpr const char* kRing = "ring";
 
 /// One of the all-reduces that benchmarks compare. Replaces the tensor in place.
 struct AllReduce {
   const char* name;
-  /// Of an extension, which may be a stub all the same.
+  /// an extension, which may be a stub
   bool optional;
   void (*run)(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op);
 };
 
 /// Those of `names` that can be measured, in the same order: stage 05's "ring" and "pipelined
 /// ring", whose library must be loaded; the given "butterfly", "recursive doubling" and "tree"; and
-/// "all_reduce", which is the group's own. Collective: each sums a few elements. An optional one
-/// that is a stub is left out, with one line on stderr; another throws its
-/// c10::NotImplementedError. Throws c10::ValueError for an unknown name, c10::Error where a sum is
-/// wrong: there is no point in measuring that.
+/// "all_reduce", the group's own. Collective: each sums a few elements. An optional one that is a
+/// stub is left out, with one line on stderr; for any other stub its c10::NotImplementedError is
+/// thrown. Throws c10::ValueError for an unknown name, c10::Error if a sum is wrong: then it is not
+/// worth measuring.
 std::vector<AllReduce> usable_all_reduces(const std::vector<std::string>& names,
                                           const at::Device& device, const ProcessGroupPtr& group);
 

@@ -10,7 +10,7 @@ namespace ddp {
 
 // The batch normalizations that the benchmarks of stage 04 compare.
 
-/// Stage 04's name here.
+/// The name of stage 04.
 constexpr const char* kBatchNormStage = "04_sync_batch_norm";
 
 /// The code of stage 04, whose library must be loaded.
@@ -21,8 +21,8 @@ constexpr const char* kPeerBatchNorm = "peer";
 /// communicates nothing.
 constexpr const char* kLocalBatchNorm = "local";
 
-/// Makes one of the above. Throws c10::ValueError for another name, c10::NotImplementedError where
-/// the stage is a stub.
+/// Makes one of the above. Throws c10::ValueError for another name, c10::NotImplementedError if the
+/// stage is a stub.
 std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchNormOptions& options,
                                            const ProcessGroupPtr& group);
 

@@ -31,12 +31,12 @@ void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, Reduc
     return flat.narrow(0, chunks[owner].begin, chunks[owner].size);
   };
 
-  // Everybody begins with another peer: in step s rank r sends to r + s and receives from r - s.
-  // Where all began with rank 0 they would wait for its one port.
+  // Each rank begins with a different peer: in step s rank r sends to r + s and receives from r -
+  // s. If all began with rank 0, they would wait for its one port.
   const auto right = [&](int step) { return (rank + step) % world_size; };
   const auto left = [&](int step) { return (rank - step + world_size) % world_size; };
 
-  // Reduce-scatter: chunk p goes to rank p, and my own comes in from everybody.
+  // Reduce-scatter: chunk p goes to rank p, and my own comes in from all others.
   const at::Tensor mine = chunk_of(rank);
   const at::Tensor received = at::empty({world_size, mine.numel()}, flat.options());
   std::vector<WorkPtr> running;
@@ -54,7 +54,7 @@ void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, Reduc
     mine.div_(world_size);
   }
 
-  // All-gather: my sum goes to everybody, and theirs come in.
+  // All-gather: my sum goes to all others, and theirs come in.
   for (int step = 1; step < world_size; ++step) {
     running.push_back(recv_async(chunk_of(left(step)), left(step), group));
     running.push_back(send_async(mine, right(step), group));

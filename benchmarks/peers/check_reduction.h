@@ -5,7 +5,8 @@
 
 namespace ddp {
 
-/// What the all-reduces of this room take: a group, and a sum of anything or an average of floating point.
+/// Checks the arguments of the all-reduces here: a group, and a sum of any dtype or an average of a
+/// floating-point dtype.
 inline void check_reduction(const char* call, const at::Tensor& tensor,
                             const ProcessGroupPtr& group, ReduceOp op) {
   check_defined(call, tensor);

@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-/// A rank's contiguous sum so far, and what it does with that of others.
+/// A rank's contiguous partial sum, and its operations with those of others.
 class Sum {
  public:
   Sum(const at::Tensor& tensor, ProcessGroupPtr group)
@@ -27,7 +27,7 @@ class Sum {
     sum_.add_(received_);
   }
 
-  /// Both ends then have the same bits: a + b is b + a.
+  /// Both ends then have the same bits: a + b equals b + a.
   void exchange_with(int peer) const {
     const WorkPtr receiving = recv_async(received_, peer, group_);
     send(sum_, peer, group_);
@@ -48,7 +48,7 @@ class Sum {
 
 void recursive_doubling(const Sum& sum, ReduceOp op) {
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(sum.size())));
-  const int pairs = sum.size() - power;  // ranks 0 and 1, 2 and 3 ...: together they count as one
+  const int pairs = sum.size() - power;  // ranks 0 and 1, 2 and 3 ...: each pair counts as one rank
   const int rank = sum.rank();
   const bool paired = rank < 2 * pairs;
   if (paired && rank % 2 == 0) {
@@ -59,7 +59,7 @@ void recursive_doubling(const Sum& sum, ReduceOp op) {
   if (paired) {
     sum.add_that_of(rank - 1);
   }
-  const int number = paired ? rank / 2 : rank - pairs;  // among those that double
+  const int number = paired ? rank / 2 : rank - pairs;  // among the doubling ranks
   for (int distance = 1; distance < power; distance *= 2) {
     const int peer = number ^ distance;
     sum.exchange_with(peer < pairs ? 2 * peer + 1 : peer + pairs);
@@ -72,7 +72,7 @@ void recursive_doubling(const Sum& sum, ReduceOp op) {
 
 void tree(const Sum& sum, ReduceOp op) {
   const int rank = sum.rank();
-  // The parent of a rank has its lowest bit cleared; its children have a lower bit set besides.
+  // A rank's parent has its lowest bit cleared; each child has one more lower bit set.
   const int lowest =
       rank == 0 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(sum.size()))) : rank & -rank;
   for (int bit = 1; bit < lowest; bit *= 2) {
@@ -86,7 +86,7 @@ void tree(const Sum& sum, ReduceOp op) {
     sum.send_to(rank - lowest);
     sum.replace_by_that_of(rank - lowest);
   }
-  for (int bit = lowest / 2; bit > 0; bit /= 2) {  // the child with most ranks below it first
+  for (int bit = lowest / 2; bit > 0; bit /= 2) {  // the child with the largest subtree first
     if (rank + bit < sum.size()) {
       sum.send_to(rank + bit);
     }

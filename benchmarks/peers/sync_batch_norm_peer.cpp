@@ -20,7 +20,7 @@ at::Tensor dense(const at::Tensor& tensor) {
   return channels_last ? tensor : tensor.contiguous();
 }
 
-// A [C] tensor, shaped so that it goes with [N, C, ...].
+// A [C] tensor, reshaped to broadcast with [N, C, ...].
 at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> shape(input.dim(), 1);
   shape[1] = -1;
@@ -37,7 +37,7 @@ std::vector<std::int64_t> all_but_channels(const at::Tensor& input) {
   return dimensions;
 }
 
-// Statistics have this dtype: float32 for half and bfloat16.
+// The dtype of statistics: float32 for half and bfloat16, else the input's.
 at::ScalarType accumulate_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -57,7 +57,7 @@ Statistics local_statistics(const at::Tensor& input, double eps) {
   return {mean, (variance + eps).rsqrt()};
 }
 
-// What gathering brings from the ranks that have samples: [ranks, C] twice and [ranks].
+// The gathered statistics of the ranks that have samples: [ranks, C] twice and [ranks].
 struct Gathered {
   at::Tensor mean, invstd, count;
 };
@@ -164,7 +164,7 @@ at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& input,
   return result.to(input.scalar_type());
 }
 
-// libtorch's functions take no undefined tensors, but nothing in their place.
+// libtorch's functions do not take undefined tensors, but std::nullopt.
 std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
@@ -188,7 +188,7 @@ class Function : public torch::autograd::Function<Function> {
                              : at::empty_like(input);
   }
 
-  // Of input, weight and bias.
+  // Gradients of input, weight and bias.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1], &counts = saved[4];

@@ -13,10 +13,10 @@ struct Chunk {
   std::int64_t size = 0;
 };
 
-/// Splits `elements` into `parts` chunks that follow one another and differ by one element at most:
-/// the first (elements % parts) chunks get one more. With fewer elements than parts the last chunks
-/// are empty. Example: 7 elements in 3 parts are the chunks {0, 3}, {3, 2}, {5, 2}. Throws
-/// c10::Error where elements < 0 or parts < 1.
+/// Splits `elements` into `parts` consecutive chunks whose sizes differ by at most one: the first
+/// (elements % parts) chunks get one element more. If there are fewer elements than parts, the last
+/// chunks are empty. Example: 7 elements in 3 parts are the chunks {0, 3}, {3, 2}, {5, 2}. Throws
+/// c10::Error if elements < 0 or parts < 1.
 inline std::vector<Chunk> balanced_split(std::int64_t elements, int parts) {
   TORCH_CHECK(elements >= 0 && parts >= 1, "balanced_split: ", elements, " elements in ", parts,
               " parts: at least 0 elements and 1 part are needed");

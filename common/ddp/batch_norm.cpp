@@ -22,7 +22,7 @@ BatchNorm::BatchNorm(const BatchNormOptions& options)
   }
 }
 
-// Here, not in the header, so that this library holds the class's virtual table.
+// Defined here, not in the header, so that this library holds the class's virtual table.
 BatchNorm::~BatchNorm() = default;
 
 }  // namespace ddp

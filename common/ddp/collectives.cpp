@@ -73,7 +73,7 @@ WorkPtr recv_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group, in
 
 at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group) {
   check_defined("all_gather", input);
-  // Backends gather along the first dimension, so inputs travel flat and the result is reshaped.
+  // Backends gather along the first dimension, so inputs are sent flat and the result is reshaped.
   at::Tensor flat = input.contiguous().view({-1});
   at::Tensor gathered = at::empty({group->getSize() * flat.numel()}, flat.options());
   group->_allgather_base(gathered, flat)->wait();

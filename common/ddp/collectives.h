@@ -7,35 +7,34 @@
 
 namespace ddp {
 
-/// The process group and the handle of a running operation are libtorch's own: what is learnt here
-/// holds there.
+/// libtorch's own process group, and its handle of a running operation: what you learn here holds
+/// there.
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-/// How ranks' values are combined. Average is defined for floating point only.
+/// How the ranks' values are combined. kAverage is defined for floating point only.
 enum class ReduceOp { kSum, kAverage, kMin, kMax };
 
-// These functions spare the ceremony of c10d, which takes a vector of tensors and an options struct
+// These functions hide the ceremony of c10d, which takes a vector of tensors and an options struct
 // for everything. All ranks of the group must make the same calls in the same order, with tensors
-// of equal shape and dtype. `tensor` is used in place and must be contiguous where the backend says
-// so (Gloo's send and recv do). Each throws c10::Error before it communicates for an undefined
-// tensor or a rank outside the group, and later when communication fails.
+// of equal shape and dtype. `tensor` is used in place and must be contiguous if the backend
+// requires it (Gloo's send and recv do). Each function throws c10::Error: before any communication
+// for an undefined tensor or a rank outside the group, later if communication fails.
 
-/// Replaces `tensor` by its sum (or `op`) over all ranks; returns when that is done.
+/// Replaces `tensor` by its sum (or `op`) over all ranks; returns when the result is there.
 void all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op = ReduceOp::kSum);
 
-/// Starts an all-reduce and returns at once. Until `wait()` on the result returns, `tensor` is in
-/// flight: it must neither be read nor written. The handle must be waited for exactly as if the
-/// result were needed.
+/// Starts an all-reduce and returns at once. Until wait() on the handle returns, `tensor` is in
+/// flight and must be neither read nor written. Every handle must be waited for, even if the result
+/// is not needed.
 [[nodiscard]] WorkPtr all_reduce_async(at::Tensor tensor, const ProcessGroupPtr& group,
                                        ReduceOp op = ReduceOp::kSum);
 
-/// Replaces `tensor` on every rank by rank `root`'s.
+/// Replaces `tensor` on every rank by that of rank `root`.
 void broadcast(at::Tensor tensor, const ProcessGroupPtr& group, int root = 0);
 
 /// Sends `tensor` to rank `peer`, or receives into it. The blocking forms return when the transfer
-/// is complete; a send may complete only with its recv, so ranks that all send first wait for each
-/// other for ever.
+/// is complete. A send may complete only with its recv, so ranks that all send first deadlock.
 void send(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag = 0);
 void recv(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag = 0);
 [[nodiscard]] WorkPtr send_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group,
@@ -43,8 +42,8 @@ void recv(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag = 0
 [[nodiscard]] WorkPtr recv_async(at::Tensor tensor, int peer, const ProcessGroupPtr& group,
                                  int tag = 0);
 
-/// The gathered `input`s of all ranks, one after the other along a new first dimension: [world,
-/// *input.shape].
+/// Returns the `input`s of all ranks, in rank order along a new first dimension:
+/// [world size, *input.shape].
 at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group);
 
 /// Returns when every rank has called it.

@@ -13,8 +13,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Occupies libtorch's slot and calls everyone who registered. It does not own them: a GradientHook
-// that goes takes its function with it.
+// Occupies libtorch's slot and calls all registered functions. It does not own them: a function
+// dies with its GradientHook.
 class SharedHook : public autograd::PostAccumulateGradHook {
  public:
   void add(std::weak_ptr<GradientReadyFunction> function) {
@@ -23,7 +23,7 @@ class SharedHook : public autograd::PostAccumulateGradHook {
   }
 
   void operator()(const autograd::Variable& parameter) override {
-    // A copy: a function may register another one, or end a registration, its own included.
+    // A copy: a function may register another one, or end a registration, even its own.
     for (const auto& weak : std::vector(functions_)) {
       if (const auto function = weak.lock()) {
         (*function)(parameter);

@@ -32,12 +32,12 @@ class GradientHook {
 /// several times (tied weights) is accumulated once, after all its uses; one that the loss does not
 /// depend on is not accumulated at all.
 ///
-/// Several registrations on a parameter are called in the order in which they were made. The
-/// function runs on the thread of backward; what it throws, backward() throws.
+/// The functions registered on a parameter are called in the order of registration. They run on the
+/// thread of backward; an exception leaves backward().
 ///
 /// `parameter` must be a leaf that requires a gradient. Throws c10::Error if it is not, or if
-/// somebody has used libtorch's own hook on it directly: that has one slot a tensor, and a second
-/// use silently replaces the first. This function is there to share the slot.
+/// libtorch's own hook is already in use on it: libtorch has one slot for each tensor, and a second
+/// use silently replaces the first. This function lets several users share the slot.
 [[nodiscard]] GradientHook on_gradient_ready(const at::Tensor& parameter,
                                              GradientReadyFunction function);
 

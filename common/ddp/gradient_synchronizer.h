@@ -4,32 +4,32 @@ namespace ddp {
 
 class NoSync;
 
-/// What every data-parallel stage (01-03) returns: it keeps the gradients of a fixed list of
+/// What each data-parallel stage (01-03) returns: it keeps the gradients of a fixed list of
 /// parameters equal on all ranks of a process group.
 ///
-/// A training step of a rank:
+/// A training step of one rank:
 ///
 ///     loss = mean loss over this rank's shard of the batch
 ///     loss.backward();
 ///     synchronizer->finish();     // now every gradient is the mean over the ranks
 ///     optimizer.step();
 ///
-/// Gradients. The parameters' gradients are shared property: between the first communication of a
-/// step and the end of finish() they belong to the synchronizer, and nobody else reads or writes
-/// them; after finish() they belong to the caller again. A synchronizer may copy its result back
-/// into the tensor that backward filled, or replace `parameter.grad()` by a view of a buffer of its
-/// own: callers must ask the parameter for its gradient again after finish(). The caller may set
-/// gradients to zero or to none between steps.
+/// Gradients. Between the first communication of a step and the end of finish(), the gradients
+/// belong to the synchronizer, and nobody else may read or write them; after finish() they belong
+/// to the caller again. A synchronizer may copy its result back into the tensor that backward
+/// filled, or replace `parameter.grad()` by a view of its own buffer: callers must ask the
+/// parameter for its gradient again after finish(). The caller may set gradients to zero or to none
+/// between steps.
 ///
-/// No gradient. A parameter whose gradient is undefined on this rank at finish() counts as zero
-/// here. If it is undefined on every rank, it may stay undefined or become zero.
+/// No gradient. A gradient that is undefined on this rank at finish() counts as zero here. If it is
+/// undefined on every rank, it may stay undefined or become zero.
 ///
-/// Collective calls. Construction and finish() must be made by all ranks, in the same order.
-/// finish() twice in a row, or with no gradient ready anywhere, does no harm: averages of equal
-/// values stay what they are.
+/// Collective calls. All ranks must construct the synchronizer and call finish(), in the same
+/// order. Calling finish() twice in a row, or with no gradient ready on any rank, is harmless: the
+/// average of equal values is that value.
 ///
-/// Lifetime. Destruction unhooks everything: a later backward neither communicates nor touches
-/// freed memory. No rank may destroy a synchronizer between backward and finish().
+/// Lifetime. Destruction removes all hooks: a later backward neither communicates nor touches freed
+/// memory. No rank may destroy a synchronizer between backward and finish().
 class GradientSynchronizer {
  public:
   GradientSynchronizer() = default;
@@ -38,7 +38,7 @@ class GradientSynchronizer {
   virtual ~GradientSynchronizer() = default;
 
   /// Ends a step: when it returns, the gradient of every parameter that requires one is the mean
-  /// over the ranks. Inside a NoSync scope it does nothing. Throws c10::Error where communication
+  /// over the ranks. Inside a NoSync scope it does nothing. Throws c10::Error if communication
   /// fails.
   virtual void finish() = 0;
 
@@ -50,9 +50,9 @@ class GradientSynchronizer {
   int no_sync_depth_ = 0;
 };
 
-/// While one of these lives, the synchronizer communicates nothing: gradients of several
-/// micro-batches accumulate, and the first finish() after the scope averages their sum. Scopes
-/// nest.
+/// While a NoSync lives, the synchronizer communicates nothing: the gradients of several
+/// micro-batches accumulate, and the first finish() after the scope averages their sum. Scopes may
+/// be nested.
 ///
 ///     { NoSync guard(*synchronizer);  loss(first_half).backward(); }
 ///     loss(second_half).backward();

@@ -23,7 +23,7 @@ inline std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named)
   return tensors;
 }
 
-/// What tests and benchmarks need of a model. It keeps the C++ frontend's headers, which cost
+/// What tests and benchmarks need from a model. It keeps the C++ frontend's headers, which take
 /// seconds to compile, inside the models' own files.
 class Model {
  public:
@@ -32,18 +32,17 @@ class Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
-  /// The output for a batch. Shapes are said where each model is made.
+  /// The output for a batch. For shapes see the function that makes the model.
   virtual at::Tensor forward(const at::Tensor& input) = 0;
 
-  /// All parameters in the order in which they were registered; tied weights appear once for every
-  /// use, as in torch::nn::Module::parameters(); frozen ones (that require no gradient) are among
-  /// them.
+  /// All parameters in the order of registration, including frozen ones (which require no
+  /// gradient). Tied weights appear once for each use, as in torch::nn::Module::parameters().
   virtual std::vector<NamedTensor> named_parameters() const = 0;
 
   /// Persistent state that is not trained, such as BatchNorm's running statistics.
   virtual std::vector<NamedTensor> named_buffers() const = 0;
 
-  /// Switches between training and evaluation, where layers distinguish them.
+  /// Switches between training and evaluation mode, for layers that distinguish them.
   virtual void train(bool on) = 0;
 };
 

@@ -1,5 +1,5 @@
-"""What the figures of stage 05 share: how each all-reduce looks and what it is called, sizes as people say them, and
-what the benchmark collectives measured."""
+"""What the figures of stage 05 share: the look and title of each all-reduce, readable sizes, and the measurements of
+the benchmark collectives."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ MARKERS = {
 
 
 def title_of(variant: str, result: Result) -> str:
-    """The group's own all-reduce is its backend's."""
+    """A variant's title; the group's own all-reduce is named after its backend."""
     if variant != "all_reduce":
         return variant
     backend = result.provenance["backend"]
-    if "," in backend:  # of several worlds, with enough GPUs for the smaller ones only
+    if "," in backend:  # several worlds, with enough GPUs only for the smaller ones
         return "the backend's all_reduce"
     return f"{backend.upper() if backend == 'nccl' else backend.capitalize()}'s all_reduce"
 
 
 COLLECTIVES = "collectives"  # the program
-COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by it
+COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
 
-Times = dict[str, dict[int, list[float]]]  # seconds of every call in one world, by variant and bytes
+Times = dict[str, dict[int, list[float]]]  # seconds of each call in one world, by variant and bytes
 
 
 def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
-    """GB/s as nccl-tests counts: what each rank must send at least, by the time."""
+    """GB/s as in nccl-tests: the least that each rank must send, divided by the time."""
     return 2e-9 * (ranks - 1) / ranks * size / seconds
 
 
@@ -57,7 +57,7 @@ def load_collectives(file: Path) -> Result:
 
 
 def times_by_world(result: Result) -> dict[int, Times]:
-    """What the program collectives measured, by world size; variants that were left out are missing."""
+    """The measurements of the program collectives, by world size; variants that were left out are missing."""
     worlds: dict[int, Times] = {}
     for series in result.series:
         labels = series["labels"]
@@ -78,7 +78,7 @@ def times_by_world(result: Result) -> dict[int, Times]:
 
 
 def left_out(times: Times) -> str:
-    """A sentence for the caption about the variants that are not there."""
+    """A sentence for the caption about the missing variants."""
     missing = [variant for variant in COMPARED if variant not in times]
     return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
 
@@ -98,7 +98,7 @@ def size_label(size: float) -> str:
 
 
 def write_plain_numbers(axis: Axis) -> None:
-    """0.5 instead of 5 × 10⁻¹, on a logarithmic axis of a few decades."""
+    """Labels a logarithmic axis of a few decades with 0.5 instead of 5 × 10⁻¹."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

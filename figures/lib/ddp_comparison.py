@@ -18,7 +18,7 @@ PARAMETERS = (
 M = 2**20  # elements
 DIRECTIONS = ("forward", "backward")
 CORE, EQUAL_BYTES, ASYNC, SYNC = VARIANTS = ("core", "core, equal bytes", "async", "sync")
-# What the published tables call them.
+# Their names in the published tables.
 OPTIONS = {
     CORE: "DDPOption.DDP_CPP_CORE",
     ASYNC: "DDPOption.PYTHON_DDP_ASYNC_REDUCTION",
@@ -29,7 +29,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Latency:
-    """Of an iteration, in milliseconds."""
+    """The latency of an iteration, in milliseconds."""
 
     mean: float
     p50: float
@@ -40,18 +40,18 @@ class Latency:
 
 STATISTICS = tuple(Latency.__dataclass_fields__)
 
-# By buffer size in M, direction and variant. Each size has the same variants, core among them.
+# By buffer size in M, direction and variant. Each size has the same variants, including core.
 Comparison = dict[int, dict[str, dict[str, Latency]]]
 
 
 def delta(latencies: dict[str, Latency], variant: str, statistic: str = "p50") -> float:
-    """By how many percent of core's a variant's latency is longer."""
+    """How much longer a variant's latency is than core's, in percent."""
     core = getattr(latencies[CORE], statistic)
     return 100 * (getattr(latencies[variant], statistic) - core) / core
 
 
 def variants_of(comparison: Comparison) -> list[str]:
-    """Those that were measured, in the order of VARIANTS."""
+    """The measured variants, in the order of VARIANTS."""
     first = next(iter(comparison.values()))[DIRECTIONS[0]]
     return [variant for variant in VARIANTS if variant in first]
 

@@ -1,4 +1,4 @@
-"""How the figures of the experiment compare_ddp show their variants."""
+"""How the figures of the experiment compare_ddp draw their variants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAPTION_WIDTH = 128  # characters
 
 
 def mark_whole_model(axes: Axes, elements: int, named: bool) -> None:
-    """A line at the buffer size that holds all gradients."""
+    """Draws a line at the buffer size that holds all gradients."""
     axes.axvline(elements / M, color="black", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if named:
         axes.text(

@@ -1,9 +1,9 @@
-"""What the numbers of the experiment compare_ddp say, in the sentences that its authors published: computed from the
-latencies alone, so that other numbers bring other sentences.
+"""The takeaways of the experiment compare_ddp, in the sentences that its authors published: computed from the latencies
+alone, so that other numbers give other sentences.
 
-What counts as a difference: more than the iterations themselves differ, which is from their median to their 90th
-percentile, in percent of core's median; of the variants concerned the larger, and of the buffer sizes the median. All
-differences are of medians (p50).
+A difference counts if it exceeds the spread of the iterations: from their median to their 90th percentile, in percent
+of core's median; the larger one of the variants compared, and the median over the buffer sizes. All differences are of
+medians (p50).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Takeaway:
 
 
 def tolerance(comparison: Comparison, direction: str, variants: tuple[str, ...]) -> float:
-    """Percent of core's median."""
+    """The difference that does not count, in percent of core's median."""
     return statistics.median(
         max(latencies[variant].p90 - latencies[variant].p50 for variant in variants) / latencies[CORE].p50 * 100
         for latencies in (cell[direction] for cell in comparison.values())
@@ -37,8 +37,8 @@ def tolerance(comparison: Comparison, direction: str, variants: tuple[str, ...])
 
 
 def slowdowns(comparison: Comparison, direction: str, variant: str, elements: int) -> dict[int, float]:
-    """Percent that a variant takes longer than core, by buffer size. Buffers that hold the whole model are one and the
-    same case: it stands at the smallest of them, with their mean."""
+    """How much longer a variant takes than core, in percent, by buffer size. Sizes that hold the whole model are one
+    case: the smallest of them, with their mean."""
     by_case = defaultdict(list)
     whole = min((size for size in comparison if size * M >= elements), default=None)
     for size, cell in comparison.items():
@@ -48,7 +48,7 @@ def slowdowns(comparison: Comparison, direction: str, variant: str, elements: in
 
 
 def rank_correlation(values: dict[int, float]) -> float:
-    """Spearman's, of the keys and the values; 0 where the values are all equal."""
+    """Spearman's rank correlation of the keys and the values; 0 if the values are all equal."""
     ranks = [_ranks(list(each)) for each in (values.keys(), values.values())]
     if any(np.ptp(each) == 0 for each in ranks):
         return 0.0
@@ -56,7 +56,7 @@ def rank_correlation(values: dict[int, float]) -> float:
 
 
 def _ranks(values: list[float]) -> list[float]:
-    """Equal values share the mean of their places."""
+    """The values' ranks; equal values share the mean of their ranks."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
@@ -68,7 +68,7 @@ def percent(value: float) -> str:
 
 
 def compared(value: float, allowed: float) -> str:
-    """So much longer is ..."""
+    """A difference in words, to follow the variant's name."""
     if abs(value) <= allowed:
         return "on par with"
     return f"{percent(value)} {'slower' if value > 0 else 'faster'} than"
@@ -87,7 +87,7 @@ def spanned(values: list[float], allowed: float) -> str:
 
 
 def changes(values: dict[int, float], allowed: float) -> int:
-    """Of a slowdown with the buffer size: 1 if it grows, -1 if it shrinks, 0 if it does neither."""
+    """How a slowdown changes with the buffer size: 1 if it grows, -1 if it shrinks, 0 if neither."""
     spread = max(values.values()) - min(values.values())
     correlation = rank_correlation(values)
     if spread <= allowed or abs(correlation) * sqrt(len(values) - 1) <= SIGNIFICANT:
@@ -124,7 +124,7 @@ def forward(comparison: Comparison, variants: list[str]) -> Takeaway:
 
 
 def order_at(comparison: Comparison, size: int, variants: list[str]) -> str:
-    """Of backward, the fastest first, such as "core > async = sync"."""
+    """The order of the variants' backward, fastest first, such as "core > async = sync"."""
     latencies = comparison[size]["backward"]
     ranked = sorted(variants, key=lambda variant: latencies[variant].p50)
     text = ranked[0]
@@ -134,7 +134,7 @@ def order_at(comparison: Comparison, size: int, variants: list[str]) -> str:
 
 
 def order(comparison: Comparison, size: int, one: str, other: str) -> int:
-    """1 if the one's backward is faster than the other's, -1 if it is slower, 0 if they do not differ."""
+    """1 if the backward of `one` is faster than that of `other`, -1 if it is slower, 0 if they do not differ."""
     latencies = comparison[size]["backward"]
     difference = delta(latencies, other) - delta(latencies, one)
     if abs(difference) <= tolerance(comparison, "backward", (one, other)):
@@ -172,7 +172,7 @@ def asynchronous(comparison: Comparison, elements: int) -> Takeaway:
 
 
 def equal_from(comparison: Comparison) -> int | None:
-    """The smallest buffer size from which on async and sync do not differ in backward; None if the last does."""
+    """The buffer size from which on async and sync do not differ in backward; None if they differ at the last."""
     equal = None
     for size in sorted(comparison, reverse=True):
         if order(comparison, size, ASYNC, SYNC):
@@ -209,7 +209,7 @@ def synchronous(comparison: Comparison, elements: int) -> Takeaway:
 
 
 def equal_bytes(comparison: Comparison, elements: int) -> Takeaway:
-    """Not published: what becomes of it when the core's buckets have as many bytes as the others'."""
+    """Not published: the comparison if core's buckets have as many bytes as the others'."""
     values = slowdowns(comparison, "backward", EQUAL_BYTES, elements)
     allowed = tolerance(comparison, "backward", (CORE, EQUAL_BYTES))
     text = f"core with buckets of equal bytes - backward is {spanned(list(values.values()), allowed)} core as published"
@@ -217,7 +217,7 @@ def equal_bytes(comparison: Comparison, elements: int) -> Takeaway:
 
 
 def takeaways(comparison: Comparison, elements: int) -> list[Takeaway]:
-    """All that the variants there allow to say. `elements` are those of the whole model."""
+    """All takeaways that the measured variants allow. `elements` is the size of the whole model."""
     there = variants_of(comparison)
     stage = [variant for variant in (ASYNC, SYNC) if variant in there]
     found = []

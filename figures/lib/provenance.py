@@ -1,4 +1,4 @@
-"""Where numbers come from, in words: one line that stands under figures and tables."""
+"""Where numbers come from, in words: the line under figures and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from figures.lib.result_files import Result, ResultError
 
 
 def in_words(results: list[Result]) -> str:
-    """Of results that go into one figure or table: of one implementation and preset, or it is an error."""
+    """The line for the results of one figure or table, which must be of one implementation and preset."""
     for field in ("implementation", "preset"):
         different = list(dict.fromkeys(result.provenance[field] for result in results))
         if len(different) > 1:
@@ -27,7 +27,7 @@ def in_words(results: list[Result]) -> str:
 
 
 def _each(results: list[Result], say: Callable[[dict[str, Any]], str]) -> str:
-    """What is said of the results: once where it is the same of all."""
+    """What `say` returns for each result, but once if it is the same for all."""
     return " and ".join(dict.fromkeys(say(result.provenance) for result in results))
 
 

@@ -1,6 +1,6 @@
-"""Published numbers, to be drawn beside one's own: figures/reference/<name>.csv.
+"""Published numbers, to be drawn beside your own: figures/reference/<name>.csv.
 
-A file begins with lines of comment ("# ...") that say where the numbers come from and what they were measured on. Then
+A file begins with comment lines ("# ...") that say where the numbers come from and what they were measured on. Then
 come the names of the columns and the rows, as published.
 """
 
@@ -20,7 +20,7 @@ class Reference:
     """One published table, its cells as they were printed."""
 
     file: Path
-    source: list[str]  # the lines of comment, without their "#"
+    source: list[str]  # the comment lines, without their "#"
     columns: dict[str, list[str]]
 
     def numbers(self, column: str) -> list[float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA_VERSION = 1
-# What every figure says in its corner.
+# The facts in the corner of each figure.
 PROVENANCE = ("cpu", "cores", "gpu", "torch", "backend", "device", "implementation", "preset", "world_size", "seed",
               "commit", "date")
 
@@ -57,8 +57,8 @@ def load(file: Path, program: str) -> Result:
 
 
 def load_group(files: list[Path], program: str, *, shared: tuple[str, ...], own: tuple[str, ...]) -> list[Result]:
-    """Several results for one figure: of one implementation, preset and number of ranks, equal in the parameters
-    named `shared`; each has those named `own`, too."""
+    """Several results for one figure: of one implementation, preset and number of ranks, and equal in the `shared`
+    parameters; each also has the `own` parameters."""
     if not files:
         raise ResultError(f"no result file given; run the benchmark {program} first")
     results = [load(file, program) for file in files]
@@ -80,7 +80,7 @@ def _check_equal(what: str, values: list[Any]) -> None:
 
 
 def _check(file: Path, document: Any, program: str) -> None:
-    """What every figure relies on. The schema says more."""
+    """Checks what every figure relies on. The schema says more."""
     if not isinstance(document, dict) or "schema_version" not in document:
         raise _error(file, "is not a result of a benchmark")
     if document["schema_version"] != SCHEMA_VERSION:

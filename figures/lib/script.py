@@ -1,4 +1,4 @@
-"""The command line that all figure scripts share: result files in, figures or tables out, one line for each error."""
+"""The command line of all figure scripts: result files in, figures or tables out, one line for each error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from figures.lib import style
 from figures.lib import tables
 from figures.lib.result_files import Result, ResultError, load_group
 
-# The figures or tables of some result files, each with its name.
+# Makes the figures or tables of some result files, each with its name.
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
 
 
 def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
-    """Saves what `draw` makes of --data in --out. Returns the exit code: 1 after a message on stderr."""
+    """Saves what `draw` makes from --data to --out. Returns the exit code: 1 after a message on stderr."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files")
     parser.add_argument("--out", type=Path, default=Path("figures/out"), help="folder for what is drawn or set")
@@ -38,7 +38,7 @@ def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
 
 
 def one_each(program: str, parameters: tuple[str, ...], draw: Callable[[Result], Figure], part: str = "") -> Draw:
-    """A figure for each result file of `program`, which must have these parameters. `part` ends the figures' name."""
+    """One figure for each result file of `program`, which must have these parameters. `part` ends the figure's name."""
 
     def figures(files: list[Path]) -> Iterable[tuple[str, Figure]]:
         for file in files:
@@ -49,5 +49,5 @@ def one_each(program: str, parameters: tuple[str, ...], draw: Callable[[Result],
 
 
 def name_of(program: str, result: Result) -> str:
-    """program.solutions.quick: figures of one implementation and preset never pass for those of another."""
+    """Such as program.solutions.quick: figures of different implementations or presets have different names."""
     return f"{program}.{result.provenance['implementation']}.{result.provenance['preset']}"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from figures.lib import provenance  # noqa: E402
 from figures.lib.result_files import Result  # noqa: E402
 
-# Okabe and Ito's palette: told apart with any kind of colour vision, and in grey by lightness.
+# Okabe and Ito's palette: distinct with any kind of colour vision, and in grey by lightness.
 BLUE = "#0072B2"
 SKY = "#56B4E9"
 GREEN = "#009E73"
@@ -25,9 +25,9 @@ VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#8C8C8C"
 
-METADATA_KEY = "ddp-lab"  # of a PNG's text that says where its numbers come from
+METADATA_KEY = "ddp-lab"  # of the text in a PNG that says where its numbers come from
 
-TEXT_WIDTH = 6.3  # inches: the text of an A4 or Letter page, so that type keeps its size in print
+TEXT_WIDTH = 6.3  # inches: as wide as the text of an A4 or Letter page, so that type keeps its size in print
 
 
 def use_style() -> None:
@@ -50,22 +50,22 @@ def use_style() -> None:
 
 
 def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
-    """What a reader must know, in the lower left corner, above where the numbers come from."""
+    """Writes what a reader must know in the lower left corner, above the provenance."""
     figure.text(0.01, 0.2 / figure.get_figheight(), text, fontsize=6.5, va="bottom")
     add_provenance(figure, results)
 
 
 def add_provenance(figure: Figure, results: list[Result]) -> None:
-    """Says in the lower right corner where the numbers come from, and keeps it for the file (see `save`)."""
+    """Writes in the lower right corner where the numbers come from, and keeps it for the file (see `save`)."""
     figure.text(0.995, 0.008, provenance.in_words(results), ha="right", va="bottom", fontsize=5.5, color="#666666")
-    # All but the command line, which has paths of the machine in it.
+    # All but the command line, which contains paths of the machine.
     figure.provenance = [
         {field: value for field, value in result.provenance.items() if field != "command"} for result in results
     ]
 
 
 def _metadata(figure: Figure, name: str, kind: str) -> dict[str, str | None]:
-    """For the file itself. The same data give the same bytes, so there is no time of creation in it."""
+    """The metadata of a file. It has no creation time, so that the same data give the same bytes."""
     if kind == "pdf":
         return {"CreationDate": None}
     document = {"kind": "figure", "name": name, "provenance": getattr(figure, "provenance", [])}
@@ -75,8 +75,8 @@ def _metadata(figure: Figure, name: str, kind: str) -> dict[str, str | None]:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes name.png and name.pdf, each whole or not at all.
 
-    The PNG says in its metadata, as text named `METADATA_KEY`, what add_provenance was told: the writeup reads it
-    there, so that renaming a file does not make it another implementation's or preset's.
+    The PNG's metadata has the provenance given to add_provenance, as text named `METADATA_KEY`. The writeup reads it
+    there, so a renamed file does not pass for one of another implementation or preset.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = []

@@ -1,4 +1,4 @@
-"""What the scripts of ddp_suite share: its results round by round, and the published numbers."""
+"""What the scripts of ddp_suite share: its results, by round, and the published numbers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
 PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "bucket_size 0")
 NO_DDP = "compute only"
 NO_DDP_ROUND = "no ddp"
-# What is called DDP, with the names that readers see.
+# The variants that use DDP, with the names that readers see.
 VARIANTS = {"bucketed": "stage 03", "Reducer": "c10d::Reducer"}
-PUBLISHED = "PyTorch 1.4, V100 GPUs, NCCL"  # what the published numbers are of
+PUBLISHED = "PyTorch 1.4, V100 GPUs, NCCL"  # how the published numbers were measured
 PUBLISHED_BATCH = 32
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a table or a line shows: a variant with a bucket size, in MB."""
+    """The subject of a table or a line: a variant with a bucket size, in MB."""
 
     variant: str
     bucket_size: int
@@ -31,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Round:
-    """One round's seconds per iteration, of all ranks together."""
+    """The seconds per iteration of one round, from all ranks."""
 
     name: str  # "no ddp", "1M/2G"
     ranks: int
@@ -63,7 +63,7 @@ class Suite:
         return [Choice(variant, size) for size in self.bucket_sizes for variant in VARIANTS]
 
     def rounds(self, model: str, choice: Choice) -> list[Round]:
-        """The model's round without DDP, and those of the choice, in the order of measurement."""
+        """The model's round without DDP, and the rounds of the choice, in the order of measurement."""
         rounds = []
         for series in self.result.series:
             labels = series["labels"]
@@ -92,7 +92,7 @@ class PublishedCell:
 
     percent: int
     seconds: str
-    examples: str  # a second, of a GPU
+    examples: str  # per second and GPU
 
 
 @dataclass(frozen=True)

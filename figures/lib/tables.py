@@ -1,7 +1,7 @@
-"""Tables: a script makes them from result files as it makes figures, in the form of the published ones.
+"""Tables: scripts make them from result files, like figures, in the form of the published ones.
 
-Two files are written: name.txt, to be read and pasted, which ends with where the numbers come from; and name.json, with
-columns, rows and provenance, which the writeup sets.
+Two files are written: name.txt, to read and paste, which ends with its provenance; and name.json, with columns, rows
+and provenance, for the writeup.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Table:
-    """`text` is the table in its published form; `columns` and `rows` are the same cells, or the most important of
-    them, for a page of the writeup. `note` is what a reader must know."""
+    """`text` is the table in its published form; `columns` and `rows` are its cells, or the most important ones, for a
+    page of the writeup. `note` says what a reader must know."""
 
     title: str
     columns: list[str]

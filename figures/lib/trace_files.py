@@ -16,7 +16,7 @@ _PROCESS = re.compile(r"(?:(?P<group>.+), )?rank (?P<rank>\d+)")
 
 @dataclass(frozen=True)
 class Span:
-    """What a rank did from one moment to another, in milliseconds."""
+    """What a rank did in one interval, in milliseconds."""
 
     name: str
     begin: float
@@ -25,7 +25,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Operation(Span):
-    """A use of the network: `launched` is when the rank asked for it."""
+    """A use of the network: `launched` is when the rank launched it."""
 
     launched: float
     bytes: int
@@ -33,7 +33,7 @@ class Operation(Span):
 
 @dataclass
 class RankTimeline:
-    """One rank of one group, everything in the order of its beginning."""
+    """One rank of one group; everything is in order of its beginning."""
 
     compute: list[Span] = field(default_factory=list)
     communication: list[Operation] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the benchmark train_cifar100 measured, for its figure and its tables: trainings by implementation and seed."""
+"""The measurements of the benchmark train_cifar100, for its figure and tables: trainings by implementation and seed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STAGES = {"naive": "01", "flat": "01", "overlapped": "02", "bucketed": "03"}
 
 
 class Trainings:
-    """One result file. Quantities of an epoch: "train loss", "train accuracy", "validation loss" and "validation
-    accuracy"; of an epoch and a rank: "train time"; of a rank: "peak memory"."""
+    """One result file. Quantities per epoch: "train loss", "train accuracy", "validation loss" and "validation
+    accuracy"; per epoch and rank: "train time"; per rank: "peak memory"."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -59,15 +59,15 @@ class Trainings:
         return np.array(rows)
 
     def last(self, implementation: str, quantity: str) -> list[float]:
-        """Of the last epoch, for each seed."""
+        """The quantity in the last epoch, for each seed."""
         return [float(value) for value in self.curves(implementation, quantity)[:, -1]]
 
     def seconds(self, implementation: str, rank: int) -> list[float]:
-        """Of all epochs' training together, for each seed."""
+        """The training time of all epochs, for each seed."""
         return [sum(values) for values in self._of_rank("s", implementation, rank, "train time")]
 
     def bytes(self, implementation: str, rank: int) -> list[float]:
-        """The most memory at once, for each seed."""
+        """The peak memory, for each seed."""
         return [max(values) for values in self._of_rank("bytes", implementation, rank, "peak memory")]
 
     def _of_rank(self, unit: str, implementation: str, rank: int, quantity: str) -> list[list[float]]:
@@ -79,7 +79,7 @@ class Trainings:
 
 
 def load_trainings(files: list[Path]) -> list[Trainings]:
-    """Each file's; they may differ in everything but the program."""
+    """The trainings of each file; they may differ in everything but the program."""
     return [
         Trainings(load_group([file], PROGRAM, shared=(), own=PARAMETERS)[0]) for file in files
     ]  # fmt: skip
@@ -112,12 +112,12 @@ def load_published() -> dict[str, Published]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two samples: do their means differ by more than their spread allows? Welch's t-test (Welch, "The generalization
-    of Student's problem when several different population variances are involved", 1947)."""
+    """Whether the means of two samples differ by more than their spread allows: Welch's t-test (Welch, "The
+    generalization of 'Student's' problem when several different population variances are involved", 1947)."""
 
     difference: float  # of the means
     t: float  # in standard errors
-    p: float  # how likely equal means differ at least so much; not a number for less than two values each
+    p: float  # the probability that equal means differ at least so much; NaN for fewer than two values each
 
     def within_spread(self) -> bool:
         return not self.p < 0.05
@@ -137,8 +137,8 @@ def compare(first: list[float], second: list[float]) -> Comparison:
 
 
 def two_sided_p(t: float, freedom: float) -> float:
-    """How likely Student's t is at least so far from 0: the integral of its density by x = sqrt(freedom) tan(a), which
-    makes it one of cos(a)^(freedom - 1) over a finite range."""
+    """The probability that Student's t is at least so far from 0: the integral of its density, which the substitution
+    x = sqrt(freedom) tan(a) turns into one of cos(a)^(freedom - 1) over a finite range."""
 
     def integral(low: float) -> float:
         angles = np.linspace(low, math.pi / 2, 20_001)

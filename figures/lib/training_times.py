@@ -1,4 +1,4 @@
-"""What the benchmark bucketed_ddp measured: the times of an iteration, for each batch, sequence, and way of training."""
+"""The measurements of the benchmark bucketed_ddp: times of an iteration, by batch, sequence and way of training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PARTS = TRAIN, BACKWARD, ALL_REDUCE = ("train", "backward", "all-reduce")
 
 @dataclass(frozen=True)
 class Way:
-    """A batch, a sequence, a variant, and the size of its buckets where it has some: in MB of the published model's,
-    and in bytes here."""
+    """A batch, a sequence, a variant, and the size of its buckets if it has any: in MB of the published model's, and in
+    bytes here."""
 
     local_bs: int
     seq_len: int
@@ -37,7 +37,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of an iteration: means over the iterations, the largest of all ranks."""
+    """Seconds per iteration: means over the iterations, maximum over the ranks."""
 
     train: float
     all_reduce: float
@@ -45,11 +45,11 @@ class Times:
 
 
 class Trainings:
-    """All that a result has, in its order."""
+    """All trainings of a result, in its order."""
 
     def __init__(self, result: Result) -> None:
         self._file = result.file
-        self._seconds: dict[Way, dict[str, list[list[float]]]] = {}  # of each part: rank by rank
+        self._seconds: dict[Way, dict[str, list[list[float]]]] = {}  # of each part, by rank
         for series in result.series:
             labels = series["labels"]
             way, part = _way_of(result, labels), labels["part"]
@@ -89,11 +89,11 @@ class Trainings:
         return max(statistics.fmean(values) for values in self._seconds[way][part])
 
     def iterations(self, way: Way, part: str) -> list[float]:
-        """Of the slowest rank, one after the other."""
+        """The seconds of each iteration, maximum over the ranks."""
         return [max(values) for values in zip(*self._seconds[way][part])]
 
     def times(self, way: Way) -> Times:
-        """The Reducer waits inside backward: what that takes beyond computing alone stands for its all-reduce."""
+        """For the Reducer, which waits inside backward, all-reduce is the time of backward beyond computing alone."""
         train, all_reduce = self.seconds(way, TRAIN), self.seconds(way, ALL_REDUCE)
         if way.variant == REDUCER:
             compute = Way(way.local_bs, way.seq_len, COMPUTE)
@@ -129,7 +129,7 @@ def published_times() -> dict[Way, Times]:
 
 
 def size_in_words(size: float) -> str:
-    """Bytes, as short as they can be read."""
+    """Bytes in their shortest readable form."""
     for unit, bytes_of_it in (("MiB", 2**20), ("KiB", 2**10)):
         if size >= bytes_of_it:
             return f"{size / bytes_of_it:.3g} {unit}"

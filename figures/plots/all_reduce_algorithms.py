@@ -1,4 +1,4 @@
-"""Draws what four all-reduces cost on the simulated network, over message size and world size: formulas and simulation.
+"""Draws the cost of four all-reduces on the simulated network, over message size and world size: formula, simulation.
 
 Reads one result file of the benchmark all_reduce_algorithms.
 """
@@ -22,15 +22,15 @@ from figures.lib.result_files import Result, ResultError
 
 PROGRAM = "all_reduce_algorithms"
 NETWORK = ("alpha_ns", "beta_ns_per_byte")
-WORLDS_SHOWN = (8, 16)  # over message size, where they were run; else the largest
-SIZES_SHOWN = (4 << 10, 1 << 20)  # over world size, likewise
+WORLDS_SHOWN = (8, 16)  # panels over message size, if these worlds were run; else the largest
+SIZES_SHOWN = (4 << 10, 1 << 20)  # panels over world size, likewise
 CAPTION_HEIGHT = 0.58  # inches
 
 Times = dict[tuple[str, int, int], float]  # seconds by algorithm, world size and bytes
 
 
 def times_of(result: Result) -> Times:
-    """All that was simulated: each algorithm in every world at every size."""
+    """All simulated times: each algorithm in each world at each size."""
     keys = [series["labels"] for series in result.series]
     if not all(labels.keys() == {"algorithm", "world_size", "bytes"} for labels in keys):
         raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
@@ -48,7 +48,7 @@ def shown(wanted: tuple[int, ...], there: list[int]) -> list[int]:
 
 
 def draw_curve(axes: Axes, algorithm: str, line: list[tuple[float, float]], points: list[tuple[int, float]]) -> None:
-    """The formula's line and the simulated points. The ring's are larger, so that one may lie on them."""
+    """The formula's line and the simulated points. The ring's are larger, so that others on them leave them visible."""
     wide = 1.6 if algorithm == RING else 1
     axes.plot(*zip(*line), color=COLOURS[algorithm], linewidth=1.2 * wide)
     axes.plot(
@@ -78,7 +78,7 @@ def draw_over_size(axes: Axes, times: Times, world: int, network: dict[str, floa
 
 def mark_crossover(axes: Axes, pair: tuple[str, str], size: float, milliseconds: float) -> None:
     axes.plot(size, milliseconds, marker="o", markersize=8, fillstyle="none", color="black", markeredgewidth=0.8)
-    if set(pair) == {"ring", "recursive doubling"}:  # the two that are fastest, each on its side
+    if set(pair) == {"ring", "recursive doubling"}:  # the two fastest, each on one side
         axes.annotate(
             f"{size_label(size)}", (size, milliseconds), xytext=(8, -9), textcoords="offset points", fontsize=7,
             fontweight="bold",
@@ -101,7 +101,7 @@ def draw_over_world(axes: Axes, times: Times, size: int, network: dict[str, floa
 
 
 def largest_difference(times: Times, network: dict[str, float], divisible: bool) -> float:
-    """Between simulation and formula, relative; of the cases where the ranks divide the elements, or of the others."""
+    """The largest relative difference of simulation and formula, over the cases with or without equal chunks."""
     differences = [
         abs(seconds / formula_seconds(algorithm, world, size, network) - 1)
         for (algorithm, world, size), seconds in times.items()

@@ -36,17 +36,17 @@ from figures.lib.all_reduces import (
 from figures.lib.result_files import Result, ResultError
 
 NAME = "all_reduce_bandwidth"
-SHIFT = 1.05  # of a size: so far apart are the points of two variants
+SHIFT = 1.05  # distance between the points of two variants, as a factor of size
 CAPTION_HEIGHT = 0.46  # inches
 
 
 def model_seconds(size: float, ranks: int, alpha: float, beta: float) -> float:
-    """The ring's 2(N-1) steps, each of an N-th."""
+    """The time of the ring's 2(N-1) steps, each with 1/N of the tensor."""
     return 2 * (ranks - 1) * (alpha + size / ranks * beta)
 
 
 def fit(medians: dict[int, float], ranks: int) -> tuple[float, float]:
-    """Alpha (seconds) and beta (seconds a byte), none negative, that leave the least squares of relative errors."""
+    """Non-negative alpha (seconds) and beta (seconds per byte), by least squares of the relative errors."""
     times = np.array(list(medians.values()))
     columns = [[model_seconds(size, ranks, *unit) for size in medians] for unit in ((1, 0), (0, 1))]
     latency, transfer = (np.array(column) / times for column in columns)
@@ -59,7 +59,7 @@ def fit(medians: dict[int, float], ranks: int) -> tuple[float, float]:
 
 
 def choose_world(result: Result) -> tuple[int, Times]:
-    """The smallest world that has a bus, and what was measured in it."""
+    """The smallest world with a bus bandwidth, and its measurements."""
     worlds = {world: times for world, times in times_by_world(result).items() if world > 1}
     if not worlds:
         raise ResultError(f"{result.file}: one rank has no bus; run the benchmark {COLLECTIVES} with 2 ranks or more")

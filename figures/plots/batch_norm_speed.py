@@ -1,4 +1,4 @@
-"""Draws time and memory of batch normalization of a large input: stage 04 in a world of one beside libtorch's own.
+"""Draws time and memory of batch normalization of a large input: stage 04 on one rank beside libtorch's own.
 
 Reads a result file of the benchmark batch_norm_speed.
 """
@@ -42,7 +42,7 @@ def mebibytes(result: Result, layout: str, variant: str, part: str) -> float:
 
 
 def speedup(stage: list[float], local: list[float]) -> float:
-    """How many times as fast: the median of the rounds' ratios."""
+    """How many times as fast: the median of the ratios of all repetitions."""
     return statistics.median(other / own for own, other in zip(stage, local))
 
 
@@ -62,7 +62,7 @@ def add_ratio(axes: Axes, index: int, ratio: float) -> None:
 
 
 def draw_times(axes: Axes, result: Result, rows: list[tuple[str, str]]) -> float:
-    """Medians and spread; returns the end of the longest."""
+    """Draws medians and spread; returns the end of the longest."""
     longest = 0.0
     for index, (layout, part) in enumerate(rows):
         times = {variant: milliseconds(result, layout, variant, part) for variant in VARIANTS}
@@ -105,7 +105,7 @@ def rows_of(parts: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def draw(result: Result) -> Figure:
-    """Times on the left, memory on the right; pairs of bars, and their ratio."""
+    """Times on the left, memory on the right; pairs of bars, with their ratio."""
     style.use_style()
     height = LEGEND_HEIGHT + HEIGHT + CAPTION_HEIGHT
     figure, (times, peaks) = plt.subplots(1, 2, figsize=(style.TEXT_WIDTH, height), layout="constrained")

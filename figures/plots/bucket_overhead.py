@@ -1,5 +1,4 @@
-"""Draws what bucketed DDP adds to computing alone, over the size of a bucket: measured, by the formula, and on the
-simulated network.
+"""Draws what bucketed DDP adds to computing alone, over bucket size: measured, by formula, and simulated.
 
 Reads one result file of the benchmark bucket_overhead.
 """
@@ -28,7 +27,7 @@ HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.3, 0.4, 0.58  # inches
 
 
 def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
-    """What launches cost, and what the last bucket takes: s/b · o and b/w."""
+    """The times of all launches and of the last bucket: s/b · o and b/w."""
     return gradients / size * overhead, size / bandwidth
 
 
@@ -41,7 +40,7 @@ def caps_of(result: Result) -> list[int]:
 
 
 def measured_seconds(result: Result) -> dict[int, list[float]]:
-    """By cap: a step less the step of computing alone, round by round."""
+    """By cap: the time of a step minus that of computing alone, for each repetition."""
     alone = result.values("s", quantity="step", variant=COMPUTE)
     beyond = {}
     for cap in caps_of(result):
@@ -53,7 +52,7 @@ def measured_seconds(result: Result) -> dict[int, list[float]]:
 
 
 def simulated_seconds(result: Result) -> dict[int, float]:
-    """None, where ranks shared no memory."""
+    """The simulated times by cap; empty if the ranks shared no memory."""
     quantity = "simulated overhead"
     caps = [series["labels"]["cap_bytes"] for series in result.series if series["labels"].get("quantity") == quantity]
     return {cap: result.values("s", quantity=quantity, cap_bytes=cap)[0] for cap in sorted(caps)}
@@ -102,7 +101,7 @@ def finish_axes(axes: Axes, result: Result, caps: list[int]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(caps[:: -max(1, len(caps) // 5)]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_in_words(size)))
-    # Logarithmic, but for what lies below half of the formula's least: noise may be negative.
+    # Linear below half of the formula's minimum, because noise may be negative; logarithmic above.
     least = sum(formula_seconds(values["best_cap_bytes"], *(values[name] for name in LINK[:3])))
     axes.set_yscale("symlog", linthresh=1e3 * least / 2, linscale=0.5)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

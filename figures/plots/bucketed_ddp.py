@@ -1,8 +1,7 @@
-"""Draws the time of a training iteration over the size of buckets: a figure for each batch size, with a line for each
-sequence length.
+"""Draws the time of an iteration over bucket size: a figure for each batch size, a line for each sequence length.
 
 Reads a result file of the benchmark bucketed_ddp. Variants without buckets are reference lines, which end at their
-names; the published numbers, of another machine and a larger model, have panels of their own.
+names; the published numbers, of another machine and a larger model, have separate panels.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from figures.lib.training_times import (
 COLOURS = (style.VERMILION, style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MARKED = f"{REDUCER}*"
-# Where variants without buckets stand on the axis: beyond the largest bucket, in decades.
+# Places of variants without buckets on the axis: beyond the largest bucket, in decades.
 GAP, STEP = 0.55, 0.42
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.6, 0.28, 0.58  # inches
 
 
 class Panels:
-    """What the four panels of a figure share: how each sequence length looks, and where each way stands."""
+    """What the four panels of a figure share: the look of each sequence length, and the place of each way."""
 
     def __init__(self, trainings: Trainings, batch: int) -> None:
         self.trainings, self.batch = trainings, batch
@@ -67,7 +66,7 @@ class Panels:
             axes.plot(at, means, linewidth=1.4, zorder=4, **self.looks[length])
 
     def draw_others(self, axes: Axes, value_of: dict[Way, float]) -> None:
-        """From the left edge to the variant's own place, so that lines that lie close can be told apart."""
+        """Draws lines from the left edge to each variant's own place, so that close lines can be told apart."""
         left = math.log10(min(self.caps)) - 0.15
         for way, value in value_of.items():
             look = self.looks[way.seq_len]
@@ -133,7 +132,7 @@ def finish_axes(panels: np.ndarray, caption: str) -> None:
 
 
 def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
-    """Columns: here, published. Rows: the whole iteration, the all-reduce in it."""
+    """Columns: here, published. Rows: the whole iteration, its all-reduce."""
     style.use_style()
     panels_of = Panels(trainings, batch)
     width = [2.1, 1] if panels_of.published else [1, 0.001]

@@ -70,7 +70,7 @@ def finish_panel(axes: Axes, sizes: list[int]) -> None:
 
 
 def draw(result: Result) -> Figure:
-    """Above times, below bus bandwidths; axes are shared, so that worlds can be compared."""
+    """Times above bus bandwidths; axes are shared, so that worlds can be compared."""
     style.use_style()
     worlds = times_by_world(result)
     figure, panels = plt.subplots(
@@ -94,7 +94,7 @@ def draw(result: Result) -> Figure:
 
 
 def crowded(result: Result, worlds: dict[int, Times]) -> str:
-    """A line about ranks that share cores: it is not the link alone that takes their time."""
+    """A line about ranks that share cores, whose time is not the link's alone."""
     cores = result.provenance["cores"]
     shared = [world for world in worlds if world > cores]
     if result.provenance["device"] != "cpu" or not shared:

@@ -13,15 +13,19 @@ from matplotlib.figure import Figure
 
 from figures.lib import script
 from figures.lib import style
-from figures.lib.ddp_comparison import DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, measured, published, variants_of
-from figures.lib.ddp_series import CAPTION_HEIGHT, COLOURS, MARKERS, add_caption, add_legend, configuration, mark_whole_model
+from figures.lib.ddp_comparison import (
+    DIRECTIONS, PARAMETERS, PROGRAM, VARIANTS, Comparison, measured, published, variants_of,
+)  # fmt: skip
+from figures.lib.ddp_series import (
+    CAPTION_HEIGHT, COLOURS, MARKERS, add_caption, add_legend, configuration, mark_whole_model,
+)  # fmt: skip
 from figures.lib.result_files import Result
 
 LEGEND_HEIGHT = 0.3  # inches
 
 
 def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
-    """Lines at the medians, bands up to the 90th percentiles."""
+    """Draws lines at the medians, and bands up to the 90th percentiles."""
     sizes = list(comparison)
     for variant in variants_of(comparison):
         latencies = [comparison[size][direction][variant] for size in sizes]
@@ -38,7 +42,7 @@ def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
 
 
 def draw(result: Result) -> Figure:
-    """Own numbers on the left, published ones on the right: other hardware's milliseconds have a scale of their own."""
+    """Own numbers on the left, published ones on the right, with a separate scale for other hardware's milliseconds."""
     style.use_style()
     own, elements = measured(result), result.parameters["parameters"]
     size = (style.TEXT_WIDTH, 5.0)

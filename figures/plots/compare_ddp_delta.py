@@ -1,4 +1,4 @@
-"""Draws by how much forward and backward take longer than core's over the buffer size, beside the published numbers.
+"""Draws how much longer forward and backward take than core's, over buffer size, beside the published numbers.
 
 Reads one result file of the benchmark compare_ddp.
 """

@@ -1,7 +1,7 @@
-"""Draws how throughput scales with DDP over more and more ranks, for four ResNets, beside the published suite.
+"""Draws how the throughput of DDP scales with the number of ranks, for four ResNets, beside the published suite.
 
-Above, iterations' ex/sec of a rank; below, the same as a share of the round without DDP. Reads one result file of the
-benchmark ddp_suite for each figure.
+Above: ex/sec of each rank; below: the same as a share of the round without DDP. Reads one result file of the benchmark
+ddp_suite for each figure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.3, 0.3, 0.55  # inches
 
 @dataclass(frozen=True)
 class Point:
-    """One round: ex/sec of a rank, at the median and where the slowest twentieth begins."""
+    """One round: ex/sec of each rank, at the median and where the slowest twentieth begins."""
 
     place: str  # on the axis: "no DDP", or the number of ranks
     median: float
@@ -58,13 +58,13 @@ def published_points(model: str) -> list[Point]:
 
 
 def as_shares(points: list[Point]) -> list[Point]:
-    """In percent of the round without DDP."""
+    """The points in percent of the round without DDP."""
     alone = points[0].median
     return [Point(point.place, 100 * point.median / alone, 100 * point.slow / alone) for point in points]
 
 
 def places_of(lines: list[list[Point]]) -> list[str]:
-    """The axis: without DDP first, then by the number of ranks."""
+    """The places on the axis: without DDP first, then by the number of ranks."""
     places = {point.place for points in lines for point in points}
     return sorted(places, key=lambda place: int(place) if place.isdigit() else 0)
 

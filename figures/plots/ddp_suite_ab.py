@@ -26,7 +26,7 @@ PERCENTS = (75, 95)
 COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE, PUBLISHED: style.GREY}
 LABELS = {**VARIANTS, PUBLISHED: f"published: {PUBLISHED}, 25 against 1 MB"}
 BAR_WIDTH = 0.27
-LINEAR = 1  # percent: the axis is linear up to there, and logarithmic beyond
+LINEAR = 1  # percent: the axis is linear up to this value, and logarithmic beyond
 TICKS = (-100, -10, -1, 0, 1, 10, 100)
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.0, 0.3, 0.55  # inches
 
@@ -42,7 +42,7 @@ def load_ab(file: Path) -> Suite:
 
 
 def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
-    """As PyTorch's diff.py computes them. The round without DDP is the same in both."""
+    """Differences as PyTorch's diff.py computes them. The round without DDP is the same in both."""
     before, after = (suite.rounds(model, Choice(variant, size))[1:] for size in suite.bucket_sizes)
     if [one.ranks for one in before] != [one.ranks for one in after]:
         raise suite.error(f"has {model} on other ranks with one bucket size than with the other")
@@ -71,7 +71,7 @@ def draw_panel(axes: Axes, places: list[int], lines: dict[str, Diffs]) -> None:
 
 
 def lines_of(suite: Suite, model: str, percent: int) -> dict[str, Diffs]:
-    """Models that were not measured here have published numbers all the same."""
+    """The lines of a model; one that was not measured here still has the published ones."""
     own = {variant: own_diffs(suite, model, variant, percent) for variant in VARIANTS} if model in suite.models else {}
     empty: Diffs = {}
     return {**{variant: own.get(variant, empty) for variant in VARIANTS}, PUBLISHED: published_diffs(model, percent)}

@@ -1,7 +1,7 @@
-"""Draws where the time of a training step goes with naive and with flat DDP, beside computing alone.
+"""Draws where a training step's time goes with naive and flat DDP, beside computing alone.
 
-Reads the result files of the benchmark naive_vs_flat, one panel each (several links, for example), all of one
-implementation and preset.
+Reads result files of the benchmark naive_vs_flat, one panel for each (such as several links), all of one implementation
+and preset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from figures.lib import style
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "naive_vs_flat"
-# What the title says of all panels, and what each panel says of itself.
+# Facts in the title, for all panels, and at each panel.
 SHARED_PARAMETERS = ("model", "parameters", "batch_size", "image_size", "steps")
 PANEL_PARAMETERS = ("parameter_tensors", "rate_gbit")
 VARIANTS = ("compute only", "naive", "flat")
@@ -35,7 +35,7 @@ LABEL_SHARE = 0.09  # of the axis: narrower parts get no label
 
 
 def phase_milliseconds(result: Result, variant: str) -> dict[str, list[float]]:
-    """The time of every phase in every measured step."""
+    """The times of each phase, for each measured step."""
     times = {
         phase: [1e3 * value for value in result.values("s", variant=variant, phase=phase)]
         for phase in PHASE_COLOURS
@@ -46,12 +46,12 @@ def phase_milliseconds(result: Result, variant: str) -> dict[str, list[float]]:
 
 
 def whole_steps(times: dict[str, list[float]]) -> list[float]:
-    """The phases of every step added up."""
+    """The sum of the phases, for each step."""
     return [sum(step) for step in zip(*times.values())]
 
 
 def draw_bar(axes: Axes, row: int, times: dict[str, list[float]], axis_end: float) -> None:
-    """One variant: its phases' medians, end to end, and the spread of whole steps."""
+    """Draws one variant: the medians of its phases, end to end, and the spread of whole steps."""
     medians = {phase: statistics.median(values) for phase, values in times.items()}
     total = sum(medians.values())
     start = 0.0

@@ -1,6 +1,6 @@
-"""Draws the ring beside the butterfly and beside the backend's own all-reduce, over world size, with published numbers.
+"""Draws the ring beside the butterfly and the backend's own all-reduce, over world size, with the published numbers.
 
-Reads one result file of the benchmark ring_all_reduce. Of each quantity the mean of the repeats is drawn, as published.
+Reads one result file of the benchmark ring_all_reduce. Draws the mean over the repetitions, as published.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "ring_all_reduce"
 CAPTION_HEIGHT = 0.62  # inches
-SMALLEST_DIFF = 1e-17  # what is less is drawn at zero
+SMALLEST_DIFF = 1e-17  # smaller values are drawn at zero
 
 
 @dataclass(frozen=True)
 class Published:
-    """One of the two published tables, and how its columns begin for the peer."""
+    """One of the two published tables, and the peer's prefix in its columns' names."""
 
     peer: str
     reference: str
@@ -50,7 +50,7 @@ class Quantity:
     unit: str
     label: str
     scale: float
-    column: str  # as published: the name has {} for the variant; empty where nothing was
+    column: str  # the published name, with {} for the variant; empty if unpublished
 
 
 QUANTITIES = (
@@ -64,7 +64,7 @@ Curve = list[tuple[int, float]]  # by world size
 
 
 def cells_of(result: Result, peer: str) -> list[tuple[int, int]]:
-    """World and tensor sizes that were measured beside this peer, in order."""
+    """The pairs of world and tensor size that were measured with this peer, in order."""
     labels = [series["labels"] for series in result.series]
     cells = {(own.get("world_size"), own.get("tensor_size")) for own in labels if own.get("peer") == peer}
     if any(not isinstance(number, int) for cell in cells for number in cell):
@@ -91,7 +91,7 @@ def published(table: Published, variant: str, quantity: Quantity) -> Curve:
 
 
 def draw_curve(axes: Axes, curve: Curve, variant: str, own: bool) -> None:
-    """The ring's points are larger, so that the peer's leave them visible."""
+    """Draws a curve. The ring's points are larger, so that the peer's leave them visible."""
     axes.plot(
         *zip(*curve), color=COLOURS[variant], marker=MARKERS[variant], markersize=6.5 if variant == RING else 3.5,
         linewidth=1.3 if own else 0.9, linestyle="-" if own else (0, (4, 2)),
@@ -118,7 +118,7 @@ def draw_panel(axes: Axes, result: Result, table: Published, quantity: Quantity)
 
 
 def mark_crowded_worlds(axes: Axes, cores: int) -> None:
-    """The part of the axis where ranks share cores."""
+    """Marks the part of the axis where ranks share cores."""
     low, high = axes.get_xlim()
     start = cores * 2**0.5
     if start < high:
@@ -127,7 +127,7 @@ def mark_crowded_worlds(axes: Axes, cores: int) -> None:
 
 
 def set_worlds(panels: list[Axes], sizes: dict[int, int]) -> None:
-    """One axis of world sizes for a column of panels; below the last one also the tensors' sizes."""
+    """Sets the axis of world sizes for a column of panels; the last panel also shows the tensor sizes."""
     for axes in panels:
         axes.set_xscale("log", base=2)
         axes.set_xlim(min(sizes) / 1.3, max(sizes) * 1.3)

@@ -1,6 +1,6 @@
-"""Draws how long a training step takes with each way to average gradients, beside computing alone.
+"""Draws the time of a training step with each way to average gradients, beside computing alone.
 
-Reads result files of the benchmark step_time, one panel each: a row for every workload, a column for every link. All
+Reads result files of the benchmark step_time, one panel for each: a row for each workload, a column for each link. All
 are of one implementation and preset.
 """
 
@@ -22,21 +22,21 @@ from figures.lib import style
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "step_time"
-# A row of panels has these in common; the rate tells its panels apart.
+# Equal in a row of panels; the panels differ in the rate.
 WORKLOAD = ("model", "parameters", "batch_size", "image_size", "cap_bytes", "zero_gradients")
 COMPUTE = "compute only"
-REFERENCES = ("naive", "Reducer")  # how many times as fast as these is printed
+REFERENCES = ("naive", "Reducer")  # the speedup over each of these is printed
 VARIANTS = (COMPUTE, "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view")
 COMPUTE_COLOUR, REST_COLOUR = style.BLUE, style.ORANGE
 BAR_SHARE = 0.52  # of a panel's width; numbers stand to the right of the bars
 COLUMNS = {"ms": 0.66, "× naive": 0.81, "× Reducer": 1.0}  # their right ends, as shares of the width
 LEGEND_HEIGHT, ROW_HEIGHT, LABEL_HEIGHT, CAPTION_HEIGHT = 0.25, 1.8, 0.16, 0.5  # inches
 
-Times = dict[str, list[float]]  # milliseconds of every variant's steps, round by round
+Times = dict[str, list[float]]  # milliseconds of each variant's step, for each repetition
 
 
 def step_milliseconds(result: Result) -> Times:
-    """What was measured; variants that were left out are missing."""
+    """The measured times; variants that were left out are missing."""
     measured = {series["labels"].get("variant") for series in result.series}
     times = {
         variant: [1e3 * value for value in result.values("s", variant=variant, part="step")]
@@ -51,7 +51,7 @@ def step_milliseconds(result: Result) -> Times:
 
 
 def speedup(times: Times, variant: str, reference: str) -> float | None:
-    """How many times as fast as the reference: the median of the rounds' ratios."""
+    """How many times as fast as the reference: the median of the ratios of all repetitions."""
     if reference not in times:
         return None
     return statistics.median(other / own for other, own in zip(times[reference], times[variant]))
@@ -83,7 +83,7 @@ def link_title(rate: float) -> str:
 
 
 def draw_bar(axes: Axes, row: int, times: Times, variant: str) -> None:
-    """The median, split where computing alone ends, its spread, and the numbers."""
+    """Draws the median, split where computing alone ends, with its spread and the numbers."""
     median = statistics.median(times[variant])
     compute = min(median, statistics.median(times[COMPUTE]))
     bar = {"height": 0.64, "edgecolor": "white", "linewidth": 0.4}
@@ -119,7 +119,7 @@ def draw_panel(axes: Axes, times: Times, longest: float) -> None:
 
 
 def draw_row(figure: FigureBase, row: dict[float, Result], rates: list[float]) -> list[Axes]:
-    """One workload: its panels have one axis."""
+    """Draws one workload, whose panels share an axis."""
     times = {rate: step_milliseconds(result) for rate, result in row.items()}
     longest = 1.02 * max(np.percentile(steps, 90) for panel in times.values() for steps in panel.values())
     panels = list(figure.subplots(1, len(rates), squeeze=False)[0])

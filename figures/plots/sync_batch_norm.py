@@ -1,7 +1,7 @@
 """Draws time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
 
-Reads a result file of the benchmark sync_batch_norm. Beside the stage stand its peer, batch normalization of each
-rank's own batch, and the published numbers of the same cells, where as many ranks were measured.
+Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each rank's
+own batch, and the published numbers of the same cells, if they are of as many ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = {
     "peer": "peer (port of nn.SyncBatchNorm)",
     "local": "local at::native_batch_norm (nothing synchronized)",
 }
-# The published table that stands beside a variant.
+# The published table to compare with a variant.
 PUBLISHED = {"stage": "sync_batch_norm.selfmade", "peer": "sync_batch_norm.pytorch"}
 PUBLISHED_MARKER = {"marker": "D", "markersize": 5.2, "markerfacecolor": "white", "linestyle": "none", "zorder": 3}
 BAR_WIDTH = 0.26
@@ -50,14 +50,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Published:
-    """One published table, by cell, in the units of the figure."""
+    """One published table, by cell (batch and hidden size), in the units of the figure."""
 
     microseconds: dict[Cell, float]
     kibibytes: dict[Cell, float]
 
 
 class Grid:
-    """What was measured, cell by cell."""
+    """The measurements, by cell."""
 
     def __init__(self, result: Result) -> None:
         self._result = result
@@ -70,7 +70,7 @@ class Grid:
         self._check_lengths()
 
     def _check_lengths(self) -> None:
-        """Times and collectives are of the same calls."""
+        """Checks that times and collectives are of the same calls."""
         lengths = {len(series["values"]) for series in self._result.series if series["unit"] == "s"}
         if len(lengths) > 1:
             raise ResultError(f"{self._result.file}: its series differ in their number of calls; run it again")
@@ -90,7 +90,7 @@ class Grid:
 
 
 def load_published(name: str, ranks: int) -> Published:
-    """The rows of the table that were measured with as many ranks."""
+    """The rows of the table that were measured with this number of ranks."""
     table = load_reference(name)
     rows = zip(
         *(table.numbers(column) for column in ("batch_size", "hidden_dim", "num_workers")),
@@ -107,19 +107,19 @@ def load_published(name: str, ranks: int) -> Published:
 
 
 def positions(variant: str, count: int) -> np.ndarray:
-    """Where a variant stands in each group."""
+    """A variant's place in each group."""
     return np.arange(count) + (list(VARIANTS).index(variant) - 1) * BAR_WIDTH
 
 
 def top_of_times(grid: Grid, direction: str, published: list[Published]) -> float:
-    """Where the axis ends: above all medians, but a busy machine's slowest calls may be out of reach."""
+    """The end of the axis: above all medians, but perhaps below the slowest calls of a busy machine."""
     cells = [cell for batch in grid.batches for cell in grid.cells(batch)]
     medians = [statistics.median(grid.microseconds(cell, variant, direction)) for cell in cells for variant in VARIANTS]
     return 1.2 * max(medians + [time for table in published for time in table.microseconds.values()])
 
 
 def draw_times(axes: Axes, grid: Grid, batch: int, direction: str, top: float) -> None:
-    """A stack for each variant: its own part below, what the collectives take above."""
+    """A stack for each variant: its own computing below, the time of the collectives above."""
     axes.set_ylim(0, top)
     cells = grid.cells(batch)
     for variant, colour in VARIANTS.items():
@@ -146,7 +146,7 @@ def draw_published(axes: Axes, cells: list[Cell], values_of: Callable[[str], dic
 
 
 def draw_memory(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
-    """A dot for each variant, and a line at the size of input and output."""
+    """A dot for each variant, and a line at the size of input and output together."""
     cells = grid.cells(batch)
     for index, cell in enumerate(cells):
         least = 2 * 4 * cell.batch * cell.hidden / 1024

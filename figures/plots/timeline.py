@@ -1,6 +1,6 @@
-"""Draws what happens within a training step: computing and communication of every rank, variant under variant.
+"""Draws a training step: computing and communication of each rank, one variant below the other.
 
-Reads result files of the benchmark timeline, and the Chrome trace that each of them names; one figure each.
+Reads result files of the benchmark timeline, and the Chrome trace that each of them names; draws one figure for each.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")
 STEP_END = "step end"
 
 FORWARD, BACKWARD, COMMUNICATION, LAUNCH = style.SKY, style.BLUE, style.ORANGE, style.VERMILION
-# Around the layers: copying, waiting, and whatever else happens there.
+# Around the layers: copying, waiting and everything else.
 AROUND = {"forward": "#DDEFFA", "backward": "#CFE0EC", "finish": "#ECECEC"}
 
 # Inches.
-LANE = 0.135
-LANE_GAP = 0.05  # between a rank's two lanes: the launches' marks are there
+LANE = 0.135  # height of a row
+LANE_GAP = 0.05  # between a rank's two rows: the marks of launches are there
 RANK_GAP = 0.07
 HEADING = 0.25  # a variant's name, and the space above it
-LEFT, RIGHT = 0.45, 0.66  # beside the lanes: ranks, times of steps
+LEFT, RIGHT = 0.45, 0.66  # beside the rows: ranks, times of steps
 HEADER, FOOTER = 0.52, 0.66
 TALLEST = 9.2  # of a figure on its page
 LABEL_SIZE = 5.2
-CHARACTER = 0.0415  # the width of one at that size
+CHARACTER = 0.0415  # width of a character at that size
 MIB = 1 << 20
 
 
 def label_of(operation: Operation, index: int, count: int) -> str:
-    """The gradient's name; of a buffer with several gradients its number."""
+    """The gradient's name; for a buffer with several gradients, its number."""
     match = re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name)
     if match:
         return match[1]
@@ -60,8 +60,8 @@ def size_of(operation: Operation) -> str:
 
 
 def one_after_the_other(operations: list[Operation], launches_only: bool) -> list[Operation]:
-    """In real time an operation's span begins at its launch, in whatever queue. Drawn is what is left when those that
-    ended before it are taken away."""
+    """In real time an operation's span begins at its launch, and includes waiting in a queue. Returns the part of each
+    span after the end of the operations that ended before it."""
     if not launches_only:
         return operations
     shown, free = [], 0.0
@@ -73,7 +73,7 @@ def one_after_the_other(operations: list[Operation], launches_only: bool) -> lis
 
 
 class Picture:
-    """The lanes, from the top down; y in inches, x in milliseconds."""
+    """The rows, from the top down; y in inches, x in milliseconds."""
 
     def __init__(self, axes: Axes, inch: float, scale: float, real: bool) -> None:
         self._axes = axes
@@ -145,7 +145,7 @@ class Picture:
 
 
 def heights(variants: int, ranks: int) -> tuple[float, float]:
-    """Of all lanes in inches, and the scale that makes them fit on a page."""
+    """The height of all rows in inches, and the scale that makes them fit on a page."""
     rank = 2 * LANE + LANE_GAP
     lanes = variants * (HEADING + ranks * rank + (ranks - 1) * RANK_GAP)
     scale = min(1.0, (TALLEST - HEADER - FOOTER) / lanes)

@@ -1,7 +1,7 @@
-"""Draws loss and accuracy over the epochs of training on CIFAR-100, of both implementations over several seeds.
+"""Draws loss and accuracy over the epochs of training on CIFAR-100, for both implementations and several seeds.
 
-Reads a result file of the benchmark train_cifar100. Published end points are drawn where the axes agree: where real
-images were trained with, for as many epochs.
+Reads a result file of the benchmark train_cifar100. Published end points are drawn if the axes agree: if real images
+were used, for as many epochs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from figures.lib.train_cifar100_runs import PROGRAM, Trainings, load_published, 
 
 COLOURS = {"selfmade": style.BLUE, "pytorch": style.VERMILION}
 DASHES = {"selfmade": "-", "pytorch": "--"}
-MARKER_SIZES = {"selfmade": 4.2, "pytorch": 2.0}  # so that both are seen where they agree
-PANELS = {"train loss": 1, "validation loss": 1, "validation accuracy": 100}  # with the factor of its unit
+MARKER_SIZES = {"selfmade": 4.2, "pytorch": 2.0}  # so that both are visible where they agree
+PANELS = {"train loss": 1, "validation loss": 1, "validation accuracy": 100}  # each with its unit's factor
 LABELS = {
     "train loss": "training loss",
     "validation loss": "validation loss",
@@ -36,12 +36,12 @@ LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.74  # inches
 
 
 def axes_agree(trainings: Trainings) -> bool:
-    """Whether the published end points belong beside these curves."""
+    """Whether the published end points can be compared with these curves."""
     return trainings.data != "synthetic" and trainings.epochs == PUBLISHED_EPOCHS
 
 
 def draw_panel(axes: Axes, trainings: Trainings, quantity: str) -> None:
-    """A line at the seeds' mean, in a band as wide as their standard deviation on either side."""
+    """Draws a line at the mean over the seeds, in a band of one standard deviation on either side."""
     epochs = np.arange(1, trainings.epochs + 1)
     for implementation in trainings.implementations:
         colour = COLOURS[implementation]

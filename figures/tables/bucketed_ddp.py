@@ -1,7 +1,6 @@
-"""Sets the times of an iteration with buckets of several sizes as the published experiment prints them.
+"""Sets the times of an iteration with several bucket sizes as the published experiment prints them.
 
-Reads a result file of the benchmark bucketed_ddp. Below the published lines stands a table of the variants without
-buckets.
+Reads a result file of the benchmark bucketed_ddp. Below the published lines is a table of the variants without buckets.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from figures.lib.training_times import (
     BUCKETED, COMPUTE, PROGRAM, REDUCER, TRAIN, UNBUCKETED, Times, Trainings, Way, load_trainings, size_in_words,
 )  # fmt: skip
 
-MARK = "*"  # of what is not the time of finish()
+MARK = "*"  # at times that are not those of finish()
 
 
 def as_tensor(value: float, device: str) -> str:
-    """As torch prints a tensor of one element."""
+    """The value as torch prints a tensor of one element."""
     if value == int(value):
         number = f"{value:.0f}."
     else:
@@ -32,7 +31,7 @@ def as_tensor(value: float, device: str) -> str:
 
 
 def lines_of(way: Way, times: Times, device: str) -> list[str]:
-    """The four published lines. Where the cap is another part of a smaller model's gradients, both are said."""
+    """The four published lines. They give both caps if a smaller model's differs from the published one."""
     cap = way.cap_bytes
     scaled = cap is not None and way.bucket_size_mb is not None and cap != way.bucket_size_mb << 20
     note = f" (of xl's gradients; here {cap} bytes)" if scaled else ""
@@ -55,7 +54,7 @@ def published_form(times: dict[Way, Times], device: str) -> str:
 
 
 def unbucketed_form(trainings: Trainings) -> str:
-    """A row for each variant without buckets in each of the cells."""
+    """A row for each variant without buckets, for each batch and sequence."""
     rows: list[list[object]] = []
     for way in trainings.ways():
         if way.variant == BUCKETED:
@@ -71,7 +70,7 @@ def unbucketed_form(trainings: Trainings) -> str:
 
 
 def grid(trainings: Trainings) -> tuple[list[str], list[list[str]]]:
-    """For a page: a row for each batch and sequence, a column for each way."""
+    """The table for a page: a row for each batch and sequence, a column for each way."""
     caps = sorted({w.bucket_size_mb for w in trainings.ways() if w.bucket_size_mb is not None})
     measured = {way.variant for way in trainings.ways()}
     others = [variant for variant in (*UNBUCKETED, COMPUTE) if variant in measured]

@@ -1,7 +1,7 @@
-"""Sets time and bandwidths of all-reduces over message and world size, with the columns of nccl-tests.
+"""Sets time and bandwidth of all-reduces over message and world size, with the columns of nccl-tests.
 
-Reads one result file of the benchmark collectives. nccl-tests prints the mean of calls that follow each other at once;
-here are medians of calls that all ranks begin together, of the slowest rank.
+Reads one result file of the benchmark collectives. nccl-tests prints the mean of back-to-back calls; these are medians
+of calls that all ranks begin together, on the slowest rank.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def text_of(worlds: dict[int, Times], result: Result) -> str:
 
 
 def make_table(result: Result) -> Table:
-    """On a page only the bus bandwidths, the variants side by side."""
+    """The table; for a page only its bus bandwidths, the variants side by side."""
     worlds = times_by_world(result)
     variants = list(next(iter(worlds.values())))
     rows = [

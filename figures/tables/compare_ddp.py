@@ -1,4 +1,4 @@
-"""Sets the tables of the experiment compare_ddp in their published form, under what they say and the model's size.
+"""Sets the tables of the experiment compare_ddp in their published form, below their takeaways and the model's size.
 
 Reads one result file of the benchmark compare_ddp.
 """
@@ -24,7 +24,7 @@ from figures.lib.tables import Table
 
 # As published: the second "mean" is the median.
 COLUMNS = ("Mean", "delta%", "mean", "delta%", "p90", "delta%", "p95", "delta%%", "p99", "delta%")
-ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES)  # those that were published in their order, then what was not
+ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES)  # the published ones in their order, then the unpublished one
 PUBLISHED_ELEMENTS = 25_557_032
 WIDTH = 136  # of a line of prose, as wide as the tables
 
@@ -53,7 +53,7 @@ def summary(size: int, by_direction: dict[str, Rows]) -> str:
 
 
 def numbered(found: list[Takeaway]) -> str:
-    """Under one another; what speaks of the one before stands under that."""
+    """The takeaways as a numbered list; one that refers to the one before is placed under it."""
     lines, number = [], 0
     for takeaway in found:
         if takeaway.topic == "no difference":
@@ -131,7 +131,7 @@ def tables(result: Result) -> Iterator[tuple[str, Table]]:
 
 
 def takeaway_table(result: Result, comparison: Comparison) -> Table:
-    """What the numbers say, and what the published ones say by the same rules."""
+    """The takeaways of our numbers, and those of the published ones by the same rules."""
     own = {one.topic: one.text for one in takeaways(comparison, result.parameters["parameters"])}
     theirs = {one.topic: one.text for one in takeaways(published(), PUBLISHED_ELEMENTS)}
     rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own.items()]

@@ -1,6 +1,6 @@
-"""Sets ddp_suite's tables, in the form of the published one: sec/iter and ex/sec of every round, at four percentiles.
+"""Sets ddp_suite's tables in the form of the published one: sec/iter and ex/sec of each round, at four percentiles.
 
-A table for each variant that is called DDP, and each bucket size.
+There is a table for each variant that uses DDP and each bucket size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLUMNS = ["model", "GPUs", "round", *(f"p{percent} {unit}" for percent in PERCE
 
 
 def as_printed(round_: Round, batch_size: int) -> PublishedRound:
-    """A measured round in the published form: ex/sec are cut off, not rounded."""
+    """A measured round in the published form: ex/sec are truncated, not rounded."""
     times = [(percent, round_.percentile(percent)) for percent in PERCENTS]
     cells = [PublishedCell(percent, f"{time:.3f}", str(int(batch_size / time))) for percent, time in times]
     return PublishedRound(round_.name, round_.ranks, cells)

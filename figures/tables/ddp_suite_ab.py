@@ -1,4 +1,4 @@
-"""Sets the suite's A/B of two bucket sizes in the form of the published comparison: a table for each way of DDP.
+"""Sets the suite's A/B of two bucket sizes in the form of the published comparison: a table for each DDP variant.
 
 Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for each.
 """
@@ -23,7 +23,7 @@ COLUMNS = ["model", "GPUs", *(f"p{percent} {what}" for percent in ddp_diff.PERCE
 
 
 def report(suite: Suite, choice: Choice) -> ddp_diff.Suite:
-    """What ddp_suite --json writes of the choice."""
+    """What ddp_suite --json writes about the choice."""
     provenance, version = suite.result.provenance, suite.result.parameters.get("cuda_version")
     results: list[dict[str, Any]] = []
     for model in suite.models:

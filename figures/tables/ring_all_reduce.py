@@ -1,4 +1,4 @@
-"""Sets the ring beside the butterfly and beside the backend's own all-reduce as the two published tables do.
+"""Sets the ring beside the butterfly and the backend's own all-reduce, in the form of the two published tables.
 
 Reads one result file of the benchmark ring_all_reduce.
 """
@@ -29,7 +29,7 @@ def columns_of(table: Published) -> list[str]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three decimals, as published, or as many as show two digits: here are calls alone, of less than a millisecond."""
+    """Three decimals, as published, or enough to show two digits: calls alone take less than a millisecond here."""
     digits = 1 - math.floor(math.log10(seconds)) if seconds > 0 else 0
     return f"{seconds:.{max(3, digits)}f}"
 
@@ -39,7 +39,7 @@ def diff_text(diff: float) -> str:
 
 
 def row_texts(numbers: list[float]) -> list[str]:
-    """Of one row's numbers, in the order of the columns."""
+    """The texts of one row's numbers, in the order of the columns."""
     world, size, ring_time, peer_time, ring_memory, peer_memory, ring_diff, peer_diff = numbers
     return [
         f"{world:.0f}", f"{size:.0f}", seconds_text(ring_time), seconds_text(peer_time), f"{ring_memory:.1f}",

@@ -1,7 +1,7 @@
 """Sets time and memory of synchronized batch normalization as the published tables do, one for each implementation.
 
-Reads a result file of the benchmark sync_batch_norm. What was published is of forward alone; forward and backward
-together have a table of their own.
+Reads a result file of the benchmark sync_batch_norm. The published numbers are of forward alone; forward and backward
+together have a separate table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, Cell,
 from figures.lib.tables import Table
 
 COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
-# The published titles, in their order, and whose numbers stand below them here.
+# The published titles, in their order, by the variant whose numbers are below them here.
 TITLES = {"peer": "Pytorch BN", "stage": "Selfmade BN"}
 SUFFIXES = {DIRECTIONS[0]: "", DIRECTIONS[1]: ".backward"}
 
@@ -57,13 +57,13 @@ def rows_of(result: Result, direction: str) -> Rows:
 
 
 def text_of(rows: Rows, runs: int, command: str) -> str:
-    """The published section, word by word."""
+    """The published section, word for word."""
     parts = [f"{title}\n{markdown(COLUMNS, [row.texts() for row in rows[key]], True)}" for key, title in TITLES.items()]
     return f"{runs} runs for each parameter set\n\n" + "\n\n\n".join(parts) + f"\n\nto reproduce: `{command}`\n"
 
 
 def takeaway(rows: Rows) -> str:
-    """What was claimed of the published numbers, counted."""
+    """The claim about the published numbers, as counts for ours."""
     pairs = list(zip(rows["stage"], rows["peer"]))
     faster = sum(own.seconds < other.seconds for own, other in pairs)
     larger = sum(own.allocated > other.allocated for own, other in pairs)

@@ -1,6 +1,6 @@
-"""Sets the tables of training on CIFAR-100: time, memory, loss and accuracy of both implementations, as published, and
-whether they come to the same over several seeds.
+"""Sets the tables of training on CIFAR-100: both implementations as published, and whether they agree over the seeds.
 
+The published form has time, memory, loss and accuracy.
 Reads result files of the benchmark train_cifar100.
 """
 
@@ -26,7 +26,7 @@ COMMANDS = "The published text shows the command of each implementation under th
 
 @dataclass(frozen=True)
 class Block:
-    """What is printed of one implementation; each cell as it is printed."""
+    """One implementation's cells, as printed."""
 
     title: str
     rows: list[tuple[str, str, str]]  # rank, seconds, bytes
@@ -40,7 +40,7 @@ class Block:
 
 
 def text_of(blocks: list[Block]) -> str:
-    """The published form."""
+    """The tables in the published form."""
     return "# Training loop benchmark\n" + "\n\n\n".join(block.text() for block in blocks)
 
 
@@ -86,7 +86,7 @@ def seeds_in_words(trainings: Trainings) -> str:
 
 
 def loop_table(trainings: Trainings) -> Table:
-    """In the published form."""
+    """The table in the published form."""
     blocks = {name: own_block(trainings, name) for name in trainings.implementations}
     note = (
         f"Data: {trainings.data}. Means over {seeds_in_words(trainings)}. Time: all epochs' training, without "
@@ -120,7 +120,7 @@ def mean_over_ranks(trainings: Trainings, implementation: str) -> tuple[list[flo
 
 
 def convergence(trainings: Trainings) -> list[str]:
-    """What the seeds say about the claim that both come to the same."""
+    """What the seeds say about the claim that both implementations agree."""
     lines = []
     for what, quantity in QUANTITIES.items():
         found = compare(*(trainings.last(name, quantity) for name in ("selfmade", "pytorch")))

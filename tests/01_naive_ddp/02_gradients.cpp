@@ -5,7 +5,7 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What the gradients are, and the parameters that follow from them.
+// The gradients, and the parameters after training with them.
 
 namespace ddp::testing {
 
@@ -46,8 +46,8 @@ const GradedTest kBitwise{
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
      .points = 2,
-     .hint = "One step works, several do not? Ask the parameter for its gradient anew in every "
-             "finish(): between steps it may be set to none, and is then another tensor."},
+     .hint = "One step works, but not several? Get each parameter's gradient again in every "
+             "finish(): between steps it may be set to none, and is then a different tensor."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         for (const ToyKind kind : all_toy_models()) {
@@ -57,9 +57,9 @@ const GradedTest kTraining{
       });
     }};
 
-// Parameter i is used by one rank only, another one in every step; the last parameter by nobody.
-// The gradient of sum(x * parameter) is x, so the mean over the ranks is x / world size, whoever
-// the user was.
+// Each parameter but the last is used by one rank only, a different one in every step; the last
+// parameter is never used. The gradient of sum(x * parameter) is x, so the mean over the ranks is x
+// / world size, whichever rank used the parameter.
 void expect_zeros_counted(Rank& rank) {
   const int world_size = rank.world_size();
   const auto on_device = at::TensorOptions(at::kDouble).device(settings().device);
@@ -71,7 +71,7 @@ void expect_zeros_counted(Rank& rank) {
   rank.name(parameters);
   const auto synchronizer =
       make_form(Form::kPerParameter)(tensors_of(parameters), {}, rank.group());
-  synchronizer->finish();  // before any backward: nothing is ready anywhere, which does no harm
+  synchronizer->finish();  // before any backward: nothing is ready anywhere, which is harmless
   for (int step = 0; step < 3; ++step) {
     for (const NamedTensor& parameter : parameters) {
       parameter.tensor.mutable_grad() = at::Tensor();

@@ -11,7 +11,7 @@ namespace ddp::testing {
 
 namespace {
 
-// A step communicates `expected` (bytes, sorted) in finish(), and nothing before it. On one rank it
+// A step communicates `expected` (bytes, sorted) in finish(), and nothing before it. A single rank
 // may communicate nothing.
 void expect_payloads(Rank& rank, Trainee& trainee, const std::vector<std::int64_t>& expected,
                      const std::string& what) {
@@ -67,7 +67,7 @@ void expect_flat_step(Rank& rank, ToyKind kind, at::ScalarType dtype) {
 const GradedTest kFlat{
     {.name = "flat_form_is_one_all_reduce",
      .points = 1,
-     .hint = "make_flat_ddp: put all gradients one after the other into one tensor, zeros for "
+     .hint = "make_flat_ddp: put all gradients one after another into one tensor, zeros for "
              "missing ones, reduce it once, and copy every piece back to its gradient."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {

@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::int64_t kForward = 100'000;
 constexpr std::int64_t kBackward = 200'000;
-constexpr std::int64_t kSlower =
-    7'000;  // what each rank's layers take longer than those of the rank before
+constexpr std::int64_t kSlower = 7'000;  // per layer, compared with the rank before
 
 std::int64_t all_reduce_cost(Rank& rank, std::int64_t bytes) {
   return cost_ns(rank.network().network(), c10d::OpType::ALLREDUCE, bytes, rank.world_size());
@@ -30,7 +29,7 @@ void expect_step_time(Rank& rank, Form form) {
     bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
   }
   const std::int64_t communication = form == Form::kFlat ? all_reduce_cost(rank, bytes) : each;
-  // Communication begins when the slowest rank has ended its backward.
+  // Communication begins when the slowest rank has finished backward.
   const std::int64_t compute =
       toy_layers(ToyKind::kMlp) * (kForward + kBackward + kSlower * (rank.world_size() - 1));
 
@@ -50,8 +49,8 @@ void expect_step_time(Rank& rank, Form form) {
 const GradedTest kStepTime{
     {.name = "step_time_is_compute_plus_communication",
      .points = 1,
-     .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after the "
-             "other, and nothing else is communicated. Count yours, and look for a barrier."},
+     .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after another, "
+             "and nothing else is communicated. Count yours, and look for a barrier."},
     [] {
       const NetworkModel fast{.alpha_ns = 10'000, .beta_ns_per_byte = 0.1};
       const NetworkModel slow{.alpha_ns = 250'000, .beta_ns_per_byte = 8.0};

@@ -8,7 +8,7 @@
 #include "support/grading.h"
 #include "support/limited_link_report.h"
 
-// The same in real time: a report that decides nothing.
+// The same in real time: a report, worth no points.
 
 namespace ddp::testing {
 
@@ -34,7 +34,7 @@ void report_ratio(Rank& rank) {
   const auto flat = make_flat_ddp(parameters, {}, rank.group());
   std::vector<double> naive_ms;
   std::vector<double> flat_ms;
-  for (int round = 0; round < kRounds; ++round) {  // interleaved, so that both see the same machine
+  for (int round = 0; round < kRounds; ++round) {  // interleaved: same conditions for both
     naive_ms.push_back(milliseconds_of_finish(*naive));
     flat_ms.push_back(milliseconds_of_finish(*flat));
   }
@@ -52,8 +52,8 @@ void report_ratio(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
-     .hint = "A report, without points: how much one message saves over many where a message "
-             "costs something."},
+     .hint = "A report, worth no points: how much one message saves over many if each message has "
+             "a cost."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_ratio); }};
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace ddp::testing {
 
 namespace {
 
-// A tensor need not lie in memory row by row: it is its elements that count.
+// A tensor need not be row-major in memory: only its elements count.
 void expect_transposed_state_of_rank_0(Rank& rank) {
   const auto options = at::TensorOptions(at::kFloat).device(settings().device);
   const auto state_of = [&](int owner, double first) {

@@ -2,7 +2,7 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What the gradients are, and the parameters that follow from them.
+// The gradients, and the parameters after training with them.
 
 namespace ddp::testing {
 
@@ -41,8 +41,8 @@ const GradedTest kMean{
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
      .points = 2,
-     .hint = "One step works, several do not? Between steps gradients are set to zero or to none, "
-             "and are then other tensors. Ask the parameter for its gradient in every step anew."},
+     .hint = "One step works, but not several? Between steps gradients are set to zero, or to none "
+             "and are then different tensors. Get each parameter's gradient again in every step."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         for (const ToyKind kind : same_order_models()) {

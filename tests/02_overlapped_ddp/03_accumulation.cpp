@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMicroBatches = 4;
 
-// One all-reduce for each of `parameters`. One rank need not communicate.
+// One all-reduce for each of `parameters`. A single rank may communicate nothing.
 void expect_once_each(Rank& rank, const std::vector<NamedTensor>& parameters,
                       const std::string& when) {
   const auto operations = rank.recorder().operations();
@@ -56,7 +56,7 @@ void backward_of_layer(const ChainModel& model, std::size_t layer, int rank, int
   (model.parameters()[layer].tensor * model.gradient(layer, rank, step)).sum().backward();
 }
 
-// The all-reduces of layers 0 and 1, in the order in which they were launched.
+// The all-reduces of layers 0 and 1, in the order of their launches.
 std::vector<std::string> order_of_first_two(Rank& rank, const ChainModel& model) {
   std::vector<std::string> order;
   for (const RecordedOperation& operation : all_reduces(rank.recorder().operations())) {
@@ -70,8 +70,8 @@ std::vector<std::string> order_of_first_two(Rank& rank, const ChainModel& model)
   return order;
 }
 
-// Layers 0 and 1 get a gradient inside NoSync only, on each rank in another order; layer 2 gets one
-// outside. Only the order of `parameters` is the same everywhere.
+// Layers 0 and 1 get a gradient only inside NoSync, in a different order on each rank; layer 2 gets
+// one outside. Only the order of `parameters` is the same on all ranks.
 void expect_gradients_of_the_scope_only(Rank& rank) {
   ChainModel model(rank, layers_of({3, 5, 7}));
   const auto synchronizer = overlapped()(tensors_of(model.parameters()), {}, rank.group());
@@ -95,7 +95,7 @@ void expect_gradients_of_the_scope_only(Rank& rank) {
   }
   expect_chain_means(rank, model, 0, "(of which two layers got theirs inside NoSync only)");
 
-  // What was owed then is paid.
+  // The next step owes nothing from this one.
   clear_gradients(model.parameters(), /*to_none=*/true);
   rank.recorder().clear();
   model.loss(1).backward();
@@ -104,7 +104,7 @@ void expect_gradients_of_the_scope_only(Rank& rank) {
   expect_chain_means(rank, model, 1, "(of the step after one with a NoSync scope)");
 }
 
-// A backward outside launches from its hooks, whether or not the gradients had a share before.
+// A backward outside launches from its hooks, whether or not gradients were accumulated before.
 void expect_launches_after_the_scope(Rank& rank) {
   ChainModel model(rank, layers_of({3, 5}));
   const auto synchronizer = overlapped()(tensors_of(model.parameters()), {}, rank.group());
@@ -128,8 +128,8 @@ void expect_launches_after_the_scope(Rank& rank) {
 const GradedTest kAccumulation{
     {.name = "micro_batches_communicate_once",
      .points = 2,
-     .hint = "Inside NoSync a hook sends nothing, but remembers that something is owed. Whoever "
-             "comes first, the hook of a backward outside or finish(), sends the sum."},
+     .hint = "Inside NoSync a hook sends nothing, but records that a reduction is due. The sum is "
+             "sent by the hook of a backward outside or by finish(), whichever comes first."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         expect_accumulated_gradient(rank, overlapped());

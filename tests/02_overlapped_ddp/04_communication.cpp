@@ -36,8 +36,8 @@ std::vector<std::string> sizes_of(const std::vector<NamedTensor>& parameters) {
   return sizes_of(operations);
 }
 
-// A step's all-reduces are those of the gradients that backward made ready; the gradients that no
-// rank has may take part, as zeros. On one rank there may be none.
+// A step all-reduces the gradients that backward made ready; gradients that no rank has may take
+// part, as zeros. A single rank may communicate nothing.
 void expect_one_each(Rank& rank, const std::vector<NamedTensor>& parameters,
                      const GradientWatch& watch, const std::string& model) {
   const auto operations = rank.recorder().operations();
@@ -83,7 +83,7 @@ void expect_one_each_of_mixed_dtypes(Rank& rank) {
   expect_one_each(rank, model.parameters(), watch, "mixed dtypes");
 }
 
-// finish() before any backward, and again and again after one: gradients stay what they are.
+// finish() before any backward, and repeatedly after one: gradients do not change.
 void expect_idle_finish_harmless(Rank& rank) {
   ChainModel model(rank, layers_of({3, 5}));
   const auto synchronizer = overlapped()(tensors_of(model.parameters()), {}, rank.group());

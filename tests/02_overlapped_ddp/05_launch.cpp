@@ -22,11 +22,11 @@ struct Backward {
   std::vector<RecordedOperation> operations;  // finish() included
 
   const std::string& name(std::size_t i) const { return parameters[ready[i].parameter].name; }
-  // The time for the all-reduce of the i-th gradient ends here.
+  // The all-reduce of the i-th gradient must be launched before this position.
   std::int64_t end_of(std::size_t i) const {
     return i + 1 < ready.size() ? ready[i + 1].position : end;
   }
-  // What was going on at `position`.
+  // What was happening at `position`.
   std::string moment(std::int64_t position) const;
   std::string story() const;
 };
@@ -51,8 +51,8 @@ std::string Backward::story() const {
   return operations.empty() ? " nothing" : out.str();
 }
 
-// Between the moment when autograd comes to accumulate a gradient and that of the next one there is
-// exactly its own all-reduce.
+// Between the start of accumulating one gradient and the start of the next, exactly its own
+// all-reduce is launched.
 void expect_each_in_its_hook(const Backward& backward, const std::string& what) {
   for (std::size_t i = 0; i < backward.ready.size(); ++i) {
     const at::Tensor& parameter = backward.parameters[backward.ready[i].parameter].tensor;

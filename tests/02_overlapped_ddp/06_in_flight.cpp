@@ -12,13 +12,13 @@ namespace ddp::testing {
 
 namespace {
 
-// More than anybody would allow in flight who allows only so many.
+// More than any limit on operations in flight that a solution is likely to set.
 constexpr std::size_t kDeep = 40;
 
 using Losses = std::function<at::Tensor(int step)>;
 
-// A layer with a weight whose elements do not lie row by row in memory: for its gradient, too, some
-// other tensor may have to travel.
+// A layer whose weight is not row-major in memory: its gradient may have to be copied to another
+// tensor for communication.
 struct TransposedLayer {
   TransposedLayer(Rank& where, const MakeSynchronizer& make) : rank(where.rank()) {
     where.name(parameters);
@@ -37,8 +37,8 @@ struct TransposedLayer {
   std::unique_ptr<GradientSynchronizer> synchronizer;
 };
 
-// Completions are held back until backward has ended. Who waits for one in between is named by the
-// harness itself, which then fails the test.
+// Completions are held back until backward has ended. The harness reports any wait in between,
+// which fails the test.
 void expect_no_wait(Rank& rank, GradientSynchronizer& synchronizer, const Losses& loss,
                     const std::string& what) {
   for (int step = 0; step < 2; ++step) {
@@ -78,8 +78,8 @@ void expect_no_wait(Rank& rank) {
 const GradedTest kNoWait{
     {.name = "nothing_waits_inside_backward",
      .points = 2,
-     .hint = "A hook starts communication and returns. Waiting of any kind, by Work, by a future "
-             "or by asking in a loop, makes backward stand still until the network is done."},
+     .hint = "A hook starts communication and returns. Any kind of wait, by Work, by a future or "
+             "by polling, blocks backward until the network is done."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "completions can be held back on the CPU only";
@@ -87,7 +87,7 @@ const GradedTest kNoWait{
       run_worlds({2, 3, 4}, [](Rank& rank) { expect_no_wait(rank); });
     }};
 
-// When finish() returns, the step's communication is over.
+// When finish() returns, the step's communication has completed.
 void expect_nothing_pending(Rank& rank, const std::string& what) {
   for (const std::string& operation : rank.checked()->pending()) {
     ADD_FAILURE() << "when finish() returned (" << what << "), nobody had waited for " << operation;

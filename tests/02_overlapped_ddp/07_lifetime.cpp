@@ -10,13 +10,13 @@
 #include "support/grading.h"
 #include "support/oracle.h"
 
-// After a hundred steps, and after the end.
+// After a hundred steps, and after destruction.
 
 namespace ddp::testing {
 
 namespace {
 
-// A step that must communicate, and end at the means. One rank need not communicate.
+// A step that must communicate, and end with the means. A single rank may communicate nothing.
 void expect_whole_step(Rank& rank, ChainModel& model, GradientSynchronizer& synchronizer,
                        const std::string& what) {
   clear_gradients(model.parameters(), /*to_none=*/true);
@@ -31,7 +31,7 @@ void expect_whole_step(Rank& rank, ChainModel& model, GradientSynchronizer& sync
   expect_chain_means(rank, model, 1, what);
 }
 
-// Forward sees the synchronizer, backward does not any more.
+// The synchronizer exists during forward, but no longer during backward.
 void expect_unhooked(Rank& rank) {
   Trainee trainee(rank, ToyKind::kMlp, toy_options(rank, at::kDouble), overlapped());
   rank.recorder().clear();
@@ -63,7 +63,7 @@ void expect_unhooked(Rank& rank) {
   }
 }
 
-// Hooks of several synchronizers share the parameters. One that goes takes its own only.
+// Several synchronizers hook the same parameters. Destroying one removes only its own hooks.
 void expect_others_unharmed(Rank& rank) {
   ChainModel model(rank, layers_of({3, 5, 7}));
   const auto make = [&] { return overlapped()(tensors_of(model.parameters()), {}, rank.group()); };
@@ -93,19 +93,19 @@ const GradedTest kDestruction{
     }};
 
 constexpr int kSteps = 100;
-constexpr int kSettled = 20;  // by then everything that is made once has been made
+constexpr int kSettled = 20;  // steps after which all one-time allocations have been made
 
 // What a program keeps between two steps.
 struct Footprint {
   std::int64_t bytes;       // of CPU tensors
   std::int64_t handles;     // of operations
   std::int64_t references;  // to the gradients
-  std::size_t operations;   // of the step before
+  std::size_t operations;   // of the previous step
 };
 
 Footprint footprint(Rank& rank, const MemoryMeter& meter, const ChainModel& model) {
   const std::size_t operations = rank.recorder().operations().size();
-  rank.settle();  // the harness lets go of operations with a delay
+  rank.settle();  // the harness releases operations with a delay
   std::int64_t references = 0;
   for (const NamedTensor& parameter : model.parameters()) {
     references += static_cast<std::int64_t>(parameter.tensor.grad().use_count());
@@ -113,7 +113,7 @@ Footprint footprint(Rank& rank, const MemoryMeter& meter, const ChainModel& mode
   return {meter.live_bytes(), rank.recorder().live_handles(), references, operations};
 }
 
-// Steps as programs make them, of four kinds in turns.
+// Typical training steps, of four kinds in rotation.
 void train_step(ChainModel& model, GradientSynchronizer& synchronizer, int step) {
   clear_gradients(model.parameters(), /*to_none=*/step % 2 == 0);
   if (step % 4 == 2) {
@@ -161,7 +161,7 @@ const GradedTest kGrowth{
     {.name = "a_hundred_steps_do_not_grow",
      .points = 1,
      .hint = "What a step collects (handles, tensors, flags) must be gone when finish() returns, "
-             "or the next step has it again."},
+             "or the next step would process it again."},
     [] {
       run_worlds({1, 2, 4}, expect_no_growth);
     }};

@@ -6,13 +6,13 @@
 #include "support/communication_checks.h"
 #include "support/grading.h"
 
-// What is an error, and what it does to the other ranks.
+// What is an error, and how it affects the other ranks.
 
 namespace ddp::testing {
 
 namespace {
 
-constexpr std::size_t kBad = 7;  // the index of what is wrong, in a list of ten
+constexpr std::size_t kBad = 7;  // the index of the bad element, in a list of ten
 
 at::TensorOptions on_device() { return at::TensorOptions(at::kFloat).device(settings().device); }
 
@@ -24,7 +24,7 @@ std::vector<at::Tensor> ten_parameters() {
   return parameters;
 }
 
-// `call` must throw c10::Error, whose message contains `pattern`.
+// `call` must throw c10::Error with a message that contains `pattern`.
 void expect_error(const std::string& what, const std::function<void()>& call,
                   const std::string& pattern = "") {
   try {
@@ -69,7 +69,7 @@ void expect_bad_arguments_found(Rank& rank) {
                  "sent,");
 }
 
-// Parameters of which only the one at kBad is trainable, a table of which backward reads two rows.
+// Only the parameter at kBad is trainable: a table, of which backward reads two rows.
 struct Table {
   Table() : parameters(ten_parameters()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -105,8 +105,8 @@ void expect_second_backward_found(Rank& rank) {
   const ChainModel model(rank, layers_of({3, 5}));
   const auto synchronizer = overlapped()(tensors_of(model.parameters()), {}, rank.group());
   const auto backward = [&] {
-    // With create_graph autograd does not add in place: what is in flight is not overwritten, and
-    // it can be seen what the synchronizer does by itself.
+    // With create_graph autograd does not accumulate in place, so nothing in flight is overwritten:
+    // the error has to come from the synchronizer itself.
     at::Tensor loss = at::zeros({}, on_device());
     for (const NamedTensor& parameter : model.parameters()) {
       loss = loss + (parameter.tensor * (rank.rank() + 1)).sum();
@@ -120,7 +120,7 @@ void expect_second_backward_found(Rank& rank) {
   synchronizer->finish();
 }
 
-// `call` needs rank 1, which has failed: it must fail as well, and not wait for ever.
+// `call` needs rank 1, which has failed: it must fail as well, and not wait forever.
 void expect_failure(const std::string& what, const std::function<void()>& call) {
   try {
     call();
@@ -169,7 +169,7 @@ const GradedTest kErrors{
       run_worlds({1, 2}, expect_bad_arguments_found);
       run_worlds({2, 3}, expect_sparse_gradient_found);
       run_worlds({2, 3}, expect_second_backward_found);
-      // Only the graded backend knows that a rank will never come, and it takes CPU tensors only.
+      // Only the graded backend knows that a rank will never come, and it takes only CPU tensors.
       if (settings().device.is_cpu() && !::testing::Test::HasFailure()) {
         run_worlds({2, 3}, expect_construction_fails_everywhere);
         run_worlds({2, 3}, expect_finish_fails_everywhere);

@@ -17,7 +17,7 @@ struct Scenario {
   const char* name;
   NetworkModel network;
   std::vector<ChainLayer> layers;  // costs are those of the fastest rank
-  std::int64_t slower_ns;          // a layer's backward takes 0, 1, 2 ... times that longer
+  std::int64_t slower_ns;          // added 0, 1, 2 ... times to a layer's backward
 };
 
 std::vector<Scenario> scenarios() {
@@ -42,7 +42,7 @@ std::vector<Scenario> scenarios() {
            90'001}};
 }
 
-// Which rank is the slowest changes from layer to layer.
+// The slowest rank changes from layer to layer.
 std::int64_t backward_ns(const Scenario& scenario, std::size_t layer, int rank, int world_size) {
   const std::size_t turn = (layer + rank) % world_size;
   return scenario.layers[layer].backward_ns + scenario.slower_ns * static_cast<std::int64_t>(turn);
@@ -59,11 +59,11 @@ ChainModel model_of(Rank& rank, const Scenario& scenario) {
 struct Expected {
   std::int64_t overlapped = 0;  // both since the start of the step
   std::int64_t naive = 0;
-  std::string chain;  // how it comes about
+  std::string chain;  // its derivation, for the message
 };
 
-// f_i = max(ready_i over ranks, f_(i-1)) + cost_i, where a launch costs its rank
-// launch_overhead_ns. Naive: backward first, then one blocking all-reduce after the other.
+// f_i = max(ready_i over ranks, f_(i-1)) + cost_i, where each launch costs its rank
+// launch_overhead_ns. Naive: backward first, then one blocking all-reduce after another.
 Expected expected_of(const Scenario& scenario, int world_size) {
   const std::int64_t launch = scenario.network.launch_overhead_ns;
   std::int64_t forward = 0;
@@ -116,7 +116,7 @@ void expect_step_time(Rank& rank, const Scenario& scenario) {
     const std::int64_t start = rank.network().start_step();
     const at::Tensor loss = model.loss(step);
     {
-      // Whatever waits on a thread of its own must not move this rank's clock meanwhile.
+      // Waiting on another thread must not advance this rank's clock meanwhile.
       std::optional<HeldCompletions> held;
       if (rank.checked() != nullptr) {
         held.emplace(*rank.checked());
@@ -140,15 +140,15 @@ void expect_step_time(Rank& rank, const Scenario& scenario) {
 const GradedTest kStepTime{
     {.name = "step_time_is_the_chain",
      .points = 2,
-     .hint = "Each all-reduce starts when its gradient is ready on all ranks and the one before is "
-             "done. Look for a late launch, another order, a wait in a hook, or a barrier."},
+     .hint = "Each all-reduce starts when its gradient is ready on all ranks and the previous one "
+             "is done. Look for a late launch, a different order, a wait in a hook, or a barrier."},
     [] {
       for (const Scenario& scenario : scenarios()) {
         RankOptions options;
         options.network = scenario.network;
         const auto body = [&](Rank& rank) { expect_step_time(rank, scenario); };
         run_worlds({2, 3, 4}, body, options);
-        if (options.network.launch_overhead_ns == 0) {  // one rank need not launch anything
+        if (options.network.launch_overhead_ns == 0) {  // a single rank need not launch anything
           run_worlds({1}, body, options);
         }
         if (::testing::Test::HasFailure()) {

@@ -8,7 +8,7 @@
 #include "support/grading.h"
 #include "support/limited_link_report.h"
 
-// The same in real time: a report that decides nothing.
+// The same in real time: a report, worth no points.
 
 namespace ddp::testing {
 
@@ -28,7 +28,7 @@ at::Tensor forward(const std::vector<at::Tensor>& weights, const at::Tensor& inp
 }
 
 // From the end of forward to the end of finish(). Inside NoSync hooks launch nothing, and finish()
-// sends all: the same code in the manner of naive DDP.
+// sends everything: the same code, working like naive DDP.
 double milliseconds_of_step(GradientSynchronizer& synchronizer, const at::Tensor& loss,
                             bool overlapping) {
   const Stopwatch watch;
@@ -52,7 +52,7 @@ void report_ratio(Rank& rank) {
   const auto synchronizer = overlapped()(weights, {}, rank.group());
   std::vector<double> overlapped_ms;
   std::vector<double> naive_ms;
-  for (int round = 0; round < kRounds; ++round) {  // interleaved, so that both see the same machine
+  for (int round = 0; round < kRounds; ++round) {  // interleaved: same conditions for both
     overlapped_ms.push_back(milliseconds_of_step(*synchronizer, forward(weights, input), true));
     naive_ms.push_back(milliseconds_of_step(*synchronizer, forward(weights, input), false));
   }
@@ -70,7 +70,7 @@ void report_ratio(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
-     .hint = "A report, without points: how much time is saved where communication runs beside "
+     .hint = "A report, worth no points: how much time is saved if communication runs during "
              "backward instead of after it."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_ratio); }};
 

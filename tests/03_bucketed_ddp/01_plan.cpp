@@ -8,7 +8,7 @@
 #include "support/communication_checks.h"
 #include "support/grading.h"
 
-// Who shares a bucket: assign_buckets(), without any execution.
+// Which parameters share a bucket: assign_buckets(), without any execution.
 
 namespace ddp::testing {
 
@@ -18,7 +18,7 @@ struct Weight {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
   bool trainable = true;
-  int tied_to = -1;  // an earlier one of the list: the same tensor once more
+  int tied_to = -1;  // an earlier index in the list: the same tensor again
   at::DeviceType device = at::kCPU;
 };
 
@@ -61,7 +61,7 @@ struct PlanCase {
 const std::vector<Weight> kToy = {{{10, 10}}, {{50, 10}}, {{5, 50}}};
 const std::vector<Weight> kFourEqual = {{{100}}, {{100}}, {{100}}, {{100}}};
 
-// All in float32, 4 bytes an element, where nothing else is said.
+// float32, 4 bytes per element, unless stated otherwise.
 const std::vector<PlanCase> kCases = {
     {"the header's example, 0.0016 MB", kToy, 1677, {{2, 1}, {0}}},
     {"the header's example, 0.0001 MB", kToy, 104, {{2}, {1}, {0}}},
@@ -88,11 +88,11 @@ const std::vector<PlanCase> kCases = {
     {"tied and frozen", {{{9}, at::kFloat, false}, {{9}}, {{}, at::kFloat, false, 0}}, 9, {{1}}},
     {"an empty tensor, which fills nothing", {{{10}}, {{0}}, {{10}}}, 1, {{2}, {1, 0}}},
     {"two empty tensors at the end", {{{0}}, {{0, 5}}, {{10}}}, 1, {{2}, {1, 0}}},
-    {"dtypes that take turns",
+    {"alternating dtypes",
      {{{100}}, {{100}, at::kDouble}, {{100}}, {{100}, at::kDouble}},
      800,
      {{3}, {1}, {2, 0}}},
-    {"dtypes that take turns, one bucket each",
+    {"alternating dtypes, one bucket each",
      {{{10}}, {{10}, at::kHalf}, {{10}, at::kBFloat16}, {{10}}, {{10}, at::kHalf}},
      1000,
      {{2}, {4, 1}, {3, 0}}},
@@ -100,7 +100,7 @@ const std::vector<PlanCase> kCases = {
      {{{100}}, {{10}, at::kDouble}, {{100}}},
      400,
      {{2}, {1}, {0}}},
-    {"devices that take turns",
+    {"alternating devices",
      {{{10}},
       {{10}, at::kFloat, true, -1, at::kMeta},
       {{10}},
@@ -155,7 +155,7 @@ void expect_rules_for_random_lists() {
   }
 }
 
-// Nothing but the result comes of it: no tensors, no gradients, the same again.
+// A pure function: it changes no tensors or gradients, and returns the same result again.
 void expect_pure() {
   const auto parameters = make_weights({{{300, 100}}, {{100, 100}}, {{70000}, at::kDouble}});
   std::vector<std::int64_t> versions;

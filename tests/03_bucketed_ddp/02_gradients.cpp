@@ -8,19 +8,19 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What the parameters are at first, what the gradients are, and what training makes of them.
+// The initial parameters, the gradients, and the result of training with them.
 
 namespace ddp::testing {
 
 namespace {
 
-// On the toy models: a bucket for each parameter, some buckets, one for each dtype.
+// On the toy models: one bucket per parameter, several buckets, one bucket per dtype.
 constexpr std::int64_t kEach = 1;
 constexpr std::int64_t kSome = 300;
 constexpr std::int64_t kOne = std::int64_t{25} << 20;
 
-// Ranks that take different branches have a test of their own, with all caps. With one bucket there
-// is no order to get wrong.
+// Ranks that take different branches have a test of their own, with all caps. With only one bucket
+// no order can be wrong.
 std::vector<std::int64_t> caps_for(ToyKind kind) {
   return kind == ToyKind::kRankBranch ? std::vector{kOne} : std::vector{kEach, kSome, kOne};
 }
@@ -43,8 +43,8 @@ const GradedTest kConstruction{
       });
     }};
 
-// Layers of several dtypes in turns, so that neighbours are in different buckets. The values and
-// their sums are exact in each of them; only a division by 3 rounds.
+// Layers of alternating dtypes, so that neighbours are in different buckets. The values and their
+// sums are exact in each dtype; only a division by 3 rounds.
 void expect_mean_of_mixed_dtypes(Rank& rank, std::int64_t cap_bytes) {
   ChainModel model(rank, {{.elements = 12, .dtype = at::kDouble},
                           {.elements = 7, .dtype = at::kHalf},
@@ -75,8 +75,8 @@ void expect_mean_of_mixed_dtypes(Rank& rank, std::int64_t cap_bytes) {
   }
 }
 
-// Gradients lie in memory as their parameters do, which need not be row by row; a bucket's place
-// for them does not have to.
+// Gradients have their parameters' memory layouts, which need not be row-major; their places in a
+// bucket may differ.
 void expect_mean_of_other_layouts(Rank& rank, std::int64_t cap_bytes) {
   const auto on_device = at::TensorOptions(at::kDouble).device(settings().device);
   const std::vector<NamedTensor> parameters = {
@@ -126,8 +126,8 @@ const GradedTest kMean{
       });
     }};
 
-// What a gradient holds counts, also where the caller has left it as it was, and however the caller
-// has cleared it.
+// The contents of a gradient count, even if the caller has not cleared it, and however the caller
+// clears it.
 void expect_kept_gradients_to_count(Rank& rank, std::int64_t cap_bytes) {
   constexpr std::size_t kLayers = 4;
   ChainModel model(rank, std::vector<ChainLayer>(kLayers, {.elements = 6, .dtype = at::kDouble}));
@@ -138,7 +138,7 @@ void expect_kept_gradients_to_count(Rank& rank, std::int64_t cap_bytes) {
     expected.push_back(at::zeros_like(parameters[i].tensor).detach());
   }
   for (int step = 0; step < 3; ++step) {
-    if (step == 2) {  // one is set to none, one to zero in place, one replaced, one kept
+    if (step == 2) {  // one set to none, one zeroed in place, one replaced, one kept
       parameters[0].tensor.mutable_grad() = at::Tensor();
       parameters[1].tensor.mutable_grad().detach().zero_();
       parameters[2].tensor.mutable_grad() = at::zeros_like(expected[2]);
@@ -162,8 +162,8 @@ void expect_kept_gradients_to_count(Rank& rank, std::int64_t cap_bytes) {
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
      .points = 1,
-     .hint = "Between steps a gradient may be set to none, and is then another tensor than the one "
-             "that you saw before; or set to zero, and is the same. Both must work."},
+     .hint = "Between steps a gradient may be set to none, and is then a different tensor from the "
+             "one before; or set to zero, and is the same. Both must work."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         for (const ToyKind kind : all_toy_models()) {

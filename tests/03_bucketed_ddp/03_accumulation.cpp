@@ -8,15 +8,15 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// Gradients of several backwards, of which the last one communicates.
+// Gradients of several backwards, of which only the last one communicates.
 
 namespace ddp::testing {
 
 namespace {
 
-constexpr std::int64_t kCap = 100;  // two layers in a bucket, with those below
+constexpr std::int64_t kCap = 100;  // two layers per bucket, for the layers below
 
-// k micro-batches whose losses are divided by k have the gradient of one batch of all of them.
+// k micro-batches whose losses are divided by k give the gradient of the whole batch.
 void expect_micro_batches(Rank& rank) {
   constexpr int kBatches = 4;
   ChainModel model(rank, std::vector<ChainLayer>(5, {.elements = 8, .dtype = at::kDouble}));
@@ -53,7 +53,7 @@ void expect_micro_batches(Rank& rank) {
   }
 }
 
-// A backward inside NoSync, and one outside that uses `used_outside` only.
+// A backward inside NoSync, and one outside that uses only `used_outside`.
 void expect_untouched_to_count(Rank& rank, const std::vector<std::size_t>& used_outside) {
   const BranchingModel model(rank, {8, 6, 7, 5});
   const auto& parameters = model.parameters();
@@ -88,8 +88,8 @@ void expect_untouched_to_count(Rank& rank, const std::vector<std::size_t>& used_
 const GradedTest kAccumulation{
     {.name = "gradients_accumulate_inside_no_sync",
      .points = 1,
-     .hint = "Inside NoSync hooks launch nothing. At finish() it counts what a gradient holds, "
-             "whether or not the last backward has called its hook."},
+     .hint = "Inside NoSync hooks launch nothing. finish() reduces what each gradient holds, "
+             "whether or not the last backward called its hook."},
     [] {
       run_worlds({1, 2, 3, 4}, [](Rank& rank) {
         expect_accumulated_gradient(rank, bucketed(kCap));

@@ -12,7 +12,7 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What is communicated, and in which order. When, is the matter of the next file.
+// What is communicated, and in which order. The next file checks when.
 
 namespace ddp::testing {
 
@@ -28,7 +28,7 @@ std::int64_t total(const std::vector<Payload>& payloads) {
       [](std::int64_t sum, const Payload& payload) { return sum + payload.bytes; });
 }
 
-// What kind of difference it is, as far as that can be told.
+// Describes the kind of difference, if it can be told.
 std::string diagnosis(const std::vector<Payload>& actual, const std::vector<Payload>& expected) {
   const std::int64_t more = total(actual) - total(expected);
   if (actual.size() < expected.size()) {
@@ -44,12 +44,12 @@ std::string diagnosis(const std::vector<Payload>& actual, const std::vector<Payl
                    : std::to_string(-more) + " bytes fewer than the gradients have";
 }
 
-// Each bucket once; in which order is another claim.
+// Each bucket once; their order is another claim.
 void expect_each_bucket_once(Rank& rank, const std::vector<RecordedOperation>& operations,
                              std::vector<Payload> expected, const std::string& when) {
   std::vector<Payload> actual = payloads_of(all_reduces(operations));
   if (rank.world_size() == 1 && actual.empty()) {
-    return;  // there is nobody to reduce with
+    return;  // there is no other rank to reduce with
   }
   const auto by = [](const Payload& payload) { return std::pair(payload.bytes, payload.dtype); };
   std::ranges::sort(actual, {}, by);
@@ -59,8 +59,8 @@ void expect_each_bucket_once(Rank& rank, const std::vector<RecordedOperation>& o
                                   << "; got: " << to_string(actual);
 }
 
-// finish() cannot know what is ready on other ranks, so it reduces, also where nothing is new. One
-// that does nothing on all ranks is let pass here.
+// finish() cannot know what is ready on other ranks, so it reduces even if nothing is new here.
+// Doing nothing on all ranks is accepted here as well.
 void expect_finish_alone(Rank& rank, GradientSynchronizer& synchronizer,
                          const std::vector<Payload>& expected, const std::string& when) {
   rank.recorder().clear();
@@ -135,7 +135,7 @@ const GradedTest kOneEach{
       });
     }};
 
-// As they were launched, which must be as they were planned.
+// Buckets must be launched in the order of the plan.
 void expect_plan_order(const std::vector<RecordedOperation>& operations,
                        const std::vector<Payload>& expected, const std::string& when) {
   const auto actual = payloads_of(all_reduces(operations));
@@ -147,7 +147,7 @@ void expect_plan_order(const std::vector<RecordedOperation>& operations,
 
 using Order = std::vector<std::size_t>;
 
-// One step: each rank uses the weights of its own `order`, or has no backward if that is empty.
+// One step: each rank uses the weights of its own `order`, or runs no backward if that is empty.
 // Gradients and the order of launches must be right.
 void expect_step(Rank& rank, const BranchingModel& model, GradientSynchronizer& synchronizer,
                  const std::vector<Payload>& expected, const std::vector<Order>& order_of_rank,
@@ -177,7 +177,7 @@ void expect_step(Rank& rank, const BranchingModel& model, GradientSynchronizer& 
   }
 }
 
-// `order` turned by as many places as the rank's number.
+// `order` rotated by the rank's number.
 Order turned(Order order, int rank) {
   std::rotate(order.begin(), order.begin() + rank % static_cast<int>(order.size()), order.end());
   return order;
@@ -188,18 +188,16 @@ void expect_one_order(Rank& rank, std::int64_t cap_bytes) {
   const auto expected = payloads_of(plan_of(model.parameters(), cap_bytes), model.parameters());
   const auto synchronizer = bucketed(cap_bytes)(tensors_of(model.parameters()), {}, rank.group());
   const std::vector<std::function<Order(int)>> order_of_rank = {
-      [](int) {
-        return Order{3, 5, 4, 0, 2, 1};
-      },  // on all ranks the same, and not the planned one
+      [](int) { return Order{3, 5, 4, 0, 2, 1}; },  // the same on all ranks, but not the plan's
       [](int other) {
         return turned({0, 1, 2, 3, 4, 5}, other);
-      },  // on each another one
+      },  // different on each rank
       [](int other) {
         return turned({5, 2, 4, 1, 3, 0}, other);
       },
       [](int other) {
         return Order{static_cast<std::size_t>(other), 5};
-      },  // branches
+      },  // ranks take different branches
       [](int other) {
         return other == 0 ? Order{} : Order{1, 4, 5};
       }};  // no backward on rank 0
@@ -231,7 +229,7 @@ const GradedTest kOneOrder{
     {.name = "buckets_start_in_plan_order",
      .points = 2,
      .hint = "Which bucket is next is one number, the same on all ranks. A bucket that is full "
-             "before its turn waits; finish() launches, in the same order, what is left."},
+             "before its turn waits; finish() launches the rest in the same order."},
     [] {
       run_worlds({2, 3, 4}, [](Rank& rank) {
         for (const std::int64_t cap : {kEach, std::int64_t{140}, kSome, kOne}) {
@@ -241,8 +239,8 @@ const GradedTest kOneOrder{
       });
     }};
 
-// The same buckets in the same order. That each is waited for before the next one is launched shows
-// in the time of a step, see there.
+// The same buckets in the same order. Whether each is waited for before the next launch shows in
+// the time of a step: see 06_timing.cpp.
 void expect_same_buckets(Rank& rank, const std::vector<RecordedOperation>& operations,
                          const std::vector<Payload>& expected, const std::string& what) {
   const auto launched = all_reduces(operations);

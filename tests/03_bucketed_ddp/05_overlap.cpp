@@ -17,9 +17,9 @@ namespace ddp::testing {
 
 namespace {
 
-// A step as the harness saw it.
+// A step as the harness observed it.
 struct WatchedStep {
-  std::vector<ReadyGradient> ready;  // by index in the list that the synchronizer was given
+  std::vector<ReadyGradient> ready;  // indices refer to the synchronizer's parameters
   std::vector<RecordedOperation> launched;
   std::int64_t backward_ended = 0;  // the recorder's position
 };
@@ -43,7 +43,8 @@ WatchedStep watch_step(Rank& rank, const std::vector<NamedTensor>& parameters,
   return step;
 }
 
-// The place in `ready` at which the last gradient of a bucket came; nothing if one never did.
+// The index in `ready` of the last gradient of a bucket; nothing if one of its gradients never
+// came.
 std::optional<std::size_t> last_ready(const std::vector<ReadyGradient>& ready,
                                       const std::vector<std::size_t>& bucket) {
   std::size_t last = 0;
@@ -57,7 +58,7 @@ std::optional<std::size_t> last_ready(const std::vector<ReadyGradient>& ready,
   return last;
 }
 
-// Launches go by payload to the buckets they belong to: their order is another claim.
+// Launches are matched to buckets by payload: their order is another claim.
 std::int64_t take_launch(std::vector<RecordedOperation>& launched, const Payload& payload) {
   const auto at = std::ranges::find_if(launched, [&](const RecordedOperation& operation) {
     return operation.bytes == payload.bytes && operation.dtype == payload.dtype;
@@ -70,13 +71,14 @@ std::int64_t take_launch(std::vector<RecordedOperation>& launched, const Payload
   return position;
 }
 
-// A bucket starts after its last gradient, and as soon as that is there and the bucket before it
-// has started: before the next gradient is ready, or in finish() where a gradient never came.
+// A bucket must be launched after its last gradient, and as soon as that is ready and the previous
+// bucket has been launched: before the next gradient is ready, or in finish() if a gradient never
+// came.
 void expect_moments(const std::vector<NamedTensor>& parameters, const Plan& plan,
                     const WatchedStep& step, const std::string& what) {
   const auto payloads = payloads_of(plan, parameters);
   auto launched = step.launched;
-  std::size_t may_start = 0;  // the place in `ready` at which the buckets so far may have started
+  std::size_t may_start = 0;  // index in `ready` at which all buckets so far may have been launched
   for (std::size_t b = 0; b < plan.size(); ++b) {
     const std::string bucket = "bucket " + std::to_string(b) + " of " + to_string(plan);
     const std::int64_t position = take_launch(launched, payloads[b]);
@@ -131,7 +133,7 @@ void expect_moments_of_chain(Rank& rank, std::int64_t cap_bytes) {
   }
 }
 
-// Where gradients come in another order than planned, one of them may complete several buckets.
+// If gradients come in an order other than the plan's, one of them may complete several buckets.
 void expect_moments_of_other_order(Rank& rank, std::int64_t cap_bytes) {
   const BranchingModel model(rank, {3, 5, 7, 11, 13, 17});
   const auto& parameters = model.parameters();
@@ -160,8 +162,8 @@ void expect_moments_of_toy_model(Rank& rank, ToyKind kind, std::int64_t cap_byte
 const GradedTest kInstant{
     {.name = "a_bucket_starts_with_its_last_gradient",
      .points = 3,
-     .hint = "The hook of a bucket's last gradient launches it, if it is its turn, and then all "
-             "that were full already and have waited for it. finish() comes too late for that."},
+     .hint = "The hook of a bucket's last gradient launches the bucket, if it is its turn, and "
+             "then all full buckets that have waited for it. finish() is too late for that."},
     [] {
       run_worlds({2, 3}, [](Rank& rank) {
         for (const std::int64_t cap : {1, 100, 250, 1 << 20}) {
@@ -173,7 +175,7 @@ const GradedTest kInstant{
       });
     }};
 
-// While completions are held, whoever waits is found, and named by the harness.
+// While completions are held back, the harness finds and reports any wait.
 void expect_no_wait_in_backward(Rank& rank, ToyKind kind, std::int64_t cap_bytes) {
   Trainee trainee(rank, kind, toy_options(rank, at::kFloat), bucketed(cap_bytes));
   for (int step = 0; step < 2; ++step) {
@@ -195,8 +197,8 @@ void expect_no_wait_in_backward(Rank& rank, ToyKind kind, std::int64_t cap_bytes
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
      .points = 1,
-     .hint = "A hook launches and returns. Whatever needs the result, also the launch of the next "
-             "bucket or the end of the last step, must not wait there; finish() waits for all."},
+     .hint = "A hook launches and returns. It must not wait for any result, not even to launch the "
+             "next bucket or to end the last step; finish() waits for all."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "completions are held back on the CPU only";

@@ -20,8 +20,8 @@ std::int64_t all_reduce_cost(Rank& rank, std::int64_t bytes) {
   return cost_ns(rank.network().network(), c10d::OpType::ALLREDUCE, bytes, rank.world_size());
 }
 
-// A layer's elements and the time of its backward differ, so that no two launches look alike. Ranks
-// with higher numbers are slower.
+// Layers differ in elements and in time of backward, so that no two launches look alike. Ranks with
+// higher numbers are slower.
 std::vector<ChainLayer> layers_of(int rank, const std::vector<std::int64_t>& elements) {
   std::vector<ChainLayer> layers;
   layers.reserve(elements.size());
@@ -33,8 +33,8 @@ std::vector<ChainLayer> layers_of(int rank, const std::vector<std::int64_t>& ele
   return layers;
 }
 
-// When a rank's clock shows what, by the contract: its launches, by bucket, and the end of its
-// backward. A launch takes its overhead from the caller's time.
+// The times by a rank's clock that the contract implies: its launches, by bucket, and the end of
+// its backward. Each launch adds its overhead to the caller's time.
 struct RankTimes {
   std::vector<std::int64_t> launched;
   std::int64_t backward_ended = 0;
@@ -71,7 +71,7 @@ std::int64_t expected_end(Rank& rank, const std::vector<std::int64_t>& elements,
   return std::max(end, mine.backward_ended);
 }
 
-// One step of a chain of layers, and how long it took.
+// Runs one step of a chain of layers, and returns its duration.
 std::int64_t time_of_step(Rank& rank, ChainModel& model, GradientSynchronizer& synchronizer,
                           int step) {
   clear_gradients(model.parameters(), /*to_none=*/step % 2 == 0);
@@ -99,8 +99,8 @@ void expect_time_of_chain(Rank& rank, const std::vector<std::int64_t>& elements,
   }
 }
 
-// overlap = false: backward, then one bucket after the other. The clock does not see who waits by a
-// future: launches may then follow each other without a pause.
+// overlap = false: backward, then one bucket after another. The clock does not see a wait by
+// future: then launches may follow each other immediately.
 void expect_time_without_overlap(Rank& rank, const std::vector<std::int64_t>& elements,
                                  std::int64_t cap_bytes) {
   const auto slowest = layers_of(rank.world_size() - 1, elements);
@@ -137,7 +137,7 @@ const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_buckets",
      .points = 2,
      .hint = "Bucket b ends at max(its launch on the slowest rank, the end of bucket b-1) + its "
-             "cost. Are you later? Look for late launches, waits and barriers."},
+             "cost. Does yours end later? Look for late launches, waits and barriers."},
     [] {
       const std::vector<NetworkModel> networks = {
           {.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
@@ -162,13 +162,13 @@ const GradedTest kStepTime{
       }
     }};
 
-// The network of the sweep: without latency, launches at a cost, and faster than backward, since a
-// layer's backward takes longer than its bytes' transfer.
+// The network of the sweep: no latency, an overhead for each launch, and faster than backward,
+// since a layer's backward takes longer than the transfer of its bytes.
 constexpr std::int64_t kLayers = 64;
 constexpr std::int64_t kLayerBytes = 1024;
 constexpr double kBeta = 1.0;
 
-// A step's end beyond forward and backward, with a cap of so many layers.
+// The time of a step beyond forward and backward, with `layers_in_bucket` layers per bucket.
 std::int64_t overhead_ns(Rank& rank, std::int64_t layers_in_bucket) {
   constexpr std::int64_t kForward = 100;
   constexpr std::int64_t kBackward = 2'000;
@@ -217,8 +217,8 @@ void expect_u_shape(Rank& rank) {
 const GradedTest kUShape{
     {.name = "overhead_over_the_cap_is_a_u",
      .points = 1,
-     .hint = "Every cap must count as given, the largest and the smallest: one launch for each "
-             "bucket, during backward, and only the last bucket's transfer after it."},
+     .hint = "Respect every cap, from the smallest to the largest: one launch for each bucket, "
+             "during backward, and only the last bucket's transfer after it."},
     [] {
       for (const auto& [world_size, overhead] : {std::pair{2, 300}, {4, 1'000}, {2, 3'000}}) {
         RankOptions options;
@@ -231,8 +231,8 @@ const GradedTest kUShape{
       }
     }};
 
-// libtorch's own synchronizer on a model of the same shape, from the step on in which its buckets
-// have been made anew, in the order in which gradients come.
+// A step of libtorch's own synchronizer on a model of the same shape, after it has rebuilt its
+// buckets in the order in which gradients come.
 std::int64_t time_of_reducer_step(Rank& rank, const std::vector<ChainLayer>& layers,
                                   std::int64_t cap_bytes) {
   ChainModel model(rank, layers);

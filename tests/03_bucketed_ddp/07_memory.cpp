@@ -15,11 +15,11 @@ constexpr std::int64_t kLayers = 8;
 constexpr std::int64_t kElements = 4096;
 constexpr std::int64_t kLayerBytes = kElements * 4;
 constexpr std::int64_t kGradientBytes = kLayers * kLayerBytes;
-constexpr std::int64_t kNumbers = 4096;  // bytes for what is not a gradient: losses, counts, sizes
+constexpr std::int64_t kNumbers = 4096;  // bytes for losses, counts, sizes
 constexpr int kSteps = 61;
 constexpr int kSettled = 6;  // steps after which nothing new should be needed
 
-// Backward keeps nothing but the gradients, and needs one of them more for a moment.
+// Backward keeps nothing but the gradients, and briefly needs space for one more.
 void run_backward(const std::vector<NamedTensor>& parameters) {
   at::Tensor loss = at::zeros({});
   for (const NamedTensor& parameter : parameters) {
@@ -35,8 +35,8 @@ void expect_at_most(std::int64_t bytes, std::int64_t limit, const std::string& w
       << " bytes and one bucket";
 }
 
-// Of memory that is allocated from here on: the gradients' own, as backward makes them, and the
-// synchronizer's.
+// Counts memory allocated from here on: the gradients that backward makes, and the synchronizer's
+// own.
 void expect_memory(Rank& rank, std::int64_t layers_in_bucket) {
   std::vector<NamedTensor> parameters;
   for (std::int64_t i = 0; i < kLayers; ++i) {
@@ -45,7 +45,7 @@ void expect_memory(Rank& rank, std::int64_t layers_in_bucket) {
   }
   rank.name(parameters);
   const std::int64_t cap = layers_in_bucket * kLayerBytes;
-  const std::int64_t buffers = kGradientBytes + cap;  // which is the bytes of a bucket here
+  const std::int64_t buffers = kGradientBytes + cap;  // the cap is the size of a bucket here
   const std::string what = " (cap: " + std::to_string(cap) + " bytes)";
 
   MemoryMeter meter;
@@ -62,7 +62,7 @@ void expect_memory(Rank& rank, std::int64_t layers_in_bucket) {
     EXPECT_FALSE(all_reduces(rank.recorder().operations()).empty()) << "nothing was reduced";
     expect_at_most(meter.peak_bytes() - kGradientBytes - kLayerBytes, buffers,
                    "within step " + std::to_string(step) + ", beside the gradients" + what);
-    rank.settle();  // the harness keeps what is in flight, and forgets it with a delay
+    rank.settle();  // the harness releases buffers in flight with a delay
     if (step == kSettled) {
       live_at_first = meter.live_bytes();
       handles_at_first = rank.recorder().live_handles();
@@ -79,8 +79,8 @@ void expect_memory(Rank& rank, std::int64_t layers_in_bucket) {
 const GradedTest kMemory{
     {.name = "buckets_take_the_gradients_bytes_and_one_bucket",
      .points = 1,
-     .hint = "One flat tensor for each bucket, or made when it is launched; no copies of gradients "
-             "beside them, and nothing that a step adds to the one before."},
+     .hint = "One flat tensor for each bucket, allocated once or at its launch; no other copies of "
+             "gradients, and nothing that grows from step to step."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

@@ -9,7 +9,7 @@
 #include "support/grading.h"
 #include "support/oracle.h"
 
-// The end of a synchronizer, and its errors.
+// The destruction of a synchronizer, and its errors.
 
 namespace ddp::testing {
 
@@ -27,7 +27,7 @@ void expect_step_to_communicate(Rank& rank, Trainee& trainee, int step) {
       << "while the synchronizer lives, a step should communicate";
 }
 
-// The gradients stay what they are when the synchronizer goes; what comes later is local.
+// Destroying the synchronizer leaves the gradients unchanged; later ones are local.
 void expect_unhooked(Rank& rank, bool in_no_sync) {
   Trainee trainee(rank, ToyKind::kTiedWeights, toy_options(rank, at::kDouble), bucketed(kSome));
   Oracle oracle(trainee.kind, trainee.options, rank.world_size());
@@ -64,16 +64,16 @@ void expect_unhooked(Rank& rank, bool in_no_sync) {
   EXPECT_EQ(rank.recorder().live_handles(), 0) << "handles of its all-reduces have outlived it";
   trainee.synchronizer =
       bucketed(kSome)(tensors_of(trainee.model->named_parameters()), {}, rank.group());
-  expect_step_to_communicate(rank, trainee, 1);  // a new one on the same parameters
+  expect_step_to_communicate(rank, trainee, 1);  // a new synchronizer on the same parameters
   trainee.parameters.clear();
-  trainee.model.reset();  // before the synchronizer, which must not mind
+  trainee.model.reset();  // before the synchronizer, which must accept that
 }
 
 const GradedTest kDestruction{
     {.name = "destruction_unhooks",
      .points = 1,
-     .hint = "on_gradient_ready() returns what keeps the hook: let the synchronizer own it, and "
-             "nothing else. A backward after the synchronizer's end is none of its business."},
+     .hint = "on_gradient_ready() returns a handle that keeps the hook: let only the synchronizer "
+             "own it. A backward after its destruction must not be affected."},
     [] {
       run_worlds({2, 3}, [](Rank& rank) {
         expect_unhooked(rank, /*in_no_sync=*/false);
@@ -81,7 +81,7 @@ const GradedTest kDestruction{
       });
     }};
 
-// The index that messages must name: no dtype and no size has this digit.
+// The index that messages must name: this digit appears in no dtype or size.
 constexpr std::size_t kCulprit = 7;
 
 // `provoke` must throw c10::Error before this rank has communicated anything, and name the index.
@@ -106,8 +106,8 @@ void expect_error(Rank& rank, const std::string& what, const std::function<void(
   ADD_FAILURE() << what << " should throw c10::Error; nothing was thrown";
 }
 
-// Eight weights, of which the last one is the culprit. In a step all are in one bucket, so that
-// nothing is in flight when it is found.
+// Eight weights, the last of which is the culprit. In a step all are in one bucket, so that nothing
+// is in flight when the error is found.
 std::vector<at::Tensor> eight_weights() {
   std::vector<at::Tensor> weights;
   for (std::size_t i = 0; i <= kCulprit; ++i) {
@@ -153,8 +153,8 @@ void expect_errors_of_arguments(Rank& rank) {
       [] { make_bucketed_ddp(eight_weights(), {}, ProcessGroupPtr()); }, false);
 }
 
-// A step of a new synchronizer, after `change` has been made to the culprit; `loss_of_culprit` may
-// use it or not.
+// A step of a new synchronizer after `change` has been applied to the culprit; `loss_of_culprit`
+// may or may not use it.
 void expect_error_in_step(Rank& rank, const std::string& what,
                           const std::function<void(const at::Tensor&)>& change,
                           const std::function<at::Tensor(const at::Tensor&)>& loss_of_culprit) {
@@ -186,7 +186,7 @@ void expect_errors_of_gradients(Rank& rank) {
   expect_error_in_step(
       rank, "a sparse gradient",
       [](const at::Tensor& weight) {
-        weight.mutable_grad() = at::Tensor();  // what is added to a dense one becomes dense
+        weight.mutable_grad() = at::Tensor();  // a dense one would make the sum dense
       },
       [](const at::Tensor& weight) {
         const at::Tensor rows =
@@ -204,7 +204,7 @@ void expect_error_of_second_backward(Rank& rank) {
       rank, "a second backward outside NoSync before finish()",
       [&] { model.loss({0}, 1).backward(); }, false);
   try {
-    synchronizer->finish();  // whether it goes on after such an error is not asked
+    synchronizer->finish();  // need not work after such an error
   } catch (const c10::Error&) {
   }
 }

@@ -8,7 +8,7 @@
 #include "support/grading.h"
 #include "support/limited_link_report.h"
 
-// The same in real time: a report that decides nothing.
+// The same in real time: a report, worth no points.
 
 namespace ddp::testing {
 
@@ -31,7 +31,8 @@ double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Te
   return 1e3 * watch.seconds();
 }
 
-// Interleaved, so that all see the same machine; one alive at a time, so that a step has one.
+// Interleaved, so that all are measured under the same conditions; only one exists at a time, so
+// that each step has one synchronizer.
 void report_times(Rank& rank) {
   struct Entry {
     std::string name;
@@ -72,8 +73,8 @@ void report_times(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_over_the_cap",
      .points = 0,
-     .hint = "A report, without points: what overlap and the size of buckets are worth on a link "
-             "that takes its time."},
+     .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
+             "link."},
     [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace

@@ -22,7 +22,7 @@ at::Tensor BranchingModel::loss(const std::vector<std::size_t>& order, int step)
   return sum;
 }
 
-// Values that tell weights, ranks, steps and elements apart, and whose sums are exact.
+// Values that differ between weights, ranks, steps and elements, with exact sums.
 at::Tensor BranchingModel::gradient(std::size_t weight, int rank, int step) const {
   const at::Tensor& parameter = parameters_[weight].tensor;
   return at::arange(parameter.numel(), parameter.options().requires_grad(false)) / 16 +

@@ -12,7 +12,7 @@ namespace ddp::testing {
 namespace {
 
 using Bucket = std::vector<std::size_t>;
-// What all members of a bucket must have in common: "float32 on cpu".
+// What all members of a bucket must have in common, such as "float32 on cpu".
 using Kind = std::string;
 
 Kind kind_of(const at::Tensor& tensor) {
@@ -72,7 +72,7 @@ std::string broken_membership(const Plan& plan, const std::vector<at::Tensor>& p
   return "";
 }
 
-// Within a bucket: one kind, descending.
+// Within a bucket: members of one kind, in descending order.
 std::string broken_bucket(const Plan& plan, std::size_t b,
                           const std::vector<at::Tensor>& parameters) {
   const Bucket& bucket = plan[b];
@@ -88,8 +88,7 @@ std::string broken_bucket(const Plan& plan, std::size_t b,
   return "";
 }
 
-// The buckets of one kind, which must cut its parameters, in reverse order, where the cap is
-// reached.
+// The buckets of one kind must cut its parameters, in reverse order, where the cap is reached.
 std::string broken_cuts(const Plan& plan, const std::vector<std::size_t>& buckets,
                         const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -150,7 +149,7 @@ std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& paramet
     buckets_of_kind[kind_of(parameters[plan[b].front()])].push_back(b);
   }
   for (auto& [kind, buckets] : buckets_of_kind) {
-    // By what is in them: their order in the plan is a rule of its own.
+    // Sorted by their members: their order in the plan is a separate rule.
     std::ranges::sort(buckets, std::greater{}, [&](std::size_t b) { return plan[b].front(); });
     broken = broken.empty() ? broken_cuts(plan, buckets, parameters, cap_bytes) : broken;
   }

@@ -16,13 +16,13 @@ using Plan = std::vector<std::vector<std::size_t>>;
 /// "{{2, 1}, {0}}".
 std::string to_string(const Plan& plan);
 
-/// The first of the contract's rules that `plan` breaks, in words; empty if it keeps all. The rules
-/// leave no choice: a plan that keeps them is the one that the contract asks for.
+/// Describes the first of the contract's rules that `plan` breaks; empty if it keeps all of them.
+/// The rules leave no choice: only the contract's own plan keeps them all.
 std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,
                         std::int64_t cap_bytes);
 
-/// The stage's own plan. Throws c10::Error if that is not the contract's: what is launched and when
-/// cannot be judged then.
+/// The stage's own plan. Throws c10::Error if it is not the contract's: then launches cannot be
+/// judged.
 Plan plan_of(const std::vector<NamedTensor>& parameters, std::int64_t cap_bytes);
 
 /// What an all-reduce of a bucket carries.
@@ -35,7 +35,7 @@ struct Payload {
 /// Of each bucket, in plan order.
 std::vector<Payload> payloads_of(const Plan& plan, const std::vector<NamedTensor>& parameters);
 
-/// Of each all-reduce, in the order of their launches.
+/// Of each all-reduce, in the order of launches.
 std::vector<Payload> payloads_of(const std::vector<RecordedOperation>& all_reduces);
 
 /// "3000 bytes of float32, 400 bytes of float32".

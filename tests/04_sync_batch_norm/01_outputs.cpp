@@ -4,7 +4,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What comes out of forward, in training.
+// The output of forward, in training.
 
 namespace ddp::testing {
 
@@ -17,7 +17,7 @@ void expect_output(const Rank& rank, const CaseOptions& options) {
           .detach());
 }
 
-// Inputs of each number of dimensions, with every set of tensors that may be given.
+// Inputs with each number of dimensions, and each combination of optional tensors.
 void expect_outputs_of_shapes(const Rank& rank, at::ScalarType dtype) {
   for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{
            {24, 5}, {9, 6, 7}, {8, 3, 5, 4}, {7, 4, 2, 3, 5}, {8, 1, 3, 3}, {6, 3, 1}}) {

@@ -9,21 +9,21 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What backward gives, by the reference and by differences of forward.
+// The gradients of backward, compared with the reference and with differences of forward.
 
 namespace ddp::testing {
 
 namespace {
 
 // 1 for the samples of the first half of the whole batch, 0 for the others: the derivative of a
-// loss that is the sum over that half. Some ranks have none of it, and take part all the same.
+// loss that sums over that half. Some ranks have none of it, but take part all the same.
 at::Tensor first_half(const NormCase& norm) {
   at::Tensor ones = at::zeros_like(norm.input());
   ones.narrow(0, 0, norm.input().size(0) / 2).fill_(1);
   return ones;
 }
 
-// By a sum, so that what comes to backward is autograd's own: of some samples only, or of none.
+// By a sum, so that backward starts with autograd's own gradient: of some samples only, or of none.
 void backward_of_half(const NormCase& norm, const at::Tensor& output) {
   const std::int64_t half = norm.input().size(0) / 2;
   const std::int64_t mine = std::clamp<std::int64_t>(half - norm.first_row(), 0, norm.row_count());
@@ -61,7 +61,7 @@ void expect_gradients_of_shapes(const Rank& rank, at::ScalarType dtype) {
   }
 }
 
-// A graph may be gone through twice, and gradients add up.
+// Backward may run twice through a graph, and gradients add up.
 void expect_gradients_of_two_backwards(const Rank& rank) {
   const NormCase norm(rank, {.shape = {8, 3, 2}, .dtype = at::kDouble, .affine = false});
   const at::Tensor input = norm.input_shard();
@@ -101,12 +101,12 @@ struct Mode {
   SyncBatchNormOptions options;
 };
 
-// A loss of which no term of the gradient vanishes; linear in the output would be enough for that,
-// but losses mostly are not.
+// A loss in which no term of the gradient vanishes. A loss linear in the output would do, but most
+// losses are not.
 at::Tensor loss_of(const Rank& rank, const NormCase& norm, const Mode& mode,
                    const at::Tensor& input) {
   BatchNormTensors tensors = mode.tensors;
-  if (mode.options.training && tensors.running_mean.defined()) {  // no test of these
+  if (mode.options.training && tensors.running_mean.defined()) {  // not tested here
     tensors.running_mean = tensors.running_mean.clone();
     tensors.running_var = tensors.running_var.clone();
   }
@@ -114,7 +114,7 @@ at::Tensor loss_of(const Rank& rank, const NormCase& norm, const Mode& mode,
   return (norm.shard(norm.upstream()) * (output + output.square() / 3)).sum();
 }
 
-// The sum of all ranks' losses, all in lockstep.
+// The sum of all ranks' losses, computed in lockstep.
 double total_loss(const Rank& rank, const NormCase& norm, const Mode& mode,
                   const at::Tensor& input) {
   const at::NoGradGuard no_grad;
@@ -123,7 +123,7 @@ double total_loss(const Rank& rank, const NormCase& norm, const Mode& mode,
   return loss.item<double>();
 }
 
-// `element` of a tensor as the only one: what is changed a little for the difference.
+// The central difference of the loss with respect to `element`, a tensor of one element.
 double difference(const at::Tensor& element, const std::function<double()>& loss) {
   constexpr double kStep = 1e-5;
   const at::NoGradGuard no_grad;
@@ -137,14 +137,14 @@ double difference(const at::Tensor& element, const std::function<double()>& loss
 
 void expect_derivative(double gradient, double by_differences, const std::string& what) {
   const double error = std::abs(gradient - by_differences);
-  if (!(error <= 1e-6 * (1 + std::abs(by_differences)))) {  // so that NaN counts as different
+  if (!(error <= 1e-6 * (1 + std::abs(by_differences)))) {  // written so that NaN fails
     ADD_FAILURE() << "the derivative of the summed losses by " << what << ": by backward "
                   << gradient << ", by central differences of forward " << by_differences;
   }
 }
 
-// Elements of the whole batch's input: the rank that has one changes it, and all look at their
-// losses.
+// For elements of the whole batch's input: the rank that has the element changes it, and all ranks
+// compute their losses.
 void expect_differences_of_input(const Rank& rank, const NormCase& norm, const Mode& mode) {
   constexpr int kElements = 7;
   const at::Tensor input = norm.input_shard();

@@ -6,13 +6,13 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// The running statistics: what training makes of them, and what evaluation makes of an input.
+// The running statistics: how training updates them, and how evaluation uses them.
 
 namespace ddp::testing {
 
 namespace {
 
-// Several steps, each with a batch of its own, since the next one starts from the numbers before.
+// Several steps with different batches, each starting from the statistics of the step before.
 void expect_running(const Rank& rank, const CaseOptions& options, double momentum) {
   constexpr int kSteps = 3;
   BatchNormTensors tensors;
@@ -33,7 +33,7 @@ void expect_running(const Rank& rank, const CaseOptions& options, double momentu
   }
 }
 
-// To the last bit: what is added up in another order on each rank is not.
+// Bitwise equal: sums in a different order on each rank are not.
 void expect_running_equal_everywhere(const Rank& rank, const CaseOptions& options) {
   const NormCase norm(rank, options);
   sync_batch_norm(norm.input_shard(), norm.tensors, rank.group());
@@ -75,8 +75,8 @@ at::Tensor evaluated(const at::Tensor& input, const BatchNormTensors& tensors, d
                                   : normalized;
 }
 
-// Each rank's statistics are others here, as nothing may depend on anybody else. The batches are of
-// another size on each rank, too.
+// Each rank has different statistics here, and a batch of a different size, since no rank may
+// depend on another.
 void expect_evaluation(Rank& rank, CaseOptions options) {
   constexpr double kEps = 0.02;
   const NormCase norm(rank, options);
@@ -99,7 +99,7 @@ void expect_evaluation(Rank& rank, CaseOptions options) {
                                norm.tensors.running_var, var_before));
 }
 
-// Without running statistics: those of the rank's own batch, by the function and by a module.
+// Without running statistics: with those of the rank's own batch, by the function and by a module.
 void expect_evaluation_of_own_batch(Rank& rank) {
   const NormCase norm(rank, {.shape = {18, 3, 2}, .dtype = at::kDouble, .affine = false});
   const auto layer =
@@ -120,7 +120,7 @@ void expect_evaluation_of_own_batch(Rank& rank) {
   expect_silence(rank, "evaluation without running statistics");
 }
 
-// In training first, so that there is something to be found in the state.
+// After a step of training, so that the state is not the initial one.
 void expect_evaluation_of_module(Rank& rank) {
   const auto layer = make_sync_batch_norm({.num_features = 3, .eps = 0.02}, rank.group());
   layer->to(settings().device);
@@ -131,11 +131,11 @@ void expect_evaluation_of_module(Rank& rank) {
   const std::vector<at::Tensor> before = {layer->running_mean.clone(), layer->running_var.clone(),
                                           layer->num_batches_tracked.clone()};
   rank.recorder().clear();
-  if (rank.rank() == 0) {  // nobody else need be there
+  if (rank.rank() == 0) {  // the other ranks need not take part
     EXPECT_TRUE(is_close(
         {"the module's output in evaluation", rank.world_size()}, layer->forward(input).detach(),
         evaluated(input, running_tensors(before[0], before[1]), 0.02).to(at::kFloat), 1e-4));
-    layer->forward(norm.input().narrow(0, 0, 1));  // of one sample there is no variance
+    layer->forward(norm.input().narrow(0, 0, 1));  // one sample has no variance
     layer->forward(norm.input().narrow(0, 0, 0));
   }
   expect_silence(rank, "the module in evaluation");
@@ -150,8 +150,8 @@ void expect_evaluation_of_module(Rank& rank) {
 const GradedTest kEvaluation{
     {.name = "evaluation_is_local_and_changes_nothing",
      .points = 1,
-     .hint = "training = false: the running statistics stand for the batch's; without them, those "
-             "of this rank's own batch. No collective, no update, no count, neither in backward."},
+     .hint = "training = false: use the running statistics; without them, those of this rank's own "
+             "batch. No collective, no update, no count, and no collective in backward either."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {

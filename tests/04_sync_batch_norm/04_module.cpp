@@ -8,7 +8,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// The module: its state, and how that changes.
+// The module: its state, and how it changes.
 
 namespace ddp::testing {
 
@@ -53,7 +53,7 @@ void expect_state(Rank& rank) {
   EXPECT_TRUE(rank.recorder().operations().empty()) << "construction communicated";
 }
 
-// An input for the step, of 4 channels.
+// An input for the step, with 4 channels.
 CaseOptions batch_of(int step, at::ScalarType dtype) {
   const std::vector<std::vector<std::int64_t>> shapes = {
       {9, 4}, {6, 4, 3}, {5, 4, 2, 2}, {8, 4, 1, 2, 2}};
@@ -64,8 +64,8 @@ CaseOptions batch_of(int step, at::ScalarType dtype) {
           .mean = 0.5 + step};
 }
 
-// One step of training: its output, and the state by which the next one begins. `momentum`: what is
-// expected to be used.
+// One step of training: its output, and the state in which it leaves the layer. `momentum`: the one
+// that the layer is expected to use.
 void expect_step(const Rank& rank, BatchNorm& layer, int step, double momentum) {
   NormCase norm(rank, batch_of(step, layer.weight.scalar_type()));
   const at::Tensor mean_before = layer.running_mean.clone();
@@ -82,7 +82,7 @@ void expect_step(const Rank& rank, BatchNorm& layer, int step, double momentum) 
       << "num_batches_tracked after " << step + 1 << " batches";
 }
 
-// Four steps, an evaluation between them.
+// Four steps, with an evaluation in between.
 void expect_steps(const Rank& rank, BatchNorm& layer) {
   for (int step = 0; step < 4; ++step) {
     expect_step(rank, layer, step, layer.options().momentum.value_or(1.0 / (step + 1)));
@@ -92,11 +92,11 @@ void expect_steps(const Rank& rank, BatchNorm& layer) {
   }
 }
 
-// The state may have come from a file.
+// The state may have been loaded from a file.
 void expect_steps_from_saved_state(const Rank& rank) {
   const Layer layer =
       make_sync_batch_norm({.num_features = 4, .eps = 0.5, .momentum = std::nullopt}, rank.group());
-  layer->to(settings().device, at::kDouble);  // which converts the count as well
+  layer->to(settings().device, at::kDouble);  // which also converts the count
   layer->num_batches_tracked.fill_(7);
   layer->running_mean.fill_(3);
   expect_step(rank, *layer, 0, 1.0 / 8);
@@ -137,7 +137,7 @@ const GradedTest kModule{
     {.name = "module_keeps_the_state_of_batch_norm",
      .points = 1,
      .hint = "Each forward in training counts one batch, in num_batches_tracked itself, and then "
-             "uses options().momentum, or one over that count where it is none."},
+             "uses options().momentum, or 1 / that count if it is none."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         expect_state(rank);

@@ -6,7 +6,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// Ranks with more and with fewer samples, with one, with none; and too few of them in all.
+// Ranks with different numbers of samples, with one, with none; and too few samples in total.
 
 namespace ddp::testing {
 
@@ -30,8 +30,8 @@ const GradedTest kShards{
     {.name = "shards_may_be_unequal_or_empty",
      .points = 1,
      .hint =
-         "A rank's statistics count as much as it has values. A rank without any has no mean: "
-         "it puts in zeros, takes part in both collectives, and its results are empty or zero."},
+         "Weight a rank's statistics by its number of values. A rank without any has no mean: it "
+         "contributes zeros, takes part in both collectives, and its results are empty or zero."},
     [] {
       run_worlds({2, 3, 4}, [](Rank& rank) {
         for (const Rows& rows : divisions(rank.world_size())) {
@@ -44,7 +44,7 @@ const GradedTest kShards{
           expect_forward_and_backward(
               rank, {.shape = {total, 4, 5}, .dtype = at::kDouble, .affine = false, .rows = rows});
         }
-        // One sample in all, which has several values in each channel.
+        // One sample in total, with several values in each channel.
         Rows one(rank.world_size(), 0);
         one.back() = 1;
         expect_forward_and_backward(rank,
@@ -52,8 +52,8 @@ const GradedTest kShards{
       });
     }};
 
-// Every rank must throw, and leave its running statistics as they are. Whether before or after the
-// collective is the same here, but no rank may be left alone in it.
+// Every rank must throw, and leave its running statistics unchanged. It may throw before or after
+// the collective, but no rank may be left waiting in it.
 void expect_error_of_count(const Rank& rank, const at::Tensor& input, const std::string& what) {
   const auto options = input.options().requires_grad(false);
   const at::Tensor mean = at::full({input.size(1)}, 3.0, options);
@@ -64,7 +64,7 @@ void expect_error_of_count(const Rank& rank, const at::Tensor& input, const std:
   } catch (const c10::NotImplementedError&) {
     throw;
   } catch (const c10::DistBackendError&) {
-    throw;  // of the group, not of the count
+    throw;  // an error of the group, not of the count
   } catch (const c10::Error& error) {
     EXPECT_TRUE(mean.eq(3).all().item<bool>() && variance.eq(5).all().item<bool>())
         << what << " is an error, and the running statistics were changed all the same";
@@ -76,8 +76,8 @@ void expect_error_of_count(const Rank& rank, const at::Tensor& input, const std:
 const GradedTest kCount{
     {.name = "a_global_count_of_one_is_an_error_on_all_ranks",
      .points = 1,
-     .hint = "No rank knows before the collective how many values there are in all; after it, all "
-             "do: TORCH_CHECK() the global count there, before the running statistics change."},
+     .hint = "Before the collective no rank knows the total number of values; after it, all do: "
+             "TORCH_CHECK() the global count there, before the running statistics change."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         const at::TensorOptions options = at::TensorOptions(at::kFloat).device(settings().device);
@@ -90,7 +90,7 @@ const GradedTest kCount{
         expect_error_of_count(rank, at::ones({rows(0), 3, 4}, options), "no sample on any rank");
         expect_error_of_count(rank, at::ones({rows(2), 3, 0}, options),
                               "samples without a position");
-        // One on each is enough, however.
+        // But one sample on a rank is enough if others have some.
         NormCase norm(rank, {.shape = {rank.world_size() + 1, 3}});
         norm.expect_output(
             sync_batch_norm(norm.input_shard(), norm.tensors, rank.group()).detach());

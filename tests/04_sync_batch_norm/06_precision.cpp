@@ -4,7 +4,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What is left of the digits.
+// How much precision is left.
 
 namespace ddp::testing {
 
@@ -26,8 +26,8 @@ const GradedTest kLargeMean{
       });
     }};
 
-// Thousands of values of about 40: their sum is beyond half's largest number, and far beyond what
-// bfloat16's eight bits can add up.
+// Thousands of values of about 40: their sum exceeds half's largest number, and bfloat16's eight
+// bits cannot represent it accurately.
 void expect_of_low_precision(const Rank& rank, at::ScalarType dtype, at::ScalarType of_tensors) {
   expect_forward_and_backward(
       rank, {.shape = {4096, 2}, .dtype = dtype, .tensors_dtype = of_tensors, .mean = 40});
@@ -39,7 +39,7 @@ const GradedTest kLowPrecision{
     {.name = "half_and_bfloat16_keep_float32_statistics",
      .points = 1,
      .hint = "Convert to float32 before anything is subtracted, added up or sent, in backward too. "
-             "Only what is handed back has the input's dtype."},
+             "Only returned tensors have the input's dtype."},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {

@@ -6,13 +6,13 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// How tensors lie in memory is their owner's affair.
+// The memory layout of tensors is up to the caller.
 
 namespace ddp::testing {
 
 namespace {
 
-// A way to lay the same values out in another way.
+// A memory layout, applied to given values.
 struct Layout {
   std::string name;
   std::function<at::Tensor(const at::Tensor& values)> apply;
@@ -52,7 +52,7 @@ std::vector<Layout> layouts_of(std::int64_t dims) {
   return layouts;
 }
 
-// The graph begins before the layout, so that any may come: a leaf is what its owner made.
+// The input is a leaf that has the layout itself.
 void expect_all(const Rank& rank, const NormCase& norm, const Layout& of_input,
                 const Layout& of_upstream) {
   const std::string note =
@@ -89,7 +89,7 @@ at::Tensor first_along_the_last(const at::Tensor& values) {
   return values.narrow(-1, 0, 1).expand_as(values);
 }
 
-// Values that are one in memory, as the gradient of a sum is.
+// Values that share one place in memory, as the gradient of a sum does.
 void expect_expanded(const Rank& rank, const std::vector<std::int64_t>& shape) {
   NormCase norm(rank, {.shape = shape, .dtype = at::kDouble});
   for (const bool by_sum : {true, false}) {
@@ -111,7 +111,7 @@ void expect_expanded(const Rank& rank, const std::vector<std::int64_t>& shape) {
       sync_batch_norm(repeated.clone(at::MemoryFormat::Contiguous), {}, rank.group()), 1e-10));
 }
 
-// Weight, bias and running statistics that are columns of a table, and must be used as they are.
+// Weight, bias and running statistics that are columns of a table, and must be used in place.
 void expect_strided_tensors(const Rank& rank) {
   NormCase norm(rank, {.shape = {14, 5, 2}, .dtype = at::kDouble});
   const at::Tensor table = at::stack({norm.tensors.weight.detach(), norm.tensors.bias.detach(),

@@ -7,27 +7,27 @@
 #include "support/grading.h"
 #include "support/operator_watch.h"
 
-// What is communicated, how long that takes, and whose work backward is.
+// What is communicated, how long it takes, and what backward computes itself.
 
 namespace ddp::testing {
 
 namespace {
 
-// How many numbers a rank puts in. Whole structures may travel as bytes; of these nobody knows what
-// they are, so they count as float64.
+// How many numbers a rank contributes. Whole structures may travel as bytes; their contents are
+// unknown, so they count as float64.
 std::int64_t elements_of(const RecordedOperation& operation) {
   const auto size = static_cast<std::int64_t>(c10::elementSize(operation.dtype));
   return operation.bytes / (size == 1 ? 8 : size);
 }
 
-// Those that carry data; what a barrier costs is the next test's.
+// Operations that carry data; the next test measures the cost of barriers.
 std::vector<RecordedOperation> with_data(std::vector<RecordedOperation> operations) {
   std::erase_if(operations,
                 [](const RecordedOperation& operation) { return operation.bytes == 0; });
   return operations;
 }
 
-// All since the last clear(): one collective, or none where there is nobody to talk to.
+// Since the last clear(): one collective, or none on a single rank.
 void expect_one_collective(Rank& rank, const std::string& when, std::int64_t most_elements) {
   const auto operations = with_data(rank.recorder().operations());
   if (rank.world_size() == 1 && operations.empty()) {
@@ -43,7 +43,7 @@ void expect_one_collective(Rank& rank, const std::string& when, std::int64_t mos
   expect_same_order_everywhere(rank, operations);
 }
 
-// Forward and backward of one layer, in turns of what requires a gradient.
+// Forward and backward of one layer, with an input that does or does not require a gradient.
 void expect_collectives(Rank& rank, const NormCase& norm, bool of_input) {
   const std::int64_t channels = norm.input().size(1);
   const std::string note =
@@ -64,7 +64,7 @@ void expect_collectives(Rank& rank, const NormCase& norm, bool of_input) {
   }
 }
 
-// The upstream gradient may be zero, on one rank or on all: nobody can know of the others.
+// The upstream gradient may be zero, on one rank or on all: no rank knows about the others.
 void expect_collectives_of_zeros(Rank& rank, NormCase& norm) {
   const at::Tensor ones = at::zeros_like(norm.input());
   ones.narrow(0, 0, 1).fill_(1);
@@ -109,8 +109,8 @@ const GradedTest kCollectives{
       });
     }};
 
-// One layer of the network whose time is looked at. Other ranks compute for other times, but for
-// the first layer's backward, which no collective follows.
+// One layer of the timed network. Computing times differ between ranks, except in the first layer's
+// backward, which no collective follows.
 struct TimedLayer {
   std::int64_t channels, forward_ns, backward_ns;
 };
@@ -122,15 +122,15 @@ std::vector<TimedLayer> timed_layers(int rank) {
           {64, 40 * rank, 3'000}};
 }
 
-// Waiting by a future moves no clock: nothing exact can be said then.
+// A wait by future advances no clock: then no exact time is known.
 bool all_waited(const std::vector<RecordedOperation>& operations) {
   return std::ranges::all_of(operations,
                              [](const auto& operation) { return operation.waited >= 0; });
 }
 
-// One layer after the other, all ranks in step by their collectives: the slowest rank's computing,
-// then the launch and the collective, in each layer and each direction. What is recorded says which
-// collective that is.
+// One layer after another, with all ranks synchronized by the collectives: the slowest rank's
+// computation, then the launch and the collective, in each layer and direction. The recorded
+// operations say which collective it is.
 std::int64_t expected_time(Rank& rank, const std::vector<RecordedOperation>& operations) {
   std::int64_t time = 0;
   for (std::size_t layer = 0; layer < timed_layers(0).size(); ++layer) {
@@ -150,8 +150,8 @@ std::int64_t expected_time(Rank& rank, const std::vector<RecordedOperation>& ope
   return time;
 }
 
-// Each layer: some computing, then the batch normalization. The layers' shapes are of no interest
-// to each other, so each has an input of its own, and a sum ties them together.
+// Each layer: some computation, then batch normalization. The layers' shapes need not match, so
+// each has its own input, and a sum combines their outputs.
 void expect_time(Rank& rank) {
   const auto layers = timed_layers(rank.rank());
   const at::TensorOptions options = at::TensorOptions(at::kFloat).device(settings().device);
@@ -187,8 +187,8 @@ void expect_time(Rank& rank) {
 const GradedTest kTime{
     {.name = "time_is_that_of_two_collectives_a_layer",
      .points = 1,
-     .hint = "Each layer costs 2(p-1) alpha forward and as much backward, if it is all-reduces. "
-             "More? Look for barriers, and for what else waits for other ranks."},
+     .hint = "Each layer costs 2(p-1) alpha forward and the same backward, with all-reduces. More? "
+             "Look for barriers and other waits."},
     [] {
       for (const NetworkModel& network :
            {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
@@ -202,7 +202,7 @@ const GradedTest kTime{
       }
     }};
 
-// Pieces of a backward that are for just this purpose, on a GPU: their sums are left to the caller.
+// GPU operators for parts of backward: they leave the sums to the caller.
 bool leaves_the_sums_to_the_caller(const std::string& operator_name) {
   return operator_name.ends_with("batch_norm_backward_reduce") ||
          operator_name.ends_with("batch_norm_backward_elemt");
@@ -225,8 +225,8 @@ void expect_own_backward(const Rank& rank, const CaseOptions& options) {
 const GradedTest kOwnBackward{
     {.name = "backward_is_your_own",
      .points = 1,
-     .hint = "A torch::autograd::Function with the handout's formula; libtorch's own batch norm, "
-             "its backward above all, is not to be called for it."},
+     .hint = "A torch::autograd::Function with the handout's formula; do not call libtorch's own "
+             "batch norm in it, least of all its backward."},
     [] {
       run_worlds({2, 3}, [](Rank& rank) {
         for (const bool affine : {true, false}) {

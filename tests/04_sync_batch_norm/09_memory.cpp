@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kChannels = 16;
 constexpr std::int64_t kFewNumbers = 4096 + kChannels * 128;  // O(C), in bytes
 
-// How the input comes about: from a leaf that is there anyway, by what keeps nothing for backward.
+// How the input is made: from an existing leaf, by operators that keep nothing for backward.
 struct Source {
   std::string name;
   at::ScalarType dtype;
@@ -38,7 +38,7 @@ at::Tensor make_leaf(const Source& source) {
   return random_numbers({32, kChannels, 16, 16}, 11).to(source.dtype).set_requires_grad(true);
 }
 
-// Bytes in use after forward beyond its output, when nobody but the graph keeps the input.
+// Bytes in use after forward in addition to its output, when only the graph keeps the input.
 std::int64_t kept_bytes(Rank& rank, const Source& source, const BatchNormTensors& tensors,
                         const SyncBatchNormOptions& options) {
   const at::Tensor leaf = make_leaf(source);
@@ -47,7 +47,7 @@ std::int64_t kept_bytes(Rank& rank, const Source& source, const BatchNormTensors
   at::Tensor input = source.make(leaf);
   const at::Tensor output = sync_batch_norm(input, tensors, rank.group(), options);
   input.reset();
-  rank.settle();  // the harness keeps what is in flight, and forgets it with a delay
+  rank.settle();  // the harness releases buffers in flight with a delay
   EXPECT_EQ(rank.recorder().operations().empty(), !options.training)
       << (options.training ? "nothing was communicated" : "evaluation communicated");
   return meter.live_bytes() - static_cast<std::int64_t>(output.nbytes());
@@ -85,7 +85,7 @@ void expect_no_growth(Rank& rank, const Source& source) {
   for (int step = 0; step < kSteps; ++step) {
     leaf.mutable_grad() = at::Tensor();
     const at::Tensor output = sync_batch_norm(source.make(leaf), {}, rank.group());
-    if (step % 2 == 0) {  // or the graph goes as it is
+    if (step % 2 == 0) {  // otherwise the graph is destroyed without backward
       output.sum().backward();
     }
     rank.settle();
@@ -105,9 +105,8 @@ void expect_no_growth(Rank& rank, const Source& source) {
 const GradedTest kMemory{
     {.name = "backward_keeps_no_more_than_the_input",
      .points = 1,
-     .hint =
-         "save_for_backward() the input, the mean and the inverse deviation: x-hat follows from "
-         "them, and needs no place of its own. Nor does a converted copy of the input."},
+     .hint = "save_for_backward() the input, the mean and the inverse deviation: x-hat follows "
+             "from them, so do not keep it, nor a converted copy of the input."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

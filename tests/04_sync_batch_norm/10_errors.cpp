@@ -10,7 +10,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What is refused, before anybody waits for anybody.
+// What is rejected, before any rank waits for another.
 
 namespace ddp::testing {
 
@@ -41,7 +41,7 @@ void expect_error(Rank& rank, const std::string& what, const std::function<void(
   expect_silence(rank, what + " is to be found before any communication; here this rank");
 }
 
-// A call, with running statistics unless others are given; these must stay as they are.
+// A call, by default with running statistics; these must not change.
 struct Call {
   at::Tensor input = ones({4, kChannels, 2});
   BatchNormTensors tensors = {};
@@ -76,7 +76,7 @@ void expect_errors_of_inputs(Rank& rank, bool training) {
   expect_error(rank, "an input of bool", of(ones({4, kChannels, 2}, at::kBool)));
 }
 
-// What does not fit, in the place of each of the four.
+// An unsuitable tensor in place of each of the four.
 void expect_errors_of_tensors(Rank& rank, bool training) {
   const std::vector<std::pair<std::string, at::Tensor>> culprits = {
       {"one channel more", ones({kChannels + 1})},
@@ -136,7 +136,7 @@ void expect_errors_of_modules(Rank& rank) {
                                at::zeros_like(layer->running_mean)));
 }
 
-// So that a function that refuses everything, or does nothing, is no better.
+// A function that rejects everything, or does nothing, must not pass.
 void expect_good_calls_to_pass(Rank& rank) {
   rank.recorder().clear();
   const at::Tensor input = random_numbers({4, kChannels, 2}, 12).to(at::kFloat);
@@ -146,7 +146,7 @@ void expect_good_calls_to_pass(Rank& rank) {
   }
 }
 
-// What no rank can know by itself is reported by the group, to all; and nobody waits for ever.
+// The group reports to all ranks what no rank can know by itself, and none waits forever.
 void expect_report_of_disagreement(const Rank& rank) {
   const std::int64_t channels = kChannels + (rank.rank() == 1 ? 1 : 0);
   try {
@@ -179,7 +179,7 @@ const GradedTest kErrors{
         });
         expect_errors_of_modules(rank);
       });
-      if (settings().device.is_cpu()) {  // elsewhere ranks are not compared
+      if (settings().device.is_cpu()) {  // other devices do not compare ranks
         run_worlds({2, 3}, expect_report_of_disagreement);
       }
     }};

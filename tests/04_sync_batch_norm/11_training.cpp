@@ -8,7 +8,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// The layer in a model that is trained by data parallelism.
+// The layer in a model trained with data parallelism.
 
 namespace ddp::testing {
 
@@ -20,9 +20,9 @@ constexpr std::int64_t kFilters = 4;
 constexpr std::int64_t kHidden = 6;
 constexpr double kLearningRate = 0.03;
 
-// A convolution, twice the same normalization, then fully connected layers, the last of which has
-// another one: a small network whose layers have equal sizes here and there. It is smooth, so that
-// rounding moves no kink.
+// A convolution, the same normalization twice, then fully connected layers, the last with a
+// normalization of its own: a small network in which some layers have equal sizes. It is smooth, so
+// that rounding cannot cross a kink.
 struct Network {
   std::vector<at::Tensor> weights;  // of the convolutions and the fully connected layers
   Normalize normalize;
@@ -90,7 +90,7 @@ Batch whole_batch(int step, std::int64_t samples) {
           random_numbers({samples, kHidden}, 34 + step)};
 }
 
-// In one process, by libtorch's own.
+// In one process, with libtorch's own layer.
 void train_alone(const Network& network, const std::vector<BatchNormTensors>& layers, int steps,
                  std::int64_t samples) {
   for (int step = 0; step < steps; ++step) {
@@ -100,7 +100,7 @@ void train_alone(const Network& network, const std::vector<BatchNormTensors>& la
   }
 }
 
-// Every rank its part of the batch, and the mean of their gradients.
+// Each rank with its part of the batch, and the mean of their gradients.
 void train_together(const Rank& rank, const Network& network,
                     const std::vector<BatchNormTensors>& layers, int steps,
                     std::int64_t samples_of_rank) {

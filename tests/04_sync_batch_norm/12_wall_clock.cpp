@@ -9,7 +9,7 @@
 #include "support/grading.h"
 #include "support/limited_link_report.h"
 
-// The same in real time: a report that decides nothing.
+// The same in real time: a report, worth no points.
 
 namespace ddp::testing {
 
@@ -23,7 +23,7 @@ struct Entry {
   std::vector<double> milliseconds = {};
 };
 
-// Interleaved, so that all see the same machine.
+// Interleaved, so that all are measured under the same conditions.
 void measure(std::vector<Entry>& entries) {
   for (int round = 0; round < kRounds; ++round) {
     for (Entry& entry : entries) {
@@ -70,7 +70,7 @@ void report_times(Rank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_of_forward_and_backward",
      .points = 0,
-     .hint = "A report, without points: what is yours, and what the two collectives take anyway."},
+     .hint = "A report, worth no points: your own time, and that of the two collectives."},
     [] { run_on_limited_link({.alpha_ns = 20'000, .beta_ns_per_byte = 0.2}, report_times); }};
 
 }  // namespace

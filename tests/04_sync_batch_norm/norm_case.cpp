@@ -26,14 +26,14 @@ double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-// As equal as can be, the first ones larger.
+// As equal as possible, the first ranks larger.
 std::vector<std::int64_t> equal_rows(std::int64_t rows, int world_size) {
   std::vector<std::int64_t> parts(world_size, rows / world_size);
   std::for_each(parts.begin(), parts.begin() + rows % world_size, [](auto& part) { ++part; });
   return parts;
 }
 
-// The input's gradient comes from autograd, not from the formula that is asked of the student.
+// The input's gradient comes from autograd, not from the formula that the student implements.
 NormReference reference_of(const at::Tensor& input, const at::Tensor& upstream,
                            const BatchNormTensors& tensors, double eps) {
   const at::Tensor x = input.to(at::kDouble).clone().set_requires_grad(true);
@@ -137,7 +137,7 @@ std::string NormCase::text() const {
   return text.str();
 }
 
-// `scale`: by what a deviation of the normalized values is multiplied.
+// `scale`: the factor by which errors of the normalized values grow.
 at::Tensor NormCase::tolerance(const at::Tensor& expected, const at::Tensor& scale) const {
   if (options_.dtype == at::kDouble) {
     return at::scalar_tensor(1e-10, expected.options()) * scale;
@@ -188,19 +188,19 @@ void NormCase::expect_parameter_gradients(const std::string& note) const {
   }
 }
 
-// `terms`: what is to be summed over this rank's samples.
+// `terms`: the terms of the gradient, to be summed over this rank's samples.
 void NormCase::expect_parameter_gradient(const std::string& name, const at::Tensor& gradient,
                                          const at::Tensor& terms, const std::string& note) const {
   const at::Tensor expected = sum_of_channels(shard(terms));
-  // Each term may be off by the tolerance, for one reason (the mean), so that the errors add up.
+  // Each term may be off by the tolerance, all for the same reason (the mean), so the errors add
+  // up.
   const at::Tensor size = sum_of_channels(shard(upstream_.to(at::kDouble).abs())).clamp_min(1);
   const bool is_double = options_.dtype == at::kDouble;
   at::Tensor allowed = at::full({1}, 1e-10, expected.options());
   if (!is_double) {
     const at::Tensor deviation = (expected_.variance + options_.eps).sqrt();
     const at::Tensor relative = expected_.mean.abs() / deviation;
-    // Of half precision there are thousands of terms here, which the deviation's error has in
-    // common.
+    // Half-precision tests have thousands of terms, which share the error of the deviation.
     const double in_common = options_.dtype == at::kFloat ? 0 : 1e-3;
     allowed = 1e-3 + 4 * 0x1p-23 * relative * size +
               expected.abs() * (in_common + epsilon_of(options_.tensors_dtype));
@@ -213,7 +213,7 @@ void NormCase::expect_parameter_gradient(const std::string& name, const at::Tens
 void NormCase::expect_running(const at::Tensor& mean_before, const at::Tensor& var_before,
                               double momentum, const std::string& note) const {
   const double epsilon = epsilon_of(options_.tensors_dtype);
-  // Of each rank's mean a float32 may have lost as much, which the variance between them feels.
+  // Each rank's float32 mean may be off by this much, which affects the variance between ranks.
   const at::Tensor relative = expected_.mean.abs() / (expected_.variance + options_.eps).sqrt();
   const at::Tensor floor = options_.dtype == at::kDouble
                                ? at::full({1}, 1e-10, relative.options())

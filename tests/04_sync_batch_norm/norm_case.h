@@ -7,7 +7,7 @@
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "support/ranks.h"
 
-// One batch of all ranks together, what batch normalization should make of it, and the comparisons.
+// One batch of all ranks together, its batch normalization, and the comparisons.
 
 namespace ddp::testing {
 
@@ -16,16 +16,16 @@ struct CaseOptions {
   std::vector<std::int64_t> shape;
   at::ScalarType dtype = at::kFloat;
   bool affine = true;
-  /// Of weight, bias and running statistics.
+  /// The dtype of weight, bias and running statistics.
   at::ScalarType tensors_dtype = dtype;
   double eps = 1e-5;
-  /// Of the input, besides what tells channels and samples apart.
+  /// The input's mean, apart from offsets that differ between channels and samples.
   double mean = 0.5;
-  /// How much of N each rank has; empty: as equal as can be.
+  /// How many of the N samples each rank has; empty: as equal as possible.
   std::vector<std::int64_t> rows = {};
 };
 
-/// What a batch normalization of the whole batch gives, in float64, computed in one process.
+/// The batch normalization of the whole batch, in float64, computed in one process.
 struct NormReference {
   at::Tensor mean, variance;  // [C]; biased
   double count = 0;           // samples * positions
@@ -34,34 +34,35 @@ struct NormReference {
   at::Tensor input_gradient;
 };
 
-/// A mistake, and what would come of it.
+/// A typical mistake, and its result.
 struct Suspicion {
   std::string text;  // "the biased variance"
   at::Tensor value;
 };
 
-/// "\n  diagnosis: this is what comes of the biased variance" where `actual` is that, and
-/// `expected` is not; else nothing.
+/// "
+///   diagnosis: this is what comes of the biased variance" if `actual` equals that and `expected`
+/// does not; else nothing.
 std::string explain(const at::Tensor& actual, const at::Tensor& expected,
                     const std::vector<Suspicion>& suspicions);
 
-/// A batch of which every rank knows the whole. Values tell ranks, channels and positions apart:
+/// A batch that every rank knows as a whole. Values differ between ranks, channels and positions:
 /// local statistics are far from the global ones.
 class NormCase {
  public:
   NormCase(const Rank& rank, const CaseOptions& options);
 
-  /// The whole batch, and the derivative of the summed losses by its output.
+  /// The whole batch, and the derivative of the summed losses with respect to its output.
   const at::Tensor& input() const { return input_; }
   const at::Tensor& upstream() const { return upstream_; }
-  /// Instead of random numbers at first.
+  /// Replaces the initial random numbers.
   void set_upstream(const at::Tensor& upstream);
 
   /// Weight and bias, leaves that require a gradient, and running statistics. The same numbers on
   /// all ranks.
   BatchNormTensors tensors;
 
-  /// This rank's part of something like input().
+  /// This rank's part of a tensor shaped like input().
   at::Tensor shard(const at::Tensor& whole) const;
   /// A leaf with this rank's part of the input.
   at::Tensor input_shard() const { return shard(input_).clone().set_requires_grad(true); }
@@ -72,11 +73,11 @@ class NormCase {
   /// "(input [64, 128] over all ranks, float32)", for messages.
   std::string text() const;
 
-  /// Compare what this rank has with its part of the reference. Tolerance: 1e-10 in float64; else
-  /// 1e-3 + 4 eps |mean| / std and the rounding of the dtype.
+  /// These compare this rank's tensors with its part of the reference. Tolerance: 1e-10 in float64;
+  /// else 1e-3 + 4 eps |mean| / std and the rounding of the dtype.
   void expect_output(const at::Tensor& output, const std::string& note = "") const;
   void expect_input_gradient(const at::Tensor& gradient, const std::string& note = "") const;
-  /// Of this rank alone: local sums.
+  /// For this rank alone: local sums.
   void expect_parameter_gradients(const std::string& note = "") const;
   void expect_running(const at::Tensor& mean_before, const at::Tensor& var_before, double momentum,
                       const std::string& note = "") const;
@@ -84,7 +85,7 @@ class NormCase {
  private:
   at::Tensor tolerance(const at::Tensor& expected, const at::Tensor& scale) const;
   at::Tensor with_affine(const at::Tensor& normalized) const;
-  // What may have gone wrong, for this rank.
+  // Typical mistakes, for this rank.
   std::vector<Suspicion> suspicions_of_output() const;
   std::vector<Suspicion> suspicions_of_input_gradient() const;
   std::vector<Suspicion> suspicions_of_parameter_gradient(const at::Tensor& terms) const;
@@ -100,25 +101,25 @@ class NormCase {
   NormReference expected_;
 };
 
-/// Output, gradients and running statistics of a step of such a batch, with the function's
+/// Output, gradients and running statistics of one step of such a batch, with the function's
 /// defaults.
 void expect_forward_and_backward(const Rank& rank, const CaseOptions& options);
 
-/// Normal random numbers, float64 on the tests' device: the same on every rank, others for another
+/// Normal random numbers, float64 on the tests' device: the same on every rank, different for each
 /// `salt`.
 at::Tensor random_numbers(const std::vector<std::int64_t>& shape, std::uint64_t salt);
 
-/// Some of the tensors only.
+/// These set only some of the tensors.
 BatchNormTensors affine_tensors(const at::Tensor& weight, const at::Tensor& bias);
 BatchNormTensors running_tensors(const at::Tensor& mean, const at::Tensor& var);
 
 /// The sum for each channel: [C].
 at::Tensor sum_of_channels(const at::Tensor& values);
 
-/// All dimensions but that of the channels.
+/// All dimensions except that of the channels.
 std::vector<std::int64_t> without_channels(const at::Tensor& input);
 
-/// [C] as [1, C, 1, 1], to go with an input of so many dimensions.
+/// [C] as [1, C, 1, 1], or with as many dimensions as `input` has.
 at::Tensor along_channels(const at::Tensor& of_channels, const at::Tensor& input);
 
 }  // namespace ddp::testing

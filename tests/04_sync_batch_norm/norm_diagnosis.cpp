@@ -2,7 +2,7 @@
 
 #include "norm_case.h"
 
-// What a wrong result is, where that can be told: it equals what a usual mistake gives.
+// Diagnoses of wrong results: those that equal the result of a typical mistake.
 
 namespace ddp::testing {
 

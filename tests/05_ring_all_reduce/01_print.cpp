@@ -7,13 +7,13 @@
 #include "support/communication_checks.h"
 #include "support/grading.h"
 
-// The warm-up: who writes when.
+// The warm-up: the order in which ranks write.
 
 namespace ddp::testing {
 
 namespace {
 
-// Keeps what is written, and at which of the recorder's positions that began and was flushed.
+// Keeps what is written, and the recorder's positions of the first write and of the flush.
 class WatchedBuffer : public std::streambuf {
  public:
   explicit WatchedBuffer(RecordingBackend& recorder) : recorder_(recorder) {}
@@ -57,7 +57,7 @@ void expect_in_order(Rank& rank, const std::string& message) {
   rank.recorder().clear();
   WatchedBuffer buffer(rank.recorder());
   std::ostream out(&buffer);
-  const std::string around = "[" + message + "]";  // a string_view need not end with a zero
+  const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
   print_in_rank_order(std::string_view(around).substr(1, message.size()), out, rank.group());
   const auto operations = rank.recorder().operations();
 
@@ -89,7 +89,7 @@ void expect_in_order(Rank& rank, const std::string& message) {
 const GradedTest kPrint{
     {.name = "ranks_print_in_order",
      .points = 1,
-     .hint = "Who goes before you sends you a message when its line is written and flushed; wait "
+     .hint = "The rank before yours sends you a message when its line is written and flushed; wait "
              "for it, write, flush, and only then tell the next rank."},
     [] {
       run_worlds({1, 2, 3, 4, 5, 6, 7, 8}, [](Rank& rank) {

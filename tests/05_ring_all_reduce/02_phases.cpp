@@ -6,13 +6,13 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// The two halves of the ring, each by itself.
+// The two phases of the ring, each by itself.
 
 namespace ddp::testing {
 
 namespace {
 
-// A tensor of other strides than row by row: a matrix of so many rows, transposed.
+// A tensor that is not row-major: a matrix of `rows` rows, transposed.
 at::Tensor transposed(const at::Tensor& flat, std::int64_t rows) {
   at::Tensor columns = at::empty({flat.numel() / rows, rows}, flat.options()).t();
   columns.copy_(flat.view({rows, -1}));
@@ -40,8 +40,8 @@ void expect_own_chunk_reduced(Rank& rank, const RingCase& one, bool contiguous =
 const GradedTest kReduceScatter{
     {.name = "reduce_scatter_completes_chunk_r_on_rank_r",
      .points = 2,
-     .hint = "Chunk r must come to rank r in the last of N-1 steps, having been added to by every "
-             "other rank on its way: which chunk does rank r send first, then?"},
+     .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
+             "to it: so which chunk does rank r send first?"},
     [] {
       run_worlds({1, 2, 3, 4, 5, 6, 7, 8}, [](Rank& rank) {
         std::size_t turn = rank.world_size();
@@ -53,7 +53,7 @@ const GradedTest kReduceScatter{
       });
     }};
 
-// The integers of the same size: what compares and shows every bit, also those of a NaN.
+// Integers of the same size, which compare and show every bit, even those of a NaN.
 at::Tensor as_bits(const at::Tensor& tensor) {
   switch (tensor.element_size()) {
     case 2:
@@ -65,8 +65,8 @@ at::Tensor as_bits(const at::Tensor& tensor) {
   }
 }
 
-// Elements of any bits whatever on rank `rank`: NaNs with all kinds of payload, infinities,
-// subnormal numbers; and a negative zero in each chunk.
+// Elements with arbitrary bits on rank `rank`: NaNs with various payloads, infinities, subnormal
+// numbers; and a negative zero in each chunk.
 at::Tensor any_bits(const RingCase& one, int rank, int world_size) {
   std::mt19937_64 random(settings().seed * 64 + rank);
   const at::Tensor like = at::empty({0}, one.dtype);

@@ -21,7 +21,7 @@ void expect_all_reduced(Rank& rank, const RingCase& one) {
                        combined_whole_values(one, world_size), tolerance_of(one)));
 }
 
-// What is no number on one rank is none in the sum, or is infinite, and spoils nothing else.
+// A NaN or infinity on one rank appears in the sum, and affects no other element.
 void expect_not_finite_kept(Rank& rank, at::ScalarType dtype) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -43,7 +43,7 @@ void expect_not_finite_kept(Rank& rank, at::ScalarType dtype) {
       << tensor;
 }
 
-// Large tensors take their time, the more the more ranks there are: each is for one world.
+// Large tensors take long, and longer on more ranks: each is tested in one world size only.
 bool is_for_world(std::int64_t size, int index, int world_size) {
   if (size > (1 << 17)) {
     return world_size == 2 + index % 3;
@@ -58,8 +58,8 @@ const GradedTest kAllReduce{
     {.name = "all_reduce_gives_every_rank_the_sum_or_average",
      .points = 3,
      .hint =
-         "Mend reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a "
-         "send whose recv nobody has posted. Chunks come from balanced_split(), empty ones too."},
+         "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
+         "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
     [] {
       run_worlds({1, 2, 3, 4, 5, 6, 7, 8}, [](Rank& rank) {
         const auto sizes = sizes_up_to(1 << 20);
@@ -90,8 +90,8 @@ void expect_same_bits(Rank& rank, const RingCase& one) {
 const GradedTest kSameBits{
     {.name = "all_ranks_end_with_the_same_bits",
      .points = 1,
-     .hint = "Numbers that are rounded differently on two ranks drift apart in training. Who "
-             "divides, and does everyone divide in the same way?"},
+     .hint = "Numbers that are rounded differently on two ranks drift apart in training. Which "
+             "ranks divide, and do all divide in the same way?"},
     [] {
       run_worlds({2, 3, 5, 7}, [](Rank& rank) {
         for (const std::int64_t size : {1, 17, 1000}) {

@@ -6,7 +6,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// Whose memory the result is in, and what becomes of a tensor that is more than memory.
+// The result is in the caller's memory, and the tensor keeps its other properties.
 
 namespace ddp::testing {
 
@@ -19,7 +19,7 @@ struct NamedFunction {
   RingFunction call;
 };
 
-// Calls, not addresses: the stage's library is loaded later.
+// Lambdas that call the functions, not their addresses: the stage's library is loaded later.
 const std::vector<NamedFunction>& ring_functions() {
   static const std::vector<NamedFunction> functions = {
       {"ring_reduce_scatter()",
@@ -34,7 +34,7 @@ const std::vector<NamedFunction>& ring_functions() {
   return functions;
 }
 
-// A tensor is not replaced by another one, and keeps all that it is beside its elements.
+// The tensor is not replaced by another one, and keeps everything except its elements.
 void expect_same_tensor(Rank& rank, const NamedFunction& function, const at::Tensor& tensor,
                         const std::string& what) {
   const std::string said = std::string(function.name) + " of " + what;
@@ -58,7 +58,7 @@ void expect_same_tensor(Rank& rank, const NamedFunction& function, const at::Ten
       << said << " has switched autograd off for the caller, too";
 }
 
-// Who holds a view of the tensor finds the result there.
+// A view of the tensor sees the result.
 void expect_views_to_see(Rank& rank) {
   const RingCase one{.elements = 35};
   const at::Tensor matrix = whole_values(one, rank.rank(), rank.world_size()).view({5, 7});
@@ -91,7 +91,7 @@ const GradedTest kStorage{
       run_worlds({1, 2, 3}, expect_own_storage);
     }};
 
-// A view of a larger tensor, with gaps between its elements or in another order.
+// A view of a larger tensor, with gaps between its elements or in a different order.
 struct Layout {
   const char* name;
   std::vector<std::int64_t> whole;

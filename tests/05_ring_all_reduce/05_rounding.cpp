@@ -11,11 +11,11 @@ namespace ddp::testing {
 namespace {
 
 constexpr std::int64_t kElements = 4099;
-constexpr double kSmallestHalf = 0x1p-24;  // what a division in half loses where numbers are tiny
+constexpr double kSmallestHalf = 0x1p-24;  // the rounding error of tiny float16 quotients
 
 // For every element, how far its sum may be from the exact one. Each addition rounds its result s
-// by at most u |s|, u = epsilon / 2. The sum begins on rank `first`, and is added to by the ranks
-// to its right.
+// by at most u |s|, u = epsilon / 2. The sum begins on rank `first`, and the ranks to its right add
+// to it.
 at::Tensor bound_of_sum(const std::vector<at::Tensor>& values, std::size_t first, double u) {
   at::Tensor sum = values[first];
   at::Tensor error = at::zeros_like(sum);
@@ -26,8 +26,8 @@ at::Tensor bound_of_sum(const std::vector<at::Tensor>& values, std::size_t first
   return error;
 }
 
-// An average divides once, which may be done by multiplying with the rounded reciprocal; or every
-// rank divides its own values before they are added.
+// An average divides once, possibly by multiplying with the rounded reciprocal; or every rank
+// divides its own values before they are added.
 at::Tensor bound_of_average(const std::vector<at::Tensor>& values, std::size_t first, double u) {
   const auto size = static_cast<double>(values.size());
   at::Tensor magnitude = at::zeros_like(values[0]);
@@ -39,8 +39,8 @@ at::Tensor bound_of_average(const std::vector<at::Tensor>& values, std::size_t f
   return added + (exact ? 0 : 2 * u) * (magnitude + added);
 }
 
-// The sum in float64, as if it were rounded once: what each addition loses is found (Knuth's
-// two-sum), and added in the end.
+// The sum in float64, as if it were rounded only once: the error of each addition is computed
+// (Knuth's two-sum), and added at the end.
 at::Tensor accurate_sum(const std::vector<at::Tensor>& values) {
   at::Tensor sum = at::zeros_like(values[0]);
   at::Tensor lost = at::zeros_like(sum);
@@ -53,8 +53,8 @@ at::Tensor accurate_sum(const std::vector<at::Tensor>& values) {
   return sum + lost;
 }
 
-// One chunk of the result, `values` being the ranks' in float64. It begins on the rank to the right
-// of the one that ends with it, which need not be the one of the chunk's number here.
+// One chunk of the result, where `values` are the ranks' values in float64. The sum begins on the
+// rank to the right of the one where it ends; the chunk's number does not fix that rank here.
 void expect_chunk_within_bound(const Subject& subject, const at::Tensor& actual,
                                const std::vector<at::Tensor>& values, const RingCase& one) {
   const std::size_t size = values.size();
@@ -106,8 +106,8 @@ void expect_within_bound(Rank& rank, at::ScalarType dtype, ReduceOp op) {
 const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
      .points = 1,
-     .hint = "N-1 additions and one division, in the tensor's dtype or a better one: nothing is "
-             "converted to fewer digits on its way, and nothing divided in every step."},
+     .hint = "N-1 additions and one division, in the tensor's dtype or a better one: convert "
+             "nothing to fewer digits on the way, and do not divide in every step."},
     [] {
       run_worlds({2, 3, 4, 8}, [](Rank& rank) {
         for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {

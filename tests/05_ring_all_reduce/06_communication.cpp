@@ -9,7 +9,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What a rank sends, and to whom; and that it leaves alone what is under way.
+// What a rank sends, and to whom; and that it does not touch data in flight.
 
 namespace ddp::testing {
 
@@ -53,7 +53,7 @@ std::string text_of(const Sizes& sizes) {
   return sizes.empty() ? "nothing" : out.str();
 }
 
-// Nothing but messages, to the right and from the left. Returns the sizes of those sent.
+// Only messages, to the right and from the left. Returns the sizes of those sent.
 Sizes expect_neighbours_only(Rank& rank, const std::vector<RecordedOperation>& operations,
                              const std::string& what) {
   const int right = (rank.rank() + 1) % rank.world_size();
@@ -83,8 +83,8 @@ Sizes expect_neighbours_only(Rank& rank, const std::vector<RecordedOperation>& o
   return sent;
 }
 
-// A phase has a chunk left out that depends on where chunks begin: for the all-reduce as a whole it
-// may be any, as long as the two differ.
+// A phase leaves out one chunk; which one depends on where the phase starts. For the all-reduce as
+// a whole it may be any, as long as the two phases differ.
 bool are_two_phases(const Sizes& sent, const Sizes& chunks) {
   const auto size = static_cast<int>(chunks.size());
   const auto half = static_cast<std::ptrdiff_t>(sent.size() / 2);
@@ -153,7 +153,7 @@ const GradedTest kMessages{
       });
     }};
 
-// Every operator is watched: reads of a chunk that is under way are found, and writes to it.
+// Every operator is watched, to find reads of a chunk in flight as well as writes.
 void expect_untouched(Rank& rank, const RingCase& one) {
   const int world_size = rank.world_size();
   const at::Tensor tensor = whole_values(one, rank.rank(), world_size);

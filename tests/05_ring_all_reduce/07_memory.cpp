@@ -6,14 +6,14 @@
 #include "support/grading.h"
 #include "uncounted_messages.h"
 
-// How much memory the ring takes beside the tensor, and that it keeps nothing more.
+// How much memory the ring takes in addition to the tensor, and that it keeps none of it.
 
 namespace ddp::testing {
 
 namespace {
 
-constexpr std::int64_t kElements = 30'721;  // no world size divides it
-constexpr std::int64_t kConstant = 4096;    // bytes for what is no chunk: numbers, sizes
+constexpr std::int64_t kElements = 30'721;  // not divisible by any world size
+constexpr std::int64_t kConstant = 4096;    // bytes for everything but chunks: numbers, sizes
 constexpr int kCalls = 6;
 constexpr int kSettled = 2;  // calls after which nothing new should be needed
 
@@ -33,7 +33,7 @@ void expect_one_chunk(Rank& rank, const ProcessGroupPtr& group, const RingCase& 
         << describe(one) << ", " << tensor.nbytes() << " bytes: at its peak the all-reduce had "
         << meter.peak_bytes() << " bytes in use beside the tensor; one chunk, which is " << chunk
         << " bytes here, and " << kConstant << " bytes are enough";
-    rank.settle();  // the harness forgets what was in flight with a delay
+    rank.settle();  // the harness releases buffers in flight with a delay
     if (call == kSettled) {
       live_at_first = meter.live_bytes();
       handles_at_first = rank.recorder().live_handles();
@@ -52,8 +52,8 @@ void expect_one_chunk(Rank& rank, const ProcessGroupPtr& group, const RingCase& 
 const GradedTest kMemory{
     {.name = "memory_beside_the_tensor_is_one_chunk",
      .points = 1,
-     .hint = "What is to be added arrives in one buffer of a chunk's size; what is to be kept, in "
-             "its place. Views of the tensor (narrow) cost nothing, copies do."},
+     .hint = "Receive what you add into one buffer of a chunk's size, and what you keep into its "
+             "place. Views of the tensor (narrow) need no memory, copies do."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

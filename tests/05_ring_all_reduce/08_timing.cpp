@@ -40,7 +40,7 @@ void expect_time_of_equal_chunks(Rank& rank, std::int64_t chunk_elements) {
                             << took << why(took, expected);
 }
 
-// What every rank sent, in bytes: [rank][step].
+// The sizes of every rank's sends, in bytes: [rank][step].
 using Messages = std::vector<std::vector<std::int64_t>>;
 
 Messages gather_messages(Rank& rank, const std::vector<RecordedOperation>& operations) {
@@ -63,11 +63,11 @@ Messages gather_messages(Rank& rank, const std::vector<RecordedOperation>& opera
   return messages;
 }
 
-// What a message from r to r + 1 has to wait for, of the step before.
+// The messages of the previous step for which a message from r to r + 1 has to wait.
 enum class Waits {
-  kForPorts,  // for the message from r to r + 1 only: the least that is possible
-  kForAll,    // for those from r - 1 to r, which is what r passes on, and from r + 1 to r + 2 as
-              // well: ranks that wait for both of their messages before the next step
+  kForPorts,  // r to r + 1: the least that is possible
+  kForAll,    // also r - 1 to r, whose data r passes on, and r + 1 to r + 2: ranks that wait for
+              // both of their messages before the next step
 };
 
 // The end of this rank's last message.
@@ -87,7 +87,7 @@ std::int64_t critical_path(Rank& rank, const Messages& messages, Waits waits) {
   return std::max(ends[rank.rank()], ends[(rank.rank() + size - 1) % size]);
 }
 
-// Chunks differ by an element, so which message waits for which shows.
+// Chunks differ by an element, so the time shows which message waits for which.
 void expect_time_of_unequal_chunks(Rank& rank, std::int64_t elements) {
   const at::Tensor tensor = at::ones({elements}, settings().device);
   rank.recorder().clear();
@@ -104,8 +104,8 @@ void expect_time_of_unequal_chunks(Rank& rank, std::int64_t elements) {
 const GradedTest kTime{
     {.name = "time_is_the_rings",
      .points = 2,
-     .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank's way out and its way in "
-             "are both busy: launch the recv and the send before you wait for either."},
+     .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank sends and receives at the "
+             "same time: launch the recv and the send before you wait for either."},
     [] {
       for (const NetworkModel& network :
            {NetworkModel{.alpha_ns = 10'000, .beta_ns_per_byte = 0.25},

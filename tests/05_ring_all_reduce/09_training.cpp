@@ -7,13 +7,13 @@
 #include "support/gradient_checks.h"
 #include "support/grading.h"
 
-// What it is for: the gradients of a model.
+// The purpose of the ring: a model's gradients.
 
 namespace ddp::testing {
 
 namespace {
 
-// The simplest data-parallel training: finish() averages one gradient after the other by the ring,
+// The simplest data-parallel training: finish() averages one gradient after another with the ring,
 // each in its own tensor or in its place in one flat buffer.
 class RingSynchronizer : public GradientSynchronizer {
  public:
@@ -67,8 +67,8 @@ MakeSynchronizer ring(bool flat) {
 const GradedTest kTraining{
     {.name = "training_by_the_ring_ends_at_the_oracles_parameters",
      .points = 1,
-     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as views "
-             "that lie behind each other in one buffer: does a view's own place count?"},
+     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
+             "consecutive views of one buffer: do you respect a view's offset?"},
     [] {
       run_worlds({1, 2, 3}, [](Rank& rank) {
         for (const bool flat : {false, true}) {

@@ -9,13 +9,13 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// What cannot be done is said before anything is sent.
+// Bad arguments are reported before anything is sent.
 
 namespace ddp::testing {
 
 namespace {
 
-// A stub's own, not what ATen says of an operator that a dtype lacks.
+// A stub's own error, not ATen's for an operator that a dtype lacks.
 bool is_stub(const c10::Error& error) {
   return std::string_view(error.what()).find("TODO(student)") != std::string_view::npos;
 }
@@ -71,7 +71,7 @@ void expect_errors_of_ops(Rank& rank, const std::string& name,
   }
 }
 
-// An error is no obstacle to what follows.
+// An error does not affect later calls.
 void expect_all_reduce(Rank& rank) {
   const RingCase one{.elements = 10, .op = ReduceOp::kAverage};
   const at::Tensor tensor = whole_values(one, rank.rank(), rank.world_size());

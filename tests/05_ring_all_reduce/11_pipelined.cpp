@@ -10,7 +10,7 @@
 #include "support/compare.h"
 #include "support/grading.h"
 
-// The extension: a report that decides nothing, and nothing before the results are right.
+// The extension: a report, worth no points, and only if the results are right.
 
 namespace ddp::testing {
 
@@ -57,7 +57,7 @@ void expect_right(Rank& rank) {
       << describe(one) << ", pipelined, has not the same bits on all ranks";
 }
 
-// Of both, in turns, so that they see the same machine.
+// Interleaved, so that both are measured under the same conditions.
 void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibytes, int rounds) {
   const at::Tensor tensor = at::ones({mebibytes << 18});
   std::vector<double> ring;
@@ -73,7 +73,7 @@ void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibyt
     gloo.push_back(watch.lap());
     tensor.fill_(1);
   }
-  ring.erase(ring.begin());  // the first of each was for warming up
+  ring.erase(ring.begin());  // the first repetition was the warm-up
   gloo.erase(gloo.begin());
   if (rank.rank() == 0) {
     std::ostringstream text;
@@ -87,14 +87,14 @@ void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibyt
 const GradedTest kPipelined{
     {.name = "pipelined_ring_beside_gloos_all_reduce",
      .points = 0,
-     .hint = "An extension, without points: chunks in segments, so that adding one overlaps with "
+     .hint = "An extension, worth no points: chunks in segments, so that adding one overlaps with "
              "the transfer of the next. How fast does it get?"},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "compared with Gloo's all-reduce on the CPU only";
       }
-      // In real time, without delays: on the simulated network messages leave in the order of their
-      // launches, which binds the two directions to each other.
+      // In real time, without delays: the simulated network sends messages in the order of their
+      // launches, which couples the two directions.
       RankOptions options;
       options.network = {.alpha_ns = 0, .beta_ns_per_byte = 0};
       options.real_time = true;

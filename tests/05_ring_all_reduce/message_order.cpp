@@ -31,7 +31,7 @@ const Message* sent_for(const std::vector<RankHistory>& histories, int receiver,
   return nullptr;
 }
 
-// The message of each row of one rank's part of what was gathered.
+// The messages in one rank's part of the gathered rows.
 std::vector<Message> messages_of(const at::Tensor& rows) {
   std::vector<Message> messages;
   for (std::int64_t i = 0; i < rows.size(0) && rows[i][1].item<std::int64_t>() >= 0; ++i) {
@@ -76,7 +76,7 @@ std::vector<RankHistory> gather_histories(Rank& rank,
 }
 
 bool is_ordered(const std::vector<RankHistory>& histories, int earlier, int later) {
-  // Of each rank: up to which of its positions everything has happened when `later` begins.
+  // For each rank: the position up to which everything has happened when `later` begins.
   std::vector<std::int64_t> happened(histories.size(), -1);
   happened[later] = histories[later].began;
   for (bool changed = true; changed;) {

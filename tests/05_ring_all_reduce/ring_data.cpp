@@ -11,11 +11,11 @@ namespace ddp::testing {
 
 namespace {
 
-// Values repeat after so many places, a prime: no chunk looks like another.
+// Values repeat after this many positions, a prime: no two chunks are equal.
 constexpr std::int64_t kPeriod = 1021;
-// What the absolute values of all ranks add up to at most: bfloat16 has all whole numbers to 256.
+// The largest possible sum of the ranks' absolute values: bfloat16 has all integers up to 256.
 constexpr std::int64_t kLargestSum = 128;
-// Times this, int64's values need more digits than float64 has, and their sums just fit.
+// Multiplied by this, int64 values need more digits than float64 has, and their sums just fit.
 constexpr std::int64_t kLargeFactor = (std::int64_t{1} << 55) + 1;
 
 // The first period of a rank's whole values, divided by the world size.
@@ -55,8 +55,7 @@ at::Tensor combined_whole_values(const RingCase& one, int world_size) {
 }
 
 double tolerance_of(const RingCase& one) {
-  // N+1 roundings of the N numbers that are averaged, by half an epsilon: for N > 2, and 2 is
-  // exact.
+  // N+1 roundings of the N averaged numbers, each by half an epsilon; N > 2, since N = 2 is exact.
   return one.op == ReduceOp::kSum ? 0 : 2.0 / 3.0 * kLargestSum * epsilon_of(one.dtype);
 }
 

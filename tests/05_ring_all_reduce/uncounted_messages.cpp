@@ -11,14 +11,14 @@ namespace ddp::testing {
 
 namespace {
 
-// Memory that is not the allocator's.
+// Memory that does not come from the allocator.
 at::Tensor private_like(const at::Tensor& tensor) {
   auto memory = std::make_shared<std::vector<char>>(tensor.nbytes());
   return at::from_blob(
       memory->data(), tensor.sizes(), [memory](void*) {}, tensor.options());
 }
 
-// Brings what has come to the caller's tensors, and lets go of them.
+// Copies received data to the caller's tensors, and releases them.
 class UncountedWork : public WorkDecorator {
  public:
   UncountedWork(WorkPtr inner, std::vector<at::Tensor> received, std::vector<at::Tensor> wanted)
@@ -44,7 +44,7 @@ class UncountedWork : public WorkDecorator {
     const auto self = c10::intrusive_ptr<UncountedWork>::unsafe_reclaim_from_nonowning(this);
     return inner().getFuture()->then(
         [self](c10::ivalue::Future& future) {
-          future.value();  // throws where it failed
+          future.value();  // throws if it failed
           self->deliver();
           return c10::IValue();
         },

@@ -4,9 +4,9 @@
 
 namespace ddp::testing {
 
-/// The rank's group once more, with messages that travel in private memory, which no MemoryMeter
-/// counts: nothing below keeps the caller's tensors longer than their message takes. What is
-/// counted then is the caller's own alone. Only for messages; collectives go through as they are.
+/// The rank's group again, but with messages in private memory that no MemoryMeter counts: below
+/// this group nothing keeps the caller's tensors longer than their messages take, so that only the
+/// caller's own memory is counted. Affects messages only; collectives pass through unchanged.
 ProcessGroupPtr make_uncounted_group(Rank& rank);
 
 }  // namespace ddp::testing

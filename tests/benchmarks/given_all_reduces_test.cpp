@@ -97,7 +97,7 @@ TEST(GivenAllReduces, RefuseBadArgumentsBeforeAnyMessage) {
   });
 }
 
-// How often alpha + (bytes sent) * beta an all-reduce takes.
+// The number of terms alpha + (bytes sent) * beta in the time of an all-reduce.
 std::int64_t messages_in_a_row(const std::string& name, int world_size) {
   const auto below = static_cast<int>(std::floor(std::log2(world_size)));
   const auto above = static_cast<int>(std::ceil(std::log2(world_size)));

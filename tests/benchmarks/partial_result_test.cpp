@@ -1,4 +1,4 @@
-// What a stopped run has left is taken over exactly, or refused by name.
+// The result of a stopped run is continued exactly, or rejected with the reason.
 #include "harness/partial_result.h"
 
 #include <c10/util/Exception.h>

@@ -1,4 +1,4 @@
-"""What the tests of a benchmark of one stage need: it is run on the solution, and on the stub of the assignment."""
+"""Helpers for tests of one stage's benchmark, which run it on the solution, and on the stub of the assignment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.test_launch import environment
 BUILD = toolchain.BUILD_DIR
 UNFINISHED, REFUSED = 3, 4
 SECONDS = 120
-ATTEMPTS = 5  # to stop a program before it has ended by itself
+ATTEMPTS = 5  # to stop a program before it ends by itself
 
 
 class ProgramTest(unittest.TestCase):
@@ -67,7 +67,7 @@ class ProgramTest(unittest.TestCase):
         self.assert_refused(f"{self.stage} is unfinished: TODO(student)", *flags, code=UNFINISHED, impl="assignments")
 
     def assert_paper_needs(self, hardware: str) -> None:
-        """One line, and nothing is measured: --device cpu is not what was published, whatever the machine has."""
+        """One line, and nothing is measured: --device cpu is not the published hardware, whatever the machine has."""
         ended = self.start("--preset", "paper", "--device", "cpu")
         self.assertEqual(ended.returncode, REFUSED, ended.stderr)
         self.assertIn(f"on its own hardware, {hardware}: --device cpu was asked for.", ended.stderr)
@@ -79,7 +79,7 @@ class ProgramTest(unittest.TestCase):
             self.assertIn(word, help_text)
 
     def assert_drawn(self, *modules: str, files: int = 2) -> None:
-        """What was written has all that these modules need, or else the program's own."""
+        """The result has everything that these modules, or by default the program's own, need."""
         python = toolchain.load().figure_python
         if subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode:
             self.skipTest("no Python with matplotlib")
@@ -96,11 +96,11 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(ended.returncode, 1, ended.stderr)
         self.assertIn("Not a directory", ended.stderr)
 
-    def saved_cells(self) -> int:
+    def saved_rows(self) -> int:
         return len(json.loads(self.partial.read_text())["rows"]) if self.partial.exists() else 0
 
-    def stop_after(self, cells: int, *flags: object) -> None:
-        """Leaves what a run leaves that is killed when it has saved so many cells, or some more."""
+    def stop_after(self, rows: int, *flags: object) -> None:
+        """Kills a run when it has saved this many rows, or a few more."""
         for _ in range(ATTEMPTS):
             self.result.unlink(missing_ok=True)
             self.partial.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ class ProgramTest(unittest.TestCase):
                 stderr=subprocess.DEVNULL,
             )  # fmt: skip
             try:
-                while process.poll() is None and self.saved_cells() < cells:
+                while process.poll() is None and self.saved_rows() < rows:
                     time.sleep(0.005)
             finally:
                 process.kill()
@@ -119,13 +119,13 @@ class ProgramTest(unittest.TestCase):
                 return
         self.fail(f"{self.program} was always faster than its end: give it more to do")
 
-    def resume(self, cells: int, *flags: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Results of a run that was stopped after so many cells, and resumed, and of a whole one."""
-        self.stop_after(cells, *flags)
-        saved = self.saved_cells()
-        self.assertGreaterEqual(saved, cells)
+    def resume(self, rows: int, *flags: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The results of a run that was stopped after this many rows and resumed, and of an uninterrupted one."""
+        self.stop_after(rows, *flags)
+        saved = self.saved_rows()
+        self.assertGreaterEqual(saved, rows)
         resumed = self.run_well(*flags, "--resume")
-        self.assertTrue(self.output.startswith(f"{saved} cells are taken over from {self.partial}\n"), self.output)
+        self.assertTrue(self.output.startswith(f"{saved} rows are taken over from {self.partial}\n"), self.output)
         self.assertFalse(self.partial.exists())
         whole = self.run_well(*flags)
         for part in ("program", "parameters"):
@@ -139,7 +139,7 @@ class ProgramTest(unittest.TestCase):
         return resumed, whole
 
     def assert_not_resumed_otherwise(self, flags: tuple[object, ...], other: tuple[object, ...], message: str) -> None:
-        """Cells that were measured in another way are refused, and kept."""
+        """Rows that were measured in another way are refused, and kept."""
         self.stop_after(1, *flags)
         saved = self.partial.read_bytes()
         self.assert_refused(message, *other, "--resume")

@@ -1,4 +1,4 @@
-// Result files that are whole or not there.
+// Result files are either complete or absent.
 #include "harness/result_file.h"
 
 #include <c10/util/Exception.h>
@@ -100,7 +100,7 @@ TEST_F(ResultFile, SaysWhyItCannotBeWritten) {
   EXPECT_EQ(error_of_writing(result_, file), "cannot write " + file.string() +
                                                  ": Not a directory; choose another place with "
                                                  "--output");
-  // A folder where the file should go: the rename fails, and the temporary file is gone.
+  // A folder is in the place of the file: the rename fails, and the temporary file is removed.
   fs::create_directories(folder_ / "taken" / "inside");
   EXPECT_NE(error_of_writing(result_, folder_ / "taken").find("Is a directory"), std::string::npos);
   EXPECT_EQ(files_in_folder(), 2);

@@ -1,6 +1,5 @@
-// The peer of stage 04: what it computes is batch normalization over the batches of all ranks, and
-// what it sends is what torch.nn.SyncBatchNorm sends. On the CPU and, with --device cuda, by the
-// native operators.
+// The peer of stage 04 computes batch normalization over the batches of all ranks, and sends what
+// torch.nn.SyncBatchNorm sends. On the CPU and, with --device cuda, with the native operators.
 #include "peers/sync_batch_norm_peer.h"
 
 #include <ATen/ATen.h>
@@ -29,7 +28,7 @@ std::vector<std::int64_t> uneven_shards(int world_size) {
 
 struct Case {
   std::vector<std::int64_t> shards;
-  std::vector<std::int64_t> positions = {};  // the sizes behind [N, C]
+  std::vector<std::int64_t> positions = {};  // the sizes after [N, C]
   at::ScalarType dtype = at::kDouble;
   bool affine = true;
   bool channels_last = false;
@@ -44,15 +43,15 @@ at::Tensor random(const std::vector<std::int64_t>& shape, std::uint64_t salt) {
   return at::randn(shape, generator, at::kDouble);
 }
 
-// The whole batch, and what batch normalization of it gives, in float64 on the CPU. Upstream
-// gradients are zero for the second half of the batch.
+// The whole batch and its batch normalization, in float64 on the CPU. Upstream gradients are zero
+// for the second half of the batch.
 class Oracle {
  public:
   explicit Oracle(const Case& each) : case_(each) {
     const std::int64_t samples = std::reduce(each.shards.begin(), each.shards.end());
     std::vector<std::int64_t> shape = {samples, kChannels};
     shape.insert(shape.end(), each.positions.begin(), each.positions.end());
-    // Rounded as the ranks see it, so that the comparison is of the arithmetic alone.
+    // Rounded like the ranks' input, so that only the arithmetic is compared.
     input = rounded(random(shape, 1) * 2 + 3).set_requires_grad(true);
     gradient = rounded(random(shape, 2));
     gradient.narrow(0, samples - samples / 2, samples / 2).zero_();

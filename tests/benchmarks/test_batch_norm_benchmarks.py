@@ -1,5 +1,5 @@
 """Tests of stage 04's benchmarks, run on the solution with tiny inputs: what they measure, what they refuse, and that
-their figures and tables can be made of it.
+their figures and tables can be made from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STAGE = "04_sync_batch_norm"
 
 
 def by_labels(document: dict[str, Any]) -> dict[tuple[object, ...], list[float]]:
-    """The values of every series by its labels."""
+    """The values of each series, by its labels."""
     values = {tuple(one["labels"].values()): one["values"] for one in document["series"]}
     assert len(values) == len(document["series"]), "labels are repeated"
     return values

@@ -1,4 +1,4 @@
-"""Tests of benchmarks that compare several stages: they measure what is finished, and name what is not.
+"""Tests of benchmarks that compare several stages: they measure finished stages, and name the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 60
 @unittest.skipUnless(all(file.exists() for file in (PROGRAM, STUB, SOLUTION)), f"skipped: {BUILD} is not built")
 class StepTime(unittest.TestCase):
     def setUp(self) -> None:
-        """A build folder of its own: programs look for stages beside themselves."""
+        """A build folder of its own: programs look for stages next to themselves."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
@@ -40,7 +40,7 @@ class StepTime(unittest.TestCase):
         (stage_folder / "libstage.so").symlink_to(library)
 
     def run_benchmark(self) -> tuple[int, str, set[str]]:
-        """Exit code, stderr, and the variants in the result."""
+        """The exit code, stderr, and the variants in the result."""
         result = self.folder / "result.json"
         flags = ["--batch-size=1", "--steps=1", "--warmup=0", f"--output={result}"]
         process = subprocess.run(

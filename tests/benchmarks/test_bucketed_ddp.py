@@ -1,5 +1,5 @@
 """Tests of the benchmarks bucketed_ddp and bucket_overhead, run on the solutions: what they measure, what they refuse,
-and that their figures and tables can be made of it.
+and that their figures and tables can be made from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def weights(layers: int, width: int, vocabulary: int) -> list[int]:
 
 
 def buckets(parameters: list[int], cap_bytes: int) -> int:
-    """By the rules of stage 03: from the last parameter on, a bucket is closed when it has reached the cap."""
+    """How many buckets stage 03 makes: from the last parameter on, a bucket is closed once it reaches the cap."""
     count, filled = 0, 0
     for elements in reversed(parameters):
         filled += 4 * elements
@@ -97,7 +97,8 @@ class BucketedDdp(ProgramTest):
 
     def test_does_not_go_on_with_something_else(self) -> None:
         flags = ("--batch-sizes=1", "--sequence-lengths=2,3,4", "--bucket-mb=1000", "--warmup=0")
-        self.assert_not_resumed_otherwise((*flags, "--repetitions=3"), (*flags, "--repetitions=4"), "was measured with rounds 3")
+        three, four = ((*flags, f"--repetitions={count}") for count in (3, 4))
+        self.assert_not_resumed_otherwise(three, four, "was measured with repetitions 3")
 
     def test_launched_ranks(self) -> None:
         launched = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
@@ -147,7 +148,7 @@ class BucketOverhead(ProgramTest):
             self.assertEqual([cap for cap in found if cap], caps)
         sizes = [one["labels"]["bytes"] for one in self.series(document, quantity="message")]
         self.assertEqual(sizes, [*(64 * 4**i for i in range(8)), gradients])
-        # In one bucket nothing is hidden: a launch, and all bytes.
+        # With one bucket nothing overlaps: a launch, and all bytes.
         (whole,) = self.series(document, quantity="simulated overhead", cap_bytes=gradients)
         formula = values["overhead_s"] + gradients / values["bandwidth_bytes_per_s"]
         self.assertAlmostEqual(whole["values"][0], formula, delta=1e-6)

@@ -1,5 +1,5 @@
 """Tests of the benchmark collectives, run on the solution: what it measures, what it refuses, and that its figures and
-its table can be made of it.
+its table can be made from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tests of the benchmark compare_ddp on the solution: what it measures, that it goes on after being killed, what it
-refuses, and that its figures and tables can be made of what it wrote.
+"""Tests of the benchmark compare_ddp on the solution: what it measures, that it continues after being killed, what
+it refuses, and that its figures and tables can be made from its result.
 
-Each run makes real ResNet-50s, so there are few.
+Each run makes real ResNet-50s, so there are few runs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CompareDdp(unittest.TestCase):
         )  # fmt: skip
 
     def run_well(self, *flags: str) -> tuple[dict[str, Any], str]:
-        """The result and what was said."""
+        """The result, and the output."""
         ended = self.start(*flags)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         return json.loads(self.result.read_text()), ended.stdout
@@ -111,7 +111,7 @@ class CompareDdp(unittest.TestCase):
         self.assertEqual(other.returncode, 1)
         self.assertIn("was measured with batch_size 2, and this run has 3", other.stderr)
         document, said = self.run_well(*flags, "--resume")
-        self.assertIn("1 cells are taken over", said)
+        self.assertIn("1 rows are taken over", said)
         self.assertEqual([one["labels"] for one in document["series"]], LABELS)
         kept = [one["values"] for one in document["series"]][: len(LABELS) // 2]
         self.assertEqual(kept, [one["values"] for one in saved[0]["series"]])

@@ -1,5 +1,4 @@
-"""Tests of benchmarks/experiments/ddp_suite/ddp_suite.cpp, run on the solution: what it measures, prints and writes, and what it refuses.
-"""
+"""Tests of the benchmark ddp_suite, run on the solution: what it measures, prints and writes, and what it refuses."""
 
 from __future__ import annotations
 

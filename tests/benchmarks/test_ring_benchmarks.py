@@ -1,5 +1,5 @@
 """Tests of stage 05's benchmarks ring_all_reduce and all_reduce_algorithms, run on the solution: what they measure, what
-they refuse, and that their figures and tables can be made of it.
+they refuse, and that their figures and tables can be made from it.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class RingAllReduce(ProgramTest):
     def test_goes_on_where_it_was_stopped(self) -> None:
         flags = ("--repetitions", 200, "--warmup", 0, "--world-size", 2)
         resumed, whole = self.resume(1, *flags)
-        for quantity in ("diff", "allocated"):  # which are of the seed, and not of the time
+        for quantity in ("diff", "allocated"):  # which depend on the seed, and not on time
             for one, other in zip(*(self.series(d, quantity=quantity, variant="ring") for d in (resumed, whole))):
                 self.assertEqual(one["values"], other["values"], one["labels"])
 
     def test_does_not_go_on_with_something_else(self) -> None:
         flags = ("--world-size", 2, "--warmup", 0, "--repetitions")
         self.assert_not_resumed_otherwise((*flags, 200), (*flags, 3), "was measured with repetitions 200")
-        # What the ranks of other worlds measured is not part of this run.
+        # The measurements of other worlds are not part of this run.
         self.assert_not_resumed_otherwise(
             (*flags, 200), ("--repetitions", 200, "--warmup", 0), "was measured with world_size 2, and this run has 32"
         )

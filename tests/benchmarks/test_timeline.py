@@ -48,7 +48,7 @@ class TimelineTest(unittest.TestCase):
         return load_trace(self.trace)
 
     def assert_row_is_legal(self, spans: list[tuple[float, float]]) -> None:
-        """Any two spans of a row are nested or apart: others are not drawn."""
+        """Any two spans of a row are nested or disjoint: viewers do not draw others."""
         open_until: list[float] = []
         for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
             while open_until and open_until[-1] <= begin:

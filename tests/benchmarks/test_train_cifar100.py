@@ -32,7 +32,7 @@ UNFINISHED, REFUSED = 3, 4
 SECONDS = 120
 RECORD, TRAIN, TEST = 3074, 50_000, 10_000
 EPOCHS = 3
-# 13 images of 10 are validated by ranks of unequal shares; 2 ranks train with 9 images each, in 4 + 4 + 1.
+# 13 images are validated in unequal shares; 2 ranks train with 9 images each, in 4 + 4 + 1.
 TINY = ("--train-size=17", "--test-size=13", f"--num-epochs={EPOCHS}", "--batch-size=4", "--grad-accum-steps=2",
         "--num-seeds=1")  # fmt: skip
 CURVES = ("train loss", "train accuracy", "validation loss", "validation accuracy")
@@ -47,7 +47,7 @@ class ProgramTest(unittest.TestCase):
         self.result = self.folder / "result.json"
 
     def command(self, *flags: object, impl: str = "solutions") -> list[str]:
-        # Of a flag that is given twice, the last counts.
+        # If a flag is given twice, the last one counts.
         last = {str(flag).split("=")[0]: str(flag) for flag in (f"--output={self.result}", *flags)}
         return [str(PROGRAM), f"--impl={impl}", *last.values()]
 
@@ -72,9 +72,9 @@ class ProgramTest(unittest.TestCase):
         self.assertFalse(self.result.exists())
 
     def kill_after(self, lines: int, *flags: object) -> bool:
-        """Runs until so many epochs have been logged, then kill -9; false if it ended before."""
+        """Runs until this many epochs have been logged, then kill -9; false if it ended before."""
         command = self.command(*flags)
-        # Output to a file would be seen late.
+        # A pipe, since output to a file would arrive late.
         with subprocess.Popen(
             command, cwd=self.folder, env=environment(), text=True, stdout=subprocess.PIPE
         ) as process:  # fmt: skip
@@ -84,7 +84,7 @@ class ProgramTest(unittest.TestCase):
                 if lines == 0:
                     process.send_signal(signal.SIGKILL)
                     break
-            process.stdout.read()  # until the ranks are gone as well
+            process.stdout.read()  # until the ranks have ended as well
             return process.wait() != 0
 
 
@@ -120,7 +120,7 @@ class Training(ProgramTest):
         self.assert_drawn()
 
     def assert_drawn(self) -> None:
-        """What was written has all that figure and tables need."""
+        """The result has everything that the figure and tables need."""
         python = toolchain.load().figure_python
         if subprocess.run([python, "-c", "import matplotlib, tabulate"], capture_output=True, check=False).returncode:
             self.skipTest("no Python with matplotlib and tabulate")
@@ -141,7 +141,7 @@ class Training(ProgramTest):
                     self.assertAlmostEqual(one, expected, delta=1e-3, msg=f"{ddp}, {labels}")
 
     def test_one_big_batch_and_accumulated_ones_see_the_same_images(self) -> None:
-        """They differ in the statistics of the batch normalization alone, in the first epoch by a little."""
+        """They differ only in the statistics of batch normalization, and only slightly in the first epoch."""
         flags = ("--num-epochs=1", "--train-size=64", "--distributed-impl=selfmade", "--learning-rate=1e-9")
         losses = []
         for size, steps in ((16, 2), (32, 1)):
@@ -161,7 +161,7 @@ class Resumed(ProgramTest):
         expected = self.run_well(*TINY)
         self.result.unlink()
         kills = 0
-        # Two epochs: one more than the first checkpoint, so that each run gets on.
+        # Two epochs: one more than the first checkpoint, so that each run makes progress.
         while self.kill_after(2, *TINY, "--resume"):
             kills += 1
             self.assertLess(kills, 20)
@@ -171,7 +171,7 @@ class Resumed(ProgramTest):
         self.assertEqual(
             [one["labels"] for one in resumed["series"]], [one["labels"] for one in expected["series"]]
         )  # fmt: skip
-        # Whoever is killed while it writes leaves the beginning of a file, under a name of its own.
+        # A run that is killed while writing leaves the beginning of a file, under a temporary name.
         left = {file.name for file in self.folder.iterdir() if re.search(r"result.*(json|partial|checkpoint)$", file.name)}
         self.assertEqual(left, {"result.json"})
 
@@ -206,7 +206,7 @@ class Resumed(ProgramTest):
 
 
 def write_cifar(folder: Path) -> Path:
-    """Files of the right size, all of class 0, and black; with holes, so that they take no room."""
+    """Files of the right size, all of class 0, and black; sparse, so that they take no space."""
     folder.mkdir(parents=True)
     for name, records in (("train.bin", TRAIN), ("test.bin", TEST)):
         with open(folder / name, "wb") as file:

@@ -47,7 +47,7 @@ TEST(Transformer, ParameterCountsAreTheFormulas) {
   });
 }
 
-// What the reference below computes with, by name.
+// The weights of the reference below, by name.
 class Weights {
  public:
   explicit Weights(const Model& model) {
@@ -70,7 +70,7 @@ class Weights {
   std::map<std::string, at::Tensor> named_;
 };
 
-// The matrix that turns a query or key at `position`: blocks of 2x2 on the diagonal.
+// The matrix that rotates a query or key at `position`: blocks of 2x2 on the diagonal.
 at::Tensor rotation_matrix(std::int64_t position, std::int64_t size) {
   at::Tensor matrix = at::zeros({size, size});
   for (std::int64_t k = 0; k < size; k += 2) {
@@ -90,7 +90,7 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   for (std::int64_t i = 0; i < length; ++i) {
     std::vector<at::Tensor> scores;
     for (std::int64_t j = 0; j <= i; ++j) {
-      // Only how far apart they are matters.
+      // Only their distance matters.
       const at::Tensor turned = rotation_matrix(j - i, size).mv(key[j]);
       scores.push_back(query[i].dot(turned) / std::sqrt(static_cast<double>(size)));
     }
@@ -192,7 +192,7 @@ TEST(Transformer, InitialWeightsAreCutOffNormals) {
         EXPECT_TRUE(values.eq(1).all().item<bool>()) << name;
       } else {
         EXPECT_LE(values.abs().max().item<double>(), 3 * deviation) << name;
-        // Cut off at three standard deviations, a normal distribution keeps 98.7 % of its own.
+        // Truncated at three standard deviations, a normal distribution keeps 98.7 % of its own.
         EXPECT_NEAR(values.std().item<double>() / deviation, 0.987, 0.03) << name;
         EXPECT_NEAR(values.mean().item<double>() / deviation, 0, 0.05) << name;
       }

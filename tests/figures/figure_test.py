@@ -1,4 +1,4 @@
-"""What the tests of the figure scripts share."""
+"""Helpers shared by the tests of the figure scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
 
 
 class FigureTest(unittest.TestCase):
-    """What the tests of one figure's script need."""
+    """Helpers for the tests of one figure's script."""
 
     script: ModuleType
     sample: Path  # a good result file
@@ -32,7 +32,7 @@ class FigureTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def draw(self, *files: Path, out: Path | None = None) -> tuple[int, str]:
-        """The exit code and what was said on stderr."""
+        """The exit code and stderr."""
         errors = io.StringIO()
         arguments = ["--data", *map(str, files), "--out", str(out or self.folder / "out")]
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

@@ -1,4 +1,4 @@
-"""The figures and tables of stage 05 (but for collectives), and published numbers, on small data, good and bad."""
+"""The figures and tables of stage 05 (except collectives), and published numbers, on small data, good and bad."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class RingAllReduce(FigureTest):
         self.assert_refused([other], "has no series beside butterfly or all_reduce")
 
 
-# As published, but for the lines of dashes, which were typed by hand there: some are shorter than the names above them.
+# As published, except the lines of dashes, which were typed by hand there: some are shorter than the names above.
 PUBLISHED = {
     "butterfly": """\
 Comprasion with given butterfly all reduce

@@ -75,7 +75,7 @@ class SyncBatchNorm(FigureTest):
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
 
 
-# As published: word by word, space by space.
+# As published, word for word and space for space.
 PUBLISHED = """\
 10000 runs for each parameter set
 

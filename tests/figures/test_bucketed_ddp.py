@@ -30,7 +30,7 @@ local_bs    seq_len    variant       total time train    total time grad all red
 
 
 def simple(document: dict[str, Any]) -> None:
-    """One cell, with times that can be checked by eye. Rank 1 is the slower one."""
+    """One row, with times that can be checked by eye. Rank 1 is the slower one."""
     document["series"] = [s for s in document["series"] if (s["labels"]["local_bs"], s["labels"]["seq_len"]) == (2, 8)]
     for series in document["series"]:
         alone = series["labels"]["variant"] == "compute only"
@@ -63,7 +63,7 @@ class BucketedDdpTable(FigureTest):
         return json.loads((self.folder / "out" / "bucketed_ddp.solutions.quick.json").read_text())
 
     def test_published_numbers_give_the_published_text(self) -> None:
-        """All lines, byte for byte; the headings stand apart in the published text, with a figure under each."""
+        """All lines, byte for byte; in the published text the headings are separate, with a figure under each."""
         text = bucketed_ddp_table.published_form(training_times.published_times(), "cuda")
         lines = [line for line in text.splitlines() if line and not line.startswith("#### Batch size ")]
         published = (TEST_DATA / "bucketed_ddp.published.txt").read_text()

@@ -82,7 +82,7 @@ class Table(FigureTest):
         return [table.text for _, table in compare_ddp_table.tables(result)]
 
     def test_published_numbers_give_the_published_text(self) -> None:
-        """Byte for byte. The published text has one blank line less than elsewhere before 4M and 5M."""
+        """Byte for byte. Before 4M and 5M the published text has one blank line fewer than elsewhere."""
         rows = ddp_comparison.published_rows(load_reference("compare_ddp"))
         summaries = [
             compare_ddp_table.summary(

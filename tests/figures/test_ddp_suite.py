@@ -41,7 +41,7 @@ class Published(unittest.TestCase):
         for name in ("ddp_suite", "ddp_suite_diff"):
             table = reference_data.load_reference(name)
             for seconds, examples in zip(table.numbers("sec/iter"), table.numbers("ex/sec")):
-                # Both are printed with three digits; ex/sec are cut off.
+                # Both are printed with three digits; ex/sec is truncated.
                 self.assertLessEqual(32 / (seconds + 0.0005), examples + 1)
                 self.assertGreaterEqual(32 / (seconds - 0.0005), examples)
 

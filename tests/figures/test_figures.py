@@ -99,7 +99,7 @@ class StepTime(FigureTest):
     limited_link = TEST_DATA / "step_time.limited_link.json"
 
     def texts(self, *files: Path) -> list[str]:
-        """All that is written in the figure."""
+        """All text in the figure."""
         results = [result_files.load(file, "step_time") for file in files]
         return [text.get_text() for text in step_time.draw(results).findobj(Text)]
 

@@ -1,4 +1,4 @@
-"""The form of results and of tables: what the schemas in figures/ say, and what is really written."""
+"""The form of results and tables: the schemas in figures/, and what is really written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from figures.lib import tables
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-SCHEMAS = {name: json.loads((ROOT / "figures" / "lib" / name).read_text()) for name in ("schema.json", "table_schema.json")}
+FOLDER = ROOT / "figures" / "lib"
+SCHEMAS = {name: json.loads((FOLDER / name).read_text()) for name in ("schema.json", "table_schema.json")}
 REGISTRY = Registry().with_resources([(name, Resource.from_contents(schema)) for name, schema in SCHEMAS.items()])
 
 

@@ -19,7 +19,7 @@ from figures.lib.reference_data import load_reference
 
 SAMPLE = TEST_DATA / "train_cifar100.json"
 
-# The seed's text, byte for byte.
+# The published text, byte for byte.
 PUBLISHED = """\
 # Training loop benchmark
 Selfmade distributed training
@@ -53,7 +53,7 @@ Data: synthetic. Mean ± standard deviation over the seeds, after 5 epochs.
 
 
 def simplify(document: dict[str, Any]) -> None:
-    """Values that can be checked in one's head."""
+    """Values that can be checked by mental arithmetic."""
     for series in document["series"]:
         labels, count = series["labels"], len(series["values"])
         own, seed = labels["distributed_impl"] == "selfmade", labels["seed"]
@@ -67,7 +67,7 @@ def simplify(document: dict[str, Any]) -> None:
 
 
 def in_cells(text: str) -> str:
-    """Without the widths of columns: the published headers are wider than their rows, by hand."""
+    """Without column widths: the published headers were made wider than their rows by hand."""
     return re.sub(r"-+", "-", re.sub(r" +", " ", text))
 
 
@@ -135,7 +135,7 @@ class Tables(FigureTest):
         return {file.name: file.read_text() for file in (self.folder / "out").iterdir()}
 
     def test_published_numbers_come_out_as_published(self) -> None:
-        """All but the widths of columns, which differ from the rows' in the published tables themselves."""
+        """Everything but column widths: the published headers and rows differ in them."""
         published = train_cifar100_runs.load_published()
         blocks = [train_cifar100_table.published_block(*one) for one in published.items()]
         self.assertEqual(in_cells(train_cifar100_table.text_of(blocks)), in_cells(PUBLISHED))
@@ -151,7 +151,7 @@ class Tables(FigureTest):
 
     def test_text_is_golden(self) -> None:
         written = self.written(self.changed(simplify))
-        # What follows says where the numbers come from, as below every table.
+        # The rest says where the numbers come from, as below every table.
         self.assertEqual(written["train_cifar100.seeds.solutions.quick.txt"][: len(GOLDEN_SEEDS)], GOLDEN_SEEDS)
         text = written["train_cifar100.solutions.quick.txt"]
         expected = in_cells(PUBLISHED)
@@ -193,7 +193,7 @@ class WelchTest(unittest.TestCase):
             self.assertAlmostEqual(train_cifar100_runs.two_sided_p(t, freedom), p, delta=2e-5)
 
     def test_compares_means_by_their_spread(self) -> None:
-        # Variances 1 and 4 over 3 values each: 2.94 degrees of freedom, of which 3 have p = 0.1027.
+        # Variances 1 and 4 over 3 values each: 2.94 degrees of freedom; 3 would give p = 0.1027.
         found = train_cifar100_runs.compare([1, 2, 3], [3, 5, 7])
         self.assertAlmostEqual(found.t, -3 / math.sqrt(5 / 3))
         self.assertAlmostEqual(found.p, 0.1045, delta=1e-3)

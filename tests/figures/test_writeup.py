@@ -1,6 +1,6 @@
-"""The writeup: its questions and points, what is shown and what is refused, and what is said of errors.
+"""The writeup: its questions and points, what it shows and refuses, and its error messages.
 
-It needs the figures' Python with typst. Each test works in a copy of the writeup's folders.
+Needs the figures' Python with typst. Each test works in a copy of the writeup's folders.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def save_table(folder: Path, name: str = "sync_batch_norm", impl: str = "assignm
 
 
 class Provenance(FigureTest):
-    """What figures say of themselves, and what is made of it."""
+    """The provenance that figures carry, and how it is used."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -196,7 +196,7 @@ class WriteupTest(unittest.TestCase):
         shutil.copytree(ROOT / "assignments", self.root / "assignments")
         shutil.copytree(ROOT / "solutions" / "writeup", self.root / "solutions" / "writeup")
         self.out = self.root / "figures" / "out"
-        for stage in stages.all_stages():  # as handed out, whoever has answered already
+        for stage in stages.all_stages():  # as handed out, even if some are answered already
             questions = (ROOT / "writeup" / "questions" / f"{stage.name}.typ").read_text()
             ids = re.findall(r'question\(\s*"([\d.]+)"', questions)
             self.write("\n".join(f'#answer("{each}")[#todo]' for each in ids), stage.name)
@@ -213,7 +213,7 @@ class WriteupTest(unittest.TestCase):
         return file
 
     def refuse(self, answers: str, message: str) -> None:
-        """With one line, which names the place in the answers; the PDF that there was stays."""
+        """Fails with one line, which names the place in the answers, and keeps the existing PDF."""
         self.write(answers)
         old = self.writeup().output
         old.parent.mkdir(exist_ok=True)
@@ -460,7 +460,7 @@ class Reference(WriteupTest):
         self.assertTrue(any("read off figure naive_vs_flat" in line for line in summary.other), summary.other)
 
     def test_speaks_of_the_gallery_as_it_is(self) -> None:
-        """Nothing is missing, and no figure was drawn anew since its numbers were read off."""
+        """Nothing is missing, and no figure was redrawn since its numbers were read off."""
         shutil.copytree(ROOT / "figures" / "gallery", self.root / "figures" / "gallery")
         summary = writeup.make(self.writeup("solutions"))
         self.assertEqual(summary.missing, [])

@@ -1,4 +1,4 @@
-// The shared memory through which ranks see each other.
+// The shared memory through which ranks observe each other.
 #include "ddp/ranks/blackboard.h"
 
 #include <gtest/gtest.h>

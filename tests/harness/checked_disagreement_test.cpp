@@ -23,7 +23,7 @@ void expect_contains(const std::string& text, const std::vector<std::string>& pa
   }
 }
 
-// Rank 2 of 3 does something else than the others, who all-reduce "fc1.weight".
+// Rank 2 of 3 calls something other than the others, which all-reduce "fc1.weight".
 void expect_disagreement(const std::function<void(Rank&, const at::Tensor&)>& otherwise,
                          const std::string& in_its_words) {
   const RankReports reports = run(3, [&](Rank& rank, const at::Tensor& weight) {
@@ -100,7 +100,7 @@ TEST(CheckedDisagreement, OnAMessage) {
   }
 }
 
-// Rank 1 returns, dies, throws or hangs where the others need it.
+// Rank 1 returns, dies, throws or hangs while the others need it.
 RankReports run_without_rank_1(const std::function<void()>& instead) {
   return run(3, [&](Rank& rank, const at::Tensor& weight) {
     all_reduce(weight, rank.group());

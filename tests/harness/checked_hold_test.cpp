@@ -1,4 +1,4 @@
-// Whoever waits where nothing may wait is found out, and goes on.
+// A wait at a place where waiting is forbidden is reported, and then continues.
 #include <thread>
 
 #include "support/graded_ranks.h"
@@ -19,8 +19,8 @@ bool says(const std::vector<std::string>& races, const std::string& text) {
                      [&](const std::string& race) { return race.find(text) != std::string::npos; });
 }
 
-// Launches two all-reduces while completions are held, waits for the first in some way, and must be
-// told so. The second is still to come, and comes.
+// Launches two all-reduces while completions are held, waits for the first in some way, which must
+// be reported. The second must complete afterwards.
 void expect_found(const std::function<void(const WorkPtr&)>& wait, const std::string& finding) {
   testing::expect_graded_ranks_pass(2, [&](Rank& rank) {
     at::Tensor first;
@@ -76,7 +76,7 @@ TEST(CheckedHold, FindsWaitForAFutureThatComesLate) {
       [](const WorkPtr& work) {
         while (work->isCompleted()) {
         }
-        // By then the data has long been moved, as far as anybody may know.
+        // By then the data may well have been transferred.
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         work->getFuture()->wait();
       },
@@ -105,7 +105,7 @@ TEST(CheckedHold, FindsPollingOnAnotherThread) {
       "was waited for inside backward");
 }
 
-// What does not make the holder stand still is allowed, and nothing is delivered before its time.
+// Calls that do not block the holder are allowed, and nothing is delivered early.
 TEST(CheckedHold, AllowsWhatDoesNotWait) {
   testing::expect_graded_ranks_pass(3, [](Rank& rank) {
     at::Tensor by_work;

@@ -1,5 +1,4 @@
-// What goes through all decorators arrives as it would without them: results, futures, polls,
-// messages.
+// Everything passes through all decorators unchanged: results, futures, polls, messages.
 #include <torch/csrc/autograd/autograd.h>
 
 #include "group_checks.h"
@@ -109,7 +108,7 @@ TEST(CheckedResults, AllGatherReduceScatterAllToAll) {
   });
 }
 
-// As sharded training does it: every rank's part lies in the result already.
+// As in sharded training: every rank's part is already in the result tensor.
 TEST(CheckedResults, AllGatherInPlaceIsNoRace) {
   for_worlds([](Rank& rank) {
     at::Tensor result = filled(-1, {2 * rank.world_size()});
@@ -146,7 +145,7 @@ TEST(CheckedResults, FutureDeliversWheneverItIsAskedFor) {
     EXPECT_TRUE(work->getFuture()->completed()) << "asked after the wait";
     work->getFuture()->wait();
 
-    // A callback, as c10d::Reducer's communication hooks use it.
+    // A callback, as in c10d::Reducer's communication hooks.
     bool called = false;
     const at::Tensor hooked = filled(rank.rank() + 1);
     const auto future = all_reduce_async(hooked, rank.group())->getFuture();
@@ -181,7 +180,7 @@ TEST(CheckedResults, MessagesWithTagsOutOfOrder) {
   });
 }
 
-// The receiver has both recvs out before the sender, which blocks, has sent the one that was posted
+// The receiver posts both recvs before the sender, whose sends block, has sent to the one posted
 // first.
 TEST(CheckedResults, BlockingSendsMeetRecvsPostedInAnotherOrder) {
   testing::expect_graded_ranks_pass(2, [](Rank& rank) {

@@ -1,4 +1,4 @@
-// The thin functions over c10d: errors of the caller, and shapes.
+// The thin functions over c10d: errors in their arguments, and shapes.
 #include "ddp/collectives.h"
 
 #include "support/graded_ranks.h"

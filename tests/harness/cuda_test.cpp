@@ -1,4 +1,4 @@
-// What needs a GPU runs wherever there is one; elsewhere it says that it was skipped, and why.
+// Tests that need a GPU run if there is one; otherwise they are skipped and say why.
 #include "ddp/backends/cuda.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@ namespace ddp {
 namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(60);
-constexpr auto kDeadline = std::chrono::seconds(120);  // a process's first use of a GPU is slow
+constexpr auto kDeadline = std::chrono::seconds(120);  // a first use of a GPU is slow
 
 class Cuda : public ::testing::Test {
  protected:
@@ -62,8 +62,8 @@ TEST_F(Cuda, RanksThatShareAGpuGoThroughTheHost) {
       });
 }
 
-// The input is ready only after long work in the caller's stream, and the result is used there at
-// once.
+// The input is ready only after long work in the caller's stream, and the result is used there
+// immediately.
 TEST_F(Cuda, StagingRespectsTheCallersStream) {
   testing::expect_plain_ranks_pass(
       {.world_size = 2, .deadline = kDeadline}, [](RankContext& context) {
@@ -87,7 +87,7 @@ TEST_F(Cuda, EventsTimeTheDeviceAndNotTheHost) {
                                      const at::Device device = device_of_rank(at::kCUDA, context);
                                      const auto timer = make_device_timer(device);
                                      const at::Tensor matrix = at::ones({4096, 4096}, device);
-                                     at::mm(matrix, matrix);  // its first use is slow
+                                     at::mm(matrix, matrix);  // the first use is slow
                                      double seconds[2];
                                      for (const int work : {0, 1}) {
                                        timer->start();

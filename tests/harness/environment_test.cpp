@@ -17,7 +17,7 @@ std::optional<LaunchEnvironment> read(const Variables& variables) {
   });
 }
 
-// The message of the error that reading these variables ends in.
+// The message of the error caused by reading these variables.
 std::string error_of(const Variables& variables) {
   try {
     read(variables);

@@ -1,4 +1,4 @@
-// Ranks that end in every way there is: each is reported, within its deadline, and leaves nothing.
+// Ranks that end in every possible way: each is reported within its deadline, and leaves nothing.
 #include "ddp/ranks/fork_ranks.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 using testing::run_plain_ranks;
 
 constexpr std::chrono::milliseconds kDeadline{1'500};
-constexpr std::chrono::seconds kEnough{20};  // for anything that must not take long, on any machine
+constexpr std::chrono::seconds kEnough{20};  // for anything that must be quick, on any machine
 
 std::string children_of_this_process() {
   std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/children");
@@ -32,7 +32,7 @@ std::string children_of_this_process() {
   return pids;
 }
 
-// Whatever happens in such a test, no process and no file is left, and it takes no longer than it
+// Whatever happens in such a test, it leaves no process or file, and takes no longer than it
 // should.
 class ForkRanks : public ::testing::Test {
  protected:
@@ -75,7 +75,7 @@ RankReport report_of(const std::function<void()>& misbehave) {
   EXPECT_NE(reports.describe().find("rank 1 "), std::string::npos);
   EXPECT_EQ(reports.ranks[1].activity, "meets the test");
   for (const int other : {0, 2}) {
-    // It gave up at once, or, where rank 1 hung, at the deadline.
+    // It gave up at once, or at the deadline if rank 1 hung.
     EXPECT_EQ(reports.ranks[other].outcome, reports.ranks[1].outcome == RankOutcome::kTimedOut
                                                 ? RankOutcome::kTimedOut
                                                 : RankOutcome::kStopped)
@@ -105,7 +105,7 @@ void expect_innermost_place(const RankReport& report, const std::string& functio
   }
 }
 
-// `for_ever` is true, but the compiler need not know.
+// `for_ever` is true, but the compiler must not know.
 [[gnu::noinline]] int recurse_for_ever(volatile bool* for_ever) {
   volatile int here = *for_ever ? recurse_for_ever(for_ever) : 0;
   return here + 1;

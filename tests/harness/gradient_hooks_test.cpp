@@ -1,4 +1,4 @@
-// on_gradient_ready(): many functions share libtorch's one slot a parameter.
+// on_gradient_ready(): many functions share libtorch's single slot per parameter.
 #include "ddp/gradient_hooks.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ at::Tensor leaf(double value) { return at::full({2}, value).set_requires_grad(tr
 
 void backward(const at::Tensor& loss) { torch::autograd::backward({loss.sum()}, {}); }
 
-// A function that writes its name down.
+// A function that appends its name to `log`.
 GradientReadyFunction note(std::string& log, char name) {
   return [&log, name](const at::Tensor&) { log += name; };
 }
@@ -76,7 +76,7 @@ TEST(GradientHooks, MoveKeepsTheRegistration) {
     hooks.push_back(std::move(a));
     backward(parameter * 1);
     EXPECT_EQ(log, "a");
-    hooks[0] = on_gradient_ready(parameter, note(log, 'b'));  // ends the one it replaces
+    hooks[0] = on_gradient_ready(parameter, note(log, 'b'));  // destroys the one it replaces
     backward(parameter * 1);
     EXPECT_EQ(log, "ab");
     hooks.clear();
@@ -92,7 +92,7 @@ TEST(GradientHooks, MayUnhookAndHookInsideTheirFunctions) {
     std::optional<GradientHook> once, later, other;
     once = on_gradient_ready(parameter, [&](const at::Tensor& ready) {
       once.reset();
-      other.reset();  // it comes later in this very backward, and must not be called any more
+      other.reset();  // it would come later in this backward, and must no longer be called
       log += 'o';
       later = on_gradient_ready(ready, note(log, 'l'));
     });

@@ -19,11 +19,11 @@ struct Setting {
   int world() const { return group->getSize(); }
   /// 1 + 2 + ... + world
   double sum_of_ranks() const { return world() * (world() + 1) / 2.0; }
-  /// What this rank puts in: its number, counted from 1.
+  /// This rank's input: its number, counted from 1.
   at::Tensor mine(at::IntArrayRef shape) const { return at::full(shape, rank() + 1.0, options); }
 };
 
-// All values are small, so the rounding of a division by the world size is all that may differ.
+// All values are small, so only the rounding of a division by the world size may differ.
 void expect_all(const at::Tensor& tensor, double value, const char* what) {
   EXPECT_TRUE(tensor.sub(value).abs().le(1e-14 * std::abs(value)).all().item<bool>())
       << what << ": " << tensor << " expected " << value;
@@ -56,7 +56,7 @@ void check_reductions(const Setting& s) {
   expect_all(scalar, s.sum_of_ranks(), "scalar");
 }
 
-// Several at once; each is finished in another way.
+// Several at once; each is completed in a different way.
 void check_async(const Setting& s) {
   const at::Tensor by_wait = s.mine({1000});
   const at::Tensor by_future = s.mine({1000});
@@ -97,7 +97,7 @@ void check_distribution(const Setting& s) {
   barrier(s.group);
 }
 
-// Everyone sends to the right: with blocking sends this would never end.
+// Every rank sends to the right: blocking sends would never complete.
 void check_messages(const Setting& s) {
   if (s.world() == 1) {
     return;

@@ -1,4 +1,4 @@
-// launch() on this machine, without a launcher; tests/harness/test_launch.py has those.
+// launch() on this machine without a launcher; tests/harness/test_launch.py tests launchers.
 #include "ddp/ranks/launch.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace ddp {
 namespace {
 
-// A process that runs a program, with its stdout and stderr in one pipe. It is a fork, as the
+// A process that runs a program, with its stdout and stderr in one pipe. It is forked, since the
 // program is a function.
 class Program {
  public:
@@ -25,7 +25,7 @@ class Program {
       throw std::runtime_error("no process for the test");
     }
     if (pid_ == 0) {
-      std::signal(SIGINT, SIG_DFL);  // a shell may have started the tests to ignore it
+      std::signal(SIGINT, SIG_DFL);  // the tests' shell may have set it to be ignored
       for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                "SLURM_PROCID", "PMI_RANK", "PMI_SIZE"}) {
         unsetenv(name);
@@ -50,7 +50,7 @@ class Program {
     return std::fgets(text, sizeof(text), output_) != nullptr ? text : "";
   }
 
-  /// The rest of the output: it ends when no process is left that could write.
+  /// The rest of the output, up to the end of the last process that could write.
   std::string rest() {
     std::string all;
     for (std::string next = line(); !next.empty(); next = line()) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kTimeout = std::chrono::seconds(20);
 
-// World sizes that are even, odd, and alone.
+// An even and an odd world size, and a single rank.
 void for_worlds(const RankBody& body) {
   for (const int world_size : {1, 2, 3}) {
     testing::expect_plain_ranks_pass({.world_size = world_size}, body);
@@ -30,7 +30,7 @@ TEST(ProcessGroup, GlooCarriesReducer) {
       [](RankContext& context) { testing::check_reducer(make_gloo_group(context), at::kCPU); });
 }
 
-// Host tensors are copied where they need not be: all of the GPU's way but the GPU.
+// Copies host tensors although it need not: the whole path of a GPU, without the GPU.
 ProcessGroupPtr staged_group(const RankContext& context) {
   return make_process_group(c10::make_intrusive<HostStagedBackend>(
                                 make_gloo_backend(context, kTimeout), Staging::kAllTensors),
@@ -51,7 +51,7 @@ TEST(HostStagedBackend, WorksOnCopiesUntilTheWait) {
     const ProcessGroupPtr group = staged_group(context);
     const at::Tensor tensor = at::ones({100});
     const WorkPtr work = all_reduce_async(tensor, group);
-    barrier(group);  // Gloo is done with both
+    barrier(group);  // Gloo has finished with both
     EXPECT_TRUE(tensor.eq(1).all().item<bool>());
     work->wait();
     EXPECT_TRUE(tensor.eq(2).all().item<bool>());

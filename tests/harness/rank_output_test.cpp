@@ -1,4 +1,4 @@
-// What a parent does with the bytes of its ranks. Pure functions, so no rank is needed.
+// How a parent handles the bytes of its ranks. Pure functions, so no rank is needed.
 #include "ddp/ranks/rank_output.h"
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-// A frame as the pipe carries it.
+// A frame as it travels through the pipe.
 std::string bytes_of_frame(FrameKind kind, std::string_view text) {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_NONBLOCK), 0);

@@ -1,4 +1,4 @@
-// The recorder: what was launched, with what, in which order, and when it was waited for.
+// The recorder: what was launched, with which data, in which order, and when it was waited for.
 #include "ddp/referee/recording_backend.h"
 #include "support/graded_ranks.h"
 

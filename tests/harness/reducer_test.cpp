@@ -1,5 +1,5 @@
-// The peer: libtorch's own gradient synchronizer, c10d::Reducer, on all decorators. It must work as
-// on Gloo, its time must count, and its gradients must be those that stages are graded by.
+// The peer: libtorch's own gradient synchronizer, c10d::Reducer, with all decorators. It must work
+// as on Gloo, its time must count, and its gradients must be those by which stages are graded.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ ToyOptions toy_options(Rank& rank) {
           .backward_ns = kBackward};
 }
 
-// A rank's model, its peer, and the steps of both.
+// A rank's model with its peer, and the training steps of both.
 class PeerTraining {
  public:
   PeerTraining(Rank& rank, ToyKind kind, const ReducerPeerOptions& peer_options)
@@ -52,7 +52,7 @@ class PeerTraining {
     rank.name(model_->named_parameters());
   }
 
-  // Returns how many nanoseconds the step lasted, the rebuilding of the buckets not included.
+  // Returns the duration of the step in nanoseconds, without the rebuilding of the buckets.
   std::int64_t step() {
     peer_.before_forward();
     rank_.recorder().clear();
@@ -93,8 +93,7 @@ std::int64_t all_reduce_ns(int p, std::int64_t bytes) {
   return std::llroundl(2 * (p - 1) * (kNetwork.alpha_ns + x / p));
 }
 
-// The step lasts as long as the computation and what came last; in between, buckets go one after
-// the other.
+// A step takes the computation and the last bucket; in between, buckets follow one another.
 void expect_time_of_step(Rank& rank, std::int64_t lasted) {
   const std::int64_t compute = toy_layers(ToyKind::kMlp) * (kForward + kBackward);
   std::int64_t communication = 0;
@@ -186,7 +185,7 @@ TEST(Reducer, BucketsContainTiedWeightsOnceAndNothingFrozen) {
   });
 }
 
-// One bucket after the other, each closed as soon as it is full.
+// One bucket after another, each closed as soon as it is full.
 Buckets fill(const std::vector<std::size_t>& order, const std::vector<NamedTensor>& parameters,
              const ReducerPeerOptions& options) {
   Buckets buckets;

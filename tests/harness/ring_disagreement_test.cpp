@@ -1,4 +1,4 @@
-// A ring whose ranks were given different tensors: every rank hears of it, and none hangs.
+// A ring whose ranks were given different tensors: every rank gets a report, and none hangs.
 #include <regex>
 
 #include "ddp/balanced_split.h"
@@ -28,7 +28,7 @@ void reduce_around_the_ring(Rank& rank, const at::Tensor& row) {
   }
 }
 
-// Rank 2 of 4 has another tensor than the others' 12 elements of float32.
+// Rank 2 of 4 has a different tensor from the others' 12 elements of float32.
 void expect_heard_of_everywhere(std::int64_t elements, at::ScalarType dtype) {
   constexpr int kOdd = 2;
   const RankReports reports = testing::run_graded_ranks({.world_size = 4}, [&](Rank& rank) {

@@ -1,4 +1,4 @@
-// The backend of the graded tests against Gloo: the same operations, the same results.
+// The backend of the graded tests compared with Gloo: the same operations, the same results.
 #include "ddp/backends/shared_memory_backend.h"
 #include "ddp/ranks/launch.h"
 #include "group_checks.h"
@@ -10,8 +10,8 @@ namespace {
 
 using testing::expect_plain_ranks_pass;
 
-// Shared memory as the graded tests have it, behind CheckedBackend: operations block at their
-// launch, so threads start them.
+// Shared memory as in the graded tests, behind CheckedBackend: operations block at their launch, so
+// threads launch them.
 ProcessGroupPtr shared_memory_group(RankContext& context) {
   const auto backend =
       c10::make_intrusive<SharedMemoryBackend>(*context.exchange, context.rank, context.world_size);
@@ -20,7 +20,7 @@ ProcessGroupPtr shared_memory_group(RankContext& context) {
   return make_process_group(checked, context.store);
 }
 
-// All decorators, over Gloo instead.
+// All decorators, but over Gloo.
 ProcessGroupPtr graded_gloo_group(RankContext& context) {
   const auto names = std::make_shared<TensorNames>();
   const BackendPtr gloo = make_gloo_backend(context, std::chrono::seconds(20));
@@ -31,7 +31,7 @@ ProcessGroupPtr graded_gloo_group(RankContext& context) {
   return make_process_group(recording, context.store);
 }
 
-// The same numbers in every run, others on each rank.
+// The same numbers in every run, different on each rank.
 at::Tensor numbers_of(const RankContext& context, at::ScalarType dtype) {
   at::Tensor numbers = at::arange(60, at::kDouble).mul(0.1 + context.rank).sin();
   if (!at::isFloatingType(dtype)) {
@@ -76,7 +76,7 @@ TEST(SharedMemory, ReducesAsGlooDoes) {
           const at::Tensor theirs = mine.clone();
           all_reduce(ours, shared, op);
           all_reduce(theirs, gloo, op);
-          // Only sums depend on the order, by a rounding for each rank.
+          // Only sums depend on the order, by one rounding per rank.
           const double epsilon = dtype == at::kDouble     ? 0x1p-53
                                  : dtype == at::kFloat    ? 0x1p-24
                                  : dtype == at::kHalf     ? 0x1p-11
@@ -104,7 +104,7 @@ TEST(SharedMemory, ManyInARowKeepApart) {
   });
 }
 
-// Larger than a mailbox, in several tags at once, and not a multiple of anything.
+// Larger than a mailbox, with several tags at once, and not a multiple of any buffer size.
 TEST(SharedMemory, LargeMessagesArriveWhole) {
   expect_plain_ranks_pass({.world_size = 2}, [](RankContext& context) {
     const ProcessGroupPtr group = shared_memory_group(context);

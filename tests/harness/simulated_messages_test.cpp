@@ -1,4 +1,4 @@
-// Virtual times of messages: one port out and one port in for every rank, full duplex.
+// Virtual times of messages: one outgoing and one incoming port per rank, full duplex.
 #include "support/graded_ranks.h"
 
 namespace ddp {
@@ -13,7 +13,7 @@ constexpr std::int64_t kMessage = 100 + 400;  // 160 bytes at 2.5 ns
 
 at::Tensor message() { return at::ones({kElements}); }
 
-// Each body starts all clocks at the same time, and is done twice.
+// Each body starts with all clocks at the same time, and runs twice.
 void run(int world_size, const std::function<void(Rank&, std::int64_t begin)>& body) {
   testing::RankOptions options;
   options.world_size = world_size;
@@ -38,8 +38,8 @@ TEST(SimulatedMessages, StartWhenBothEndsAreThere) {
   }
 }
 
-// All ranks send to the right and receive from the left, as in a ring all-reduce: one message's
-// time for all.
+// All ranks send to the right and receive from the left, as in a ring all-reduce: all messages
+// together take the time of one.
 TEST(SimulatedMessages, RingStepTakesOneMessage) {
   for (int world_size = 2; world_size <= 8; ++world_size) {
     run(world_size, [&](Rank& rank, std::int64_t begin) {
@@ -148,7 +148,8 @@ TEST(SimulatedMessages, DoNotDelayCollectives) {
   });
 }
 
-// Four messages, each of which has to wait for the next on one port: said, not waited for in vain.
+// Four messages, each of which has to wait for the next on one port: reported instead of waiting
+// forever.
 TEST(SimulatedMessages, CircleIsReported) {
   const RankReports reports = testing::run_graded_ranks({.world_size = 4}, [](Rank& rank) {
     const at::Tensor a = message();

@@ -1,4 +1,4 @@
-// Virtual times equal the closed forms, to the nanosecond, in every repeat.
+// Virtual times equal the closed forms, to the nanosecond, in every repetition.
 #include "ddp/simulation/simulated_network.h"
 
 #include <cmath>
@@ -12,8 +12,8 @@ using testing::Rank;
 
 using Tensors = std::vector<at::Tensor>;
 
-// Fast and slow, with and without an overhead of launches, with a beta that no binary fraction
-// equals.
+// Fast and slow networks, with and without launch overhead, and with a beta that has no exact
+// binary representation.
 const std::vector<NetworkModel> kNetworks = {
     {.alpha_ns = 10'000, .beta_ns_per_byte = 0.1, .launch_overhead_ns = 0},
     {.alpha_ns = 1, .beta_ns_per_byte = 8.0 / 3, .launch_overhead_ns = 5'000},
@@ -22,8 +22,8 @@ const std::vector<NetworkModel> kNetworks = {
 
 std::int64_t rounded(long double ns) { return std::llroundl(ns); }
 
-// A collective, and its time as a textbook has it: p ranks, latency a, and x = the time of one
-// rank's bytes on a link.
+// A collective, and its textbook time: p ranks, latency a, and x = the time of one rank's bytes on
+// a link.
 struct Collective {
   std::string name;
   std::function<WorkPtr(Rank&, const at::Tensor& own)> launch;
@@ -38,7 +38,7 @@ Tensors copies(const at::Tensor& tensor, int count) {
   return all;
 }
 
-// Rounds of a tree that doubles the ranks it reaches.
+// The number of rounds of a tree that doubles the ranks it reaches.
 int rounds(int p) {
   int count = 0;
   for (int reached = 1; reached < p; reached *= 2) {
@@ -160,8 +160,8 @@ TEST(SimulatedNetwork, CollectivesTakeTheirClosedForms) {
   }
 }
 
-// Two all-reduces while the ranks compute: the second queues behind the first, and hides behind
-// nothing.
+// Two all-reduces while the ranks compute: the second queues behind the first, and nothing hides
+// it.
 TEST(SimulatedNetwork, CollectivesQueueAndOverlapWithComputation) {
   const NetworkModel network{.alpha_ns = 100, .beta_ns_per_byte = 1, .launch_overhead_ns = 10};
   constexpr std::int64_t kLasts = 2 * (100 + kBytes / 2);
@@ -179,7 +179,7 @@ TEST(SimulatedNetwork, CollectivesQueueAndOverlapWithComputation) {
       first->wait();
       EXPECT_EQ(rank.clock()->now(), begin + 10 + 2 * kLasts) << "it ended long ago";
 
-      // Launched when the network is idle again: from the later rank's launch on.
+      // Launched when the network is idle again: it starts at the later rank's launch.
       rank.clock()->advance(5'000 + 20 * rank.rank());
       all_reduce(a, rank.group());
       EXPECT_EQ(rank.clock()->now(), begin + 10 + 2 * kLasts + 5'020 + 10 + kLasts);
@@ -203,7 +203,7 @@ TEST(SimulatedNetwork, StepEndCountsWhatNobodyWaitedFor) {
     }
     EXPECT_EQ(rank.clock()->now(), begin + 2 * kLasts) << "a poll that says so is a wait";
 
-    // A new step begins, for every rank, when everything has ended everywhere.
+    // A new step begins, on every rank, when everything has ended on all ranks.
     const at::Tensor last = own_tensor();
     rank.clock()->advance(300 * rank.rank());
     const WorkPtr pending = all_reduce_async(last, rank.group());

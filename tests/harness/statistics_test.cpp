@@ -1,4 +1,4 @@
-// Statistics as numpy computes them.
+// Statistics agree with numpy's.
 #include "ddp/meters/statistics.h"
 
 #include <c10/util/Exception.h>
@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// Expected values by numpy.percentile.
+// Expected values from numpy.percentile.
 TEST(Statistics, PercentilesAreNumpys) {
   const std::vector<double> values = {15, 20, 35, 40, 50};
   EXPECT_DOUBLE_EQ(percentile(values, 0), 15);

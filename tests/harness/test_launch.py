@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 def environment(**variables: object) -> dict[str, str]:
-    """This process's environment with no launcher's variables but these."""
+    """This process's environment, with only these of the launchers' variables."""
     kept = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
     return kept | {name: str(value) for name, value in variables.items()}
 
@@ -38,7 +38,7 @@ def start(**variables: object) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and output; a process that hangs is ended."""
+    """The exit code and output; a process that hangs is killed."""
     try:
         output, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -56,7 +56,7 @@ def hello(world_size: int) -> list[str]:
 @unittest.skipUnless(PROGRAM.exists(), f"skipped: {PROGRAM} is not built")
 class Launch(unittest.TestCase):
     def check_ranks(self, ranks: list[dict[str, object]]) -> None:
-        """Starts a process for each environment; together they say hello."""
+        """Starts a process for each environment and checks that they say hello together."""
         processes = [start(**variables) for variables in ranks]
         results = [finish(process) for process in processes]
         for rank, (code, output) in enumerate(results):

@@ -1,5 +1,5 @@
-// The file of a timeline: what Perfetto and chrome://tracing need, nothing lost, whole or not
-// there.
+// The file of a timeline: what Perfetto and chrome://tracing need, nothing lost, complete or
+// absent.
 #include "ddp/simulation/timeline_file.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ Span operation(const std::string& name, std::int64_t launched, std::int64_t begi
 
 class TimelineFile : public testing::FolderTest {
  protected:
-  // The events of the trace of these ranks.
+  // The trace's events for these ranks.
   std::vector<Json> written(const std::vector<RankSpans>& ranks) {
     const fs::path file = folder_ / "trace.json";
     write_chrome_trace(ranks, file);
@@ -92,7 +92,7 @@ TEST_F(TimelineFile, NamesProcessesAndThreads) {
   }
 }
 
-// A double has digits to spare for a month of nanoseconds, and times count from an origin.
+// A double is precise enough for a month of nanoseconds, and times are relative to an origin.
 TEST_F(TimelineFile, LosesNoNanosecond) {
   const std::int64_t month = 2'592'000'000'000'000;
   const auto events = written(
@@ -123,7 +123,7 @@ TEST_F(TimelineFile, LeadsAnArrowFromTheLaunchToTheOperation) {
   EXPECT_EQ(head["tid"], whole["tid"]);
 }
 
-// Viewers want the spans of a row to be nested or apart.
+// Viewers require the spans of a row to be nested or disjoint.
 TEST_F(TimelineFile, GivesOperationsAtTheSameTimeRowsOfTheirOwn) {
   const auto events =
       written({{.rank = 0,
@@ -194,7 +194,7 @@ TEST_F(TimelineFile, SaysWhyItCannotBeWritten) {
 
 TEST(GatherSpans, BringsAllToRank0) {
   testing::expect_plain_ranks_pass({.world_size = 3}, [](RankContext& context) {
-    // More than the store takes in one piece.
+    // More than the store accepts in one piece.
     const std::string long_name(context.rank == 1 ? 9 << 20 : 20, 'x');
     const std::vector<Span> mine = {compute("rank " + std::to_string(context.rank), 1, 2),
                                     operation(long_name, -1, 2, 3)};

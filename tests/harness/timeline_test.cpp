@@ -1,5 +1,5 @@
-// Timelines: in virtual time every span follows from the formula, in real time it contains what
-// happened, and the file is one that viewers open.
+// Timelines: in virtual time every span follows from the formula; in real time it covers what
+// happened, and viewers can open the file.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ std::shared_ptr<Timeline> draw(Rank& rank) {
   return timeline;
 }
 
-// The only span of that name.
+// The only span with that name.
 Span only(const std::vector<Span>& spans, const std::string& name) {
   std::vector<Span> found;
   std::ranges::copy_if(spans, std::back_inserter(found),
@@ -90,7 +90,7 @@ TEST(Timeline, KeepsAnOperationsGroupAndDropsTheIncomplete) {
   });
 }
 
-// Compute, then communicate: rank 1 is late, and rank 0's operation begins when rank 1 is there.
+// Compute, then communicate: rank 1 is late, and rank 0's operation begins when rank 1 arrives.
 TEST(VirtualSpans, OfAStepWithoutOverlap) {
   testing::run_worlds({2},
                       [](Rank& rank) {
@@ -126,7 +126,7 @@ TEST(VirtualSpans, OfAStepWithoutOverlap) {
 }
 
 // Launched while computing: the second operation waits for the network, the third finds it idle.
-// Nobody waits for the last one but by its future.
+// The last one is waited for only by its future.
 TEST(VirtualSpans, OfAStepWithOverlap) {
   testing::run_worlds(
       {2},
@@ -145,7 +145,7 @@ TEST(VirtualSpans, OfAStepWithOverlap) {
         works[0]->wait();
         works[1]->wait();
         works[2]->getFuture()->wait();
-        rank.network().start_step();  // which is a step's end as well
+        rank.network().start_step();  // which also ends a step
 
         auto spans = timeline->take_spans();
         std::erase_if(spans, [](const Span& s) { return s.kind != SpanKind::kCommunication; });
@@ -178,7 +178,7 @@ TEST(VirtualSpans, OfMessages) {
       {.network = kNetwork});
 }
 
-// A layer's backward is drawn where its gradients come, and by its name.
+// A layer's backward is drawn when its gradients arrive, and with its name.
 TEST(VirtualSpans, OfLayersAndScopes) {
   testing::in_child([] {
     const auto timeline = std::make_shared<Timeline>();
@@ -205,7 +205,7 @@ TEST(VirtualSpans, OfLayersAndScopes) {
 
 constexpr NetworkModel kSlow = {.alpha_ns = 1'000'000, .beta_ns_per_byte = 10};
 
-// A group on a slow link in real time. The backends are made by all ranks in the same order.
+// A group on a slow link in real time. All ranks create the backends in the same order.
 ProcessGroupPtr make_drawn_group(const RankContext& context,
                                  const std::shared_ptr<Timeline>& timeline) {
   const BackendPtr link =
@@ -216,7 +216,7 @@ ProcessGroupPtr make_drawn_group(const RankContext& context,
 
 std::int64_t lasts_at_least(c10d::OpType type) { return cost_ns(kSlow, type, kBytes, 2); }
 
-// Nobody waits before the operation is complete, or only by its future, as c10d::Reducer does.
+// A wait after the operation has completed, or only by its future, as in c10d::Reducer.
 TEST(RealSpans, LastFromTheLaunchToTheCompletion) {
   testing::expect_plain_ranks_pass({.world_size = 2}, [](RankContext& context) {
     const auto timeline = std::make_shared<Timeline>();
@@ -268,7 +268,7 @@ TEST(RealSpans, OfMessagesEndWhenSomebodyKnows) {
   });
 }
 
-// On one machine all ranks count from the same moment, which is past when they know it.
+// On one machine all ranks count from the same instant, which is in the past when they learn it.
 TEST(RealSpans, HaveACommonOrigin) {
   testing::expect_plain_ranks_pass({.world_size = 3}, [](RankContext& context) {
     const ProcessGroupPtr group = make_gloo_group(context);

@@ -1,4 +1,4 @@
-// The models that the graded tests stand on: the same everywhere, and paid for exactly.
+// The models on which the graded tests rely: the same everywhere, with exact costs.
 #include "ddp/models/toy_models.h"
 
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ std::vector<NamedTensor> state_of(const Model& model) {
   return state;
 }
 
-// Every model, in a child: the parent of the ranks touches no tensor.
+// Every model, in a child process: the parent of the ranks touches no tensor.
 void for_all_models(const std::function<void(ToyKind)>& check) {
   in_child([&] {
     for (ToyKind kind : all_toy_models()) {
@@ -68,7 +68,7 @@ TEST(VirtualClock, SimulatedComputeIsTheIdentityAndPaysBothWays) {
 
 TEST(ToyModels, SameSeedSameStateOnEveryRank) {
   for_all_models([](ToyKind kind) {
-    at::rand({7});  // the global generator has no say
+    at::rand({7});  // the global generator has no influence
     const auto first = state_of(*make(kind, /*rank=*/0)), second = state_of(*make(kind, 3));
     ASSERT_EQ(first.size(), second.size());
     for (std::size_t i = 0; i < first.size(); ++i) {

@@ -19,7 +19,7 @@ at::Tensor ChainModel::loss(int step, double scale) {
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(settings().device));
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     // Linear in the weight, so its gradient is the factor. Later layers depend on earlier ones only
-    // by the sum that runs through them: enough to fix the order of backward.
+    // through the running sum: enough to fix the order of backward.
     const at::Tensor term = (parameters_[i].tensor * gradient(i, rank_.rank(), step)).sum();
     sum = simulated_compute(sum + term.to(at::kDouble), rank_.clock(), layers_[i].forward_ns,
                             layers_[i].backward_ns, parameters_[i].name);

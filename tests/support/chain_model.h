@@ -10,7 +10,7 @@
 
 namespace ddp::testing {
 
-/// One layer of a ChainModel: a parameter of that many elements, and what the layer costs.
+/// One layer of a ChainModel: a parameter of `elements` elements, and the cost of the layer.
 struct ChainLayer {
   std::int64_t elements = 1;
   std::int64_t forward_ns = 0;
@@ -19,13 +19,13 @@ struct ChainLayer {
   bool trainable = true;
 };
 
-/// Layers one after the other, each with one parameter, so that gradients become ready in exactly
-/// the reverse order of the parameters, each at a time that is known beforehand:
+/// Layers in sequence, each with one parameter, so that gradients become ready in exactly the
+/// reverse order of the parameters, each at a time known in advance:
 ///
 ///     ready_i = end of forward + the backward_ns of layers P-1 ... i
 ///
-/// The gradient of parameter i in `step` on `rank` is gradient(i, rank, step): values that tell
-/// layers, ranks, steps and elements apart.
+/// The gradient of parameter i in `step` on `rank` is gradient(i, rank, step): its values differ
+/// between layers, ranks, steps and elements.
 class ChainModel {
  public:
   ChainModel(Rank& rank, std::vector<ChainLayer> layers);
@@ -33,13 +33,13 @@ class ChainModel {
   /// All parameters, "layer 0" first.
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
-  /// Forward of `step`: returns the loss. `scale` multiplies it (1/k for one of k micro-batches).
+  /// Forward of `step`: returns the loss, multiplied by `scale` (1/k for one of k micro-batches).
   at::Tensor loss(int step, double scale = 1);
 
-  /// What backward of loss(step) adds to a parameter's gradient on a rank.
+  /// What backward of loss(step) adds to a parameter's gradient on `rank`.
   at::Tensor gradient(std::size_t layer, int rank, int step) const;
 
-  /// The mean of these over all ranks.
+  /// The mean of gradient() over all ranks.
   at::Tensor mean_gradient(std::size_t layer, int step) const;
 
  private:

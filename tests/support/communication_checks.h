@@ -6,19 +6,19 @@
 
 #include "support/trainee.h"
 
-// What was communicated: checks that the tests of stages 01-03 share.
+// What was communicated: checks shared by the tests of stages 01-03.
 
 namespace ddp::testing {
 
-/// One line for each operation, for messages: "\n    all-reduce of the gradient of fc1.weight, 192
-/// bytes of float32"; " nothing" for none.
+/// One line for each operation, for messages, such as
+/// "\n    all-reduce of the gradient of fc1.weight, 192 bytes of float32"; " nothing" for none.
 std::string list_of(const std::vector<RecordedOperation>& operations);
 
-/// The all-reduces among them. Anything else that carries data is a failure; a barrier carries
-/// none.
+/// The all-reduces among `operations`. Anything else that carries data is a failure; a barrier
+/// carries none.
 std::vector<RecordedOperation> all_reduces(const std::vector<RecordedOperation>& operations);
 
-/// The payload of each, in order.
+/// The payload of each operation, in order.
 std::vector<std::int64_t> payloads(const std::vector<RecordedOperation>& operations);
 
 std::vector<std::int64_t> sorted(std::vector<std::int64_t> values);
@@ -29,8 +29,9 @@ std::vector<std::int64_t> gradient_bytes(const std::vector<NamedTensor>& paramet
 /// Fails if the recorder has seen any operation since its last clear().
 void expect_silence(Rank& rank, const std::string& when);
 
-/// Fails if ranks launched other kinds, payloads or dtypes, or in another order. By these and not
-/// by name: a temporary on one rank may stand for a gradient on another. A collective call.
+/// Fails if the ranks launched different kinds, payloads or dtypes, or in a different order. Names
+/// are not compared: a temporary on one rank may correspond to a gradient on another. A collective
+/// call.
 void expect_same_order_everywhere(Rank& rank, const std::vector<RecordedOperation>& operations);
 
 }  // namespace ddp::testing

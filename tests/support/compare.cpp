@@ -90,7 +90,7 @@ std::string differences(const at::Tensor& actual, const at::Tensor& expected,
   return out.str();
 }
 
-// Undefined, or of another shape or dtype: nothing more to compare.
+// Undefined, or of a different shape or dtype: nothing more to compare.
 std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   if (actual.defined() != expected.defined()) {
     return actual.defined() ? " is defined, and should not be" : " is undefined";
@@ -106,7 +106,7 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
                                      const at::Tensor& expected, const at::Tensor& differs) {
   const at::Tensor a = actual.detach().to(at::kCPU, at::kDouble);
   const at::Tensor e = expected.detach().to(at::kCPU, at::kDouble);
-  // The poison's mark is lost in a conversion: look at the original.
+  // A conversion loses the mark of the poison: look at the original.
   const auto flown = find_poison(actual.detach().to(at::kCPU));
   const std::string diagnosis =
       flown ? "it came from a buffer that was in flight in operation #" + std::to_string(*flown) +

@@ -8,7 +8,7 @@
 
 namespace ddp::testing {
 
-/// What a comparison is about, for its message.
+/// What is compared, for the message.
 struct Subject {
   std::string name;  // "the gradient of fc1.weight"
   int world_size = 1;
@@ -17,20 +17,19 @@ struct Subject {
   at::Tensor local = {};
 };
 
-/// Equal up to `tolerance`, a number or a tensor of one for each element. The message shows the
-/// first few elements that differ and, where one fits, a diagnosis ("exactly 2 x the expected
-/// value: the sum, not the mean?").
+/// Equal up to `tolerance`, a number or a tensor with one number for each element. The message
+/// shows the first few elements that differ and, if one fits, a diagnosis ("exactly 2 x the
+/// expected value: the sum, not the mean?").
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, const at::Tensor& tolerance);
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, double tolerance);
 
-/// Equal in every bit, shape and dtype.
+/// Equal in every bit, and in shape and dtype.
 ::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
                                             const at::Tensor& expected);
 
-/// A number for the tensor's bytes: equal tensors have equal ones, and others differ almost
-/// certainly.
+/// A hash of the tensor's bytes: the same for equal tensors, almost certainly different for others.
 std::int64_t fingerprint(const at::Tensor& tensor);
 
 }  // namespace ddp::testing

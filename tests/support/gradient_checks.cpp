@@ -16,8 +16,8 @@ constexpr int kSteps = 5;
 constexpr double kLearningRate = 0.1;
 
 // float64: far below any real error, far above rounding. Otherwise each step may add its gradient's
-// tolerance and a rounding of the parameter; 16 for what earlier errors become in the steps that
-// follow.
+// tolerance and a rounding of the parameter; the factor 16 allows for the growth of earlier errors
+// in later steps.
 double parameter_tolerance(const at::Tensor& parameter, double largest_gradient, int world_size) {
   if (parameter.scalar_type() == at::kDouble) {
     return 1e-11;

@@ -12,7 +12,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Calls a function before autograd's node is run, and passes the gradients on as they are.
+// Calls a function before an autograd node runs, and passes the gradients on unchanged.
 class BeforeNode : public autograd::FunctionPreHook {
  public:
   explicit BeforeNode(std::function<void()> function) : function_(std::move(function)) {}
@@ -38,7 +38,7 @@ GradientWatch::GradientWatch(Rank& rank, const std::vector<NamedTensor>& paramet
     : state_(std::make_shared<State>()) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto accumulator = autograd::impl::grad_accumulator(parameters[i].tensor);
-    // Weak: a graph may keep the accumulator, and with it the hook, beyond this watch.
+    // Weak: a graph may keep the accumulator alive, and with it the hook, longer than this watch.
     const std::weak_ptr<State> weak = state_;
     accumulator->add_pre_hook(std::make_unique<BeforeNode>([&rank, weak, i] {
       if (const auto state = weak.lock()) {

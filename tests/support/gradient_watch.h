@@ -9,16 +9,16 @@
 
 namespace ddp::testing {
 
-/// One gradient of one backward, as the harness saw it become ready.
+/// One gradient of one backward, as observed when it became ready.
 struct ReadyGradient {
-  std::size_t parameter;  // its index in the watched list
+  std::size_t parameter;  // index in the watched list
   std::int64_t position;  // in the recorder's order of launches and waits
   std::int64_t time_ns;   // the rank's virtual clock
 };
 
-/// Notes when autograd comes to accumulate each gradient, without the hook that
-/// on_gradient_ready() uses: the moment just before a hook of the parameter could be called. What
-/// a hook of gradient i launches is therefore found between position i and position i + 1.
+/// Records when autograd starts to accumulate each gradient, without using the hook of
+/// on_gradient_ready(): the moment just before a hook of the parameter could be called. What a hook
+/// of gradient i launches is therefore found between position i and position i + 1.
 class GradientWatch {
  public:
   /// The parameters must be distinct leaves that require a gradient.
@@ -27,7 +27,7 @@ class GradientWatch {
   GradientWatch& operator=(const GradientWatch&) = delete;
   ~GradientWatch();
 
-  /// Everything since the start or the last clear(), in order.
+  /// All since the start or the last clear(), in order.
   const std::vector<ReadyGradient>& ready() const;
   void clear();
 

@@ -20,7 +20,7 @@ class BodyTest : public ::testing::Test {
   std::function<void()> body_;
 };
 
-// What the running test has said about itself.
+// What the running test has reported.
 struct Notes {
   bool todo = false;
   std::vector<std::string> failures;
@@ -37,7 +37,7 @@ std::vector<DeclaredTest>& registry() {
   return tests;
 }
 
-// Sends each event to the grader as it happens, so that a run that is killed still has its scores.
+// Sends each event to the grader at once, so that a run that is killed still has its scores.
 class RecordWriter : public ::testing::EmptyTestEventListener {
  public:
   explicit RecordWriter(int fd) : fd_(fd) {}
@@ -78,13 +78,13 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
   }
 
   void write_line(const nlohmann::json& record) const {
-    // A message may hold bytes of a student's output that are no UTF-8.
+    // A message may contain bytes of a student's output that are not UTF-8.
     const std::string line =
         record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     for (std::size_t sent = 0; sent < line.size();) {
       const ssize_t count = write(fd_, line.data() + sent, line.size() - sent);
       if (count <= 0) {
-        return;  // the grader has gone, and nobody is left to tell
+        return;  // the grader is gone
       }
       sent += count;
     }
@@ -112,8 +112,9 @@ void note_todo(const std::string& text) {
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
 
-// GoogleTest frames what is said with how it was asked: "Value of: is_close(...)\n  Actual: false
-// (what is said)\nExpected: true". A student needs what is said.
+// GoogleTest frames a message with the expression it checked: "Value of: is_close(...)
+//   Actual: false (message)
+// Expected: true". A student needs only the message.
 std::string failure_text(const ::testing::TestPartResult& part) {
   std::string text = part.message();
   const std::string failed = "Failed\n";
@@ -132,7 +133,7 @@ std::string failure_text(const ::testing::TestPartResult& part) {
 }
 
 void write_records_to(int fd) {
-  ::testing::UnitTest::GetInstance()->listeners().Append(new RecordWriter(fd));  // which owns it
+  ::testing::UnitTest::GetInstance()->listeners().Append(new RecordWriter(fd));  // takes ownership
 }
 
 }  // namespace ddp::testing

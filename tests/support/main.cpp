@@ -1,6 +1,7 @@
+#include <getopt.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -35,6 +36,57 @@ std::string filter_of(const std::vector<std::string>& names) {
   return filter;
 }
 
+// getopt, as CLI11 would cost each first build seconds: `make test` gives these flags, nobody types
+// them.
+struct CommandLine {
+  bool list = false;               // print the graded tests as JSON and end
+  int records_fd = -1;             // where to write one JSON object an event
+  std::vector<std::string> tests;  // run only these; empty: all
+};
+
+CommandLine read_command_line(int argc, char** argv) {
+  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline };
+  const option flags[] = {{"list", no_argument, nullptr, kList},
+                          {"stage-library", required_argument, nullptr, kLibrary},
+                          {"records-fd", required_argument, nullptr, kRecords},
+                          {"test", required_argument, nullptr, kTest},
+                          {"seed", required_argument, nullptr, kSeed},
+                          {"device", required_argument, nullptr, kDevice},
+                          {"deadline", required_argument, nullptr, kDeadline},
+                          {}};
+  CommandLine line;
+  Settings& chosen = settings();
+  for (int flag; (flag = getopt_long(argc, argv, "", flags, nullptr)) != -1;) {
+    switch (flag) {
+      case kList:
+        line.list = true;
+        break;
+      case kLibrary:
+        chosen.stage_library = optarg;
+        break;
+      case kRecords:
+        line.records_fd = std::stoi(optarg);
+        break;
+      case kTest:
+        line.tests.emplace_back(optarg);
+        break;
+      case kSeed:
+        chosen.seed = std::stoull(optarg);
+        break;
+      case kDevice:
+        chosen.device = at::Device(optarg);
+        break;
+      case kDeadline:  // seconds that a group of ranks may take
+        chosen.deadline =
+            std::chrono::milliseconds(static_cast<std::int64_t>(std::stod(optarg) * 1e3));
+        break;
+      default:  // getopt has said what is wrong
+        std::exit(2);
+    }
+  }
+  return line;
+}
+
 }  // namespace
 
 }  // namespace ddp::testing
@@ -44,38 +96,22 @@ int ddp_main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);  // takes its own flags out
   Settings& chosen = settings();
   chosen.seed = std::random_device{}();
-  bool list = false;
-  int records_fd = -1;
-  double deadline = static_cast<double>(chosen.deadline.count()) / 1e3;
-  std::string device = "cpu";
-  std::vector<std::string> names;
-
-  CLI::App app("Tests of ddp-lab. `make test` and `make check` run them.");
-  app.add_flag("--list", list, "Print the graded tests as JSON and end");
-  app.add_option("--stage-library", chosen.stage_library, "The stage under test");
-  app.add_option("--records-fd", records_fd, "Where to write one JSON object an event");
-  app.add_option("--test", names, "Run only this graded test (may be repeated)");
-  app.add_option("--seed", chosen.seed, "Seed of all random numbers");
-  app.add_option("--device", device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--trace", chosen.trace, "Where to write what each rank did and when")
-      ->envname("DDP_LAB_TRACE");
-  app.add_option("--deadline", deadline, "Seconds a group of ranks may take");
-  CLI11_PARSE(app, argc, argv);
-
-  if (list) {
+  if (const char* trace = std::getenv("DDP_LAB_TRACE")) {
+    chosen.trace = trace;
+  }
+  const CommandLine line = read_command_line(argc, argv);
+  if (line.list) {
     list_tests();
     return 0;
   }
-  chosen.device = at::Device(device);
-  chosen.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(deadline * 1e3));
-  if (!names.empty()) {
-    ::testing::GTEST_FLAG(filter) = filter_of(names);
+  if (!line.tests.empty()) {
+    ::testing::GTEST_FLAG(filter) = filter_of(line.tests);
   }
-  if (records_fd >= 0) {
-    write_records_to(records_fd);
+  if (line.records_fd >= 0) {
+    write_records_to(line.records_fd);
   }
   const int failed = RUN_ALL_TESTS();
   write_trace();
   // With records, the verdicts are there: the exit code says only that the program came to its end.
-  return records_fd >= 0 ? 0 : failed;
+  return line.records_fd >= 0 ? 0 : failed;
 }

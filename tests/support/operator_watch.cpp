@@ -10,12 +10,12 @@ namespace ddp::testing {
 namespace {
 
 struct Names {
-  std::mutex mutex;  // backward may run on threads of its own
+  std::mutex mutex;  // backward may run on its own threads
   bool watching = false;
   std::set<std::string> called;
 };
 
-// A callback is a plain function, so what it works for has to be global.
+// A callback is a plain function, so its state has to be global.
 Names& names() {
   static Names all;
   return all;

@@ -6,8 +6,8 @@
 
 namespace ddp::testing {
 
-/// Notes which of ATen's operators are called while it lives, on any thread of this process. One at
-/// a time. What the graded group does for itself is not seen.
+/// Records which ATen operators are called during its lifetime, on any thread of this process. Only
+/// one may exist at a time. The graded group's own operators are not recorded.
 class OperatorWatch {
  public:
   OperatorWatch();
@@ -15,7 +15,7 @@ class OperatorWatch {
   OperatorWatch& operator=(const OperatorWatch&) = delete;
   ~OperatorWatch();
 
-  /// Their names, "aten::mul" for one.
+  /// Their names, such as "aten::mul".
   std::set<std::string> called() const;
 
  private:

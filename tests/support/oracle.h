@@ -7,8 +7,8 @@
 
 namespace ddp::testing {
 
-/// The gradients every rank must end with, computed in one process without any communication: the
-/// mean over the ranks of the gradients of their shards, from the same state. That covers batch
+/// The gradients every rank must end with, computed in one process without communication: the mean
+/// over the ranks of the gradients of their shards, from the same state. That covers batch
 /// normalization in training mode, and branches that only some ranks take; a gradient undefined on
 /// some ranks counts as zero there.
 class Oracle {
@@ -17,20 +17,19 @@ class Oracle {
   Oracle(ToyKind kind, const ToyOptions& options, int world_size);
 
   struct Gradient {
-    at::Tensor mean;  // undefined if no rank has one
-    at::Tensor
-        magnitude;  // the mean over the ranks of |gradient|: what rounding errors are relative to
-    at::Tensor local;  // rank `rank`'s own, may be undefined
+    at::Tensor mean;       // undefined if no rank has one
+    at::Tensor magnitude;  // the mean over the ranks of |gradient|: the scale of rounding errors
+    at::Tensor local;      // rank `rank`'s own, may be undefined
   };
 
-  /// Of every trainable parameter, tied ones once, for the batches of `step`; `rank` is the
+  /// For every trainable parameter, tied ones once, on the batches of `step`; `rank` is the
   /// caller's.
   std::vector<Gradient> gradients(int step, int rank);
 
-  /// One step of SGD on all replicas by the gradients of the last call.
+  /// One step of SGD on all replicas with the gradients of the last call.
   void sgd_step(double learning_rate);
 
-  /// Of the replica of rank 0. Trainable parameters are the same in all.
+  /// Those of rank 0's replica. Trainable parameters are the same in all replicas.
   std::vector<NamedTensor> trainable_parameters() const;
 
  private:
@@ -42,9 +41,12 @@ class Oracle {
 /// The parameters that require a gradient, tied ones once, in order.
 std::vector<NamedTensor> trainable(const std::vector<NamedTensor>& parameters);
 
-/// How far `gradient`, however its mean over `world_size` ranks was rounded, may be from the
-/// oracle's: float64: 1e-12 as agreed; otherwise the bound of world_size - 1 additions, one
-/// division and a rounding before: (N + 2) eps mean|g|.
+/// How far `gradient` may be from the oracle's, however its mean over N = `world_size` ranks was
+/// rounded:
+///
+///     float64          1e-12, as agreed
+///     any other dtype  (N + 2) eps mean|g|, the bound of N - 1 additions, one division, and a
+///                      rounding before them
 at::Tensor gradient_tolerance(const Oracle::Gradient& gradient, int world_size);
 
 }  // namespace ddp::testing

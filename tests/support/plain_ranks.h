@@ -16,7 +16,7 @@ inline void expect_no_failures(const RankReports& reports) {
   }
 }
 
-/// run_plain_ranks() for ranks that are expected to finish, and to find nothing wrong.
+/// run_plain_ranks() for ranks that are expected to finish without a failed expectation.
 inline void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body) {
   expect_no_failures(run_plain_ranks(options, body));
 }

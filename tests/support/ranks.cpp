@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto kBackendTimeout = std::chrono::seconds(60);  // the ranks' deadline comes first
 constexpr std::size_t kFailuresShown = 3;
-// What a rank's message to the parent begins with if it is no failure.
+// The prefix of a rank's message to the parent that is not a failure.
 constexpr std::string_view kMeasured = "measured: ";
 
 // Sends a rank's failed expectations to the parent: "file:line\nmessage".
@@ -41,14 +41,14 @@ class FailureForwarder : public ::testing::EmptyTestEventListener {
   std::function<void(const std::string&)> send_;
 };
 
-// In a rank, GoogleTest's own listeners are copies of the parent's: they must not speak.
+// In a rank, GoogleTest's own listeners are copies of the parent's: they must not print.
 void forward_failures(const RankContext& context) {
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
-  listeners.Append(new FailureForwarder(context));  // which owns it
+  listeners.Append(new FailureForwarder(context));  // takes ownership
 }
 
-// One failure of the test per thing that went wrong, with the ranks that saw it.
+// One failure of the test for each distinct message, with the ranks that sent it.
 void report_messages(const RankReports& reports) {
   std::map<std::string, std::vector<int>> ranks_by_message;
   std::vector<std::string> in_order;
@@ -65,7 +65,7 @@ void report_messages(const RankReports& reports) {
       if (ranks.empty()) {
         in_order.push_back(message);
       }
-      if (ranks.empty() || ranks.back() != report.rank) {  // which may say it several times
+      if (ranks.empty() || ranks.back() != report.rank) {  // a rank may send it several times
         ranks.push_back(report.rank);
       }
     }
@@ -83,7 +83,7 @@ void report_messages(const RankReports& reports) {
   }
 }
 
-// A stage that hangs once mostly hangs everywhere: the tests that follow find out sooner.
+// A stage that hangs once usually hangs everywhere: later tests give up sooner.
 void shorten_deadline() {
   settings().deadline = std::min(settings().deadline, std::chrono::milliseconds(3'000));
 }
@@ -104,7 +104,7 @@ void report(const RankReports& reports) {
   }
 }
 
-// What the ranks misused, as failures of the test.
+// Reports misuse by the ranks as failures of the test.
 void expect_clean(const CheckedBackend& checked) {
   for (const std::string& race : checked.races()) {
     ADD_FAILURE() << race;
@@ -124,7 +124,7 @@ void run_graded(RankContext& context, const RankOptions& options,
     body(*rank);
   } catch (...) {
     // The rank ends at once. Its group must not be torn down first: that would wait for operations
-    // that may never end.
+    // that may never complete.
     static_cast<void>(rank.release());
     throw;
   }
@@ -158,7 +158,7 @@ Rank::Rank(RankContext& context, const RankOptions& options) : context_(context)
   board.set_activity(context.rank, "runs its own code; no operation launched yet");
 }
 
-// Virtual time needs no real network; real time does, and so do GPUs.
+// Virtual time needs no real network; real time and GPUs do.
 BackendPtr Rank::make_backend(const RankOptions& options) {
   if (settings().device.is_cpu() && !options.real_time) {
     return c10::make_intrusive<SharedMemoryBackend>(*context_.exchange, rank(), world_size());
@@ -199,7 +199,7 @@ void Rank::send_timeline() {
   try {
     network_->step_end();  // finds out when the last operations ended
   } catch (const PeerGone&) {
-    // Another rank did not launch them all; the test has said so.
+    // Another rank did not launch them all, which the test has already reported.
   }
   send_spans(context_, timeline_->take_spans());
 }

@@ -17,13 +17,12 @@ struct RankOptions {
   NetworkModel network;
   /// Finds reads of buffers in flight as well as writes.
   bool watch_accesses = false;
-  /// Real time instead: operations last as long as `network` says, and are only recorded. For
+  /// Uses real time instead: operations take as long as `network` says, and are only recorded. For
   /// reports.
   bool real_time = false;
 };
 
-/// A rank of a test, with its graded process group: what it launches is recorded, checked and
-/// timed.
+/// A rank of a test with its graded process group, which records, checks and times every launch.
 class Rank {
  public:
   Rank(RankContext& context, const RankOptions& options);
@@ -31,7 +30,7 @@ class Rank {
   int rank() const { return context_.rank; }
   int world_size() const { return context_.world_size; }
   const ProcessGroupPtr& group() const { return group_; }
-  /// For one more group, without anything around its backend.
+  /// For creating another group, without decorators around its backend.
   const RankContext& context() const { return context_; }
   RecordingBackend& recorder() { return *recorder_; }
   /// Only in virtual time.
@@ -39,16 +38,16 @@ class Rank {
   const std::shared_ptr<VirtualClock>& clock() const { return clock_; }
   /// Null on a GPU and in real time, where buffers in flight are not checked.
   CheckedBackend* checked() { return checked_.get(); }
-  /// To be called before memory or handles are counted: the group may keep tensors of operations
-  /// that are over a little longer. Returns when it keeps none.
+  /// Call it before counting memory or handles: the group may keep tensors of completed operations
+  /// a little longer. Returns when it keeps none.
   void settle();
-  /// Names the tensors in messages from now on.
+  /// From now on messages use these names for the tensors.
   void name(const std::vector<NamedTensor>& tensors);
 
-  /// A line for the scorecard that decides nothing, such as a measured ratio.
+  /// A line on the scorecard, worth no points, such as a measured ratio.
   void report_measured(const std::string& text);
 
-  /// At the end, where a trace is wanted: sends this rank's timeline to the parent.
+  /// Call it at the end, if a trace is wanted: sends this rank's timeline to the parent.
   void send_timeline();
 
  private:
@@ -62,28 +61,27 @@ class Rank {
   c10::intrusive_ptr<SimulatedNetwork> network_;
   c10::intrusive_ptr<RecordingBackend> recorder_;
   ProcessGroupPtr group_;
-  std::shared_ptr<Timeline> timeline_;  // null: no trace is wanted, or it is in real time
+  std::shared_ptr<Timeline> timeline_;  // null without a trace, or in real time
 };
 
 /// Runs `body` as every rank of a world, in forked processes, with the stage's library loaded.
 /// Expectations that fail in a rank fail the test here, with file, line and rank; so does a rank
-/// that dies, hangs, throws, races, or leaves an operation it never waited for.
+/// that dies, hangs, throws, races, or leaves an operation without waiting for it.
 void run_ranks(const RankOptions& options, const std::function<void(Rank&)>& body);
 
-/// run_ranks() for one world after the other; stops at the first that fails.
+/// run_ranks() for one world size after another; stops at the first that fails.
 void run_worlds(std::initializer_list<int> world_sizes, const std::function<void(Rank&)>& body,
                 RankOptions options = {});
 
-/// Says that this rank is done, and returns when all are, or have failed: until then a rank keeps
-/// its connections. The end of every body with a graded group.
+/// Reports that this rank is done, and returns when all are done or have failed: until then a rank
+/// keeps its connections. Every body with a graded group ends with it.
 void finish_together(RankContext& context);
 
-/// Runs `body` in one forked process without a process group: for tests that use tensors, since the
-/// parent may not.
+/// Runs `body` in one forked process without a process group: for tests that use tensors, which the
+/// parent may not use.
 void in_child(const std::function<void()>& body);
 
-/// The same for ranks without a graded group: what a test of the harness itself builds on. Returns
-/// the reports.
+/// The same for ranks without a graded group, for tests of the harness itself. Returns the reports.
 RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body);
 
 }  // namespace ddp::testing

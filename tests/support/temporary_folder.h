@@ -8,7 +8,7 @@
 
 namespace ddp::testing {
 
-/// A test with an empty folder of its own, which is removed with all that is in it.
+/// A test with an empty folder of its own, which is removed with its contents.
 class FolderTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -13,7 +13,7 @@ namespace ddp::testing {
 
 namespace {
 
-// What a rank's message to the parent begins with if it holds spans, and how many it may hold.
+// The prefix of a rank's message to the parent that contains spans, and their largest number.
 constexpr std::string_view kSpans = "spans: ";
 constexpr std::size_t kSpansOfAMessage = 1'000;
 

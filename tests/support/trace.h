@@ -9,23 +9,23 @@
 
 namespace ddp::testing {
 
-// The timelines of all worlds of a run, in one Chrome trace: settings().trace names the file. Each
+// The timelines of all worlds of a run, in one Chrome trace: settings().trace is its file. Each
 // world of ranks is a group in it, named after its test and the number of ranks.
 
-/// In the parent, before the fork: another world begins.
+/// In the parent, before the fork: a new world begins.
 void count_world();
 
 /// In a rank: a timeline for this world, or null if no trace is wanted.
 std::shared_ptr<Timeline> make_world_timeline(int world_size);
 
-/// In a rank: sends what it drew to the parent.
+/// In a rank: sends its spans to the parent.
 void send_spans(const RankContext& context, const std::vector<Span>& spans);
 
-/// In the parent: true if a rank's message holds spans, which are kept for write_trace().
+/// In the parent: true if a rank's message contains spans, which are kept for write_trace().
 bool collect_spans(int rank, const std::string& message);
 
-/// In the parent: writes what was collected, and says on stderr where it cannot. Does nothing if no
-/// trace is wanted.
+/// In the parent: writes the collected spans, and reports on stderr if it cannot. Does nothing if
+/// no trace is wanted.
 void write_trace();
 
 }  // namespace ddp::testing

@@ -9,12 +9,12 @@
 #include "ddp/models/toy_models.h"
 #include "support/ranks.h"
 
-// What the tests of stages 01-03 share: a model, and the synchronizer under test for it.
+// What the tests of stages 01-03 share: a model with the synchronizer under test.
 
 namespace ddp::testing {
 
-/// Calls a stage's factory, such as make_naive_ddp. A lambda around the call, never the function
-/// itself: its address is not known before the stage's library is loaded.
+/// Calls a stage's factory, such as make_naive_ddp. Use a lambda that calls it, never the function
+/// itself: its address is unknown until the stage's library is loaded.
 using MakeSynchronizer = std::function<std::unique_ptr<GradientSynchronizer>(
     const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
     const ProcessGroupPtr& group)>;
@@ -23,7 +23,7 @@ using MakeSynchronizer = std::function<std::unique_ptr<GradientSynchronizer>(
 struct Trainee {
   Trainee(Rank& rank, ToyKind kind, const ToyOptions& options, const MakeSynchronizer& make);
 
-  /// Computes the gradients of this rank's batch of `step`; they add to those that are there.
+  /// Computes the gradients of this rank's batch of `step`; they add to the existing ones.
   void backward(int step);
 
   ToyKind kind;
@@ -40,7 +40,7 @@ ToyOptions toy_options(const Rank& rank, at::ScalarType dtype);
 /// Sets all gradients to none, or to zero where they exist.
 void clear_gradients(const std::vector<NamedTensor>& parameters, bool to_none);
 
-/// A gradient that no rank has may stay undefined or become zero.
+/// `gradient`, or zeros if it is undefined: a gradient that no rank has may be either.
 at::Tensor or_zero(const at::Tensor& gradient, const at::Tensor& like);
 
 /// "the gradient of fc1.weight (model: tied weights, float32)".

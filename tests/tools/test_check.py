@@ -144,7 +144,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(names(HEADER), ["mean", "order"])
         for about_all in ("Only: yes\n", "Score: 0\n"):
             self.assertEqual(names(HEADER + about_all), everything)
-        self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that its fault can be told
+        self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that the error can be shown
 
 
 ASAN_REPORT = f"""\
@@ -166,7 +166,7 @@ SUMMARY: AddressSanitizer: heap-use-after-free
 
 
 class Memory(unittest.TestCase):
-    """Memory that is gone, or was never set, is recognisable in a test program."""
+    """Freed and uninitialized memory are recognisable in a test program."""
 
     PROGRAM = "import ctypes; new = ctypes.CDLL(None).malloc; new.restype = ctypes.c_void_p\n" + (
         "print(ctypes.string_at(new(64), 64).hex(), __import__('os').environ.get('MORE'))"
@@ -219,7 +219,7 @@ class Sanitizer(unittest.TestCase):
 
 
 class ThisRepository(unittest.TestCase):
-    """What can be said about the mutants without building them."""
+    """Checks of the mutants that need no build."""
 
     def test_every_mutant_fits_its_solution_and_changes_it(self) -> None:
         for stage in graded_stages():

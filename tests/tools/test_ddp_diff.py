@@ -28,21 +28,21 @@ Json = dict[str, Any]
 
 
 def samples(at_75: float, at_95: float) -> list[float]:
-    """Times whose 75th and 95th percentiles are these."""
-    times = [at_75] * 16 + [at_95] * 5  # sorted, the percentiles lie at places 15 and 19 of 0 to 20
+    """Times with these 75th and 95th percentiles."""
+    times = [at_75] * 16 + [at_95] * 5  # sorted, the percentiles are at indices 15 and 19 of 0 to 20
     random.Random(0).shuffle(times)
     return times
 
 
 def possible_seconds(cell: dict[str, str], share: float) -> float:
-    """A time that is printed as the cell's sec/iter and ex/sec; share 0: about the least one, 1: the greatest."""
+    """A time that is printed as the cell's sec/iter and ex/sec; share 0: about the smallest one, 1: the largest."""
     seconds, examples = float(cell["sec/iter"]), int(cell["ex/sec"])
     least = max(seconds - 0.0005, BATCH / (examples + 1))
     return least + (min(seconds + 0.0005, BATCH / examples) - least) * (0.05 + 0.9 * share)
 
 
 def published_documents() -> tuple[Json, Json]:
-    """Baseline and test as they may have been: only percentiles are published."""
+    """A possible baseline and test: only their percentiles are published."""
     with PUBLISHED_CELLS.open(encoding="utf-8") as lines:
         cells = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     results: tuple[dict[str, list], dict[str, list]] = ({}, {})
@@ -83,7 +83,7 @@ class DdpDiff(unittest.TestCase):
         return file
 
     def diff(self, baseline: Any, test: Any) -> tuple[int, str, str]:
-        """Exit code, stdout, stderr."""
+        """The exit code, stdout and stderr."""
         files = [self.write("baseline.json", baseline), self.write("test.json", test)]
         return self.diff_files(*files)
 
@@ -103,7 +103,7 @@ class DdpDiff(unittest.TestCase):
     def test_prints_what_is_published(self) -> None:
         code, output, errors = self.diff(*published_documents())
         self.assertEqual((code, errors), (0, ""))
-        # The published program ends with an empty line, which its README leaves out.
+        # The published program ends with an empty line, which its README omits.
         self.assertEqual(output, PUBLISHED.read_text() + "\n")
 
     def test_percentiles_interpolate(self) -> None:
@@ -154,7 +154,7 @@ class DdpDiff(unittest.TestCase):
         turned = {**one, "benchmark_results": other["benchmark_results"] + one["benchmark_results"]}
         code, output, errors = self.diff(both, turned)
         self.assertEqual((code, errors), (0, ""))
-        self.assertEqual(output.count("-0.0%"), 8)  # as the published program says it
+        self.assertEqual(output.count("-0.0%"), 8)  # as the published program prints it
 
     def test_refuses_files_without_anything_in_common(self) -> None:
         for test in (document("vgg"), document(batch_size=4), document(ranks=(4,)), document(ranks=())):

@@ -1,4 +1,4 @@
-"""Tests of `make figures`: what is measured anew, resumed, skipped and drawn, with fake programs and scripts."""
+"""Tests of `make figures`: what is measured again, resumed, skipped and drawn, with fake programs and scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.report import figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
 
-# Notes how it was called, and writes its result.
+# Records how it was called, and writes its result.
 PROGRAM = """\
 #!/bin/sh
 echo "$0 $*" >> {calls}

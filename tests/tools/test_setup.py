@@ -1,6 +1,6 @@
 """Tests of set-up: tools/setup/setup.py, tools/setup/doctor.py and the Makefile, in a checkout and on a PATH of their own.
 
-Nothing real is installed or configured: cmake, g++ and apt-get are small scripts that record what they are asked,
+Nothing real is installed or configured: cmake, g++ and apt-get are small scripts that record their arguments,
 and torch is a folder of empty files.
 """
 
@@ -58,7 +58,7 @@ def fake_torch(folder: Path, version: str = "2.11.0+cpu") -> Path:
 
 
 class Checkout(unittest.TestCase):
-    """A copy of what set-up reads, and a PATH with nothing else on it than what a test puts there."""
+    """A copy of the files that set-up reads, and a PATH that contains only what a test puts there."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ddp-lab-setup-")
@@ -73,7 +73,7 @@ class Checkout(unittest.TestCase):
             if path := shutil.which(name):
                 (self.bin / name).symlink_to(path)
         script(self.bin / "cmake", CMAKE)
-        script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
+        script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 14.0.6'\n")
         script(self.bin / "ninja", "#!/bin/sh\necho 1.11.1\n")
         script(self.bin / "addr2line", "#!/bin/sh\necho 2.40\n")
         script(self.bin / "apt-get", '#!/bin/sh\necho apt-get "$@" >> "$FAKE_LOG"\necho "E: no network"; exit 100\n')
@@ -106,7 +106,7 @@ class Checkout(unittest.TestCase):
         return self.run_tool("python3", "-m", "tools.setup.setup", *flags, code=code, **environment)
 
     def asked(self, program: str = "-S") -> list[str]:
-        """What the fake programs were asked: cmake's lines begin with -S, apt-get's with its name."""
+        """The arguments of the fake programs: cmake's lines begin with -S, apt-get's with its name."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if line.startswith(program)]
 
@@ -172,7 +172,7 @@ class DoingNothing(Checkout):
             "build files removed": lambda: (self.lab / "build" / "build.ninja").unlink(),
             "torch replaced": lambda: fake_torch(self.top / "python-with-torch-packages" / "torch", "2.11.2"),
             "requirements edited": lambda: (self.lab / "requirements.txt").write_text("torch==2.11.0\n"),
-            "compiler replaced": lambda: script(self.bin / "g++", "#!/bin/sh\necho 'g++ 13.2.0 '\n"),
+            "compiler replaced": lambda: script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 15.0.0 '\n"),
             "state damaged": lambda: (self.lab / "build" / "toolchain.json").write_text("{"),
         }
         self.set_up(PYTHON=self.python)
@@ -205,7 +205,7 @@ class Failing(Checkout):
         output = self.set_up(code=1, PYTHON=self.python, FAKE_CMAKE_FAILS="1")
         self.assertIn("CMake Error at CMakeLists.txt:7", output)
         self.assertIn("setup.log", output)
-        self.set_up()  # the choice of Python holds, too
+        self.set_up()  # the choice of Python is kept, too
         self.assertIn(f"-DDDP_LAB_PYTHON={self.python}", self.asked()[1])
 
     def test_old_cmake(self) -> None:
@@ -213,12 +213,32 @@ class Failing(Checkout):
         self.assertIn("is version 3.18.4, the lab needs 3.25 or newer", output)
 
     def test_no_compiler(self) -> None:
-        (self.bin / "g++").unlink()
+        (self.bin / "clang++").unlink()
         output = self.set_up(code=1, PYTHON=self.python)
         self.assertIn("C++ compiler is missing", output)
-        self.assertRegex(output, "sudo apt-get install .*g\\+\\+")
+        self.assertRegex(output, "sudo apt-get install clang")
         installs = [line for line in self.asked("apt-get") if "install" in line]
         self.assertEqual(len(installs), 1 if os.geteuid() == 0 else 0)
+
+    def test_gcc_is_taken_where_there_is_no_fitting_clang(self) -> None:
+        script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
+        script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 11.0.1'\n")
+        self.assertIn(f"{self.bin}/g++, Ninja", self.set_up(PYTHON=self.python))
+        (self.bin / "clang++").unlink()
+        (self.lab / "build" / "toolchain.json").unlink()
+        output = self.set_up(PYTHON=self.python)
+        self.assertIn("clang++ is missing: g++ is taken, which needs three times as long", output)
+        self.assertIn("DCMAKE_CXX_COMPILER=" + str(self.bin / "g++"), self.asked()[-1])
+        output = self.run_tool("python3", "-m", "tools.setup.doctor")
+        self.assertIn("there is no fitting clang++, which would need a third of the time", output)
+
+    def test_the_compiler_that_CXX_names_is_taken(self) -> None:
+        script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
+        self.assertIn(f"{self.bin}/g++, Ninja", self.set_up(PYTHON=self.python, CXX="g++"))
+
+    def test_says_what_will_come_before_anything_is_done(self) -> None:
+        output = self.set_up(PYTHON=self.python)
+        self.assertRegex(output.splitlines()[0], r"^Set-up: building takes about \d+ min on \d+ cores?\. Later runs")
 
     def test_second_run_waits_for_the_first_and_names_it(self) -> None:
         (self.lab / "build").mkdir()
@@ -255,7 +275,7 @@ class Failing(Checkout):
 
 
 class VirtualEnvironment(Checkout):
-    """Here python3 -m venv and pip are played by _run; the rest is the real thing."""
+    """_run stands in for python3 -m venv and pip; everything else is real."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -263,7 +283,8 @@ class VirtualEnvironment(Checkout):
         self.pip_output: list[str] | None = None  # None: it works
         marker = self.venv / ".ddp-lab"
         for patch in (
-            mock.patch.multiple(virtual_environment, VENV=self.venv, MARKER=marker, NEEDED_BYTES=1),
+            mock.patch.multiple(virtual_environment, VENV=self.venv, MARKER=marker),
+            mock.patch.object(virtual_environment, "_NEEDED_BYTES", {False: 1, True: 1}),
             mock.patch.object(virtual_environment, "base_python", lambda log: sys.executable),
             mock.patch.object(virtual_environment.progress, "run", self._run),
         ):
@@ -273,22 +294,66 @@ class VirtualEnvironment(Checkout):
     def _run(self, argv: list[str], *rest) -> tuple[bool, list[str]]:
         if "venv" in argv:
             (self.venv / "bin").mkdir()
-            packages = self.venv / "packages"
+            packages = self.venv / "lib" / "python3" / "site-packages"
             text = f'#!/bin/sh\nPYTHONPATH="{packages}" exec "{sys.executable}" -S "$@"\n'
             script(self.venv / "bin" / "python", text)
             return True, []
-        self.pip.append(virtual_environment.state())
-        if self.pip_output is None:
-            fake_torch(self.venv / "packages" / "torch")
+        words = [word for word in argv[4:] if not word.startswith("--")]
+        self.pip.append(" ".join(words))
+        if self.pip_output is None and any(word.startswith("torch==") for word in words):
+            packages = self.venv / "lib" / "python3" / "site-packages"
+            fake_torch(packages / "torch")
+            needs = "filelock\nRequires-Dist: cuda-toolkit[cublas,cudart,cupti]==13.0.2; platform_system == 'Linux'\n"
+            (packages / "torch-2.11.0.dist-info").mkdir(exist_ok=True)
+            (packages / "torch-2.11.0.dist-info" / "METADATA").write_text(f"Requires-Dist: {needs}")
         return self.pip_output is None, self.pip_output or []
 
-    def provide(self) -> None:
-        virtual_environment.provide(self.top / "log")
+    def provide(self, *parts: str) -> None:
+        virtual_environment.provide(self.top / "log", frozenset(parts))
 
-    def test_made_once(self) -> None:
+    def test_made_once_with_torch_alone(self) -> None:
         self.provide()
         self.provide()
-        self.assertEqual(self.pip, ["incomplete"])
+        self.assertEqual(self.pip, [f"torch=={toolchain.pinned('torch')}"])
+
+    def test_parts_come_when_they_are_needed(self) -> None:
+        self.provide()
+        self.assertEqual(virtual_environment.megabytes_to_come(frozenset({"figures"})), 70)
+        self.provide("figures")
+        self.provide("figures")
+        self.assertEqual(len(self.pip), 2)
+        self.assertIn(f"matplotlib=={toolchain.pinned('matplotlib')}", self.pip[1])
+        self.assertEqual(virtual_environment.parts_there(), {"torch", "figures"})
+
+    def test_cuda_is_all_that_torch_depends_on(self) -> None:
+        with mock.patch.object(virtual_environment.progress, "run", wraps=self._run) as run:
+            self.provide("cuda")
+        installs = [call.args[0] for call in run.call_args_list if "install" in call.args[0]]
+        self.assertEqual(["--no-deps" in argv for argv in installs], [True, False])
+
+    def test_libraries_go_by_what_the_loader_misses(self) -> None:
+        missing = "\tlibcudart.so.13 => not found\n\tlibc10.so => /x/libc10.so\n\tlibcupti.so.13 => not found\n"
+        for said, asked in ((missing, ["cuda-toolkit[cudart,cupti]==13.0.2"]), ("", [])):
+            shutil.rmtree(self.venv, ignore_errors=True)
+            self.pip.clear()
+            with mock.patch.object(virtual_environment.subprocess, "run", self._ldd(said)):
+                self.provide()
+            self.assertEqual(self.pip[1:], asked)
+        shutil.rmtree(self.venv)
+        with mock.patch.object(virtual_environment.subprocess, "run", self._ldd("libodd.so.1 => not found")):
+            with self.assertRaisesRegex(toolchain.LabError, "needs libodd.so, which none of its own packages brings"):
+                self.provide()
+
+    @staticmethod
+    def _ldd(said: str):
+        real = subprocess.run
+
+        def run(argv, *rest, **options):
+            if argv[0] == "ldd":
+                return subprocess.CompletedProcess(argv, 0, said, "")
+            return real(argv, *rest, **options)
+
+        return run
 
     def test_half_made_is_made_anew(self) -> None:
         self.pip_output = ["ERROR: broken wheel"]
@@ -303,14 +368,15 @@ class VirtualEnvironment(Checkout):
         self.provide()
         (self.venv / "bin" / "python").unlink()
         self.provide()
-        self.assertEqual(self.pip, ["incomplete", "incomplete"])
+        self.assertEqual(len(self.pip), 2)
 
     def test_changed_requirements_are_installed_into_it(self) -> None:
         self.provide()
-        with mock.patch.object(virtual_environment, "ready_state", lambda: "ready other"):
+        (self.venv / "kept").touch()
+        with mock.patch.object(virtual_environment, "requirements_hash", lambda: "other"):
             self.provide()
         self.assertEqual(len(self.pip), 2)
-        self.assertTrue(self.pip[1].startswith("ready"))
+        self.assertTrue((self.venv / "kept").exists())
 
     def test_somebody_elses_is_never_touched(self) -> None:
         (self.venv / "bin").mkdir(parents=True)
@@ -327,7 +393,7 @@ class VirtualEnvironment(Checkout):
         self.pip_output = ["ERROR: [Errno 28] No space left on device"]
         with self.assertRaisesRegex(toolchain.LabError, "disk is full"):
             self.provide()
-        with mock.patch.object(virtual_environment, "NEEDED_BYTES", 1 << 60):
+        with mock.patch.object(virtual_environment, "_NEEDED_BYTES", {False: 1 << 60, True: 1 << 60}):
             with self.assertRaisesRegex(toolchain.LabError, "GB free"):
                 self.provide()
 

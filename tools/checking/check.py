@@ -2,10 +2,10 @@
 
 Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
 live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
-passed and failed; exit code 0 only where nothing failed.
+passed and failed; the exit code is 0 only if nothing failed.
 
-ALL=1 also runs AddressSanitizer and what takes long, and all mutants and files of the linter, where a plain run takes
-a sample. What passed is not run again on the same content, in either; see tools/checking/remembered.py.
+A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, AddressSanitizer, and the
+slow Python tests. Neither repeats what has passed on the same content: see tools/checking/remembered.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tools.checking import costs
+from tools.checking import includes
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
@@ -32,7 +34,7 @@ from tools.checking.context import CORES, Context, Outcome, describe, describe_t
 from tools.setup.checkout_lock import hold
 from tools.setup.progress import ProgressLine, elapsed
 from tools.grading.results import StageReport, Status, TestResult
-from tools.grading.stages import short_paths
+from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import LabError, Toolchain
 
 Step = Callable[[Context], Outcome]
@@ -48,19 +50,22 @@ def build_everything(context: Context) -> Outcome:
 
 
 def check_solutions(context: Context) -> Outcome:
-    """Each test passes on the solution; what this machine cannot run is skipped, and not passed."""
-    return Outcome().take(_grade(context, stage, "solutions", _judge_solution) for stage in graded_stages())
+    """Each test passes on the solution; a test that this machine cannot run counts as skipped, not as passed."""
+    return Outcome().take(context.each(partial(_grade, context, "solutions", _judge_solution), graded_stages()))
 
 
 def check_stubs(context: Context) -> Outcome:
     """Each test fails on the stub with its TODO, and nothing crashes."""
-    return Outcome().take(_grade(context, stage, "assignments", _judge_stub) for stage in graded_stages())
+    return Outcome().take(context.each(partial(_grade, context, "assignments", _judge_stub), graded_stages()))
 
 
-def _grade(context: Context, stage: Stage, impl: str, judge: Callable[[StageReport], Outcome]) -> Outcome:
+def _grade(context: Context, impl: str, judge: Callable[[StageReport], Outcome], stage: Stage) -> Outcome:
     library = context.builder.library(stage, impl)
-    contents = [library, *remembered.grading(context, stage), Path(__file__)]
-    work = lambda: judge(context.grade(stage, library, context.tests_of(stage)))
+
+    def work() -> Outcome:
+        return judge(context.grade(stage, library, context.tests_of(stage)))
+
+    contents = [library, Path(__file__), *remembered.grading(context, stage)]
     return remembered.outcome_of(context, f"{impl}.{stage.name}", contents, work)
 
 
@@ -83,7 +88,7 @@ def _judge_stub(report: StageReport) -> Outcome:
 
 
 def not_skipped(report: StageReport, outcome: Outcome) -> list[TestResult]:
-    """The tests with a verdict. The others are noted in `outcome`, with their reasons."""
+    """The tests with a verdict. The skipped ones are noted in `outcome`, with their reasons."""
     skipped = [result for result in report.results if result.status is Status.SKIPPED]
     outcome.skipped += [f"{result.spec.name}: {' '.join(result.measured)}" for result in skipped]
     return [result for result in report.results if result not in skipped]
@@ -100,6 +105,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
     "figures": ("Figures on small data", own_tests.check_figures),
     "benchmarks": ("Benchmarks run without the stages", own_tests.check_unfinished_benchmark),
+    "includes": ("Include directions", includes.check_includes),
     "format": ("Format", linting.check_format),
     "lint": ("Linter", linting.check_lint),
 }
@@ -118,7 +124,7 @@ def main() -> int:
         return 2 if isinstance(error, stages.BadChoice) else 3
     except KeyboardInterrupt:
         print("\nStopped.", flush=True)
-        os._exit(130)  # at once: what still runs in other threads ends with us, by tools/grading/guard.py
+        os._exit(130)  # at once: tools/grading/guard.py ends what other threads still run
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -147,7 +153,7 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
             outcome = run_step(title, step, tools, options)
             total.take([outcome])
             if name == "build" and outcome.failures:
-                break  # nothing further could be trusted
+                break  # no later step could be trusted
     if "costs" in options.only or (options.all and not options.only):
         print("\nMeasured here, and no part of the verdict:")
         for line in costs.measure(tools):

@@ -1,4 +1,4 @@
-"""What the steps of `make check` have in common: their outcome, and commands with a log, several at a time."""
+"""What the steps of `make check` share: their outcome, and commands with a log, several at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Outcome:
-    """What a step found. Each failure is the full text for its reader; what is skipped is neither passed nor failed."""
+    """What a step found. Each failure is its full text; what is skipped is neither passed nor failed."""
 
     passed: int = 0
     failures: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Outcome:
     remembered: int = 0  # of those that passed: in an earlier run, on the same content
 
     def add(self, failure: str) -> None:
-        """Counts one more check: passed where there is nothing to say about it."""
+        """Counts one more check, which passed if `failure` is empty."""
         if failure:
             self.failures.append(failure)
         else:
@@ -61,8 +61,8 @@ class Outcome:
 class Context:
     toolchain: Toolchain
     seed: int
-    show: Callable[[str], None]  # says how far the step is
-    everything: bool = False  # ALL=1: what takes long too, and all of what is otherwise sampled
+    show: Callable[[str], None]  # shows the step's progress
+    everything: bool = False  # ALL=1: no samples, and also what takes long
 
     @property
     def builder(self) -> Builder:
@@ -73,7 +73,7 @@ class Context:
         return Path(self.toolchain.build_dir)
 
     def folder(self, *parts: str) -> Path:
-        """A folder for what `make check` makes."""
+        """A folder for files that `make check` makes."""
         folder = self.build_dir.joinpath("check", *parts)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -100,7 +100,7 @@ class Context:
         return process.exit_code, text
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results for all items, in their order, worked on as many at a time as there are cores."""
+        """The results for all items, in their order; as many run at a time as there are cores."""
         pool = ThreadPoolExecutor(CORES)
         futures = [pool.submit(function, item) for item in items]
         try:
@@ -137,7 +137,7 @@ def describe(title: str, text: str, log: Path | None = None) -> str:
 
 
 def describe_tests(results: Iterable[TestResult]) -> str:
-    """The tests with their status and all they say."""
+    """The tests with their status and all their messages."""
     return "\n".join(
         "\n  ".join([f"{result.spec.name}: {result.status.value}", *"\n\n".join(result.failures).splitlines()])
         for result in results

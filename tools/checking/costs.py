@@ -1,4 +1,4 @@
-"""What an edit and a test cost on this machine: printed at the end of `make check`, and never judged."""
+"""What an edit and a test cost on this machine: printed at the end of `make check`, never judged."""
 
 from __future__ import annotations
 

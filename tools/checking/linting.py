@@ -1,7 +1,7 @@
-"""Steps of `make check`: clang-format and clang-tidy have nothing to say.
+"""Steps of `make check`: clang-format and clang-tidy find nothing.
 
-Nearly all of clang-tidy's time goes into libtorch's headers: some 16 s, and half a second for a file of ours. So these
-are precompiled, as many files as possible are looked at as one, and a file that was clean is not looked at again until
+Nearly all of clang-tidy's time goes into libtorch's headers: some 16 s, against half a second for a file of ours. So
+the headers are precompiled, as many files as possible are checked as one, and a clean file is not checked again until
 it, a header, or .clang-tidy changes.
 """
 
@@ -23,15 +23,15 @@ from tools.grading.stages import short_paths
 from tools.setup.toolchain import ROOT, LabError
 
 FOLDERS = ("assignments", "benchmarks", "cmake", "common", "solutions", "tests")
-# Each program has an entry of the same name.
+# Each program has an entry point of the same name.
 _PART = '#define ddp_main ddp_main_{number}\n#include "{path}"\n#undef ddp_main\n'
-# What makes no sense where one file includes others.
+# Checks that make no sense for a file that includes others.
 _NOT_TOGETHER = "-bugprone-suspicious-include"
 _FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|error): ", re.MULTILINE)
 _NOISE = re.compile(r"^(\d+ (warning|error).*generated\.|Error while processing.*|Suppressed \d+.*)\n", re.MULTILINE)
 _DOES_NOT_COMPILE = "clang-diagnostic-error"
-# What a file defines in its namespaces, none of which is indented. Good enough: a name too many keeps two files apart
-# that could be together, and where one is missed they do not compile together, and are looked at alone.
+# What a file defines in its namespaces, none of which is indented. Good enough: a name too many separates two files
+# needlessly; if a name is missed, the files do not compile together and are checked alone.
 _TYPE = re.compile(r"^(?:struct|class|enum|enum class) (\w+)(?! *;)", re.MULTILINE)
 _VALUE = re.compile(
     r"^(?!namespace|using|struct|class|enum|template)[a-zA-Z_][\w:<>,&*\[\] ]*[ &*]"
@@ -88,10 +88,10 @@ def _by_file(text: str) -> dict[Path, str]:
 
 @dataclass(frozen=True)
 class Run:
-    """Files of the same flags, to be looked at as one."""
+    """Files with the same flags, to be checked as one."""
 
     flags: tuple[str, ...]
-    precompiled: str  # the header that the build precompiles for them; empty without
+    precompiled: str  # the header that the build precompiles for them; empty if there is none
     files: tuple[Path, ...]
 
 
@@ -106,7 +106,7 @@ class Linter:
         self._surroundings = _hash(str(version), context.toolchain.torch_version, *surroundings)
 
     def findings(self) -> dict[Path, str]:
-        """For each source file that the build compiles, and each header that it includes, what there is to say."""
+        """The findings for each source file that the build compiles, and for each header that it includes."""
         files = _compiled_files(self._context.build_dir)
         result = {path: "" for path in files}
         runs = _group({path: run for path, run in files.items() if not self._mark(path).exists()})
@@ -136,21 +136,21 @@ class Linter:
         return found
 
     def _remember(self, run: Run, found: dict[Path, str]) -> dict[Path, str]:
-        """A finding in a header may be any file's, so then none is clean."""
+        """A finding in a header may concern any file, so then none is clean."""
         for path in run.files if found.keys() <= set(run.files) else ():
             if path not in found:
                 self._mark(path).touch()
         return found
 
     def _mark(self, path: Path) -> Path:
-        """Exists where the file was found clean, as it is and in the surroundings that there are."""
+        """A file that exists if `path` was found clean, with its present content and surroundings."""
         return self._folder / f"{_hash(str(path), _content(path), self._surroundings)}.clean"
 
     def _pch(self, header: str, flags: tuple[str, ...]) -> Path:
         return self._folder / f"{_hash(header, *flags, self._context.toolchain.torch_version)}.pch"
 
     def _precompile(self, needed: tuple[str, tuple[str, ...]]) -> None:
-        """Only saves time: without clang++ or where it fails, each run reads the headers itself."""
+        """Only saves time: if clang++ is missing or fails, each run reads the headers itself."""
         header, flags = needed
         pch = self._pch(header, flags)
         if self._clang and header and not pch.exists():
@@ -182,7 +182,7 @@ def _compiled_files(build_dir: Path) -> dict[Path, Run]:
 
 
 def _group(files: dict[Path, Run]) -> list[Run]:
-    """As few runs as will do, of no more files than are a core's share; the largest first."""
+    """As few runs as possible, each with at most one core's share of the files; the largest first."""
     groups, limit = defaultdict(list), math.ceil(len(files) / CORES)
     for path, run in sorted(files.items()):
         groups[_without_includes(run.flags), run.precompiled].append(path)
@@ -194,7 +194,7 @@ def _group(files: dict[Path, Run]) -> list[Run]:
 
 
 def _compatible(paths: list[Path], limit: int) -> list[list[Path]]:
-    """The files in parts, none of which has two that define the same name: one file defines it in all of a part."""
+    """Splits the files into parts in which no two files define the same name."""
     parts: list[tuple[list[Path], dict[str, str]]] = []
     for path in paths:
         defined = _definitions(path)
@@ -210,7 +210,7 @@ def _compatible(paths: list[Path], limit: int) -> list[list[Path]]:
 
 
 def _definitions(path: Path) -> dict[str, str]:
-    """The names that a file defines, or a header beside it does, each with what it is: the same twice is no clash."""
+    """The names that a file, or a header beside it, defines, each with its kind: the same one twice is no clash."""
     text = _content(path)
     found = {name: str(path) for rule in (_TYPE, _VALUE) for name in rule.findall(text)}
     found |= {alias[1]: alias[0] for alias in _ALIAS.finditer(text)}
@@ -221,7 +221,7 @@ def _definitions(path: Path) -> dict[str, str]:
 
 
 def _apart(run: Run, found: dict[Path, str]) -> list[Run]:
-    """What to look at again, because files do not compile beside the others: each of them alone, and the rest."""
+    """The runs to repeat, because some files do not compile with the others: each of these alone, and the rest."""
     if len(run.files) == 1 or not any(_DOES_NOT_COMPILE in text for text in found.values()):
         return []
     named = [path for path in run.files if _DOES_NOT_COMPILE in found.get(path, "")] or list(run.files)

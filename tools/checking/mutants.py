@@ -1,17 +1,16 @@
-"""Tests the tests of a stage by its solution with a mistake built in.
+"""Tests a stage's tests on its solution with a mistake built in.
 
-tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, under lines that say what is due:
+tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, under lines that say what is expected:
 
     Mistake: what the student does
     Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
     Only: yes                             and no other test may fail
-    Says: regular expression              what the first one's failure must say; a mere crash or time-out is not enough
-    Score: 0                              the points that are left, if they matter
-    Sanitizer: heap-use-after-free        AddressSanitizer must report just that; see tools/checking/sanitizer.py
+    Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
+    Score: 0                              the points that remain, if they matter
+    Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizer.py
 
-Only, Score and Sanitizer may be left out; with Sanitizer also Killed-by and Says, where no test need notice without
-AddressSanitizer. Each test with points needs a mutant that no other test kills: without one, nobody would miss the
-test.
+Only, Score and Sanitizer are optional; with Sanitizer so are Killed-by and Says, if no test need fail without
+AddressSanitizer. Each test with points needs a mutant that no other test kills, which shows that the test is needed.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Mutant:
     only: bool
     says: re.Pattern[str]
     score: float | None
-    sanitizer: str  # the kind of AddressSanitizer's report; empty: none is due
+    sanitizer: str  # the kind of AddressSanitizer's report; empty: none is expected
     diff: str
 
     def title(self, stage: Stage) -> str:
@@ -55,7 +54,7 @@ class Mutant:
 
     @property
     def exclusive(self) -> str:
-        """The test that alone kills this mutant, which is so shown to be needed; empty where several do."""
+        """The only test that kills this mutant, and so is needed; empty if several kill it."""
         return self.killed_by[0] if self.only and len(self.killed_by) == 1 else ""
 
 
@@ -84,7 +83,7 @@ def parse(name: str, patch: str) -> Mutant:
 
 
 def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
-    """The stage's mutants; those that cannot be read are failures of the step."""
+    """The stage's mutants; one that cannot be read is a failure of the step."""
     mutants = []
     for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
         try:
@@ -95,7 +94,7 @@ def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
 
 
 def faults(mutant: Mutant, report: StageReport) -> list[str]:
-    """Why this grading of a mutant is not what was due; empty if it is."""
+    """How a mutant's grading differs from what was expected; empty if it does not."""
     known = {result.spec.name: result for result in report.results}
     if unknown := [name for name in mutant.killed_by if name not in known]:
         return [f"Killed-by names what is no test of the stage: {', '.join(unknown)}"]
@@ -118,7 +117,7 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
 
 
 def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
-    """The tests that no mutant shows to be needed."""
+    """The tests that no mutant proves to be needed."""
     needed = {mutant.exclusive for mutant in mutants}
     return [spec.name for spec in specs if spec.name not in needed]
 
@@ -146,10 +145,11 @@ def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mut
 
 def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: list[Mutant]) -> list[Outcome]:
     folder, about = ROOT / "tests" / "mutants" / stage.name, [*surroundings(context, stage), *stage.sources("solutions")]
+    kind = "mutants" if context.everything else "killers"
 
     def verdict(mutant: Mutant) -> Outcome:
         contents, work = [folder / f"{mutant.name}.patch", *about], partial(_try_mutant, context, stage, tests, mutant)
-        return outcome_of(context, f"mutants.{stage.name}.{mutant.name}", contents, work)
+        return outcome_of(context, f"{kind}.{stage.name}.{mutant.name}", contents, work)
 
     return context.each(verdict, mutants)
 
@@ -161,7 +161,7 @@ def surroundings(context: Context, stage: Stage) -> list[Content]:
 
 
 def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
-    """Those with points; a report gives none, and may take its time."""
+    """The tests with points; a report has none, and may be slow."""
     return [spec for spec in context.tests_of(stage) if spec.points]
 
 
@@ -169,21 +169,22 @@ def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: M
     folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
     try:
         library = compile_stage(context, stage, write_mutated(stage, mutant, folder), folder)
-        report = context.grade(stage, library, _needed(mutant, tests))
+        report = context.grade(stage, library, needed(mutant, tests, context.everything))
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
     problems = faults(mutant, report)
     log = write_log(folder, report)
-    expected = mutant.killed_by[1:]  # what these say is of no interest, and in the log
+    expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     text = "\n".join([*problems, "", describe_tests(failed)])
     return Outcome.of(describe(title, text, log) if problems else "")
 
 
-def _needed(mutant: Mutant, tests: list[TestSpec]) -> list[TestSpec]:
-    """The tests whose verdict on this mutant matters: those that kill it, unless it says something about all."""
+def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[TestSpec]:
+    """The tests to run on this mutant: those that kill it. All, if it claims something about all of them; that no other
+    test fails is looked at with ALL=1 only, which takes twice as long."""
     killers = [spec for spec in tests if spec.name in mutant.killed_by]
-    about_all = mutant.only or mutant.score is not None or len(killers) < len(mutant.killed_by)
+    about_all = (mutant.only and everything) or mutant.score is not None or len(killers) < len(mutant.killed_by)
     return tests if about_all else killers
 
 
@@ -209,7 +210,7 @@ def solution_of(stage: Stage) -> Path:
 
 
 def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
-    """`source` in the place of the stage's solution, built with its very flags and precompiled header."""
+    """Builds `source` in place of the stage's solution, with the same flags and precompiled header."""
     library = folder / "libstage.so"
     solution = solution_of(stage)
     command = [*compile_command(context.build_dir, solution), *flags]

@@ -11,14 +11,14 @@ from tools.checking.context import CORES, Context, Outcome, describe
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import ROOT
 
-UNFINISHED = 3  # how a benchmark ends where a stage is not written yet; harness/benchmark.h
+UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
 _RAN = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
 _COUNTS = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 _TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
 
 
 def check_harness(context: Context) -> Outcome:
-    """build/bin/tests_harness and tests_benchmarks, each in as many parts as there are cores."""
+    """Runs build/bin/tests_harness and tests_benchmarks, each in as many parts as there are cores."""
     parts = [(program, index) for program in ("tests_harness", "tests_benchmarks") for index in range(CORES)]
     return _sum(context.each(lambda part: _run_shard(context, *part), parts))
 
@@ -47,13 +47,13 @@ def _run_shard(context: Context, program: str, index: int) -> Outcome:
 
 
 def _reason(text: str, test: str) -> str:
-    """GoogleTest writes why a test was skipped on the lines after its start."""
+    """Why a test was skipped: GoogleTest writes it on the lines after the test's start."""
     found = re.search(rf"\[ RUN +\] \S*{re.escape(test)}\n(?:.*: Skipped\n)?(.*)", text)
     return found[1].strip() if found else "no reason given"
 
 
 def check_tools(context: Context) -> Outcome:
-    """The Python tests, but for those of the figures, which need a Python of their own."""
+    """The Python tests, except those of the figures, which need another Python."""
     paths = [path for room in ("harness", "tools", "benchmarks") for path in _test_files(room)]
     return _sum(context.each(lambda path: _run_python_tests(context, sys.executable, path), paths))
 

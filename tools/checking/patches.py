@@ -13,7 +13,7 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 @dataclass
 class Hunk:
-    line: int  # where it was made for, from 0
+    line: int  # where the patch expects it, from 0
     old: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
 
@@ -27,7 +27,7 @@ def split_preamble(patch: str) -> tuple[str, str]:
 
 
 def apply(diff: str, text: str) -> str:
-    """`text` with the diff of one file applied; a hunk may have moved, but its context must be there."""
+    """Applies the diff of one file to `text`; a hunk may have moved, but its context must be there."""
     lines, shift = text.splitlines(keepends=True), 0
     for hunk in _hunks(diff):
         at = _find(hunk.old, lines, hunk.line + shift)
@@ -56,7 +56,7 @@ def _hunks(diff: str) -> Iterator[Hunk]:
 
 
 def _find(wanted: list[str], lines: list[str], near: int) -> int | None:
-    """Where `wanted` is in `lines`, the place closest to `near`; None if it is nowhere."""
+    """The index of `wanted` in `lines` that is closest to `near`; None if it does not occur."""
     places = range(len(lines) - len(wanted) + 1)
     fitting = (place for place in places if lines[place : place + len(wanted)] == wanted)
     return min(fitting, key=lambda place: abs(place - near), default=None)

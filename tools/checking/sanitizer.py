@@ -1,13 +1,13 @@
 """Steps of `make check`: variants; with ALL=1, solutions and variants under AddressSanitizer, and what it must catch.
 
-tests/variants/<stage>/<name>.cpp is a whole correct solution, however unusual, and must get full marks.
+tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual, and must get full marks.
 
 Only the stage's library is instrumented: it is the code that a student writes. The test program, the lab's library and
-libtorch stay as they are; they get AddressSanitizer's allocator by LD_PRELOAD, so that the stage is also caught where
-it touches what one of these has freed. Nothing is said about leaks: the ranks end without cleaning up.
+libtorch are not; they get AddressSanitizer's allocator by LD_PRELOAD, so that the stage is also caught if it touches
+memory that one of these has freed. Leaks are not reported: the ranks end without cleaning up.
 
-A mutant with a line `Sanitizer: <kind of report>` must die of such a report; see tools/checking/mutants.py. One at least is
-needed, or nobody would notice that nothing is found any more.
+A mutant with a line `Sanitizer: <kind of report>` must die of such a report; see tools/checking/mutants.py. At least
+one is needed, or nobody would notice if nothing were found any more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KIND = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)")
 _HEADING = re.compile(r"^(READ|WRITE) of size|^freed by|^previously allocated by|^0x\w+ is located|^Address 0x\w+ is")
 _FRAME = re.compile(rf"^ +#\d+ 0x\w+ in (?P<function>.*) {re.escape(str(ROOT))}/(?P<place>(?!\.venv/)\S+:\d+)$")
 _FRAMES_SHOWN = 3
-_DEADLINE_S = 60.0  # of a group of ranks: it takes several times as long, and speed is not what is looked at
+_DEADLINE_S = 60.0  # for a group of ranks, which is several times slower; speed is not judged here
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Sanitizer:
 
 @dataclass(frozen=True)
 class Case:
-    """A library to be tested. `mutant` is what it is made from, if it is not correct."""
+    """A library to be tested. `mutant` is the mutant that it was made from, if any."""
 
     stage: Stage
     source: Path
@@ -152,7 +152,7 @@ def _try(context: Context, case: Case, folder: Path, sanitizer: Sanitizer | None
 
 
 def found(report: StageReport, reports: list[str]) -> str:
-    """What there is to say about a library that should be correct."""
+    """What was found in a library that should be correct."""
     wrong = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
     if reports:
         names = ", ".join(result.spec.name for result in wrong) or "none"
@@ -161,7 +161,7 @@ def found(report: StageReport, reports: list[str]) -> str:
 
 
 def missed(mutant: Mutant, reports: list[str]) -> str:
-    """Why a mutant was not caught as it should be."""
+    """Why a mutant was not caught as expected; empty if it was."""
     kinds = sorted({kind for text in reports for kind in _KIND.findall(text)})
     if mutant.sanitizer in kinds:
         return ""
@@ -169,7 +169,7 @@ def missed(mutant: Mutant, reports: list[str]) -> str:
 
 
 def summarize(text: str) -> str:
-    """The kind of a report, and of each of its stacks the innermost places that are the lab's."""
+    """The kind of a report, and the lab's innermost places in each of its stacks."""
     lines, shown = [f"AddressSanitizer: {(_KIND.findall(text) or ['a report that cannot be read'])[0]}"], 0
     for line in text.splitlines():
         if _HEADING.match(line):

@@ -1,9 +1,11 @@
-"""Builds what a grading run needs, each stage apart, and says in few lines why a stage does not compile."""
+"""Builds what a grading run needs, each stage apart, and says in a few lines why a stage does not compile."""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +48,12 @@ class Builder:
 
     def build_common(self, targets: list[str]) -> None:
         """What does not depend on the student: where this fails, the lab is broken, or the machine."""
-        log = self._build("common", targets)
-        if not log.ok:
+        with Watch() as watch:
+            self._build_common(targets, watch)
+
+    def _build_common(self, targets: list[str], watch: Watch) -> None:
+        log = self._build("common", targets, watch)
+        if not log.ok and not watch.stopped:
             raise LabError(
                 f"The lab's own code could not be built; this is not your stage's fault.\n\n{condense(log.text)}\n\n"
                 f"The whole log: {short_paths(str(log.path))}. What may be missing here: make doctor"
@@ -55,32 +61,33 @@ class Builder:
 
     def build(self, stages: list[Stage], impl: str) -> dict[str, str]:
         """Builds everything for these stages. Returns, for each that does not compile, its name and the message."""
-        errors = {stage.name: _no_sources(stage, impl) for stage in stages if not stage.sources(impl)}
-        buildable = [stage for stage in stages if stage.name not in errors]
-        targets = {stage.name: f"{impl}_{stage.name}" for stage in buildable}
-        everything = self._build("all", [*_programs(stages), *targets.values()])
-        if everything.ok:
-            return errors
-        self.build_programs(stages)
-        for name, target in targets.items():
-            # With one stage only, the log at hand is its own: it need not compile again to fail again.
-            log = self._keep(everything, name) if len(targets) == 1 else self._build(name, [target])
-            if not log.ok:
-                errors[name] = f"{condense(log.text)}\n\nThe whole log: {short_paths(str(log.path))}"
-        return errors
+        with StageBuilds(self, stages, impl) as builds:
+            errors = {stage.name: builds.wait_for(stage) for stage in stages}
+        return {name: error for name, error in errors.items() if error}
 
-    def _build(self, name: str, targets: list[str]) -> BuildLog:
+    def build_stage(self, stage: Stage, impl: str, watch: Watch) -> str:
+        """Builds a stage, its tests, and what they stand on. Returns why the stage does not compile; empty: it does."""
+        if not stage.sources(impl):
+            self._build_common(_programs([stage]), watch)
+            return _no_sources(stage, impl)
+        log = self._build(stage.name, [*_programs([stage]), f"{impl}_{stage.name}"], watch)
+        if log.ok:
+            return ""
+        self._build_common(_programs([stage]), watch)
+        return f"{condense(log.text)}\n\nThe whole log: {short_paths(str(log.path))}"
+
+    def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", self._keep_going]
         cores = str(len(os.sched_getaffinity(0)))
         env = {"CMAKE_BUILD_PARALLEL_LEVEL": cores, **os.environ, "LC_ALL": "C.UTF-8"}
-        output, progress = BoundedText(LOG_LIMIT), _Progress()
+        output = BoundedText(LOG_LIMIT)
         with GuardedProcess(command, env=env) as process:
-            for channel, data in process.events():
+            for _, data in process.events(tick_s=0.2):
                 output.add(data)
-                progress.feed(data)
-        ok = process.exit_code == 0
-        progress.done(ok)
-        return self._keep(BuildLog(ok, printable(str(output), LOG_LIMIT), Path()), name)
+                watch.feed(data)
+                if watch.stopped:
+                    process.stop()
+        return self._keep(BuildLog(process.exit_code == 0, printable(str(output), LOG_LIMIT), Path()), name)
 
     def _keep(self, log: BuildLog, name: str) -> BuildLog:
         path = self._build_dir / "grade" / "logs" / f"{name}.build.log"
@@ -89,27 +96,83 @@ class Builder:
         return BuildLog(log.ok, log.text, path)
 
 
-class _Progress:
-    """Shows how far the build is; nothing if there is nothing to build."""
+class Watch:
+    """How far a build is, shown in one line; nothing if there is nothing to build. Ends the build when it is stopped.
 
-    def __init__(self) -> None:
+    One thread may build and another show and hide.
+    """
+
+    def __init__(self, visible: bool = True) -> None:
+        self.stopped = False
+        self._visible = visible
+        self._lock = threading.Lock()
         self._line: ProgressLine | None = None
         self._pending = ""
-        self._detail = ""
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.hide("failed" if kind else "done")
 
     def feed(self, data: bytes) -> None:
         *lines, self._pending = (self._pending + data.decode(errors="replace")).split("\n")
         for line in lines:
             found = _PROGRESS.match(line)
             if found and "globbed directories" not in found[2]:  # a look at the folders is no building
-                self._detail = f"[{found[1]}] {re.split(r'[/ ]', found[2])[-1].removesuffix('.o')}"
-                self._line = self._line or ProgressLine("Building")
-        if self._line:
-            self._line.show(self._detail)
+                self._show(f"[{found[1]}] {re.split(r'[/ ]', found[2])[-1].removesuffix('.o')}")
 
-    def done(self, ok: bool) -> None:
-        if self._line:
-            self._line.done("done" if ok else "failed")
+    def _show(self, detail: str) -> None:
+        with self._lock:
+            if self._visible:
+                self._line = self._line or ProgressLine("Building")
+                self._line.show(detail)
+
+    def reveal(self) -> None:
+        with self._lock:
+            self._visible = True
+
+    def hide(self, outcome: str) -> None:
+        with self._lock:
+            self._visible = False
+            if self._line:
+                self._line.done(outcome)
+            self._line = None
+
+
+class StageBuilds:
+    """Builds stages in their order, on a thread, so that the first can be graded while the others still build."""
+
+    def __init__(self, builder: Builder, stages: list[Stage], impl: str) -> None:
+        self._builder, self._stages, self._impl = builder, stages, impl
+        self._watch = Watch(visible=False)
+        self._results: dict[str, Future[str]] = {stage.name: Future() for stage in stages}
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> StageBuilds:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.stopped = True
+        self._thread.join()
+        self._watch.hide("stopped")
+
+    def wait_for(self, stage: Stage) -> str:
+        """Shows progress until the stage is built. Returns why it does not compile; empty: it does."""
+        self._watch.reveal()
+        try:
+            return self._results[stage.name].result()
+        finally:
+            self._watch.hide("done")
+
+    def _run(self) -> None:
+        for stage in self._stages:
+            result = self._results[stage.name]
+            try:
+                result.set_result(self._builder.build_stage(stage, self._impl, self._watch))
+            except Exception as error:  # raised again where it is waited for
+                result.set_exception(error)
 
 
 def _programs(stages: list[Stage]) -> list[str]:
@@ -143,7 +206,7 @@ def _error_with_source(lines: list[str], index: int) -> list[str]:
         if not _SOURCE_LINE.match(line):
             break
         block.append(line)
-    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: who asked for it
+    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: find its caller
         callers = [line for line in lines[max(0, index - 30) : index] if _CALLER.match(line)]
         block += callers[-1:]
     return block

@@ -1,4 +1,4 @@
-"""How the lab's tools end where the user can mend what is wrong: one line on stderr, and an exit code that tells."""
+"""How the lab's tools report an error that the user can fix: one line on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.setup.toolchain import LabError
 
 
 class Interrupted(KeyboardInterrupt):
-    """By a signal that a tool handles itself."""
+    """Interrupted by a signal that a tool handles itself."""
 
     def __init__(self, signum: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def ending_of(command: str, body: Callable[[], int]) -> int:
-    """body()'s exit code; 2 for a choice that is not there, 3 where the lab or the machine is in the way, and more than
+    """body()'s exit code; 2 for a choice that does not exist, 3 for a problem of the lab or the machine, and more than
     128 after a signal. `command` is what the user typed, such as "make figures"."""
     try:
         return body()

@@ -1,7 +1,7 @@
 """Grades the lab: builds each stage apart, runs its tests, prints the scorecard, writes the result files.
 
-Exit code: 0 full marks of what was asked for; 1 less; 2 asked for something that is not there; 3 the lab could not be
-built or the results not be written; 128 + n ended by signal n (130: Ctrl-C).
+Exit code: 0 full marks in what was graded; 1 less; 2 a choice that does not exist; 3 the lab could not be built or the
+results not be written; 128 + n ended by signal n (130: Ctrl-C).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tools.grading import stages
 from tools.setup import toolchain
-from tools.grading.building import Builder
+from tools.grading.building import Builder, StageBuilds
 from tools.setup.checkout_lock import hold
 from tools.grading.exit_codes import Interrupted, ending_of
-from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult, TestSpec
+from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.scorecard import Scorecard
 from tools.grading.stages import BadChoice, Stage
@@ -44,7 +44,7 @@ def _grade_as_asked() -> int:
 def _end_by_exception_on_signals() -> None:
     def raise_once(signum: int, _: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must come to its end
+            signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must not be interrupted
         raise Interrupted(signum)
 
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -73,16 +73,10 @@ def _parse_arguments() -> argparse.Namespace:
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     started = time.time()
-    files = ResultFiles(folder)
+    files, lists = ResultFiles(folder), TestLists(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
-    errors = builder.build(graded, options.impl) if graded else {}
     report = Report(options.impl, options.device, options.seed, partial=bool(options.test))
-    lists = TestLists(folder)
-    report.stages = select_tests({stage: lists.of(builder.program(stage)) for stage in graded}, options.test)
     report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
-    for stage in report.stages:
-        mark_build_error(stage, errors.get(stage.stage.name, ""))
-
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
     run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace))
@@ -95,10 +89,12 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     scorecard.heading()
     files.write(report)
     try:
-        for stage in report.stages:
-            if not stage.build_error:
-                run_one(stage, report, builder, run, show)
-            scorecard.stage(stage)
+        with StageBuilds(builder, graded, options.impl) as builds:
+            for stage in stages_as_built(builds, builder, lists, graded, options.test):
+                report.stages.append(stage)
+                if not stage.build_error:
+                    run_one(stage, report, builder, run, show)
+                scorecard.stage(stage)
     except Interrupted:
         terminal.print()
         terminal.print(f"Stopped. {report.score:g} points until then; what did not run is not counted.")
@@ -115,14 +111,24 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     return 0 if report.full_marks() else 1
 
 
-def select_tests(specs: dict[Stage, list[TestSpec]], pattern: str) -> list[StageReport]:
-    """The tests asked for, by stage; stages without any are left out."""
-    names = [spec.name for listed in specs.values() for spec in listed]
-    wanted = set(stages.match_tests(pattern, names))
-    if pattern and not wanted:
-        raise stages.no_such_test(pattern, names)
-    chosen = {stage: [spec for spec in listed if spec.name in wanted] for stage, listed in specs.items()}
-    return [StageReport(stage, [TestResult(spec) for spec in listed]) for stage, listed in chosen.items() if listed]
+def stages_as_built(
+    builds: StageBuilds, builder: Builder, lists: TestLists, graded: list[Stage], pattern: str
+) -> Iterator[StageReport]:
+    """Each stage that has tests asked for, as soon as it is built. With a pattern, once all are: which tests it means
+    cannot be known before."""
+    errors = ((stage, builds.wait_for(stage)) for stage in graded)
+    built = ((stage, error, lists.of(builder.program(stage))) for stage, error in errors)
+    if pattern:
+        built = list(built)
+        names = [spec.name for _, _, specs in built for spec in specs]
+        if not stages.match_tests(pattern, names):
+            raise stages.no_such_test(pattern, names)
+    for stage, error, specs in built:
+        wanted = stages.match_tests(pattern, [spec.name for spec in specs])
+        if wanted:
+            report = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
+            mark_build_error(report, error)
+            yield report
 
 
 def mark_build_error(stage: StageReport, error: str) -> None:
@@ -143,7 +149,7 @@ def run_one(
 
 
 def trace_variable(trace: str) -> dict[str, str]:
-    """What tells a test program where to write its timeline; nothing where none is wanted."""
+    """The variable that tells a test program where to write its timeline; empty if none is wanted."""
     return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
 
 

@@ -3,8 +3,8 @@
 usage: guard.py PARENT_PID COMMAND [ARGUMENT...]
 
 The guard adopts every process that the command's descendants abandon (Linux: child subreaper). When the command has
-ended, or the guard is told to stop (SIGTERM, SIGINT, SIGHUP), or its own parent has died, whatever still runs is killed
-and the command's private TMPDIR is removed. The guard ends as the command ended: same exit code, same signal.
+ended, or the guard is told to stop (SIGTERM, SIGINT, SIGHUP), or its own parent has died, it kills all that still runs
+and removes the command's private TMPDIR. The guard ends as the command ended: same exit code, same signal.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ prctl = ctypes.CDLL(None).prctl
 
 
 def start(command: list[str], folder: str) -> int:
-    """Starts the command in a process group of its own; returns its process id."""
+    """Starts the command in its own process group; returns its process id."""
     child = os.fork()
     if child:
         return child
@@ -43,7 +43,7 @@ def wait(command: int) -> int:
         if signal.sigwait(STOP | {signal.SIGCHLD}) in STOP:
             return signal.SIGTERM
         pid = 1
-        while pid:  # adopted processes that have ended are collected on the way
+        while pid:  # reaps adopted processes, too
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == command:
                 return status
@@ -72,7 +72,7 @@ def kill(deliver, target: int) -> None:
 
 
 def kill_descendants(group: int) -> None:
-    """Ends when there is none left: what loses its parent becomes our child."""
+    """Returns when none is left: orphans become our children."""
     kill(os.killpg, group)
     while True:
         try:
@@ -92,7 +92,7 @@ def remove(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError:
-        import shutil  # only here: most runs leave an empty folder, and this import takes longer than they do
+        import shutil  # only here: most runs leave an empty folder, and the import takes longer than they do
 
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -114,7 +114,7 @@ def main() -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
-        return  # it died before the line above
+        return  # the parent died before the line above
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ddp-lab-{os.urandom(6).hex()}")
     os.mkdir(folder, 0o700)
     group = start(command, folder)

@@ -1,4 +1,4 @@
-"""Prints what a test wants and its hint: make hint TEST=name."""
+"""Prints a test's claim and its hint: make hint TEST=name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs run under tools/grading/guard.py: however they or we end, nothing of theirs keeps running."""
+"""Runs programs under tools/grading/guard.py: however they or we end, they leave no process running."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 GUARD = Path(__file__).with_name("guard.py")
-GRACE_S = 5.0  # the guard ends within milliseconds; this is for a machine that is very busy
+GRACE_S = 5.0  # the guard ends within milliseconds, except on a very busy machine
 
 
 class GuardedProcess:
-    """A command with its output, and if asked for a second stream (`records_fd`) apart from it, to be read here.
+    """A command and its output, with a second stream (`records_fd`) on request.
 
     with GuardedProcess([program], records=True) as process:
         for channel, data in process.events(): ...
@@ -40,7 +40,7 @@ class GuardedProcess:
         return write
 
     def append(self, *arguments: str) -> None:
-        """More arguments, such as those that need `records_fd`."""
+        """Adds arguments, such as those that need `records_fd`."""
         self._command += arguments
 
     def __enter__(self) -> GuardedProcess:
@@ -50,7 +50,7 @@ class GuardedProcess:
             stdout=self._output,
             stderr=self._output,
             pass_fds=[fd for fd in [self.records_fd] if fd >= 0],
-            start_new_session=True,  # a Ctrl-C on the terminal is ours to pass on, once
+            start_new_session=True,  # we pass on a Ctrl-C on the terminal, once
             env=self._env,
         )
         for fd in self._writes:
@@ -68,7 +68,7 @@ class GuardedProcess:
             os.close(fd)
 
     def stop(self) -> None:
-        """Tells the guard to kill everything; events() goes on to the end of what was written."""
+        """Tells the guard to kill everything; events() still yields all that was written."""
         if self._stopped_at is None and self._process.poll() is None:
             self._stopped_at = time.monotonic()
             self._process.send_signal(signal.SIGTERM)
@@ -79,8 +79,8 @@ class GuardedProcess:
         return self._process.wait()
 
     def events(self, tick_s: float = 1.0) -> Iterator[tuple[str, bytes]]:
-        """Yields ("output" or "records", data) until both streams are at their end, and ("tick", b"") whenever
-        nothing came for `tick_s` seconds."""
+        """Yields ("output" or "records", data) until both streams have ended, and ("tick", b"") whenever nothing came
+        for `tick_s` seconds."""
         with selectors.DefaultSelector() as selector:
             for fd in self._reads:
                 selector.register(fd, selectors.EVENT_READ)
@@ -93,7 +93,7 @@ class GuardedProcess:
                         selector.unregister(key.fd)
                 if not ready:
                     yield "tick", b""
-                # Something that outlives the guard, or resists it, may hold the streams open: not worth waiting for.
+                # A process that survives the guard may hold the streams open: do not wait for it.
                 if self._stopped_at is None and self._process.poll() is not None:
                     self._stopped_at = time.monotonic()
                 if self._stopped_at is not None and time.monotonic() - self._stopped_at > GRACE_S:

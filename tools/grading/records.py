@@ -1,7 +1,7 @@
 """The record stream of a test program: JSON lines that say which test started and how it ended.
 
-Only this stream decides about scores. The program keeps it away from the student's code; should that code find it all
-the same, a verdict that does not fit in (twice, out of turn, malformed) costs the test it concerns, and earns nothing.
+Only this stream decides scores. The program hides it from the student's code; if that code finds it nevertheless, a
+verdict that does not fit (twice, out of turn, malformed) fails the test it concerns, and earns nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FINAL = {status.value: status for status in (Status.PASSED, Status.FAILED, Stat
 
 
 class Records:
-    """Fills in `results`, in place, from the bytes of the stream; `on_change` hears of each started or ended test."""
+    """Fills in `results`, in place, from the bytes of the stream; calls `on_change` for each started or ended test."""
 
     def __init__(self, results: list[TestResult], on_change: Callable[[TestResult], None]) -> None:
         self._results = {result.spec.name: result for result in results}
@@ -32,7 +32,7 @@ class Records:
         self._pending = b""
         self._skipping = False
         self.run_finished = False
-        self.count = 0  # of records that were in order: a measure of progress
+        self.count = 0  # of valid records: a measure of progress
 
     def feed(self, data: bytes) -> None:
         *lines, self._pending = (self._pending + data).split(b"\n")
@@ -43,7 +43,7 @@ class Records:
             self._pending, self._skipping = b"", True
 
     def close(self, reason: str) -> None:
-        """The stream is at its end. Without a run_finished record, the test under way has failed for this reason."""
+        """Ends the stream. Without a run_finished record, the running test has failed for this reason."""
         if self._pending:
             self._line(self._pending)
         if self._current:
@@ -54,7 +54,7 @@ class Records:
                 result.failures = [reason]
 
     def distrust(self, reason: str) -> None:
-        """The program did not end as its records say: no verdict of it counts."""
+        """Discards all verdicts: the program did not end as its records say."""
         for name in self._ended:
             self._fail(self._results[name], reason)
 
@@ -128,7 +128,7 @@ def _texts(value: object) -> list[str]:
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:
-    """`text` without what a terminal or an XML file can't take (escape sequences, lone surrogates), and bounded."""
+    """`text`, cut to `limit`, without what terminals or XML files can't take (escape sequences, lone surrogates)."""
     text = text.encode("utf-8", "replace").decode()
     text = re.sub(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)
     left_out = len(text) - limit

@@ -51,7 +51,7 @@ class TestResult:
 
     @property
     def left_out(self) -> bool:
-        """A report on what is not written, such as an extension: there are no points in it."""
+        """A report on something that was not written, such as an extension: no points depend on it."""
         return self.status is Status.TODO and not self.spec.points
 
 
@@ -82,7 +82,7 @@ class StageReport:
 
 @dataclass
 class Report:
-    """A whole run. `stages` holds those with graded tests, `ungraded` those that were asked for and have none."""
+    """A whole run. `stages` holds those with graded tests, `ungraded` the chosen ones that have none."""
 
     impl: str
     device: str
@@ -105,8 +105,8 @@ class Report:
         return sum(stage.max_score for stage in self.stages)
 
     def full_marks(self) -> bool:
-        """All points of what was asked for, and nothing skipped. A report (0 points) may fail, but must have run,
-        unless it is on what is left out."""
+        """All points of the chosen tests, and nothing skipped. A report (0 points) may fail, but must have run unless
+        it was left out."""
         due = [result for result in self.results if not result.left_out]
         if any(result.status in (Status.SKIPPED, Status.NOT_RUN, Status.TODO) for result in due):
             return False
@@ -116,12 +116,12 @@ class Report:
 
 class ResultFiles:
     """Both files, rewritten after each test. If the disk is full or the folder read-only, `problem` says so and the run
-    goes on: the printed scorecard is still right."""
+    continues: the printed scorecard is still right."""
 
     def __init__(self, folder: Path) -> None:
         self.problem = ""
         self.folder = folder
-        for name in ("results.json", "junit.xml"):  # what an earlier run found must not pass for this one's
+        for name in ("results.json", "junit.xml"):  # results of an earlier run must not pass for this one's
             (folder / name).unlink(missing_ok=True)
 
     def write(self, report: Report) -> None:
@@ -134,7 +134,7 @@ class ResultFiles:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """In one step: there is never half a file to be read."""
+    """Replaces a file atomically: no one ever reads half of it."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         new.write_bytes(content)
@@ -144,7 +144,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def gradescope(report: Report) -> dict[str, object]:
-    """The run in the schema of Gradescope's autograders."""
+    """The run in Gradescope's schema for autograders."""
     return {
         "score": report.score,
         "execution_time": round(time.monotonic() - report.started, 3),

@@ -9,8 +9,8 @@ What a test program build/bin/tests_<stage> understands:
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...]}
               {"event": "run_finished"}
-            todo: a stub was met, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
-            report. Exit code 0: it came to its end, whatever the verdicts. What it prints is for people.
+            todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
+            report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import Records, printable
 from tools.grading.results import StageReport, TestResult
 
-# A last resort: the program has deadlines of its own for everything a rank does.
+# A last resort: the program has its own deadlines for everything a rank does.
 SILENCE_S = 120.0
 MAX_OUTPUT = 1 << 20
-# glibc: freed memory is filled with the byte 01, fresh memory with FE, and freed blocks are not kept aside unfilled
-# (tcache). Who uses what is gone, or was never set, gets a wild pointer or a huge number, and not what happened to be
-# there: a mistake does not work by luck. It costs no time that can be measured.
+# glibc: fills freed memory with the byte 01 and fresh memory with FE, and keeps no freed blocks unfilled (tcache). So a
+# use of freed or uninitialized memory gets a wild pointer or a huge number, and never works by luck. It costs no
+# measurable time.
 FILLED_MEMORY = {"GLIBC_TUNABLES": "glibc.malloc.perturb=1:glibc.malloc.tcache_count=0"}
 
 
@@ -39,7 +39,7 @@ class RunOptions:
     seed: int
     device: str = "cpu"
     silence_s: float = SILENCE_S
-    deadline_s: float = 0.0  # for a group of ranks; 0: what the program thinks right
+    deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
 
 
@@ -50,7 +50,7 @@ def run_stage(
     options: RunOptions,
     on_change: Callable[[TestResult], None],
 ) -> None:
-    """Runs the tests in `report`. On Ctrl-C everything is stopped and the report holds what was found until then."""
+    """Runs the tests in `report`. Ctrl-C stops everything; the report then holds the results so far."""
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
     environment = [f"{name}={value}" for name, value in {**FILLED_MEMORY, **options.environment}.items()]

@@ -14,6 +14,7 @@ from tools.setup.toolchain import ROOT
 FAILURES_IN_FULL = 2
 LINES_IN_FULL = 40
 BAR = 20
+LONGEST_CLAIM = 52  # characters of a test's name; a longer one pushes its points to the right
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
@@ -30,8 +31,7 @@ class Scorecard:
         self._verbose = verbose
         self._print = terminal.print
         self._paint = terminal.paint
-        claims = [len(result.spec.claim) for result in report.results]
-        self._column = min(max(claims, default=40), max(40, terminal.width - 36))
+        self._column = min(LONGEST_CLAIM, max(40, terminal.width - 36))
 
     def heading(self) -> None:
         report = self._report
@@ -139,7 +139,7 @@ class Scorecard:
         return make_command("test", stage, report.impl, test=test, seed=report.seed, device=report.device)
 
     def _not_run(self) -> None:
-        """Why, once a stage: it is the same for all of its tests."""
+        """Why tests did not run, once per stage: it is the same for all its tests."""
         for stage in self._report.stages:
             reasons = {"\n".join(result.failures) for result in stage.results if result.status is Status.NOT_RUN}
             for reason in reasons - {""}:
@@ -176,7 +176,7 @@ class Scorecard:
         for result in stage.results:
             if result.status is Status.FAILED and result.spec.points:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
-                return f"mend '{result.spec.claim}' in {folder}, then {again}"
+                return f"fix '{result.spec.claim}' in {folder}, then {again}"
         return f"{todo} is still to do." if todo else ""
 
     def _first_todo(self, stage: StageReport) -> str:
@@ -202,7 +202,7 @@ def _bar(score: float, max_score: float) -> str:
 
 
 def _collapse(lines: list[str]) -> list[str]:
-    """Of many equal lines in a row, one and their number."""
+    """Replaces a run of equal lines by one of them and their number."""
     shown = []
     for line, equal in itertools.groupby(lines):
         count = len(list(equal))

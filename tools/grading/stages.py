@@ -18,12 +18,12 @@ MAX_SEED = 2**63 - 1
 
 
 class BadChoice(LabError):
-    """Something was asked for that is not there."""
+    """The user chose something that does not exist."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A folder assignments/<name> with a stage.json: nothing else makes a stage."""
+    """A stage is a folder assignments/<name> with a stage.json, and nothing else."""
 
     name: str
     number: str
@@ -35,7 +35,7 @@ class Stage:
         return f"{self.number} {self.topic}"
 
     def sources(self, impl: str) -> list[Path]:
-        """What a student edits."""
+        """The files that a student edits."""
         return sorted((ROOT / impl / self.name).glob("*.cpp"))
 
     def has_tests(self) -> bool:
@@ -58,7 +58,7 @@ def read_manifest(manifest: Path) -> Stage:
 
 @functools.cache
 def all_stages() -> tuple[Stage, ...]:
-    """In the order of their folders' names."""
+    """All stages, in the order of their folders' names."""
     return tuple(map(read_manifest, sorted((ROOT / "assignments").glob("*/stage.json"))))
 
 
@@ -71,12 +71,12 @@ def named(name: str) -> Stage:
 
 
 def short_paths(text: str) -> str:
-    """`text` with paths as seen from the checkout."""
+    """`text` with paths relative to the checkout."""
     return text.replace(f"{ROOT}/", "")
 
 
 def closest_first(word: str, choices: Iterable[str]) -> list[str]:
-    """The choices, those that look like `word` before the others."""
+    """The choices, those similar to `word` first."""
     choices = list(choices)
     alike = difflib.get_close_matches(word, choices, n=5, cutoff=0.5)
     return alike + [choice for choice in choices if choice not in alike]
@@ -107,7 +107,7 @@ def parse_seed(text: str) -> int:
 
 
 def match_tests(pattern: str, names: Iterable[str]) -> list[str]:
-    """The names that `pattern` (a name, or a glob such as '*bitwise*') stands for; all if it is empty."""
+    """The names that match `pattern` (a name, or a glob such as '*bitwise*'); all if it is empty."""
     names = list(names)
     pattern = pattern.strip().replace(" ", "_")
     if not pattern or pattern in names:

@@ -31,7 +31,7 @@ class Terminal:
         self._write(text + "\n")
 
     def status(self, text: str) -> None:
-        """The line at the bottom that says what goes on; only on a terminal. Empty: none."""
+        """Sets the status line at the bottom of a terminal; empty: none."""
         if self.live and text != self._status:
             self._status = text
             self._write(f"\r\033[K{text[: self.width - 1]}")
@@ -45,7 +45,7 @@ class Terminal:
             if not self._closed:
                 self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
                 self._stream.flush()
-        except BrokenPipeError:  # `make test | head`: the result files are still worth finishing
+        except BrokenPipeError:  # `make test | head`: the result files must still be finished
             self._closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 

@@ -1,4 +1,4 @@
-"""Which tests a test program has. The answer is remembered: starting the program just to ask takes a while."""
+"""Which tests a test program has. The answer is cached: starting the program just to ask takes a while."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TestLists:
         return self._lists[program]
 
     def remember(self) -> None:
-        """To be called when no student's code runs any more, which may have touched what is kept."""
+        """Called when no student code runs any more, which could have touched the cache."""
         for program, specs in self._lists.items():
-            with contextlib.suppress(OSError):  # it only saves time
+            with contextlib.suppress(OSError):  # the cache only saves time
                 replace_file(self._kept(program), json.dumps([asdict(spec) for spec in specs]).encode())
 
     def _kept(self, program: Path) -> Path:
@@ -45,7 +45,7 @@ class TestLists:
 
 
 def ask(program: Path) -> list[TestSpec]:
-    """Runs no code of the student's."""
+    """Asks the program; runs no student code."""
     said = ""
     try:
         done = subprocess.run(

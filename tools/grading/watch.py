@@ -53,7 +53,7 @@ def grade(arguments: list[str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.terminate()  # it stops what it started, and leaving this block waits for that
+            process.terminate()  # it stops what it started; leaving this block waits for that
             raise
 
 
@@ -66,7 +66,7 @@ def snapshot(wanted: list[Stage], impl: str) -> dict[Path, int]:
                 if path.suffix in (".cpp", ".h"):
                     times[path] = path.stat().st_mtime_ns
             except FileNotFoundError:
-                pass  # an editor that replaces the file: seen at the next look
+                pass  # an editor is replacing the file: seen at the next look
     return times
 
 

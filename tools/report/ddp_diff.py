@@ -1,8 +1,8 @@
 """Compares two runs of PyTorch's benchmark of DistributedDataParallel: python3 tools/report/ddp_diff.py BASELINE TEST
 
-Both are files that build/bin/ddp_suite --json wrote, or PyTorch's own benchmark.py. Printed are the test's numbers, at
-percentiles 75 and 95 over all ranks' samples, and how much they differ from the baseline's, in percent of its sec/iter:
-negative is slower. Rounds without DDP are not compared. What only one of the files has is named on stderr, and left out.
+Both files were written by build/bin/ddp_suite --json or PyTorch's own benchmark.py. Prints the test's numbers, at
+percentiles 75 and 95 over all ranks' samples, and their difference from the baseline's, in percent of its sec/iter:
+negative is slower. Rounds without DDP are not compared. What only one file has is named on stderr, and left out.
 
 Exit code: 0 if something was compared, 1 after a message if not, 2 for a bad command line.
 """
@@ -29,7 +29,7 @@ class DiffError(Exception):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One model. `rounds` maps the number of ranks to their seconds per iteration, of the rounds with DDP."""
+    """One model. `rounds` maps the number of ranks to the seconds per iteration of the round with DDP."""
 
     model: str
     batch_size: int
@@ -42,7 +42,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Suite:
-    """One file: what it says of the run, and its benchmarks by title."""
+    """One file: facts about the run, and its benchmarks by title."""
 
     facts: dict[str, Any]
     benchmarks: dict[str, Benchmark]
@@ -54,7 +54,7 @@ class Cell:
 
     percent: int
     seconds: float
-    examples: int  # a second, of a rank
+    examples: int  # per second and rank
     diff: float  # percent
 
 
@@ -62,7 +62,7 @@ Row = tuple[int, list[Cell]]  # ranks, and a cell for each of PERCENTS
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """With linear interpolation between neighbours, as numpy's default does, to the last bit."""
+    """With linear interpolation between neighbours: numpy's default, to the last bit."""
     ordered = sorted(values)
     position = (len(ordered) - 1) * (percent / 100)
     below = math.floor(position)
@@ -136,7 +136,7 @@ def in_words(ranks: int) -> str:
 
 
 def compare(baseline: Benchmark, test: Benchmark) -> list[Row]:
-    """A row for each number of ranks that both have, in the test's order."""
+    """A row for each number of ranks that both files have, in the test's order."""
     return [
         (ranks, [compare_at(percent, baseline.rounds[ranks], seconds, test.batch_size) for percent in PERCENTS])
         for ranks, seconds in test.rounds.items()
@@ -150,7 +150,7 @@ def compare_at(percent: int, baseline: list[float], test: list[float], batch_siz
 
 
 def only_in_one(baseline: Suite, test: Suite) -> list[str]:
-    """What is not compared, and why."""
+    """What is not compared, and why not."""
     skipped = []
     for own, other, name in ((baseline, test, "the test"), (test, baseline, "the baseline")):
         for title, benchmark in own.benchmarks.items():
@@ -163,7 +163,7 @@ def only_in_one(baseline: Suite, test: Suite) -> list[str]:
 
 
 def format_facts(baseline: Suite, test: Suite) -> str:
-    """What both files say of their runs, side by side."""
+    """The facts about both runs, side by side."""
     lines = [f"{'':20} {'baseline':>20}      {'test':>20}", f"{'':20} {'-' * 20}      {'-' * 20}"]
     for key in sorted(baseline.facts.keys() | test.facts.keys()):
         values = (str(suite.facts.get(key, "-")) for suite in (baseline, test))
@@ -184,7 +184,7 @@ def format_cell(cell: Cell) -> str:
 
 
 def format_diff(baseline: Suite, test: Suite) -> str:
-    """The whole comparison. Throws DiffError where the two have nothing in common."""
+    """The whole comparison. Raises DiffError if the two have nothing in common."""
     parts = [format_facts(baseline, test)]
     for title, benchmark in test.benchmarks.items():
         rows = compare(baseline.benchmarks[title], benchmark) if title in baseline.benchmarks else []

@@ -14,7 +14,7 @@ DATA = ROOT / "figures" / "data"
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a benchmark; `label` tells its result file from those of the program's other runs."""
+    """One run of a benchmark; `label` distinguishes its result file from those of the program's other runs."""
 
     program: str
     label: str = ""
@@ -26,7 +26,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A module of figures/, the stages whose code it shows, and the runs that it reads: figures, or tables."""
+    """A module of figures/ that draws figures or sets tables, the stages that it shows, and the runs that it reads."""
 
     module: str
     stages: tuple[Stage, ...]

@@ -1,10 +1,9 @@
 """Draws the figures of the writeup (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
 
-A result is stale if it is older than the program, the lab's libraries or a stage that it measured. A run that was
-stopped, and is not stale, goes on where it was. Results and figures
-carry the name of the implementation and the preset, so those of the solutions never pass for a student's. A figure of
-several stages shows those that are finished; one without any is skipped by name. Exit code: 0 if nothing failed, 1 if
-something did, 2 for a bad choice, 3 if the lab could not be built.
+A result is stale if it is older than the program, the lab's libraries or a stage that it measured. A stopped run that
+is not stale is resumed. Results and figures are named after implementation and preset, so those of the solutions never
+pass for a student's. A figure of several stages shows the finished ones; if there are none, it is skipped, with a
+message. Exit code: 0 if nothing failed, 1 if something did, 2 for a bad choice, 3 if the lab could not be built.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from tools.grading.exit_codes import ending_of
 from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
 
 PRESETS = ("quick", "full", "paper")
-# Exit codes of benchmarks, see harness/benchmark.h.
-UNFINISHED = 3  # it met a stub
-REFUSED = 4  # the preset asks for hardware that is not here
+# Exit codes of benchmarks, see benchmarks/harness/benchmark.h.
+UNFINISHED = 3  # it called a stub
+REFUSED = 4  # the preset needs hardware that is not here
 OUT = ROOT / "figures" / "out"
 
 
@@ -40,7 +39,7 @@ class Summary:
 
 
 def parse_arguments(command: str, description: str) -> argparse.Namespace:
-    """--impl, --preset and --stage, of `command` as the user types it."""
+    """Parses --impl, --preset and --stage. `command` is what the user types."""
     parser = argparse.ArgumentParser(prog=command, description=description.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--impl", default="assignments", help="whose code: assignments (default) or solutions")
     parser.add_argument("--preset", default="quick", help="how much is measured: quick (default), full or paper")
@@ -63,7 +62,7 @@ def require_packages(tools: Toolchain) -> None:
 
 
 def commit() -> str:
-    """The commit that is measured, marked if files have been changed since."""
+    """The measured commit, marked if files have been changed since."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -85,7 +84,7 @@ class Figures:
         self._bin = Path(tools.build_dir) / "bin"
         self._lib = Path(tools.build_dir) / "lib"
         self._summary = Summary()
-        self._settled: dict[Path, int] = {}  # exit codes of this call's runs, and of results that are up to date
+        self._settled: dict[Path, int] = {}  # exit codes of this call's runs; 0 for results that are up to date
 
     def draw_all(self, drawings: list[Drawing]) -> Summary:
         self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
@@ -93,7 +92,7 @@ class Figures:
         broken = self._builder.build(wanted, self._impl)
         for stage in wanted:
             if stage.name in broken:
-                # So that what was built before the error is not measured in its place.
+                # An older build must not be measured in its place.
                 self._builder.library(stage, self._impl).unlink(missing_ok=True)
         for drawing in drawings:
             errors = [stage for stage in drawing.stages if stage.name in broken]
@@ -104,7 +103,7 @@ class Figures:
         return self._summary
 
     def _measure(self, drawing: Drawing) -> bool:
-        """Brings the results up to date; false if there are none to draw."""
+        """Brings the results up to date; False if there are none to draw."""
         libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
         for run in drawing.runs:
             code = self._bring_up_to_date(run, libraries)
@@ -119,7 +118,7 @@ class Figures:
         return True
 
     def _bring_up_to_date(self, run: Run, libraries: list[Path]) -> int:
-        """The program's exit code; 0, too, where there was nothing to do."""
+        """The program's exit code; 0 if there was nothing to do."""
         result = run.result(self._impl, self._preset)
         programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
         if result not in self._settled:
@@ -127,7 +126,7 @@ class Figures:
                 print(f"{result.relative_to(ROOT)} is up to date", flush=True)
                 self._settled[result] = 0
             else:
-                partial = result.with_name(result.name + ".partial")  # of a run that was stopped
+                partial = result.with_name(result.name + ".partial")  # left by a stopped run
                 resume = ("--resume",) if is_fresh(partial, libraries + programs) else ()
                 self._settled[result] = self._run(run, (*run.flags, *resume), result)
         return self._settled[result]
@@ -137,7 +136,7 @@ class Figures:
         print(f"Running {run.program} {' '.join(flags)}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "DDP_LAB_COMMIT": commit()}
-        # Relative paths: the command goes into the result.
+        # Relative paths: the command is written into the result.
         program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
         command = [program, *flags, "--output", output]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode

@@ -1,7 +1,7 @@
-"""Puts the solutions' quick figures and tables into figures/gallery, for README, handouts and the reference writeup.
+"""Copies the solutions' quick figures and tables to figures/gallery, for README, handouts and the reference writeup.
 
-Run it after `make figures IMPL=solutions` on a quiet machine. What is in figures/out under the solutions' name replaces
-what is in the gallery under the same name; the rest stays.
+Run it after `make figures IMPL=solutions` on a quiet machine. The solutions' files in figures/out replace those of the
+same name in the gallery; the rest stays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ORIGIN = ".solutions.quick"
 
 
 def refresh(out: Path, gallery: Path) -> list[Path]:
-    """The files of the gallery that are new: figures as PNG, tables as JSON."""
+    """Copies figures as PNG, tables as JSON; returns the gallery's new files."""
     found = sorted(file for ending in ("png", "json") for file in out.glob(f"*{ORIGIN}.{ending}"))
     return [Path(shutil.copyfile(file, gallery / file.name.replace(ORIGIN, ""))) for file in found]
 

@@ -1,7 +1,7 @@
-"""The suite's A/B (`make ab`): DDP with buckets of 1 MB against 25 MB, measured, compared and drawn.
+"""Runs the suite's A/B (`make ab`): DDP with buckets of 1 MB against 25 MB, measured, compared and drawn.
 
-Runs build/bin/ddp_suite with both bucket sizes, which take turns, unless its result is up to date; draws the figure and
-the tables; and prints what tools/report/ddp_diff.py says of the two reports. Exit code: that of `make figures`; 1 where the
+Runs build/bin/ddp_suite with both bucket sizes in turn, unless its result is up to date; draws the figure and the
+tables; and prints how tools/report/ddp_diff.py compares the two reports. Exit code: that of `make figures`; 1 if the
 reports cannot be compared.
 """
 
@@ -21,7 +21,7 @@ BASELINE, TEST = "25", "1"  # MB, as published; SUITE_AB measures them
 
 
 def report(options: argparse.Namespace, bucket_size: str) -> Path:
-    """What ddp_suite has written beside its result."""
+    """The file that ddp_suite has written beside its result."""
     return SUITE_AB[0].result(options.impl, options.preset).with_suffix(f".{bucket_size}MB.json")
 
 

@@ -1,7 +1,7 @@
 """Sets the writeup (`make writeup`): questions, answers, figures and tables in one PDF, and says what is still missing.
 
 The answers are those in writeup/answers, with figures and tables of figures/out; with IMPL=solutions the reference
-answers in solutions/writeup, with those of figures/gallery, whose numbers they speak of. Nothing is measured or drawn
+answers in solutions/writeup, with those of figures/gallery, whose numbers they cite. Nothing is measured or drawn
 here: what is missing is listed with the command that makes it. Exit code: 0 if the PDF was made, complete or not; 1 for
 an error in a Typst file or an output that cannot be written; 2 for a bad choice; 3 without Typst.
 """
@@ -27,7 +27,7 @@ from tools.report.writeup_setting import TypstFailure, Writeup, check_files, que
 
 @dataclass
 class Summary:
-    """What is not there yet, in the order of the pages."""
+    """What is still missing, in the order of the pages."""
 
     total: int = 0  # questions
     unanswered: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ def parse() -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for a figure or a table; `question` is empty where no question asks for it."""
+    """A place for a figure or a table; `question` is empty if no question asks for it."""
 
     kind: str
     name: str
@@ -67,7 +67,7 @@ class Slot:
 
 
 def look_up(writeup: Writeup, slots: list[Slot], summary: Summary) -> dict[str, Any]:
-    """What form.typ reads as `results`: the figures and tables that can be shown, and why others are missing."""
+    """What form.typ reads as `results`: the figures and tables that can be shown, and why the others cannot."""
     results: dict[str, Any] = {"figures": {}, "tables": {}, "missing": {}}
     for slot in slots:
         what = f"{slot.kind} {slot.name}"
@@ -88,7 +88,7 @@ def look_up(writeup: Writeup, slots: list[Slot], summary: Summary) -> dict[str, 
 
 
 def slots_of(writeup: Writeup, questions: dict[str, list[dict[str, Any]]]) -> list[Slot]:
-    """Those of the questions, in their order; then what else is there, which answers may show or take numbers from."""
+    """The questions' slots, in their order, then the other files, which answers may show or cite."""
     asked = [
         Slot(question=question["id"], **shown)
         for each in questions.values() for question in each for shown in question["shows"]
@@ -99,7 +99,7 @@ def slots_of(writeup: Writeup, questions: dict[str, list[dict[str, Any]]]) -> li
 
 
 def head(writeup: Writeup, summary: Summary) -> list[str]:
-    """The first page: what all the numbers are of."""
+    """The first page: the origin of all numbers."""
     whose = "the student's code (assignments)" if writeup.impl == "assignments" else "the solutions"
     lines = [f"Figures and tables of {whose}, {writeup.preset} preset: {len(summary.shown)} shown, "
              f"{len(summary.missing)} missing."]  # fmt: skip
@@ -114,7 +114,7 @@ def of_all(summary: Summary, what: str) -> list[str]:
 def look_at_answers(
     writeup: Writeup, questions: dict[str, list[dict[str, Any]]], found: dict[str, list[Any]], summary: Summary
 ) -> None:
-    """Which questions are unanswered, or answered twice; and what else is open."""
+    """Notes in `summary` which questions are unanswered or answered twice, and what else is open."""
     points = {question["id"]: question["points"] for each in questions.values() for question in each}
     answers = [answer["id"] for answer in found["answer"]]
     answered = {answer["id"] for answer in found["answer"] if answer["answered"]}
@@ -131,7 +131,7 @@ def look_at_answers(
 
 
 def make(writeup: Writeup) -> Summary:
-    """Sets the PDF, whole or not at all. Throws TypstFailure, OSError."""
+    """Writes the PDF, whole or not at all. Raises TypstFailure, OSError."""
     check_files(writeup)
     summary = Summary()
     questions = questions_of(writeup)
@@ -139,7 +139,7 @@ def make(writeup: Writeup) -> Summary:
     output = writeup.output
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    temporary.touch()  # an OSError with the file's name, where Typst would only say that it failed
+    temporary.touch()  # raises an OSError with the file's name; Typst would only say that it failed
     try:
         labels = ["answer", "about", "open-number", "slot"]
         found = run_typst(writeup, {"results": json.dumps(results)}, queries=labels, output=str(temporary))

@@ -1,7 +1,6 @@
-"""The figures and tables that the writeup may show: those that say themselves that they are of the wanted
-implementation and preset. A name proves nothing, since files can be renamed; the provenance that a figure carries as
-metadata (see figures/lib/style.py), or a table in its document (figures/lib/tables.py), decides. What does not say it counts
-as missing.
+"""The figures and tables that the writeup may show: those whose own provenance names the wanted implementation and
+preset. A file name proves nothing, since files can be renamed: the provenance is in a figure's metadata (see
+figures/lib/style.py) or in a table's document (see figures/lib/tables.py). A file without it counts as missing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 METADATA_KEY = "ddp-lab"  # the text in a PNG; figures/lib/style.py writes it
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# What is said under each figure needs these.
+# The line under each figure needs these.
 FIELDS = ("implementation", "preset", "host", "cpu", "gpu", "cores", "device", "world_size", "backend", "torch",
           "commit", "date")  # fmt: skip
 
@@ -27,7 +26,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose results are wanted, and where they lie: figures/out, or the gallery of the solutions' quick ones."""
+    """Whose results are wanted, and where they are: figures/out, or the gallery of the solutions' quick ones."""
 
     folder: Path
     implementation: str
@@ -38,21 +37,21 @@ class Origin:
         return self.folder / f"{name if self.in_gallery else self.full_name(name)}.{ending}"
 
     def names(self, ending: str) -> list[str]:
-        """What lies there under the name of this implementation and preset."""
+        """The names of the files there of this implementation and preset."""
         tail = f".{ending}" if self.in_gallery else f".{self.implementation}.{self.preset}.{ending}"
         return sorted(file.name.removesuffix(tail) for file in self.folder.glob(f"*{tail}"))
 
     def full_name(self, name: str) -> str:
-        """As figures/lib/script.py names figures and tables."""
+        """The name that figures/lib/script.py gives to figures and tables."""
         return f"{name}.{self.implementation}.{self.preset}"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A figure or table that can be shown. `machines` and `commits` say of which all its numbers are."""
+    """A figure or table that can be shown. All its numbers are from `machines` and `commits`."""
 
     file: Path
-    digest: str  # tells one drawing of it from another
+    digest: str  # differs between two drawings of it
     lines: list[str]  # where its numbers come from, in words
     machines: set[str] = field(default_factory=set)
     commits: set[str] = field(default_factory=set)
@@ -62,7 +61,7 @@ KINDS = {"figure": "png", "table": "json"}
 
 
 def find(kind: str, name: str, origin: Origin) -> Shown:
-    """The figure or table of this name. Throws Unusable with what is wrong with it."""
+    """The figure or table of this name. Raises Unusable, which says what is wrong with it."""
     file = origin.file(name, KINDS[kind])
     try:
         content = file.read_bytes()
@@ -92,7 +91,7 @@ def _figure_document(file: Path, content: bytes) -> Any:
 
 
 def _png_texts(file: Path, content: bytes) -> dict[str, str]:
-    """The tEXt chunks of a whole PNG (ISO 15948, section 11.3.4.3); each chunk's checksum is checked."""
+    """The tEXt chunks of a PNG (ISO 15948, section 11.3.4.3); checks that it is whole, and each chunk's checksum."""
     damaged = Unusable(f"{file.name} is not a whole PNG; draw it again")
     if not content.startswith(SIGNATURE):
         raise damaged
@@ -135,7 +134,7 @@ def _is_row(value: Any) -> bool:
 
 
 def _checked(file: Path, document: Any, name: str, origin: Origin) -> list[dict[str, Any]]:
-    """The provenance of every number, each of the wanted implementation and preset."""
+    """The provenance of all numbers, checked to be of the wanted implementation and preset."""
     provenance = document.get("provenance") if isinstance(document, dict) else None
     if not isinstance(provenance, list) or not provenance:
         raise Unusable(f"{file.name} does not say where its numbers come from; draw it again")

@@ -1,4 +1,4 @@
-"""How the writeup is set: which files, by which Python's Typst, and what becomes of an error in one of them."""
+"""How the writeup is set: its files, the Python that has Typst, and how errors in the files are reported."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ QUESTIONS = "writeup/questions.typ"
 
 
 class TypstFailure(Exception):
-    """Errors in Typst files, a line each: file:line:column, what is wrong, what may help."""
+    """Errors in Typst files, one line each: file:line:column, what is wrong, what may help."""
 
 
 @dataclass
 class Writeup:
-    """What is to be set, from the checkout in `root`."""
+    """What to set, from the checkout in `root`."""
 
     impl: str
     preset: str
@@ -59,14 +59,14 @@ def require_typst(python: str) -> None:
 
 
 def questions_of(writeup: Writeup) -> dict[str, list[dict[str, Any]]]:
-    """By stage: each question's id, points and shows (kind and name of figures and tables)."""
+    """The questions of each stage: id, points and shows (kind and name of figures and tables)."""
     (found,) = run_typst(writeup, {}, input=QUESTIONS, queries=["questions"])["questions"]
     wanted = {stage.name for stage in writeup.stages}
     return {stage: questions for stage, questions in found if stage in wanted}
 
 
 def run_typst(writeup: Writeup, inputs: dict[str, str], **request: Any) -> dict[str, list[Any]]:
-    """What Typst finds under the labels `queries`; sets the PDF if there is an `output`."""
+    """Returns what Typst finds under the labels `queries`; writes the PDF if there is an `output`."""
     inputs = {
         "answers": f"/{writeup.answers}",
         "stages": " ".join(stage.name for stage in writeup.stages),
@@ -75,7 +75,7 @@ def run_typst(writeup: Writeup, inputs: dict[str, str], **request: Any) -> dict[
     }
     document = {"root": str(writeup.root), "input": MAIN, "inputs": inputs, **request}
     script = Path(__file__).resolve().with_name("writeup_typst.py")
-    # In `root`, so that Typst names files as seen from there.
+    # In `root`, so that Typst's file names are relative to it.
     done = subprocess.run(
         [writeup.python, str(script)], cwd=writeup.root, input=json.dumps(document), capture_output=True, text=True,
         check=False,
@@ -90,8 +90,8 @@ def run_typst(writeup: Writeup, inputs: dict[str, str], **request: Any) -> dict[
 
 
 def error_lines(diagnostic: str, answers: str) -> list[str]:
-    """Typst's errors, one line each, with the place in the answers where there is one: what was called there may have
-    found the error elsewhere."""
+    """Typst's errors, one line each, with a place in the answers if there is one: the error may be found elsewhere, in
+    something that was called there."""
     lines: list[str] = []
     for block in re.split(r"^(?=error: )", diagnostic, flags=re.MULTILINE):
         if not block.startswith("error: "):

@@ -1,7 +1,7 @@
 """Typst's part of `make writeup`, run by the Python that has it: a request as JSON on stdin, an answer on stdout.
 
 Request: root, input, inputs (sys.inputs), queries (labels), and output, a file for the PDF, if one is wanted. Answer:
-{"found": {label: values}}, or {"diagnostic": what Typst says of an error}.
+{"found": {label: values}}, or {"diagnostic": Typst's text of an error}.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import typst
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    # Its own fonts alone, so that the same sources give the same pages everywhere.
+    # Only Typst's own fonts, so that the same sources give the same pages everywhere.
     settings = {"root": request["root"], "sys_inputs": request["inputs"], "ignore_system_fonts": True}
-    try:  # first, for a query does not say where an error is
+    try:  # first, because a query does not say where an error is
         pdf = typst.compile(request["input"], format="pdf", **settings)
     except typst.TypstError as error:
         return {"diagnostic": error.diagnostic or str(error)}

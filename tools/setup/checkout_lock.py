@@ -1,4 +1,4 @@
-"""One at a time in one checkout: a lock on a file, freed by the system when its holder ends, however it ends."""
+"""Mutual exclusion in a checkout: a file lock, which the system frees when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Iterator
 
 @contextmanager
 def hold(path: Path, doing: str) -> Iterator[bool]:
-    """Holds the lock; waits for another holder, after a line that names it. Yields whether we waited."""
+    """Holds the lock; first waits for another holder, after a line that names it. Yields whether it waited."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         waited = False

@@ -11,7 +11,7 @@ from tools.setup import progress
 from tools.setup import system_packages
 from tools.setup.toolchain import ROOT, LabError, Toolchain
 
-KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # of a build folder that is configured anew
+KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # in a build folder that is configured anew
 
 
 def configure(toolchain: Toolchain, log: Path) -> list[str]:
@@ -67,7 +67,7 @@ def configure_failure(lines: list[str], log: Path) -> str:
 
 
 def link_compile_commands(build_dir: Path) -> None:
-    """At the top, where editors look for it."""
+    """Links compile_commands.json into the checkout's root, where editors look for it."""
     link = ROOT / "compile_commands.json"
     target = os.path.relpath(build_dir / "compile_commands.json", ROOT)
     if link.is_symlink() and os.readlink(link) != target:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says what this machine has of what the lab uses, and what to do about each gap. Changes nothing.
+"""Reports which of the lab's needs this machine meets, and what to do about each gap. Changes nothing.
 
 Exit status: 0 if the lab can be built here (by `make setup` or already), 1 if something must be done first.
 """
@@ -58,13 +58,16 @@ def report(findings: list[Finding]) -> None:
 
 
 def tools() -> list[Finding]:
-    cxx, cmake = system_packages.compiler(), shutil.which("cmake") or ""
+    before = set_up()
+    cxx = before.cxx if before and not os.environ.get("CXX") else system_packages.compiler()
+    cmake = shutil.which("cmake") or ""
     findings = []
     for need, path in zip(system_packages.REQUIRED, (cxx, cmake)):
         if path:
             gap = system_packages.tool_gap(path)
             version = system_packages.dotted(system_packages.version_of(path))
-            findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}", gap))
+            why = f" ({reason_for(path)})" if path == cxx else ""
+            findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}{why}", gap))
         else:
             findings.append(missing(need, required=not system_packages.can_install()))
     for need in (*system_packages.OPTIONAL, *system_packages.FOR_CHECK):
@@ -72,6 +75,15 @@ def tools() -> list[Finding]:
         version = system_packages.dotted(system_packages.version_of(found)) if found else ""
         findings.append(Finding(need.name, OK, f"{found} {version}") if found else missing(need))
     return findings
+
+
+def reason_for(cxx: str) -> str:
+    """Why this compiler is taken."""
+    if os.environ.get("CXX"):
+        return "named by CXX"
+    if "clang" in os.path.basename(os.path.realpath(cxx)):
+        return "preferred: it builds the lab in a third of g++'s time"
+    return "there is no fitting clang++, which would need a third of the time"
 
 
 def missing(need: system_packages.Need, required: bool = False) -> Finding:
@@ -87,7 +99,7 @@ def libraries() -> list[Finding]:
 
 
 def python_and_torch() -> list[Finding]:
-    """The Python and torch that are given or set up, else those that a set-up would choose."""
+    """The given or set-up Python and torch, else those that a set-up would choose."""
     python, libtorch = choice()
     candidates = [python] if python else [*toolchain.active_pythons(), f"{toolchain.VENV}/bin/python"]
     found = [facts for facts in map(toolchain.probe, candidates) if facts]
@@ -99,14 +111,14 @@ def python_and_torch() -> list[Finding]:
     findings += [given_torch(python, libtorch or facts.torch) if python or libtorch else torch(facts)]
     if facts.can_draw:
         findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
-    elif fitting:  # else set-up makes a .venv, which has them
+    elif fitting:  # otherwise set-up makes a .venv, which has them
         advice = f"{facts.executable} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
         findings.append(Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice))
     return findings
 
 
 def choice() -> tuple[str, str]:
-    """(python, libtorch) as given now, else as set up before; empty where neither."""
+    """(python, libtorch) as given now, else as set up before, else empty."""
     python, libtorch = os.environ.get("PYTHON", ""), os.environ.get("LIBTORCH", "")
     before = set_up()
     if python or libtorch or not before:
@@ -143,7 +155,10 @@ def torch(facts: toolchain.PythonFacts) -> Finding:
 
 def described(folder: str) -> str:
     build = "CUDA build" if Path(folder, "lib/libtorch_cuda.so").exists() else "CPU build"
-    return f"{toolchain.torch_version(folder)} ({build}) in {folder}"
+    own = toolchain.VENV in Path(folder).parents
+    only_cpp = own and virtual_environment.CUDA not in virtual_environment.parts_there()
+    note = "; for C++ on the CPU: Python's `import torch` needs make setup DEVICE=cuda" if only_cpp else ""
+    return f"{toolchain.torch_version(folder)} ({build}) in {folder}{note}"
 
 
 def cuda() -> list[Finding]:
@@ -158,7 +173,7 @@ def cuda() -> list[Finding]:
         findings.append(Finding("CUDA toolkit", OFF, "no nvcc", advice))
     header = nccl_header()
     found = f"{nccl_version(header)} ({header})" if header else "no nccl.h"
-    advice = "" if header else "only DEVICE=cuda needs it: torch's CUDA build from requirements.txt brings it"
+    advice = "" if header else "only DEVICE=cuda needs it: make setup DEVICE=cuda brings it"
     findings.append(Finding("NCCL", OK if header else OFF, found, advice))
     gpus = gpu_names()
     advice = "" if gpus else "all stages are graded on the CPU; what needs a GPU is skipped, and says so"
@@ -195,7 +210,7 @@ def machine() -> list[Finding]:
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     free = shutil.disk_usage(toolchain.ROOT).free / 2**30
-    needed = 3 if set_up() else virtual_environment.NEEDED_BYTES / 2**30
+    needed = 3 if set_up() else virtual_environment.needed_bytes(cuda=False) / 2**30
     slow, small, full = cores < 2, memory < 3, free < needed
     room = f"set-up and build need {needed:.0f} GB" if full else ""
     return [

@@ -1,4 +1,4 @@
-"""Runs a long command behind one line of progress, and keeps what it printed."""
+"""Runs a long command behind one line of progress, and keeps its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Callable
 
 KEPT_LINES = 400  # of a command's output, from its end; the log has all of it
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-PIPE_INTERVAL_S = 20.0  # how often progress is printed where no line can be rewritten
+PIPE_INTERVAL_S = 20.0  # how often progress is printed if no line can be rewritten
 
 
 class ProgressLine:
@@ -58,16 +58,16 @@ def run(
     environment: dict[str, str] | None = None,
     condense: Callable[[str], str | None] = lambda line: line.strip() or None,
 ) -> tuple[bool, list[str]]:
-    """Runs argv; returns whether it succeeded and the last lines that it printed.
+    """Runs argv; returns whether it succeeded, and its last lines of output.
 
     `condense` makes the progress line's text from a line of output (None: keep the text before).
-    The command has a process group of its own, ended with all it started when we are interrupted.
+    The command runs in its own process group, which is ended as a whole if we are interrupted.
     """
     lines: deque[str] = deque(maxlen=KEPT_LINES)
     progress = ProgressLine(title)
     with log.open("a", encoding="utf-8") as record:
         record.write(f"\n$ {' '.join(argv)}\n")
-        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # none may fall between the start and the try
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # none may arrive between the start and the try
         child = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ def _receive_interrupts() -> None:
 
 
 def _lines_or_ticks(child: subprocess.Popen):
-    """Yields each line of the child's output, and None for a second without any, until its end."""
+    """Yields each line of the child's output, and None for each second without any, until it ends."""
     assert child.stdout is not None
     pending = b""
     with selectors.DefaultSelector() as selector:
@@ -118,7 +118,7 @@ def _lines_or_ticks(child: subprocess.Popen):
 
 
 def end(child: subprocess.Popen, patience_s: float = 5.0) -> None:
-    """Ends a child's whole process group: asked first, killed where that does not help."""
+    """Ends a child's whole process group: asks it first, kills it if that does not help."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, signum)

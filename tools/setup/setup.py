@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sets the lab up: Python and torch, system packages, CMake. Does nothing, fast, where all of it is done.
+"""Sets up the lab: Python and torch, system packages, CMake. Returns at once if all of it is done.
 
 The choice is kept in build/toolchain.json, for the other tools and for the next run: PYTHON= or LIBTORCH=, once
-given, hold until another is given or the build folder is removed.
+given, remain valid until another is given or the build folder is removed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ if sys.version_info < (3, 10):
 
 import argparse
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -27,14 +28,14 @@ from tools.setup import configuring
 from tools.setup import system_packages
 from tools.setup import virtual_environment
 from tools.setup.toolchain import (
-    BUILD_DIR, REQUIREMENTS, ROOT, LabError, PythonFacts, Toolchain, active_pythons, as_json, nvcc, probe, torch_gap,
-    torch_version, wanted_torch,
+    BUILD_DIR, REQUIREMENTS, ROOT, VENV, LabError, PythonFacts, Toolchain, active_pythons, as_json, nvcc, probe,
+    torch_gap, torch_version, wanted_torch,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user gave; empty: ours to choose."""
+    """What the user chose; empty: the set-up chooses."""
 
     python: str
     libtorch: str
@@ -45,7 +46,7 @@ def main() -> int:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.default_int_handler)
     try:
-        set_up(arguments.for_check)
+        set_up(needed_parts(arguments.for_figures, arguments.for_check))
     except LabError as error:
         return stop(str(error))
     except KeyboardInterrupt:
@@ -60,6 +61,7 @@ def parse_arguments() -> argparse.Namespace:
         description="Sets the lab up. From the environment: PYTHON (a Python with torch), LIBTORCH (an unpacked "
         "libtorch), CXX (a compiler)."
     )
+    parser.add_argument("--for-figures", action="store_true", help="also what draws figures and sets the writeup")
     parser.add_argument("--for-check", action="store_true", help="also what only `make check` needs")
     return parser.parse_args()
 
@@ -79,27 +81,49 @@ def explain(error: OSError) -> str:
     return f"{error}"
 
 
-def set_up(for_check: bool) -> None:
-    if up_to_date(read_state()) and not (for_check and lacks(system_packages.FOR_CHECK)):
+def needed_parts(for_figures: bool, for_check: bool) -> frozenset[str]:
+    """What of .venv is needed, beside torch: all of CUDA where there is a GPU, or where DEVICE=cuda asks for it."""
+    wanted = {
+        virtual_environment.FIGURES: for_figures or for_check,
+        virtual_environment.CHECK: for_check,
+        virtual_environment.CUDA: os.environ.get("DEVICE") == "cuda" or bool(glob.glob("/dev/nvidia[0-9]*")),
+    }
+    return frozenset(part for part, needed in wanted.items() if needed)
+
+
+def set_up(parts: frozenset[str]) -> None:
+    for_check = virtual_environment.CHECK in parts
+    if complete(read_state(), parts) and not (for_check and lacks(system_packages.FOR_CHECK)):
         return
     with checkout_lock.hold(BUILD_DIR / "setup.lock", "setting up"):
         log = BUILD_DIR / "setup.log"
         if for_check:
             system_packages.provide(system_packages.FOR_CHECK, log)
         state = read_state()  # again: whoever we waited for may have done it all
-        if not up_to_date(state):
-            renew(state, log)
+        if not complete(state, parts):
+            renew(state, parts, log)
 
 
-def renew(state: dict, log: Path) -> None:
+def complete(state: dict, parts: frozenset[str]) -> bool:
+    return up_to_date(state) and (not is_own(state["toolchain"].python) or parts <= virtual_environment.parts_there())
+
+
+def is_own(python: str) -> bool:
+    """True of the Python of a .venv that the lab has made."""
+    return bool(python) and VENV in Path(python).parents and bool(virtual_environment.state())
+
+
+def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     """All steps; each of them does nothing where it is done already."""
+    request = requested(state)
+    own = not (request.libtorch or python_with_torch(request, state))
+    announce(virtual_environment.megabytes_to_come(parts) if own else 0, bool(state))
     needs = [*system_packages.REQUIRED, *system_packages.LIBRARIES, *system_packages.OPTIONAL]
     system_packages.provide(needs, log)
-    cxx, cmake = system_packages.compiler(), shutil.which("cmake")
+    cxx, cmake = system_packages.usable_compiler(), shutil.which("cmake")
     if gap := system_packages.tool_gap(cxx) or system_packages.tool_gap(cmake):
         raise LabError(gap)
-    request = requested(state)
-    found = choose_libtorch(request) if request.libtorch else choose_python(request, state, log)
+    found = choose_libtorch(request) if request.libtorch else choose_python(request, state, parts, log)
     generator = "Ninja" if shutil.which("ninja") else "Unix Makefiles"
     toolchain = Toolchain(*found, cxx=cxx, cmake=cmake, generator=generator, build_dir=str(BUILD_DIR))
     write_state(request, toolchain, {})  # remembers the choice even if CMake fails
@@ -109,6 +133,18 @@ def renew(state: dict, log: Path) -> None:
     origin = toolchain.libtorch if request.libtorch else toolchain.python
     print(f"Set up: torch {toolchain.torch_version} of {origin}, {cxx}, {generator}.")
     print("".join(f"{note}\n" for note in notes), end="", flush=True)
+
+
+def announce(megabytes: int, built_before: bool) -> None:
+    """How long it will take, before anything is done."""
+    parts = [f"{megabytes} MB come over the network"] if megabytes else []
+    if not built_before:
+        cores = len(os.sched_getaffinity(0))
+        clang = "clang" in system_packages.compiler() or system_packages.can_install()
+        minutes = system_packages.build_seconds(clang) / 60 / cores
+        parts.append(f"building takes about {max(1, round(minutes))} min on {cores} core{'s' if cores > 1 else ''}")
+    if parts:
+        print(f"Set-up: {', then '.join(parts)}. Later runs take seconds.", flush=True)
 
 
 # What was chosen, and whether it still holds
@@ -156,16 +192,17 @@ def up_to_date(state: dict) -> bool:
 
 
 def fingerprint(request: Request, toolchain: Toolchain) -> dict:
-    """Everything whose change asks for a new set-up, by file times only: no program is started for it."""
+    """Everything whose change requires a new set-up. Uses file times only: starts no program."""
     files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(), toolchain.cxx]
-    files += [system_packages.compiler(), shutil.which("cmake"), shutil.which("ninja")]
+    files += [shutil.which(name) for name in (*system_packages.COMPILERS, "cmake", "ninja")]
+    files += [virtual_environment.nccl_header()] if is_own(toolchain.python) else []
     files += [need.find() for need in system_packages.LIBRARIES]
     files += [f"{toolchain.libtorch}/{name}" for name in ("version.py", "build-version", "lib/libtorch_cpu.so")]
     built = "build.ninja" if toolchain.generator == "Ninja" else "Makefile"
     return {
         "checkout": str(ROOT),
         "request": vars(request),
-        "environment": [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CUDA_HOME")],
+        "environment": [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CUDA_HOME", "CXX")],
         "requirements": hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest(),
         "files": [identity(path) for path in files],
         "configured": all(Path(toolchain.build_dir, name).exists() for name in (built, "CMakeCache.txt")),
@@ -194,13 +231,13 @@ def choose_libtorch(request: Request) -> tuple[str, str, str, str]:
     return "", figure_python(request, None), request.libtorch, torch_version(request.libtorch)
 
 
-def choose_python(request: Request, state: dict, log: Path) -> tuple[str, str, str, str]:
-    facts = python_with_torch(request, state) or virtual_environment.provide(log)
+def choose_python(request: Request, state: dict, parts: frozenset[str], log: Path) -> tuple[str, str, str, str]:
+    facts = python_with_torch(request, state) or virtual_environment.provide(log, parts)
     return facts.executable, figure_python(request, facts), facts.torch, torch_version(facts.torch)
 
 
 def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
-    """The one that was given, else an active one that fits, else the one used before."""
+    """The given Python, else an active one that fits, else the one used before."""
     if request.python:
         facts = probe(request.python)
         if not facts:
@@ -219,7 +256,7 @@ def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
 
 
 def figure_python(request: Request, chosen: PythonFacts | None) -> str:
-    """One with matplotlib, else the first there is: figures then say what to install."""
+    """A Python with matplotlib, else the first one found: figures then say what to install."""
     if chosen and chosen.can_draw:
         return chosen.executable
     paths = [request.python] if request.python else [*active_pythons(), f"{virtual_environment.VENV}/bin/python"]

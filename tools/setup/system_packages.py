@@ -1,4 +1,4 @@
-"""What the lab needs from the system, by which Debian package it comes, and how it is installed."""
+"""What the lab needs from the system, in which Debian package it is, and how to install it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,32 @@ def header(name: str) -> Callable[[], str]:
     return lambda: next((f"{folder}/{name}" for folder in HEADER_FOLDERS if os.path.exists(f"{folder}/{name}")), "")
 
 
+# The first is preferred: with a precompiled header, clang builds the lab in a third of GCC's time.
+COMPILERS = ("clang++", "g++", "c++")
+
+
 def compiler() -> str:
+    """The one that CXX names, else the first there is."""
     chosen = os.environ.get("CXX")
-    return program(chosen)() if chosen else program("clang++", "g++", "c++")()
+    return program(chosen)() if chosen else program(*COMPILERS)()
+
+
+def usable_compiler() -> str:
+    """As compiler(), but one that is too old only where there is no other."""
+    if os.environ.get("CXX"):
+        return compiler()
+    found = [path for path in map(shutil.which, COMPILERS) if path]
+    return next((path for path in found if not tool_gap(path)), found[0])
+
+
+def preferred_compiler() -> str:
+    """Nothing is missing where the user has chosen."""
+    return os.environ.get("CXX") or program(COMPILERS[0])()
+
+
+def build_seconds(clang: bool) -> int:
+    """Of all that `make test` builds, on one core: measured at 2 GHz or so, and told before it begins."""
+    return 200 if clang else 600
 
 
 def sanitizer() -> str:
@@ -50,15 +73,17 @@ def sanitizer() -> str:
 
 
 REQUIRED = [
-    Need("C++ compiler", "g++", compiler, "nothing can be built"),
+    Need("C++ compiler", "clang", compiler, "nothing can be built"),
     Need("cmake", "cmake", program("cmake"), "nothing can be built"),
 ]
+PREFERRED = Need("clang++", "clang", preferred_compiler, "g++ is taken, which needs three times as long")
 LIBRARIES = [
     Need("GoogleTest", "libgtest-dev", header("gtest/gtest.h"), "a copy is downloaded and built"),
     Need("nlohmann-json", "nlohmann-json3-dev", header("nlohmann/json.hpp"), "a copy is downloaded"),
     Need("CLI11", "libcli11-dev", header("CLI/CLI.hpp"), "a copy is downloaded"),
 ]
 OPTIONAL = [
+    PREFERRED,
     Need("ninja", "ninja-build", program("ninja"), "builds start more slowly, with make"),
     Need("addr2line", "binutils", program("addr2line"), "a crash is reported without its line"),
 ]
@@ -71,7 +96,7 @@ PYTHON_VENV = Need("python3 -m venv", "python3-venv", lambda: "", "no virtual en
 
 
 def version_of(tool: str) -> tuple[int, ...]:
-    """The first dotted number that `tool --version` prints; empty where it does not run."""
+    """The first dotted number that `tool --version` prints; empty if it does not run."""
     try:
         text = subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -81,7 +106,7 @@ def version_of(tool: str) -> tuple[int, ...]:
 
 
 def tool_gap(tool: str) -> str:
-    """Why this compiler or CMake is too old, and what to do; empty where it fits."""
+    """Why this compiler or CMake is too old, and what to do; empty if it is not."""
     name, found = os.path.basename(os.path.realpath(tool)), version_of(tool)
     if name.startswith("cmake"):
         wanted, advice = MINIMUM_CMAKE, "python3 -m pip install --user cmake"
@@ -99,7 +124,7 @@ def dotted(version: tuple[int, ...]) -> str:
 
 
 def install_command(needs: list[Need]) -> str:
-    packages = " ".join(need.package for need in needs)
+    packages = " ".join(dict.fromkeys(need.package for need in needs))
     return f"sudo apt-get install {packages}"
 
 
@@ -108,9 +133,9 @@ def can_install() -> bool:
 
 
 def provide(needs: list[Need], log: Path) -> None:
-    """Installs what is missing where we may; raises LabError where a required one stays missing.
+    """Installs missing packages if permitted; raises LabError if a required one is still missing.
 
-    What is not required is only reported: the set-up goes on, and needs no second report.
+    A missing optional package is only reported, once, and the set-up continues.
     """
     missing = [need for need in needs if need.missing()]
     if missing and can_install():
@@ -126,12 +151,12 @@ def provide(needs: list[Need], log: Path) -> None:
 
 
 def apt_install(needs: list[Need], log: Path) -> bool:
-    """Installs as root; says whether that worked, and leaves the judgement to the caller."""
+    """Installs as root; returns whether that worked."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     options = ["-y", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2"]
-    title = f"Installing {', '.join(need.package for need in needs)}"
+    title = f"Installing {', '.join(dict.fromkeys(need.package for need in needs))}"
     progress.run(["apt-get", "update", *options], "Reading Debian's package lists", log, quiet)
-    packages = [need.package for need in needs]
+    packages = list(dict.fromkeys(need.package for need in needs))
     installed, lines = progress.run(
         ["apt-get", "install", "--no-install-recommends", *options, *packages], title, log, quiet
     )

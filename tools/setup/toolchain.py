@@ -1,4 +1,4 @@
-"""What the lab is built with: found by tools/setup/setup.py, read by every other tool.
+"""What the lab is built with: found by tools/setup/setup.py, read by all other tools.
 
     toolchain = load()
     subprocess.run([toolchain.cmake, "--build", toolchain.build_dir, ...])
@@ -23,13 +23,13 @@ FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
 
 
 class LabError(Exception):
-    """A mistake or a gap that the user can mend; its text says what, where, and what to do."""
+    """A mistake or a gap that the user can fix; its text says what, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
     python: str  # the Python whose torch is used; empty with LIBTORCH=
-    figure_python: str  # the Python that draws figures; without FIGURE_PACKAGES where no Python has them
+    figure_python: str  # the Python that draws figures; without FIGURE_PACKAGES if no Python has them
     libtorch: str  # the folder with include/ and lib/
     torch_version: str  # such as 2.11.0+cu130
     cxx: str
@@ -39,7 +39,7 @@ class Toolchain:
 
 
 def load(build_dir: Path = BUILD_DIR) -> Toolchain:
-    """The toolchain that the last set-up chose; ends the program with advice where there is none."""
+    """The toolchain that the last set-up chose; if there is none, ends the program with advice."""
     try:
         return Toolchain(**json.loads((build_dir / "toolchain.json").read_text())["toolchain"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -84,7 +84,7 @@ print(json.dumps([sys.executable, sys.version_info[:2], where("torch"),
 
 
 def probe(python: str) -> PythonFacts | None:
-    """None: not a program, or not a Python that starts."""
+    """The facts about a Python; None if it does not start or is not one."""
     try:
         done = subprocess.run(
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=60, cwd=ROOT, stdin=subprocess.DEVNULL
@@ -96,7 +96,7 @@ def probe(python: str) -> PythonFacts | None:
 
 
 def torch_version(folder: str) -> str:
-    """Of a torch package or an unpacked libtorch; empty where it tells none."""
+    """The version of a torch package or an unpacked libtorch; empty if it has none."""
     for name in ("version.py", "build-version"):
         try:
             match = re.search(r"\d+\.\d+\.\d+[\w.+]*", Path(folder, name).read_text())
@@ -108,7 +108,7 @@ def torch_version(folder: str) -> str:
 
 
 def torch_gap(folder: str) -> str:
-    """Why the lab cannot be built on the torch in this folder; empty where it can."""
+    """Why the lab cannot be built on the torch in this folder; empty if it can."""
     if not folder:
         return "has no torch"
     for part in ("include/ATen/ATen.h", "lib/libtorch_cpu.so", "lib/libc10.so"):
@@ -121,7 +121,7 @@ def torch_gap(folder: str) -> str:
 
 
 def active_pythons() -> list[str]:
-    """The Pythons that the user has at hand, beside .venv: an activated environment's, then python3 on the path."""
+    """The user's Pythons, beside .venv: an activated environment's, then python3 on the path."""
     environment = os.environ.get("VIRTUAL_ENV")
     candidates = [f"{environment}/bin/python" if environment else "", shutil.which("python3") or ""]
     return [path for path in candidates if path and VENV not in Path(path).parents]

@@ -1,18 +1,32 @@
-"""The checkout's own Python environment, .venv: made only where no other Python has a fitting torch."""
+"""The checkout's own Python environment, .venv: made only if no other Python has a fitting torch."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import shutil
+import subprocess
+import tempfile
+import zipfile
 from pathlib import Path
 
-from tools.setup import progress
-from tools.setup import system_packages
-from tools.setup.toolchain import REQUIREMENTS, VENV, LabError, PythonFacts, active_pythons, probe, torch_gap, wanted_torch
+from tools.setup import progress, system_packages
+from tools.setup.toolchain import (
+    REQUIREMENTS, VENV, LabError, PythonFacts, active_pythons, pinned, probe, torch_gap, wanted_torch,
+)  # fmt: skip
 
-MARKER = VENV / ".ddp-lab"  # says that the lab made this environment, and for which requirements
-NEEDED_BYTES = 8 << 30  # downloads included
+MARKER = VENV / ".ddp-lab"  # says that the lab made this environment, for which requirements, and what is in it
+
+# What may be in it. Running on the CPU needs little of torch's CUDA build: torch itself, without its dependencies, and
+# the libraries that libtorch_cpu.so names as NEEDED. (Python's `import torch` fails then; no tool of the lab does it.)
+TORCH = "torch"
+FIGURES = "figures"  # what draws figures and sets the writeup
+CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling what runs on GPUs
+CUDA = "cuda"  # all that torch depends on, for running on GPUs
+_PACKAGES = {FIGURES: ("numpy", "matplotlib", "tabulate", "typst"), CHECK: ("jsonschema",)}
+_MEGABYTES = {TORCH: 530, FIGURES: 70, CHECK: 190, CUDA: 2400}  # to download
+_NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for
 
 OFFLINE_ADVICE = """\
@@ -27,19 +41,29 @@ _OFFLINE = re.compile(
 
 
 def state() -> str:
-    """What the marker says: ready <hash>, incomplete, or nothing where it is not the lab's."""
+    """What the marker says: "ready <hash> <parts>", "incomplete", or nothing where it is not the lab's."""
     try:
         return MARKER.read_text().strip()
     except OSError:
         return ""
 
 
-def ready_state() -> str:
-    return f"ready {hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]}"
+def requirements_hash() -> str:
+    return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
 
 
-def provide(log: Path) -> PythonFacts:
-    """Makes, completes or renews .venv; returns its Python."""
+def parts_there() -> frozenset[str]:
+    """The parts that are installed as requirements.txt has them now."""
+    words = state().split()
+    return frozenset(words[2:]) if words[:2] == ["ready", requirements_hash()] else frozenset()
+
+
+def megabytes_to_come(parts: frozenset[str]) -> int:
+    return sum(_MEGABYTES[part] for part in {TORCH, *parts} - parts_there())
+
+
+def provide(log: Path, parts: frozenset[str]) -> PythonFacts:
+    """Makes, completes or renews .venv, so that it has these parts and torch; returns its Python."""
     facts = probe(f"{VENV}/bin/python")
     fits = facts is not None and not torch_gap(facts.torch)
     if not state() and VENV.exists() and any(VENV.iterdir()):
@@ -49,26 +73,32 @@ def provide(log: Path) -> PythonFacts:
             f"{VENV} is there already, was not made by the lab, and has no fitting torch. "
             "Move it away, or name its Python or another: PYTHON=/path/to/python"
         )
-    if fits and state() == ready_state():
+    parts |= {TORCH}
+    if fits and parts <= parts_there():
         return facts
     if not (fits and state().startswith("ready")):
-        create(log)
-    install(log)
+        create(log, CUDA in parts)
+    for part in [part for part in (TORCH, CUDA, FIGURES, CHECK) if part in parts - parts_there()]:
+        _INSTALL[part](log)
+        MARKER.write_text(" ".join(["ready", requirements_hash(), *sorted(parts_there() | {part})]) + "\n")
     facts = probe(f"{VENV}/bin/python")
     gap = torch_gap(facts.torch) if facts else "does not start"
     if gap:
         raise LabError(f"{VENV}/bin/python {gap} though pip succeeded; see {log}")
-    MARKER.write_text(ready_state() + "\n")
     return facts
 
 
-def create(log: Path) -> None:
+def needed_bytes(cuda: bool) -> int:
+    return _NEEDED_BYTES[cuda]
+
+
+def create(log: Path, cuda: bool) -> None:
     python = base_python(log)
-    free = shutil.disk_usage(VENV.parent).free
-    if free < NEEDED_BYTES:
+    free, needed = shutil.disk_usage(VENV.parent).free, needed_bytes(cuda)
+    if free < needed:
         raise LabError(
             f"{VENV.parent} has {free / 2**30:.1f} GB free, torch and its libraries need about "
-            f"{NEEDED_BYTES >> 30} GB. Free some, or use a Python that has torch: PYTHON=/path/to/python"
+            f"{needed >> 30} GB. Free some, or use a Python that has torch: PYTHON=/path/to/python"
         )
     if VENV.exists():
         shutil.rmtree(VENV)
@@ -80,7 +110,7 @@ def create(log: Path) -> None:
 
 
 def base_python(log: Path) -> str:
-    """A Python of a fitting version that can make environments; gets Debian's python3-venv where that is all."""
+    """A Python of a fitting version that can make environments; installs python3-venv if only that is missing."""
     names = [f"python3.{minor}" for minor in range(PYTHON_RANGE[1][1], PYTHON_RANGE[0][1] - 1, -1)]
     candidates = [*active_pythons(), "/usr/bin/python3", *filter(None, map(shutil.which, names))]
     for attempt in range(2):
@@ -93,22 +123,77 @@ def base_python(log: Path) -> str:
             system_packages.apt_install([system_packages.PYTHON_VENV], log)
     if fitting:
         how = system_packages.install_command([system_packages.PYTHON_VENV])
-        raise LabError(f"{fitting[0].executable} cannot make a virtual environment. To mend that: {how}")
+        raise LabError(f"{fitting[0].executable} cannot make a virtual environment. To fix that: {how}")
     low, high = map(system_packages.dotted, PYTHON_RANGE)
     have = ", ".join(sorted({system_packages.dotted(facts.version) for facts in found})) or "none"
     raise LabError(f"The lab needs Python {low} to {high}, found: {have}. Install one, or name it: PYTHON=python{low}")
 
 
-def install(log: Path) -> None:
-    # --no-compile: thousands of files that the lab never imports.
-    argv = [f"{VENV}/bin/python", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    installed, lines = progress.run(
-        [*argv, "--no-compile", "--progress-bar", "off", "-r", str(REQUIREMENTS)],
-        "Installing torch and matplotlib into .venv (about 5 GB, minutes)",
-        log,
-        {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"},
-        _condense,
-    )
+def _install_torch(log: Path) -> None:
+    _pip(["install", "--no-compile", "--no-deps", f"torch=={pinned('torch')}"], "Installing torch into .venv", log)
+    if libraries := missing_libraries():
+        _pip(["install", "--no-compile", cuda_requirement(libraries)], f"Installing {', '.join(libraries)}", log)
+
+
+def missing_libraries() -> list[str]:
+    """What libtorch_cpu.so needs and the loader does not find: "cudart" for libcudart.so.13, for one."""
+    (library,) = VENV.glob("lib/python3*/site-packages/torch/lib/libtorch_cpu.so")
+    said = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=False).stdout
+    return sorted(set(re.findall(r"^\s*lib(\w+)\.so\S* => not found", said, re.MULTILINE)))
+
+
+def cuda_requirement(libraries: list[str]) -> str:
+    """The part of torch's own dependencies that brings them: it has an extra for each library."""
+    (metadata,) = VENV.glob("lib/python3*/site-packages/torch-*.dist-info/METADATA")
+    found = re.search(r"^Requires-Dist: (cuda-toolkit)\[([\w,]+)\](==[\d.]+)", metadata.read_text(), re.MULTILINE)
+    extras = found[2].split(",") if found else []
+    if unknown := [name for name in libraries if name not in extras]:
+        raise LabError(f"torch needs lib{unknown[0]}.so, which none of its own packages brings: install it")
+    return f"{found[1]}[{','.join(libraries)}]{found[3]}"
+
+
+def _install_cuda(log: Path) -> None:
+    _pip(["install", "--no-compile", f"torch=={pinned('torch')}"], "Installing torch's CUDA libraries", log)
+
+
+def _install_packages(part: str, log: Path) -> None:
+    packages = _PACKAGES[part]
+    pins = [f"{name}=={pinned(name)}" for name in packages]
+    _pip(["install", "--no-compile", *pins], f"Installing {', '.join(packages)} into .venv", log)
+
+
+def _install_check(log: Path) -> None:
+    _install_packages(CHECK, log)
+    if nccl_header():
+        return
+    (metadata,) = VENV.glob("lib/python3*/site-packages/torch-*.dist-info/METADATA")
+    nccl = re.search(r"^Requires-Dist: (nvidia-nccl-[\w.=]+)", metadata.read_text(), re.MULTILINE)
+    if nccl:  # torch's CUDA build
+        with tempfile.TemporaryDirectory(dir=VENV) as folder:
+            _pip(["download", "--no-deps", "-d", folder, nccl[1]], "Fetching NCCL's headers", log)
+            (wheel,) = Path(folder).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                headers = [name for name in archive.namelist() if "/include/" in name]
+                archive.extractall(metadata.parents[1], headers)
+
+
+def nccl_header() -> str:
+    return next(map(str, VENV.glob("lib/python3*/site-packages/nvidia/nccl/include/nccl.h")), "")
+
+
+_INSTALL = {
+    TORCH: _install_torch,
+    CUDA: _install_cuda,
+    FIGURES: functools.partial(_install_packages, FIGURES),
+    CHECK: _install_check,
+}
+
+
+def _pip(arguments: list[str], title: str, log: Path) -> None:
+    argv = [f"{VENV}/bin/python", "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check"]
+    environment = {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
+    # --no-compile above: thousands of files that the lab never imports.
+    installed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
     if not installed:
         raise LabError(_failure("pip failed", lines, log))
 
@@ -126,7 +211,7 @@ def _condense(line: str) -> str | None:
 def _failure(what: str, lines: list[str], log: Path) -> str:
     text = "\n".join(lines)
     if "No space left on device" in text:
-        return f"{what}: the disk is full. It takes about {NEEDED_BYTES >> 30} GB in {VENV.parent} and in pip's cache."
+        return f"{what}: the disk is full. Torch takes about 3 GB in {VENV.parent} and in pip's cache; with CUDA, 8 GB."
     if _OFFLINE.search(text):
         return OFFLINE_ADVICE.format(torch=wanted_torch())
     return "\n".join([f"{what}. Its last lines (all of them: {log}):", *("  | " + line for line in lines[-8:])])

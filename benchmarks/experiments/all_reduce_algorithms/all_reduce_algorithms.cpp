@@ -1,9 +1,9 @@
-// Stage 05 on the simulated network: the student's ring beside three other all-reduces, over
-// message sizes and world sizes. The code of each really runs and data really moves, through shared
-// memory; time is that of the alpha-beta model, the same in every run.
+// Stage 05 on the simulated network: the student's ring compared with three other all-reduces, for
+// several message sizes and world sizes. The code of each really runs and data really moves,
+// through shared memory; time is that of the alpha-beta model, the same in every run.
 //
-// A call begins on all ranks together; its time is that of the slowest rank. Sizes are bytes of
-// float32 that each rank puts in.
+// A call begins on all ranks together; its time is that of the slowest rank. Sizes are in bytes of
+// float32 per rank.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
@@ -28,7 +28,7 @@ const std::vector<std::string> kAlgorithms = {kRing, "butterfly", "recursive dou
 
 struct Grid {
   std::vector<int> worlds;
-  std::int64_t smallest, largest;  // bytes; each size is twice the one before
+  std::int64_t smallest, largest;  // bytes; each size is twice the previous one
 };
 const Grid kQuick = {{2, 3, 4, 5, 6, 7, 8, 12, 16}, 1 << 10, 1 << 20};
 const Grid kFull = {{2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32}, 1 << 8, 4 << 20};
@@ -47,7 +47,7 @@ struct Settings : BenchmarkOptions {
   std::vector<std::int64_t> sizes;
 };
 
-// A group with virtual time.
+// A process group in virtual time.
 struct Place {
   c10::intrusive_ptr<SimulatedNetwork> network;
   DeviceContext device_context;
@@ -64,7 +64,7 @@ Place make_place(const Settings& settings, const RankContext& context) {
                     "out --trace, or see the program timeline");
   BackendPtr backend =
       c10::make_intrusive<SharedMemoryBackend>(*context.exchange, context.rank, context.world_size);
-  // It completes messages behind the caller's back, as shared memory does not.
+  // It completes messages in the background, which shared memory does not.
   backend =
       c10::make_intrusive<CheckedBackend>(backend, std::make_shared<TensorNames>(), *context.board);
   auto network = c10::make_intrusive<SimulatedNetwork>(backend, std::make_shared<VirtualClock>(),
@@ -109,7 +109,7 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
                            {"sizes", c10::Join(", ", settings.sizes)}});
 }
 
-// The fastest in one world at one size, by their positions; of equals the first.
+// The fastest at the given positions of world and size; the first if several are equally fast.
 const std::string& fastest(const Settings& settings, const Result& result, std::size_t world,
                            std::size_t size) {
   const std::size_t sizes = settings.sizes.size();
@@ -153,7 +153,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
       print_fastest(settings, result);
     }
   }
-  barrier(place.device_context.group);  // no rank leaves while another still looks at its messages
+  barrier(place.device_context.group);  // no rank exits while another still uses its messages
 }
 
 void choose_sizes(Settings& settings, const Grid& grid) {

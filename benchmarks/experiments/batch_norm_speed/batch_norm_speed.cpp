@@ -1,9 +1,10 @@
 // Stage 04 without communication: how fast its passes over a large input are, and how much memory
-// they take, beside libtorch's own at::native_batch_norm, which this rank runs on its own batch.
+// they take, compared with libtorch's own at::native_batch_norm on this rank's own batch.
 //
-// Both take turns, in each memory format: forward, of an input that requires a gradient, and
-// backward. They are compared within a repetition, so that a machine that is busy now and then disturbs
-// the ratios little. Freed memory stays with the process, so that neither waits for new pages.
+// The two are interleaved, in each memory format: forward, of an input that requires a gradient,
+// and backward. They are compared within a repetition, so that a machine that is sometimes busy
+// hardly disturbs the ratios. Freed memory stays in the process, so that neither waits for new
+// pages.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -28,7 +29,7 @@ using namespace ddp;
 constexpr std::array kVariants = {kStageBatchNorm, kLocalBatchNorm};
 constexpr std::array kTimedParts = {"forward", "backward"};
 constexpr std::array kPeakParts = {"forward", "forward + backward"};
-constexpr std::size_t kSeries = kTimedParts.size() + kPeakParts.size();  // of a variant
+constexpr std::size_t kSeries = kTimedParts.size() + kPeakParts.size();  // per variant
 
 struct Layout {
   const char* name;
@@ -66,7 +67,7 @@ at::Tensor make_tensor(const Settings& settings, const Layout& layout, const at:
   return tensor.normal_();
 }
 
-// What a rank measures in one layout.
+// One rank's measurements of one layout.
 class Measurement {
  public:
   Measurement(const Settings& settings, const Layout& layout, const DeviceContext& device_context)
@@ -88,7 +89,7 @@ class Measurement {
     return largest_of_ranks(times, device_context_);
   }
 
-  // Bytes of each of kPeakParts, input and upstream gradient counted in: [1, variants, parts].
+  // Bytes of each of kPeakParts, including input and upstream gradient: [1, variants, parts].
   at::Tensor peaks() const {
     std::vector<double> peaks;
     for (const char* variant : kVariants) {
@@ -147,7 +148,7 @@ class Measurement {
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(device_context_.device);
 };
 
-// What was measured in one layout, see Measurement: a time and a peak for each of two parts.
+// The measurements of one layout, see Measurement: a time and a peak for each of two parts.
 std::vector<Series> to_series(const at::Tensor& times, const at::Tensor& peaks) {
   std::vector<Series> series;
   series.reserve(kVariants.size() * kSeries);
@@ -198,7 +199,7 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
           .rows = {}};
 }
 
-// How many times as fast as local the stage is: the median of the repetitions' ratios.
+// The stage's speedup over local: the median of the repetitions' ratios.
 double speedup(const std::vector<double>& stage, const std::vector<double>& local) {
   std::vector<double> ratios = local;
   for (std::size_t repetition = 0; repetition < ratios.size(); ++repetition) {

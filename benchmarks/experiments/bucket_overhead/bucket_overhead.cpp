@@ -1,15 +1,19 @@
-// Stage 03: what bucketed DDP adds to computing alone, over the size of a bucket, beside the
-// handout's formula and the simulated network.
+// Stage 03: the time that bucketed DDP adds to computing alone, for several bucket sizes, compared
+// with the handout's formula and the simulated network.
 //
 //     overhead(b) = s/b · o + b/w        least at b* = sqrt(s · w · o)
 //
-// s are the gradients' bytes. o, what an all-reduce costs whatever its size, and w, the bytes that
-// it moves in a second, are measured first, with messages that are launched one after the other and
-// then waited for, as DDP does it. The simulated network gets the same o and w, no latency, and
-// computing that takes as long as measured, each weight its share of it.
+//     s  the gradients' bytes
+//     o  the cost of an all-reduce whatever its size
+//     w  the bytes that an all-reduce moves per second
 //
-// All caps and computing alone take turns, step by step, each with a model of its own. A step is
-// forward, backward and finish(), begins on all ranks together, and takes the time of the slowest.
+// o and w are measured first, with messages that are launched one after another and then waited
+// for, as in DDP. The simulated network gets the same o and w, no latency, and the measured
+// computing time, shared among the weights.
+//
+// All caps and computing alone are interleaved, step by step, each with a model of its own. A step
+// is forward, backward and finish(), begins on all ranks together, and takes the time of the
+// slowest.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -37,7 +41,7 @@ using namespace ddp;
 
 constexpr const char* kProgram = "bucket_overhead";
 constexpr const char* kBucketed = "bucketed";
-// What is timed of a step: the whole, and forward.
+// The timed parts of a step: the whole, and forward.
 constexpr std::size_t kStep = 0;
 constexpr std::size_t kForward = 1;
 
@@ -62,7 +66,7 @@ struct Settings : BenchmarkOptions {
   std::int64_t gradient_bytes() const {
     return std::int64_t{sizeof(float)} * parameter_count(shape());
   }
-  // All gradients in one bucket, then each cap half of the one before; the smallest first.
+  // All gradients in one bucket, and caps that are half the previous one; the smallest first.
   std::vector<std::int64_t> cap_bytes() const {
     std::vector<std::int64_t> all;
     all.reserve(caps);
@@ -89,7 +93,7 @@ std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
   return {step->seconds(), forward->seconds()};
 }
 
-// Seconds of the slowest rank: [repetitions, 1 + caps, kStep and kForward]; computing alone is first.
+// Seconds of the slowest rank: [repetitions, 1 + caps, kStep and kForward]; first computing alone.
 at::Tensor measure_steps(const Settings& settings, const DeviceContext& device_context) {
   const LabelledBatch batch = make_token_batch({.batch = settings.batch,
                                                 .length = settings.length,
@@ -132,7 +136,7 @@ std::vector<Series> step_series(const at::Tensor& times, const Settings& setting
   return series;
 }
 
-// Empty, after a line on stderr, where ranks share no memory.
+// Empty, after a line on stderr, if the ranks do not share memory.
 std::vector<Series> simulate(const Settings& settings, const RankContext& context,
                              const LinkCosts& link, const at::Tensor& times) {
   if (context.board == nullptr) {

@@ -16,7 +16,7 @@ constexpr std::int64_t kSmallest = 64;
 constexpr std::int64_t kMostInFlight = 64;
 constexpr Repetitions kRepetitions = {.measured = 31, .warmup = 3};
 
-// Of messages that are launched together: the time of each.
+// The time per message when several are launched together.
 Series measure_size(std::int64_t bytes, std::int64_t largest, const DeviceContext& device_context) {
   const std::int64_t count = std::clamp(largest / bytes, std::int64_t{1}, kMostInFlight);
   std::vector<at::Tensor> messages;

@@ -7,20 +7,20 @@
 
 namespace ddp {
 
-/// What an all-reduce of n bytes costs: overhead + n / bandwidth.
+/// The cost of an all-reduce of n bytes: overhead + n / bandwidth.
 struct LinkCosts {
   double overhead = 0;   // o, seconds
-  double bandwidth = 0;  // w, bytes a second
+  double bandwidth = 0;  // w, bytes per second
 };
 
-/// The time of an all-reduce of 64 bytes, 256 and so on, and of `largest`, as bucketed DDP makes
-/// them: as many as fit into `largest` bytes, but no more than 64, are launched one after the other
-/// and then waited for; the time of each is their share. Of the slowest rank. Collective. Series
-/// {"quantity": "message", "bytes": n}.
+/// The time of an all-reduce of 64 bytes, 256 and so on, and of `largest`, launched as in bucketed
+/// DDP: as many as fit into `largest` bytes, but at most 64, are launched one after another and
+/// then waited for, and the time is divided by their number. Of the slowest rank. Collective.
+/// Series {"quantity": "message", "bytes": n}.
 std::vector<Series> measure_messages(std::int64_t largest, const DeviceContext& device_context);
 
 /// From the medians of measure_messages(): the overhead is the time of the smallest message, and
-/// what the largest takes beyond it is its bytes'. Throws c10::Error where that is nothing.
+/// the additional time of the largest is that of its bytes. Throws c10::Error if there is none.
 LinkCosts link_costs(const std::vector<Series>& messages);
 
 }  // namespace ddp

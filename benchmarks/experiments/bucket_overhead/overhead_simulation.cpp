@@ -11,7 +11,7 @@ namespace ddp {
 namespace {
 
 NetworkModel network_of(const LinkCosts& link, int ranks) {
-  const double part = 2.0 * (ranks - 1) / ranks;  // of the bytes, as cost_ns() has it
+  const double part = 2.0 * (ranks - 1) / ranks;  // of the bytes, as in cost_ns()
   return {.alpha_ns = 0,
           .beta_ns_per_byte = 1e9 / link.bandwidth / part,
           .launch_overhead_ns = std::llround(1e9 * link.overhead)};
@@ -39,7 +39,7 @@ std::int64_t OverheadSimulation::step_ns(const char* variant, std::int64_t cap_b
                                                           .forward_ns = computing_.forward_ns,
                                                           .backward_ns = computing_.backward_ns})),
                   group_, TrainerOptions{{.cap_bytes = cap_bytes}});
-  // One token, so that the real computing takes little; the clock's is as long as ever.
+  // One token, to keep the real computation short; the virtual clock's time is unaffected.
   const LabelledBatch batch = {.inputs = at::zeros({1, 1}, at::kLong),
                                .labels = at::zeros({1}, at::kLong)};
   const std::int64_t begin = network_->start_step();

@@ -10,21 +10,22 @@
 
 namespace ddp {
 
-/// A transformer whose forward and backward take so long in all, each weight its share.
+/// The total computing time of a transformer's forward and backward, shared among its weights.
 struct SimulatedComputing {
   TransformerShape shape;
   std::int64_t forward_ns, backward_ns;
 };
 
-/// Bucketed DDP on the simulated network: all-reduces cost their launch and their bytes' time, as
-/// measured, and have no latency besides. Exact, and the same in every run.
+/// Bucketed DDP on the simulated network: an all-reduce costs its launch and the time of its bytes,
+/// as measured, without latency. Exact, and the same in every run.
 class OverheadSimulation {
  public:
-  /// Collective. The ranks share memory: context.board is not null. The stage's library is loaded.
+  /// Collective. The ranks must share memory: context.board is not null. The stage's library must
+  /// be loaded.
   OverheadSimulation(const RankContext& context, const LinkCosts& link,
                      const SimulatedComputing& computing);
 
-  /// What a step with this cap takes beyond computing alone, on the slowest rank. Collective.
+  /// The time of a step with this cap beyond computing alone, on the slowest rank. Collective.
   double seconds(std::int64_t cap_bytes);
 
  private:

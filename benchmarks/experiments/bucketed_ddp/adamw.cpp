@@ -19,8 +19,7 @@ AdamW::~AdamW() = default;
 
 void AdamW::step() {
   optimizer_->adamw.step();
-  // Not by zero_grad(), which detaches gradients first, and so throws where they are views of
-  // buckets.
+  // Not by zero_grad(), which first detaches gradients, and so throws if they are views of buckets.
   for (const at::Tensor& parameter : optimizer_->parameters) {
     parameter.mutable_grad().reset();
   }

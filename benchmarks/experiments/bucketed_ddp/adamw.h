@@ -7,9 +7,9 @@
 
 namespace ddp {
 
-/// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019): libtorch's own,
-/// torch::optim::AdamW with its defaults, behind a header that costs nothing to compile. Its state
-/// is two tensors of a parameter's size, made at the first step.
+/// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019): libtorch's
+/// torch::optim::AdamW with its defaults, behind a header that is cheap to compile. Its state is
+/// two tensors per parameter, each of the parameter's size, made at the first step.
 class AdamW {
  public:
   /// Updates the tensors of `parameters`, which it shares.
@@ -18,7 +18,7 @@ class AdamW {
   AdamW& operator=(const AdamW&) = delete;
   ~AdamW();
 
-  /// One update by the gradients, which are set to none afterwards.
+  /// One update with the gradients, which are then set to none.
   void step();
 
  private:

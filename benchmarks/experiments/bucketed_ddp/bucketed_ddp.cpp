@@ -1,15 +1,15 @@
 // Stage 03: how long an iteration of training a transformer takes with buckets of several sizes,
-// and beside them the ways without buckets of stages 01 and 02, libtorch's c10d::Reducer, and
+// compared with the variants without buckets of stages 01 and 02, libtorch's c10d::Reducer, and
 // computing alone. The published experiment trained xl on 2 GPUs.
 //
 // An iteration begins on all ranks together, and contains forward, the cross entropy of the next
-// token, backward, finish() and AdamW. Of it are timed the whole, backward, and finish(). The
-// Reducer waits inside backward, and has no finish(): the like of it is what its backward takes
-// beyond that of computing alone. Each rank's times are kept; means over the iterations, and of
-// those the largest of all ranks, are what is published.
+// token, backward, finish() and AdamW. The whole iteration, backward, and finish() are timed. The
+// Reducer waits inside backward, and has no finish(): the corresponding time is that of its
+// backward beyond that of computing alone. Each rank's times are kept; published are the means over
+// the iterations, and of those the maximum over all ranks.
 //
-// All ways take turns, iteration by iteration, each with a model of its own. Where there is no
-// memory for that, they are measured one after the other, on one model.
+// All variants are interleaved, iteration by iteration, each with a model of its own. If there is
+// not enough memory for that, they are measured one after another, on one model.
 #include "03_bucketed_ddp/bucketed_ddp.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ constexpr const char* kBucketed = "bucketed";
 constexpr const char* kReducer = "Reducer";
 const std::vector<std::string> kVariants = {kBucketed,    "naive",  "flat",
                                             "overlapped", kReducer, kComputeOnly};
-// Of the Reducer, as a part of xl's: PyTorch's defaults.
+// The Reducer's bucket size, scaled from xl as for the other variants: PyTorch's default.
 constexpr std::int64_t kReducerMegabytes = 25;
 constexpr std::int64_t kReducerFirstMegabytes = 1;
 
@@ -81,7 +81,7 @@ struct Settings : BenchmarkOptions {
   }
 };
 
-// A variant, and the size of its buckets where it has some.
+// A variant, and its bucket size if it has buckets.
 struct Way {
   std::string variant;
   VariantOptions options;
@@ -156,7 +156,7 @@ class Measurement {
                             {.seed = settings_.seed, .device = device_context_.device});
   }
 
-  // The way is a row of its own: its labels are the row's.
+  // Each variant is a row of its own, with the row's labels.
   void measure_alone(Parameters labels, const Way& way, std::int64_t batch, std::int64_t length) {
     labels.insert(labels.end(), way.labels.begin(), way.labels.end());
     measure_row(labels, {{.variant = way.variant, .options = way.options, .labels = {}}}, batch,
@@ -234,7 +234,7 @@ class Measurement {
   const Settings& settings_;
   const DeviceContext& device_context_;
   ResumableRows& rows_;
-  const std::shared_ptr<Model> model_;  // of all ways, unless they take turns
+  const std::shared_ptr<Model> model_;  // shared by all variants, unless they are interleaved
   const std::vector<Way> ways_;
   std::optional<Progress> progress_;
   bool checked_ = false;
@@ -291,11 +291,11 @@ void add_flags(CommandLine& line, Settings& settings) {
          "1,10,100,1000");
   line.add_switch(
       "--interleaved,!--sequential", settings.interleaved,
-      "All variants take turns, each with a model of its own; or one after the other, on one "
+      "All variants interleaved, each with a model of its own; or one after another, on one "
       "model. Default: the preset's");
 }
 
-// Takes from the preset what no flag has set.
+// Sets from the preset what no flag has set.
 void apply_preset(const CommandLine& line, Settings& settings) {
   const Preset& preset = kPresets.at(settings.preset);
   apply_preset(settings.repetitions, preset.repetitions);

@@ -16,7 +16,7 @@ std::vector<double> TimedIteration::run(Trainer& trainer, AdamW& optimizer,
   backward_->start();
   trainer.backward(loss);
   backward_->stop();
-  const double backward = backward_->seconds();  // returns when the device has come so far
+  const double backward = backward_->seconds();  // returns when the device has finished backward
   finish_->start();
   trainer.finish();
   finish_->stop();

@@ -11,12 +11,12 @@
 
 namespace ddp {
 
-/// What is timed of an iteration: the whole of it, backward, and finish().
+/// The timed parts of an iteration: the whole of it, backward, and finish().
 inline constexpr std::array kIterationParts = {"train", "backward", "all-reduce"};
 
-/// Times iterations of training with AdamW: forward, loss, backward, finish(), the optimizer. All
-/// ranks begin one together. On a GPU, finish() begins when the computing of backward has ended
-/// there, so that its time is what overlap could not hide.
+/// Times iterations of training with AdamW: forward, loss, backward, finish(), optimizer. All ranks
+/// begin each together. On a GPU, finish() begins when the computation of backward has ended there,
+/// so that its time is what overlap could not hide.
 class TimedIteration {
  public:
   explicit TimedIteration(const DeviceContext& device_context);

@@ -13,12 +13,12 @@
 namespace ddp {
 namespace {
 
-// One way of training, with one batch and sequence.
+// One training variant, with one batch size and sequence length.
 struct Training {
   std::int64_t batch = 0, length = 0;
   std::string variant;
   std::optional<std::int64_t> megabytes, cap_bytes;
-  std::map<std::string, double> seconds;  // of each part: the mean, largest of all ranks
+  std::map<std::string, double> seconds;  // of each part: the mean, maximum over all ranks
 };
 
 template <typename T>
@@ -31,7 +31,7 @@ std::optional<T> label(const Series& series, const std::string& name) {
   return std::nullopt;
 }
 
-// Those of a training follow one another: its parts, each of all ranks.
+// The series of one training are adjacent: its parts, each on all ranks.
 std::vector<Training> trainings_of(const Result& result) {
   std::vector<Training> trainings;
   for (const Series& series : result.series) {
@@ -54,7 +54,7 @@ std::vector<Training> trainings_of(const Result& result) {
   return trainings;
 }
 
-// As torch prints a tensor of one element.
+// In the form in which torch prints a tensor of one element.
 std::string as_tensor(double value, const std::string& device) {
   char text[64];
   const bool tiny = value != 0 && std::abs(value) < 1e-4;

@@ -1,13 +1,13 @@
-// Stage 05: what all-reduces make of the link, over message sizes and world sizes: the student's
-// ring, its pipelined form, the given butterfly, and the all-reduce of the backend itself.
+// Stage 05: how well all-reduces use the link, for several message sizes and world sizes: the
+// student's ring, its pipelined form, the given butterfly, and the backend's own all-reduce.
 //
-// In each row, one size in one world, the all-reduces take turns, call by call. A call begins on
-// all ranks together; its time is that of the slowest rank; the sum is checked after each. Figures
-// and tables make bandwidths of the times as nccl-tests does (doc/PERFORMANCE.md): of S bytes in t
-// seconds among N ranks
+// In each row (one size in one world) the all-reduces are interleaved, call by call. A call begins
+// on all ranks together; its time is that of the slowest rank; the sum is checked after each.
+// Figures and tables convert the times to bandwidths as nccl-tests does (doc/PERFORMANCE.md): for S
+// bytes in t seconds among N ranks
 //
 //     algorithm bandwidth  S / t
-//     bus bandwidth        S / t * 2 (N-1)/N   what each rank must send at least, by the time
+//     bus bandwidth        S / t * 2 (N-1)/N   the least that each rank must send, per second
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
@@ -34,12 +34,12 @@ const std::vector<int> kWorlds = {2, 4, 6};
 constexpr std::int64_t kSmallest = std::int64_t{1} << 10;
 constexpr std::int64_t kLargest = std::int64_t{128} << 20;
 
-// How often a row is measured: until its tensors come to so many bytes in all ranks together,
-// within limits. More ranks share the same cores, so they measure less often, too.
+// How often a row is measured: until its tensors on all ranks add up to `bytes`, within limits.
+// More ranks share the same cores, so they measure less often, too.
 struct Plan {
   std::int64_t bytes = 0;
   int least = 0;
-  int most = 0;  // of two ranks
+  int most = 0;  // with two ranks
   int warmup = 0;
 
   Repetitions repetitions(std::int64_t tensor, int world) const {
@@ -51,7 +51,7 @@ struct Plan {
 };
 
 struct Preset {
-  int step;  // from one size to the next, but for the last one
+  int step;  // factor between sizes, except before the last one
   Plan plan;
 };
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -158,7 +158,7 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
                            {"warmup", std::int64_t{settings.plan.warmup}}});
 }
 
-// nccl-tests' GB are 10^9 bytes.
+// In nccl-tests a GB is 10^9 bytes.
 double bus_bandwidth(std::int64_t bytes, double seconds, std::int64_t ranks) {
   return 2e-9 * static_cast<double>((ranks - 1) * bytes) / static_cast<double>(ranks) / seconds;
 }
@@ -189,7 +189,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
   save_trace(settings, context, device_context);
 }
 
-// What no flag has set comes from the preset.
+// Sets from the preset what no flag has set.
 void apply_preset(Settings& settings, const Preset& preset) {
   if (settings.sizes.empty()) {
     for (std::int64_t bytes = kSmallest; preset.step * bytes <= kLargest; bytes *= preset.step) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kParameters = 25'557'032;  // torchvision's, and so the published model's
 constexpr std::array kDirections = {"forward", "backward"};
 
-/// A model that outlives the trainers which train it.
+/// A model that outlives its trainers.
 class BorrowedModel : public Model {
  public:
   explicit BorrowedModel(Model& model) : model_(model) {}
@@ -32,7 +32,8 @@ class BorrowedModel : public Model {
 }  // namespace
 
 const std::vector<BufferComparison::Candidate>& BufferComparison::all_candidates() {
-  // The published bucket_cap_mb is M, in MiB, where the other buffers are M * 2^20 float32.
+  // The published bucket_cap_mb is M, in MiB, while the other buffers hold M * 2^20 float32
+  // elements.
   constexpr std::int64_t kMib = 1 << 20;
   static const std::vector<Candidate> all = {{"core", "Reducer", 1 * kMib},
                                              {"core, equal bytes", "Reducer", 4 * kMib},
@@ -89,7 +90,7 @@ std::vector<Series> BufferComparison::measure(int buffer_size, std::optional<Pro
   return series;
 }
 
-// New synchronizers around the same models. They remove their hooks when they go.
+// New synchronizers for the same models. They remove their hooks when they are destroyed.
 std::vector<Trainer> BufferComparison::make_trainers(int buffer_size) {
   std::vector<Trainer> trainers;
   trainers.reserve(candidates_.size());
@@ -103,7 +104,7 @@ std::vector<Trainer> BufferComparison::make_trainers(int buffer_size) {
   return trainers;
 }
 
-// The models are equal only before they have been trained.
+// The models are equal only before training.
 void BufferComparison::check_once(std::vector<Trainer>& trainers) {
   if (std::exchange(checked_, true)) {
     return;
@@ -116,8 +117,8 @@ void BufferComparison::check_once(std::vector<Trainer>& trainers) {
   check_gradients(names, trainers, /*peer=*/0, batch_);
 }
 
-// An iteration that all ranks begin together. Seconds of kDirections. As published, the device has
-// ended forward before backward begins.
+// One iteration, begun together by all ranks. Seconds of kDirections. As published, the device
+// finishes forward before backward begins.
 std::vector<double> BufferComparison::iterate(Trainer& trainer) {
   barrier(device_context_.group);
   timer_->start();

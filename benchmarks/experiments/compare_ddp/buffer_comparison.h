@@ -17,41 +17,42 @@ namespace ddp {
 
 /// How much a BufferComparison trains.
 struct ComparisonSize {
-  int batch = -1;       // samples of a rank
-  int image = -1;       // pixels of a side
-  int iterations = -1;  // of each variant and buffer size
-  int discarded = -1;   // the first of them
+  int batch = -1;       // samples per rank
+  int image = -1;       // pixels per side
+  int iterations = -1;  // per variant and buffer size
+  int discarded = -1;   // the first of these iterations
 };
 
-/// What one rank does in benchmarks/experiments/compare_ddp/compare_ddp.cpp: libtorch's Reducer ("core" and "core, equal
-/// bytes") and stage 03 ("async" and "sync") train ResNet-50s with buffers of some size. Each
-/// variant has one model, which it keeps; what synchronizes it is made anew for each buffer size.
+/// One rank's part of benchmarks/experiments/compare_ddp/compare_ddp.cpp: libtorch's Reducer
+/// ("core" and "core, equal bytes") and stage 03 ("async" and "sync") train ResNet-50s with buffers
+/// of several sizes. Each variant keeps one model; its synchronizer is made anew for each buffer
+/// size.
 class BufferComparison {
  public:
   static constexpr const char* kModel = "resnet50";
 
-  /// Collective. Variants that are unfinished are left out by name (see usable_variants()). The
+  /// Collective. Unfinished variants are left out with a message (see usable_variants()). The
   /// references must outlive it. Throws c10::Error if the model is not the published one.
   BufferComparison(const BenchmarkOptions& options, const ComparisonSize& size,
                    const DeviceContext& device_context);
 
-  /// The variants that are there; "core" is the first.
+  /// The available variants; "core" is the first.
   std::vector<std::string> variants() const;
 
   const ModelSummary& model() const { return summary_; }
 
-  /// Collective. Seconds of each iteration that counts, of the slowest rank: a series for each
-  /// variant and direction ("forward" and "backward"). Buffers hold buffer_size * 2^20 elements;
-  /// see all_candidates() for the caps. The first call checks that all variants come to
-  /// core's gradients, and throws c10::Error if one does not.
+  /// Collective. Seconds of each counted iteration on the slowest rank: a series for each variant
+  /// and direction ("forward" and "backward"). Buffers hold buffer_size * 2^20 elements; see
+  /// all_candidates() for the caps. The first call checks that all variants have core's gradients,
+  /// and throws c10::Error if one does not.
   std::vector<Series> measure(int buffer_size, std::optional<Progress>& progress);
 
  private:
-  // Who is compared.
+  // One of the compared synchronizers.
   struct Candidate {
     const char* label;
     const char* variant;     // see all_variants()
-    std::int64_t cap_bytes;  // of a bucket, for each M (2^20) of the buffer size
+    std::int64_t cap_bytes;  // per bucket, for each M (2^20) of the buffer size
   };
   static const std::vector<Candidate>& all_candidates();
 

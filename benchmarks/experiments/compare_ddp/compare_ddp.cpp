@@ -1,24 +1,25 @@
-// Stage 03 beside libtorch's c10d::Reducer over buffer sizes: forward and backward of ResNet-50.
+// Stage 03 compared with libtorch's c10d::Reducer, for several buffer sizes: forward and backward
+// of ResNet-50.
 //
 // The experiment is PyTorch's own comparison of its C++ core (DistributedDataParallel, whose work
-// the Reducer does) with a bucketed DDP in Python, by asynchronous and by synchronous reduction. In
-// its place stands the stage: async, and sync, which is overlap = false. Buffer sizes are 3M to 27M
-// elements, M = 2^20; ResNet-50's 25,557,032 parameters are 24.37M, so buffers from 25M on hold all
-// of it.
+// the Reducer does) with a bucketed DDP in Python, with asynchronous and with synchronous
+// reduction. Stage 03 replaces the latter: async, and sync, which is overlap = false. Buffer sizes
+// are 3M to 27M elements, M = 2^20; ResNet-50's 25,557,032 parameters are 24.37M, so buffers of 25M
+// or more hold all of it.
 //
 // The published comparison is unequal. The same number M is the core's bucket_cap_mb, M MiB, and
 // the size of the Python buffers in elements, M * 2^20 float32 or 4M MiB: core has four times as
-// many buckets, and has long begun when the first of the others is full. It is repeated as it is
-// ("core"), and with the core's cap at 4M MiB as well ("core, equal bytes"). The core's first
-// bucket is 1 MiB in both, as in PyTorch.
+// many buckets, and has begun long before the first of the others is full. It is repeated as
+// published ("core"), and with the core's cap at 4M MiB as well ("core, equal bytes"). The core's
+// first bucket is 1 MiB in both, as in PyTorch.
 //
-// Forward and backward are timed apart, as published: forward with the loss, and the core's
-// preparations for a step; backward with the reduction, which is all of finish() where it is the
-// stage's. The time of an iteration is that of the slowest rank, as everywhere in this lab; of the
-// published numbers nothing is said, and PyTorch's script notes those of rank 0. The variants take
-// turns, iteration by iteration. Each has a model of its own for all buffer sizes; only what
-// synchronizes it is made anew for each. The second iteration is the first with the core's own
-// buckets, so at least two should be discarded.
+// Forward and backward are timed separately, as published: forward with the loss and the core's
+// preparations for a step; backward with the reduction, which for the stage is all of finish(). The
+// time of an iteration is that of the slowest rank, as everywhere in this lab; the published text
+// does not say whose time it is, and PyTorch's script records rank 0's. The variants are
+// interleaved, iteration by iteration. Each has one model for all buffer sizes; only its
+// synchronizer is made anew for each. The core uses its own buckets from the second iteration on,
+// so at least two iterations should be discarded.
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -84,7 +85,7 @@ struct Settings : BenchmarkOptions {
   Amount amount;
 };
 
-// Everything in which a run and the one that it resumes must agree.
+// Everything that must agree between a run and the one that it resumes.
 PartialResult header(const Settings& settings, const BufferComparison& comparison,
                      const ProcessGroupPtr& group) {
   const auto& [buffer_sizes, size] = settings.amount;

@@ -1,9 +1,9 @@
 // PyTorch's benchmark of DistributedDataParallel (benchmarks/distributed/ddp): how long a training
 // iteration of four ResNets takes on one rank without DDP, and on more and more ranks with it.
 //
-// DDP is here the student's stage 03 and libtorch's c10d::Reducer, with the same bucket size. They
-// take turns, iteration by iteration, each on a model of its own; so do several bucket sizes. The
-// ranks that a round leaves out wait. Percentiles are over all ranks' own times together.
+// Here DDP is the student's stage 03 and libtorch's c10d::Reducer, with the same bucket size. They
+// are interleaved, iteration by iteration, each on a model of its own; so are several bucket sizes.
+// Ranks that are not part of a round wait. Percentiles are over the times of all ranks together.
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
@@ -43,7 +43,7 @@ const PresetsInWords kInWords = {
     .paper = "the same on machines with 8 V100 GPUs each, as published",
 };
 
-// Takes from the preset what no flag has set.
+// Sets from the preset what no flag has set.
 void apply_preset(SuiteSettings& settings) {
   if (settings.preset == "quick" && settings.bucket_sizes.size() > 1) {
     const bool chosen = !settings.workload.model.empty();
@@ -73,7 +73,7 @@ class Suite {
     }
   }
 
-  // On rank 0 the result, which it has written.
+  // On rank 0 the result, which has been written.
   Result run() {
     for (const SuiteModel& model : settings_.models()) {
       for (const SuiteRound& round : rounds_) {
@@ -108,7 +108,7 @@ class Suite {
     return header;
   }
 
-  // How long a row takes, roughly.
+  // A rough estimate of a row's duration.
   int parts_of(const SuiteModel& model, const SuiteRound& round) const {
     const int iterations = settings_.workload.size.warmup + settings_.steps_of(model);
     return model.weight * SuiteComparison::replicas(settings_, round) * iterations;
@@ -134,7 +134,7 @@ class Suite {
                               const DeviceContext& device_context) {
     SuiteComparison comparison(settings_, model, round, device_context);
     if (round.uses_ddp && !checked_) {
-      comparison.check();  // once with all ranks is enough: stage 03 knows nothing of models
+      comparison.check();  // once with all ranks is enough: stage 03 does not depend on the model
       checked_ = round.ranks == context_.world_size;
     }
     const auto run = [&](std::size_t replica) -> std::vector<double> {
@@ -144,11 +144,11 @@ class Suite {
       }
       return {seconds};
     };
-    const Repetitions rounds = {.measured = settings_.steps_of(model),
+    const Repetitions repetitions = {.measured = settings_.steps_of(model),
                                 .warmup = settings_.workload.size.warmup};
-    std::optional<Progress> none;  // this program's is finer
+    std::optional<Progress> none;  // this program has a finer one
     const at::Tensor mine =
-        measure_interleaved(rounds, SuiteComparison::replicas(settings_, round), run, none);
+        measure_interleaved(repetitions, SuiteComparison::replicas(settings_, round), run, none);
     return comparison.to_series(
         all_gather(mine.to(device_context.device), device_context.group).cpu());
   }
@@ -187,12 +187,12 @@ void report(const SuiteSettings& settings, const SuiteHeader& header, const Resu
 void run_rank(const RankContext& context, const SuiteSettings& settings) {
   const DeviceContext all = make_patient_device_context(settings, settings.link, context);
   keep_freed_memory();
-  usable_variants(kVariants, settings.implementation, all);  // throws if there is no stage 03
+  usable_variants(kVariants, settings.implementation, all);  // throws if stage 03 is not written
   const SuiteHeader header = {.cuda_version = cuda_version(all.device),
                               .backend = all.group->getDefaultBackend()->getBackendName(),
                               .device = settings.device,
                               .bucket_sizes = settings.bucket_sizes};
-  Suite suite(settings, context, all);  // says what it takes over from an earlier run
+  Suite suite(settings, context, all);  // reports what it takes over from an earlier run
   const Topology topology = gather_topology(context);
   if (context.rank == 0) {
     print_header(header, topology);
@@ -201,7 +201,7 @@ void run_rank(const RankContext& context, const SuiteSettings& settings) {
   if (context.rank == 0) {
     report(settings, header, result);
   }
-  barrier(all.group);  // no rank leaves while another is still connected to it
+  barrier(all.group);  // no rank exits while another is still connected to it
 }
 
 }  // namespace

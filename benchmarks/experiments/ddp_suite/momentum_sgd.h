@@ -18,7 +18,7 @@ class MomentumSgd {
  public:
   MomentumSgd(const std::vector<NamedTensor>& parameters, const MomentumSgdOptions& options);
 
-  /// Updates the parameters by their gradients, which all must have, and sets those to none.
+  /// Updates the parameters with their gradients, which must all exist, and sets those to none.
   void step();
 
  private:

@@ -22,7 +22,7 @@ constexpr SuiteModel kModels[] = {
     {"resnext101_32x8d", 88'791'336, 8, 2},
 };
 
-// Of two replicas of the largest model: weights, momentum, buckets, and gradients for the moment.
+// For two replicas of the largest model: weights, momentum, buckets, and temporary gradients.
 constexpr double kBytesOfRank = 4.0 * 2 * sizeof(float) * 88'791'336;
 
 constexpr const char* kRank = "--rank";
@@ -43,7 +43,7 @@ void add_job_flags(CommandLine& line, SuiteSettings& settings) {
       .show_default("GPUs: all that are here; CPU: 2, 4 or 8, by cores and memory");
 }
 
-// The environment's variables are those of torchrun.
+// The environment variables are torchrun's.
 void export_job(const CommandLine& line, const SuiteSettings& settings) {
   const auto give = [&](const char* flag, const char* variable, const std::string& value) {
     if (line.given(flag)) {
@@ -111,7 +111,7 @@ std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
 
 void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv) {
   add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
-  line.remove("--trace");  // the program timeline draws one
+  line.remove("--trace");  // use the program timeline instead
   line.remove("--rate-gbit");
   line.add("--rate-gbit", settings.link.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
       .non_negative()
@@ -122,7 +122,7 @@ void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv
            "What moves gradients; default: what fits --device. nccl implies --device cuda")
       .one_of({"gloo", "nccl"});
   line.add("--bucket-size", settings.bucket_sizes,
-           "Of DDP, in MB (2^20 bytes); several take turns in one run")
+           "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
       .in_range(1, 1 << 20)
       .show_default();
   line.add("--json", settings.json,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kNoDdp = "compute only";
 const std::vector<std::string> kDdp = {"bucketed", "Reducer"};
-constexpr std::size_t kPeer = 1;  // the Reducer's place among them
+constexpr std::size_t kPeer = 1;  // the Reducer's index among them
 
 }  // namespace
 

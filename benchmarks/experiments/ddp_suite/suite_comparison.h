@@ -19,20 +19,20 @@ namespace ddp {
 constexpr MomentumSgdOptions kSuiteSgd = {
     .learning_rate = 0.001, .momentum = 0.9, .weight_decay = 1e-4};
 
-/// What takes turns in a round, each on a replica of its own of one model: computing alone, or
-/// stage 03 and c10d::Reducer with each bucket size.
+/// The candidates that are interleaved in a round, each on its own replica of one model: computing
+/// alone, or stage 03 and c10d::Reducer with each bucket size.
 class SuiteComparison {
  public:
   /// Collective in the round's group, that of `device_context`, which must outlive it. Throws
-  /// c10::Error if the model has not the published number of parameters.
+  /// c10::Error if the model does not have the published number of parameters.
   SuiteComparison(const SuiteSettings& settings, const SuiteModel& model, const SuiteRound& round,
                   const DeviceContext& device_context);
 
   /// How many replicas take part in a round with or without DDP.
   static int replicas(const SuiteSettings& settings, const SuiteRound& round);
 
-  /// One iteration of a round with DDP. Throws c10::Error if stage 03 comes to other gradients than
-  /// its peer: there is no point in measuring it. Collective.
+  /// One iteration of a round with DDP. Throws c10::Error if stage 03's gradients differ from its
+  /// peer's: then it is not worth measuring. Collective.
   void check();
 
   /// Seconds of one iteration of one replica, begun by all ranks of the round together: forward,

@@ -10,10 +10,10 @@
 
 namespace ddp {
 
-// What PyTorch's benchmark of DistributedDataParallel (benchmarks/distributed/ddp) prints and
-// writes, in its form.
+// The output of PyTorch's benchmark of DistributedDataParallel (benchmarks/distributed/ddp), in the
+// same form.
 
-/// What a report says of the whole run.
+/// The facts in a report about the whole run.
 struct SuiteHeader {
   std::string cuda_version;  // empty: none
   std::string backend;
@@ -21,13 +21,13 @@ struct SuiteHeader {
   std::vector<std::int64_t> bucket_sizes;  // MB
 };
 
-/// What is called DDP in a report: one of the variants that were measured, with one bucket size.
+/// The variant called DDP in a report: one of the measured variants, with one bucket size.
 struct SuiteChoice {
   std::string variant;
   std::int64_t bucket_size = 25;  // MB
 };
 
-/// The rounds of one model. `seconds` are of all iterations of the first rank, then of the next ...
+/// The rounds of one model. `seconds` holds all iterations of the first rank, then of the next ...
 struct SuiteRows {
   struct Round {
     std::string name;
@@ -43,11 +43,11 @@ std::vector<SuiteRows> select_rows(const Result& result, const SuiteChoice& choi
 
 void print_header(const SuiteHeader& header, const Topology& topology);
 
-/// Percentiles of sec/iter over the samples of all ranks together, and ex/sec of a rank, a line for
-/// each round. `name` follows the model's in the title; empty: nothing does.
+/// Percentiles of sec/iter over the samples of all ranks together, and ex/sec of a rank, one line
+/// per round. `name` follows the model's in the title, unless it is empty.
 void print_rows(const SuiteRows& rows, std::int64_t batch_size, const std::string& name);
 
-/// The file that the suite's flag --json writes, which PyTorch's diff.py reads. Throws
+/// The file that the suite's flag --json writes and PyTorch's diff.py reads. Throws
 /// std::runtime_error as write_whole_file() does.
 void write_suite_json(const std::filesystem::path& file, const SuiteHeader& header,
                       const std::vector<SuiteRows>& models, std::int64_t batch_size);

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-constexpr int kMostRanks = 8;  // of a machine, as published
+constexpr int kMostRanks = 8;  // per machine, as published
 
 std::string name_of(int ranks, const std::vector<int>& local_ranks) {
   const auto machines = std::count(local_ranks.begin(), local_ranks.begin() + ranks, 0);

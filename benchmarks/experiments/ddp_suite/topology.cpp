@@ -11,7 +11,7 @@
 namespace ddp {
 namespace {
 
-// What a command prints; empty if it is missing or fails.
+// The output of a command; empty if it is missing or fails.
 std::string output_of(const std::string& command) {
   FILE* pipe = popen(("LC_ALL=C " + command + " 2>/dev/null").c_str(), "r");
   if (pipe == nullptr) {
@@ -25,7 +25,7 @@ std::string output_of(const std::string& command) {
   return pclose(pipe) == 0 ? output : "";
 }
 
-// Without what changes from one moment to the next, such as clock rates, and what is no topology.
+// Without values that vary over time, such as clock rates, and anything but topology.
 std::string lines_of_topology(const std::string& lscpu) {
   constexpr std::array kBeginnings = {"CPU(s)", "Model name", "Thread(s)", "Core(s)", "Socket(s)",
                                       "L1",     "L2",         "L3",        "NUMA"};

@@ -1,5 +1,4 @@
-// Says hello from every rank, and adds up their numbers: try your machines with it before anything
-// else.
+// Says hello from every rank, and adds up their numbers: a first check that your machines work.
 //
 //     hello_ranks --world-size 4
 //     torchrun --no-python --nproc-per-node 4 hello_ranks
@@ -21,7 +20,7 @@ void say_hello(const ddp::RankContext& context) {
   const std::string line = "rank " + std::to_string(context.rank) + " of " +
                            std::to_string(context.world_size) + ": the sum of rank + 1 is " +
                            std::to_string(sum.item<std::int64_t>()) + "\n";
-  std::fputs(line.c_str(), stdout);  // at once, so that lines of different ranks don't mix
+  std::fputs(line.c_str(), stdout);  // in one call, so that lines of different ranks do not mix
 }
 
 }  // namespace

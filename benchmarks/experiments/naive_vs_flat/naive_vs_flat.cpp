@@ -1,10 +1,10 @@
-// Stage 01: what one all-reduce per parameter costs beside one for all of them, on ResNet's real
-// parameter list.
+// Stage 01: the cost of one all-reduce per parameter compared with one for all of them, on ResNet's
+// real parameter list.
 //
-// Three variants take turns, step by step, each on a model of its own: naive DDP, flat DDP, and the
-// same training without communication. Ranks start each part of a step together, so that what is
-// called communication contains no waiting for a slower rank. A part's time is that of the slowest
-// rank.
+// Three variants are interleaved, step by step, each on a model of its own: naive DDP, flat DDP,
+// and the same training without communication. Ranks start each part of a step together, so that
+// the communication time contains no waiting for a slower rank. A part's time is that of the
+// slowest rank.
 #include <array>
 #include <cstdio>
 #include <map>

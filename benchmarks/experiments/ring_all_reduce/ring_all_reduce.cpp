@@ -1,18 +1,19 @@
-// Stage 05: the student's ring beside the given butterfly, with as many elements as ranks, and
-// beside the backend's own all-reduce, with more: the two published tables, column for column.
+// Stage 05: the student's ring compared with the given butterfly, with as many elements as ranks,
+// and with the backend's own all-reduce, with more: the two published tables, column for column.
 //
-// Both take turns, call by call, on equal input: random float32, averaged over the ranks. Published
-// is the mean over 10 repeats of the maximum over ranks; what a repeat contained beside the call,
-// such as the start of processes, is not known. Here
+// The two are interleaved, call by call, on equal input: random float32, averaged over the ranks.
+// Published is the mean over 10 repeats of the maximum over ranks; what a repeat contained besides
+// the call, such as the start of processes, is not known. Here
 //
 //     time       seconds of the call alone, which all ranks begin together, after a warm-up
-//     maxrss     getrusage()'s ru_maxrss, in KiB, when the call has ended: the most memory that the
-//                process ever had, or, where Linux can forget that, had since the call began
-//     allocated  the most bytes that the call had allocated at once, beyond the tensor: of tensors
+//     maxrss     getrusage()'s ru_maxrss, in KiB, when the call has ended: the peak memory of the
+//                process, or, where Linux can reset that, the peak since the call began
+//     allocated  the peak of the bytes that the call had allocated, beyond the tensor: of tensors
 //                only, so not what the backend keeps for itself
-//     diff       the squared errors of the result's elements, added up: against the mean in float64
+//     diff       the sum of the squared errors of the result's elements, against the mean in
+//                float64
 //
-// each of them the largest of all ranks.
+// each of them the maximum over all ranks.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <sys/resource.h>
@@ -44,7 +45,7 @@ struct Quantity {
 constexpr std::array kQuantities = {Quantity{"time", "s"}, Quantity{"maxrss", "KiB"},
                                     Quantity{"allocated", "bytes"}, Quantity{"diff", "1"}};
 
-// The ring beside a peer, in one world.
+// The ring and a peer, in one world.
 struct Pair {
   std::string peer;
   std::int64_t world, elements;
@@ -87,8 +88,8 @@ std::vector<Pair> pairs_of(int world) {
   return pairs;
 }
 
-// From here on the most memory that the process has had is what it has now. Only Linux knows how,
-// and not in every container; elsewhere the most ever counts on.
+// Resets the peak memory of the process to its present memory. Only Linux can do that, and not in
+// every container; elsewhere the peak covers the whole run.
 void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << 5; }
 
 double peak_memory_kib() {
@@ -97,13 +98,13 @@ double peak_memory_kib() {
   return static_cast<double>(usage.ru_maxrss);
 }
 
-// What a rank measures of one pair.
+// One rank's measurements of one pair.
 class Measurement {
  public:
   Measurement(const Settings& settings, const Pair& pair, const DeviceContext& device_context)
       : settings_(settings), pair_(pair), device_context_(device_context) {}
 
-  // kQuantities of one call: of its memory in tensors, of one more.
+  // kQuantities of one call, except its tensor memory, which is that of a second call.
   std::vector<double> measure(const AllReduce& variant, int repetition) {
     const at::Tensor input = make_input(repetition);
     const at::Tensor tensor = input.clone();

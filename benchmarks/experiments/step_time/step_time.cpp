@@ -1,10 +1,10 @@
-// Stages 01 to 03: how long a training step takes with each way of averaging gradients, beside
-// libtorch's own c10d::Reducer and beside computing alone.
+// Stages 01 to 03: how long a training step takes with each variant, compared with libtorch's own
+// c10d::Reducer and with computing alone.
 //
-// The variants take turns, step by step, each on a model of its own. A step begins on all ranks
-// together and contains forward, backward, finish() and the optimizer; its time is that of the
-// slowest rank. Variants are compared within a repetition, so that a machine that is busy now and then
-// disturbs the ratios little.
+// The variants are interleaved, step by step, each on a model of its own. A step begins on all
+// ranks together and contains forward, backward, finish() and the optimizer; its time is that of
+// the slowest rank. Variants are compared within a repetition, so that a machine that is sometimes
+// busy hardly disturbs the ratios.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -28,14 +28,14 @@ namespace {
 
 using namespace ddp;
 
-constexpr const char* kPeer = "Reducer";  // whose gradients the others must come to
+constexpr const char* kPeer = "Reducer";  // whose gradients are the reference
 
-// What is timed: the whole step, and the call of finish() in it.
+// The timed parts: the whole step, and the call of finish() in it.
 constexpr std::array kParts = {"step", "finish"};
 constexpr std::size_t kStep = 0;
 constexpr std::size_t kFinish = 1;
 
-constexpr int kMlpBatch = 64;  // with every preset
+constexpr int kMlpBatch = 64;  // for all presets
 
 const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 4, .image = 32, .steps = 7, .warmup = 2}},
@@ -81,7 +81,7 @@ class TimedStep {
   std::unique_ptr<DeviceTimer> step_, finish_;
 };
 
-// What was measured, variant by variant.
+// The measurements, variant by variant.
 struct Measured {
   std::vector<std::string> variants;
   std::vector<Series> series;  // kParts of the first variant, kParts of the next ...
@@ -91,8 +91,8 @@ struct Measured {
     return series[variant * kParts.size() + part].values;
   }
 
-  // How many times as fast as `other` a variant is: the median of the repetitions' ratios. Not a number
-  // where the other was left out.
+  // The speedup over `other`: the median of the repetitions' ratios. NaN if the other variant was
+  // left out.
   double speedup(std::size_t variant, const std::string& other) const {
     const auto found = std::ranges::find(variants, other);
     if (found == variants.end()) {
@@ -151,7 +151,7 @@ void print_table(const Measured& measured) {
                 milliseconds(kFinish, 50), measured.speedup(variant, "naive"),
                 measured.speedup(variant, kPeer));
   }
-  std::printf("x: so many times as fast, the median over the repetitions\n");
+  std::printf("x: speedup, the median over the repetitions\n");
 }
 
 void run_rank(const RankContext& context, const Settings& settings) {

@@ -1,16 +1,16 @@
-// Stage 04: time and memory of synchronized batch normalization over a grid of small inputs, beside
-// the port of torch.nn.SyncBatchNorm, and beside libtorch's at::native_batch_norm over each rank's
-// own batch, which communicates nothing.
+// Stage 04: time and memory of synchronized batch normalization over a grid of small inputs,
+// compared with the port of torch.nn.SyncBatchNorm, and with libtorch's at::native_batch_norm over
+// each rank's own batch, which communicates nothing.
 //
-// The published table's grid, and its numbers: the median time of a call, and the most memory that
-// is allocated at once, here as what module, input, output and all that lies between them take (the
+// The grid and the quantities are those of the published table: the median time of a call, and the
+// peak of allocated memory, here the sum of module, input, output and all intermediates (the
 // published 41,984 bytes for 32x128 contain twice 16,384: input and output). As published, affine
-// is false; forward alone is of an input without a gradient. Forward and backward together are
-// measured besides.
+// is false; forward alone uses an input without a gradient. Forward and backward together are
+// measured in addition.
 //
-// All variants take turns, call by call. The ranks begin a call together; its time is that of the
-// slowest rank. The collective's part is that of the rank that spends the least time in it: it came
-// last, and waited for nobody.
+// All variants are interleaved, call by call. The ranks begin a call together; its time is that of
+// the slowest rank. The collective's time is that of the rank that spends the least in it: it
+// arrived last, and waited for no other rank.
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
@@ -36,12 +36,12 @@ using namespace ddp;
 
 constexpr std::array kVariants = {kStageBatchNorm, kPeerBatchNorm, kLocalBatchNorm};
 constexpr std::array kDirections = {"forward", "forward + backward"};
-// What is noted of each call.
+// What is measured of each call.
 constexpr std::int64_t kTime = 0;
 constexpr std::int64_t kCollective = 1;
 // The series of each call.
 constexpr std::array kQuantities = {"time", "collective", "peak memory"};
-// What the backend allocates on its own threads is there a little longer or shorter.
+// The lifetime of what the backend allocates on its own threads varies slightly.
 constexpr int kPeakRepetitions = 9;
 
 const std::map<std::string, Repetitions> kPresets = {
@@ -64,14 +64,14 @@ struct Settings : BenchmarkOptions {
   Repetitions repetitions;
 };
 
-// Of an input.
+// The shape of an input.
 struct Shape {
   std::int64_t batch, hidden;
 
   Parameters labels() const { return {{"batch_size", batch}, {"hidden_dim", hidden}}; }
 };
 
-// What is called: a variant in a direction. There are those of the first variant first.
+// A variant in a direction. all_calls() begins with those of the first variant.
 struct Call {
   const char* variant;
   bool backward;
@@ -86,7 +86,7 @@ std::vector<Call> all_calls() {
   return calls;
 }
 
-// A module, and what goes through it.
+// A module, with its input and gradient.
 class Subject {
  public:
   Subject(const Call& call, const Shape& shape, const at::Device& device,
@@ -116,7 +116,7 @@ class Subject {
   at::Tensor input_, gradient_, output_;
 };
 
-// What a rank measures of one row.
+// One rank's measurements of one row.
 class Measurement {
  public:
   Measurement(const DeviceContext& device_context, const RankContext& context)
@@ -174,7 +174,7 @@ class Measurement {
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(device_context_.device);
 };
 
-// The stage computes what the peer does, or there is no point in measuring it.
+// Throws unless the stage computes what the peer does: otherwise it is not worth measuring.
 void check_stage(const Settings& settings, const DeviceContext& device_context) {
   const Shape shape = {*settings.batch_sizes.begin(), *settings.hidden_dims.begin()};
   const BatchNormOptions options = {.num_features = shape.hidden, .affine = false};
@@ -199,7 +199,7 @@ void check_stage(const Settings& settings, const DeviceContext& device_context) 
   }
 }
 
-// kQuantities for each of all_calls(), of tensors whose second dimension is that of all_calls().
+// kQuantities for each of all_calls(), from tensors whose second dimension is that of all_calls().
 std::vector<Series> to_series(const at::Tensor& times, const at::Tensor& peaks) {
   std::vector<Series> series;
   const std::vector<Call> calls = all_calls();

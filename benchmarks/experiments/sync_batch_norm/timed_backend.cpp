@@ -9,7 +9,7 @@ namespace {
 
 using Timers = std::vector<std::unique_ptr<DeviceTimer>>;
 
-// Stops a timer when it has been waited for, and hands it over.
+// Stops a timer when the operation has been waited for, and hands the timer over.
 class TimedWork : public WorkDecorator {
  public:
   TimedWork(WorkPtr inner, std::unique_ptr<DeviceTimer> timer, std::shared_ptr<Timers> timers)
@@ -25,7 +25,7 @@ class TimedWork : public WorkDecorator {
   }
 
  private:
-  std::unique_ptr<DeviceTimer> timer_;  // null once it is handed over
+  std::unique_ptr<DeviceTimer> timer_;  // null once it has been handed over
   const std::shared_ptr<Timers> timers_;
 };
 

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// Draws a layer's backward in real time: from the arrival of its output's gradient until the last
+// Records a layer's backward in real time: from the arrival of its output's gradient until the last
 // gradient of its parameters is ready.
 class BackwardWatch {
  public:

@@ -13,8 +13,8 @@ namespace ddp {
 /// The layers of the model that the benchmark `timeline` trains.
 constexpr std::array kLayerNames = {"conv1", "conv2", "conv3", "fc1", "fc2"};
 
-/// What each layer costs on the virtual clock, in microseconds. The defaults are made up, of the
-/// kind that such layers have: convolutions compute longest.
+/// The cost of each layer on the virtual clock, in microseconds. The defaults are invented, but
+/// typical of such layers: convolutions take longest.
 struct LayerCosts {
   std::array<double, kLayerNames.size()> forward_us = {1'000, 1'500, 2'000, 600, 300};
   std::array<double, kLayerNames.size()> backward_us = {1'500, 3'000, 4'000, 1'200, 600};
@@ -22,7 +22,7 @@ struct LayerCosts {
 
 struct LayeredModelOptions {
   std::uint64_t seed = 0;  // of the weights
-  /// By this clock, or in real time.
+  /// Computes by this clock, or in real time if it is null.
   std::shared_ptr<VirtualClock> clock = nullptr;
   LayerCosts costs = {};
   std::shared_ptr<Timeline> timeline = nullptr;
@@ -30,10 +30,10 @@ struct LayeredModelOptions {
 
 /// Makes a small convolutional network from images [n, 3, 32, 32] to scores [n, 1000]. As in the
 /// networks that data-parallel training was made for, the first layers have much to compute and few
-/// parameters, and the last ones the other way repetition: backward, which begins with the last, has
-/// the large gradients ready early. Float32 on the CPU.
+/// parameters, and the last ones the opposite: backward, which begins with the last layer, has the
+/// large gradients ready early. Float32 on the CPU.
 ///
-/// Every layer's forward and backward is drawn on the timeline.
+/// Every layer's forward and backward is recorded on the timeline.
 std::unique_ptr<Model> make_layered_model(const LayeredModelOptions& options);
 
 }  // namespace ddp

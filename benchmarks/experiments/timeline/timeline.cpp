@@ -1,13 +1,13 @@
-// Stages 01 to 03: what happens within a training step of each way of averaging gradients, beside
-// libtorch's own c10d::Reducer. It takes the place of a profiler's screenshots.
+// Stages 01 to 03: what happens within a training step of each variant, compared with libtorch's
+// own c10d::Reducer. It replaces the screenshots of a profiler.
 //
-// By the virtual clock everything follows from the costs that flags give, and is the same in every
-// run: computing from those of the layers, communication from the alpha-beta model of the simulated
-// network. By the real clock it is Gloo, as fast as it is or limited by --rate-gbit.
+// With the virtual clock everything follows from the costs given by flags, and is the same in every
+// run: computation from the costs of the layers, communication from the alpha-beta model of the
+// simulated network. With the real clock the network is Gloo, optionally limited by --rate-gbit.
 //
-// A step begins on all ranks together and ends when all gradients are averages. The variants take
-// turns; of each one's steps after the warm-up that of median length is drawn. All are in one
-// Chrome trace, each from time zero.
+// A step begins on all ranks together and ends when all gradients are averages. The variants are
+// interleaved; for each, the step of median length after the warm-up is drawn. All are in one
+// Chrome trace, each starting at time zero.
 #include <ATen/ATen.h>
 
 #include <cstdio>
@@ -55,7 +55,7 @@ struct Settings : BenchmarkOptions {
   TrainerOptions trainer{{.cap_bytes = std::int64_t{1} << 20}};
 };
 
-// Where steps are taken, and by which clock.
+// Where steps run, and by which clock.
 struct Place {
   ProcessGroupPtr group;
   std::shared_ptr<Timeline> timeline;
@@ -118,7 +118,7 @@ std::vector<Trainer> make_trainers(const Settings& settings, const Place& place,
   return trainers;
 }
 
-// A step as one rank saw it.
+// A step as one rank observed it.
 struct DrawnStep {
   double seconds = 0;
   std::vector<Span> spans;
@@ -126,7 +126,7 @@ struct DrawnStep {
 
 DrawnStep draw_step(const Place& place, Trainer& trainer, const LabelledBatch& batch) {
   const std::int64_t begin = place.begin_step();
-  place.timeline->take_spans();  // what came before is of no interest
+  place.timeline->take_spans();  // discards earlier spans
   place.timeline->set_origin(begin);
   trainer.backward(trainer.forward(batch));
   trainer.finish();
@@ -171,7 +171,7 @@ Measured measure(const Settings& settings, const DeviceContext& device_context, 
   return measured;
 }
 
-// Where the trace is, seen from the result.
+// The path of the trace, relative to the result.
 std::string path_of_trace(const Settings& settings) {
   return fs::absolute(settings.trace)
       .lexically_proximate(fs::absolute(settings.output).parent_path());
@@ -255,7 +255,7 @@ void add_flags(CommandLine& line, Settings& settings) {
            "The Reducer's first bucket");
 }
 
-// The files' default places, which results and traces must know of each other.
+// The files' default places: results and traces refer to each other.
 void choose_files(Settings& settings) {
   Run run;
   run.program = kProgram;

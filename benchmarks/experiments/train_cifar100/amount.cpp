@@ -16,9 +16,10 @@ void add_flags(CommandLine& line, CifarAmount& amount) {
   sized("--num-epochs", amount.epochs, "How often each image is trained with", 1 << 20);
   sized("--batch-size", amount.batch_size, "Images of a rank's micro-batch", 1 << 16);
   sized("--grad-accum-steps", amount.grad_accum_steps, "Micro-batches of a step", 1 << 16);
-  sized("--train-size", amount.train_size, "The first so many images are trained with",
+  sized("--train-size", amount.train_size, "Number of training images, from the first on",
         kCifarTrain);
-  sized("--test-size", amount.test_size, "The first so many validate", kCifarTest);
+  sized("--test-size", amount.test_size, "Number of validation images, from the first on",
+        kCifarTest);
   sized("--num-seeds", amount.seeds, "Trainings of each implementation, from --seed on", 1000);
   line.add("--learning-rate", amount.learning_rate, "Of SGD; default: the preset's").positive();
 }

@@ -21,7 +21,7 @@ struct CifarAmount {
 /// and --learning-rate.
 void add_flags(CommandLine& line, CifarAmount& amount);
 
-/// Takes from `preset` what no flag has set.
+/// Sets from `preset` what no flag has set.
 void apply_preset(CifarAmount& amount, const CifarAmount& preset);
 
 }  // namespace ddp

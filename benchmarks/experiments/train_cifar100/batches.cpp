@@ -8,7 +8,7 @@
 namespace ddp {
 namespace {
 
-// Of CIFAR-100's training images, in 0..1; generated ones have about the same.
+// For CIFAR-100's training images, in 0..1; generated images are similar.
 constexpr double kMean[] = {0.5071, 0.4865, 0.4409};
 constexpr double kDeviation[] = {0.2673, 0.2564, 0.2762};
 
@@ -16,7 +16,7 @@ at::Tensor per_colour(const double (&values)[3], const at::Device& device) {
   return at::tensor(at::ArrayRef<double>(values)).to(at::kFloat).view({3, 1, 1}).to(device);
 }
 
-// Different for each epoch and each stream of numbers in it.
+// Different for each epoch and for each stream of numbers in it.
 std::uint64_t mixed_seed(const CifarShard& shard, int stream) {
   return (shard.seed << 32) + (static_cast<std::uint64_t>(shard.epoch) << 8) + stream;
 }
@@ -28,7 +28,7 @@ CifarImages::CifarImages(const CifarRecords& records, const at::Device& device)
       mean_(per_colour(kMean, device)),
       deviation_(per_colour(kDeviation, device)) {
   const auto images = static_cast<std::int64_t>(records.size()) / kCifarRecord;
-  // libtorch has no tensors of constant memory; nothing here writes to it.
+  // libtorch has no tensors over constant memory; nothing here writes to it.
   auto* bytes = const_cast<std::uint8_t*>(records.data());
   labels_ = at::from_blob(bytes + 1, {images}, {kCifarRecord}, at::kByte);
   pixels_ = at::from_blob(bytes + 2, {images, 3, kCifarSide, kCifarSide},

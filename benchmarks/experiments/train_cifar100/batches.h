@@ -10,15 +10,15 @@
 
 namespace ddp {
 
-/// Records as images for a network. They must outlive it: it copies none.
+/// Records as images for a network. They must outlive it: it makes no copies.
 class CifarImages {
  public:
   CifarImages(const CifarRecords& records, const at::Device& device);
 
   std::int64_t size() const { return labels_.size(0); }
 
-  /// The images with these numbers (int64, on the CPU), normalized by the mean and the standard
-  /// deviation of CIFAR-100's colours, and their fine labels; both on the device.
+  /// The images with these numbers (int64, on the CPU), normalized by the mean and standard
+  /// deviation of CIFAR-100's colours, with their fine labels; both on the device.
   LabelledBatch batch(const at::Tensor& numbers) const;
 
  private:
@@ -28,7 +28,7 @@ class CifarImages {
   at::Tensor mean_, deviation_;
 };
 
-/// Who takes part in an epoch.
+/// A rank's part of an epoch.
 struct CifarShard {
   int rank = 0;
   int world_size = 1;
@@ -36,17 +36,18 @@ struct CifarShard {
   std::int64_t epoch = 0;
 };
 
-/// The numbers of a rank's images in an epoch, in the order in which it trains with them: as
-/// PyTorch's DistributedSampler does it, a permutation that depends on seed and epoch, dealt out to
-/// the ranks in turn. So that all ranks make equally many steps, it begins again at its end, until
-/// all have equally many images.
+/// The numbers of a rank's images in an epoch, in training order: as in PyTorch's
+/// DistributedSampler, a permutation that depends on seed and epoch, dealt out to the ranks one by
+/// one. It is extended from its beginning until all ranks have equally many images, so that all
+/// make equally many steps.
 at::Tensor shuffled_shard(std::int64_t images, const CifarShard& shard);
 
-/// The numbers of a rank's images in a validation: a run of them. Each image is one rank's.
+/// The numbers of a rank's images in validation: a contiguous range. Each image belongs to one
+/// rank.
 at::Tensor validation_shard(std::int64_t images, int rank, int world_size);
 
-/// Seeds libtorch's generators, which the dropout draws from, for a rank's epoch. So an epoch draws
-/// the same numbers wherever training begins, and a checkpoint has no state of a generator to keep.
+/// Seeds libtorch's generators, from which dropout draws, for a rank's epoch: an epoch draws the
+/// same numbers wherever training begins, and a checkpoint need not store a generator's state.
 void seed_generators(const CifarShard& shard);
 
 }  // namespace ddp

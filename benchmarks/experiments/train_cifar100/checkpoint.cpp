@@ -19,8 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file: this line; one with checksum and number of bytes of what follows; the identity's lines
-// and an empty one; the tensors.
+// The file consists of
+// - this line,
+// - a line with the checksum of everything below it and its number of bytes,
+// - the lines of the identity, and an empty line,
+// - the tensors.
 constexpr std::string_view kTitle = "ddp-lab checkpoint 1\n";
 constexpr std::size_t kChecksum = 16;  // characters
 constexpr const char* kRemedy = "; delete it, or leave out --resume to begin anew";
@@ -34,7 +37,7 @@ std::string host_name() {
 std::string in_words(const std::string& value) { return value; }
 std::string in_words(std::int64_t value) { return std::to_string(value); }
 
-// The shortest text that is read as the same number.
+// The shortest text that reads back as the same number.
 std::string in_words(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
@@ -71,7 +74,7 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// What follows the second line. Throws where that is not what was written.
+// Everything after the second line. Throws if it is not what was written.
 std::string_view checked_content(const fs::path& file, std::string_view text) {
   TORCH_CHECK_VALUE(text.starts_with(kTitle), file.string(), " is no checkpoint of this program",
                     kRemedy);
@@ -89,7 +92,8 @@ std::string_view checked_content(const fs::path& file, std::string_view text) {
   return text;
 }
 
-// Takes the identity off `text`, line by line, so that the message can name the one that differs.
+// Removes the identity from `text`, line by line, so that the message can name the line that
+// differs.
 void check_identity(const fs::path& file, std::string_view& text, std::string_view identity) {
   while (!identity.empty()) {
     const std::string_view now = take_line(identity);
@@ -128,7 +132,7 @@ std::optional<std::vector<at::Tensor>> CifarCheckpoint::load() const {
 }
 
 void CifarCheckpoint::remove() const {
-  std::error_code ignored;  // a folder that is not there has nothing to be removed
+  std::error_code ignored;  // a missing folder has nothing to remove
   const std::string name = file_.filename().string();
   const fs::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {

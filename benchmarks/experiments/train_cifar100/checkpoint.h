@@ -10,35 +10,36 @@
 
 namespace ddp {
 
-/// Where a training stands, in a file of its own: a text that says whose it is, then the tensors,
-/// as torch::pickle_save() writes them, all under a checksum.
+/// The state of a training in a file of its own: a text that identifies the training, then the
+/// tensors as written by torch::pickle_save(), all under a checksum.
 class CifarCheckpoint {
  public:
-  /// <result>.<name>.checkpoint. `identity` is everything that two runs must have in common for one
-  /// to go on where the other stopped; to it are added host, version of libtorch, and commit.
+  /// <result>.<name>.checkpoint. `identity` is everything that must agree for one run to continue
+  /// where another stopped; host, version of libtorch, and commit are added to it.
   CifarCheckpoint(const std::filesystem::path& result, const std::string& name,
                   const Parameters& identity);
 
   const std::filesystem::path& file() const { return file_; }
 
-  /// Replaces what was saved before. Killed at any moment, it leaves the one or the other. Throws
-  /// std::runtime_error, which names the file, where it cannot be written.
+  /// Replaces the previous checkpoint. If the process is killed at any moment, the file is either
+  /// the old or the new one. Throws std::runtime_error, which names the file, if it cannot be
+  /// written.
   void save(const std::vector<at::Tensor>& tensors) const;
 
-  /// What was saved last; none if nothing was. Throws c10::ValueError, which names the file and
-  /// says what to do, where that is truncated, corrupt, or another training's.
+  /// The tensors saved last; none if there are none. Throws c10::ValueError, which names the file
+  /// and says what to do, if it is truncated, corrupt, or from another training.
   std::optional<std::vector<at::Tensor>> load() const;
 
-  /// Also what a writer that was killed has left behind.
+  /// Also removes the temporary files of a writer that was killed.
   void remove() const;
 
  private:
   std::filesystem::path file_;
-  std::string identity_;  // a line for each field
+  std::string identity_;  // one line per field
 };
 
-/// Rank 0's tensors, on the CPU of every rank; undefined ones and lists of other lengths may be
-/// there. Collective.
+/// Rank 0's tensors, on the CPU of every rank. On other ranks `tensors` may be undefined or a list
+/// of another length. Collective.
 std::vector<at::Tensor> broadcast_tensors(const std::vector<at::Tensor>& tensors,
                                           const DeviceContext& device_context);
 

@@ -16,7 +16,7 @@
 namespace ddp {
 namespace {
 
-// The numbers of a CifarPass in a record: first those of training, then those of validation.
+// The columns of a record: the numbers of a CifarPass of training, then those of validation.
 enum Number : std::int64_t { kLossSum, kCorrect, kImages, kSeconds, kNumbers };
 constexpr std::int64_t kValidation = kNumbers;
 
@@ -24,7 +24,7 @@ void append(std::vector<double>& numbers, const CifarPass& pass) {
   numbers.insert(numbers.end(), {pass.loss_sum, pass.correct, pass.images, pass.seconds});
 }
 
-// Over all ranks' images, epoch by epoch; `pass` is 0 or kValidation.
+// Over all ranks' images, for each epoch; `pass` is 0 or kValidation.
 at::Tensor mean_over_images(const at::Tensor& record, std::int64_t pass, Number number) {
   return record.select(2, pass + number).sum(1) / record.select(2, pass + kImages).sum(1);
 }
@@ -34,7 +34,7 @@ std::vector<double> to_vector(const at::Tensor& values) {
   return {dense.const_data_ptr<double>(), dense.const_data_ptr<double>() + dense.numel()};
 }
 
-// The stage, after a space, if a stub stands in the way; else nothing.
+// A space and the stage, if it is a stub; else nothing.
 std::string unfinished(const std::string& stage, const std::function<void()>& use) {
   try {
     use();
@@ -150,7 +150,7 @@ void CifarLog::summary(const Result& result,
   if (options_.rank != 0) {
     return;
   }
-  // The last epoch's of each seed.
+  // The values of the last epoch of each seed.
   const auto mean_and_deviation = [&](const std::string& implementation,
                                       const std::string& quantity) {
     std::vector<double> values;

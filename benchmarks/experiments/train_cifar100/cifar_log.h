@@ -21,51 +21,52 @@ struct CifarRun {
   bool operator==(const CifarRun&) const = default;
 };
 
-/// Every rank's numbers on every rank: [world, n], float64 on the CPU. Collective.
+/// Every rank's numbers, gathered on all ranks: [world, n], float64 on the CPU. Collective.
 at::Tensor gather_numbers(const std::vector<double>& numbers, const DeviceContext& device_context);
 
-// A record has what all ranks noted of each epoch: float64 [epochs, world, 8] on the CPU.
+// A record holds all ranks' totals of each epoch: float64 [epochs, world, 8] on the CPU.
 
 at::Tensor empty_cifar_record(const DeviceContext& device_context);
 
-/// With one epoch more. Collective: counts are gathered.
+/// The record with one more epoch. Collective: totals are gathered.
 at::Tensor add_cifar_epoch(const at::Tensor& record, const CifarPass& trained,
                            const CifarPass& validated, const DeviceContext& device_context);
 
-/// The series of a row: loss and accuracy of training and of validation, epoch by epoch, over all
-/// ranks' images; of each rank, the seconds of each epoch's training and validation, and the most
+/// The series of a row: loss and accuracy in training and in validation for each epoch, over all
+/// ranks' images; for each rank, the seconds of each epoch's training and validation, and the peak
 /// memory in bytes, from `peaks` [world, 1].
 std::vector<Series> cifar_series(const at::Tensor& record, const at::Tensor& peaks);
 
-/// What the code of assignments/ or solutions/ must have for kSelfmade: the stage of `ddp`, and
-/// stage 04. Loads them. Collective. Throws c10::NotImplementedError that names what is unfinished.
+/// Checks that the code of assignments/ or solutions/ has what kSelfmade needs: the stage of `ddp`,
+/// and stage 04. Loads them. Collective. Throws c10::NotImplementedError that names what is
+/// unfinished.
 void require_cifar_stages(const std::string& ddp, const std::string& implementation,
                           const DeviceContext& device_context);
 
-/// What a run says on stdout; other ranks than 0 say nothing.
+/// What a run prints to stdout, on rank 0 only.
 class CifarLog {
  public:
   struct Options {
     int rank = 0;
-    std::int64_t epochs = 0;  // of a row
+    std::int64_t epochs = 0;  // epochs per row
     std::string data;         // CifarData::kind
   };
   explicit CifarLog(Options options) : options_(std::move(options)) {}
 
-  /// The published text's "Experimental setup".
+  /// The "Experimental setup" of the published text.
   void set_up(const Run& run, const Parameters& parameters) const;
 
-  /// A row that is going to be trained.
+  /// Announces a row that will be trained.
   void expect(const CifarRun& row) { rows_.push_back(row); }
   bool expects(const CifarRun& row) const;
 
-  /// So many epochs were trained by an earlier run.
+  /// `epochs` epochs were trained by an earlier run.
   void skip(std::int64_t epochs) { skipped_ += epochs; }
 
-  /// A line: loss, accuracy, and the time that is left for all rows.
+  /// Prints a line: loss, accuracy, and the time left for all rows.
   void epoch_done(const CifarRun& row, const at::Tensor& record);
 
-  /// A line for each implementation: means and standard deviations over its seeds.
+  /// Prints a line for each implementation: means and standard deviations over its seeds.
   void summary(const Result& result, const std::vector<std::string>& implementations) const;
 
  private:

@@ -13,7 +13,7 @@ namespace ddp {
 namespace {
 
 constexpr std::int64_t kChannels = 32;
-constexpr std::int64_t kPooledSide = (kCifarSide - 4) / 2;  // each convolution takes off 2
+constexpr std::int64_t kPooledSide = (kCifarSide - 4) / 2;  // each convolution removes 2
 constexpr std::int64_t kFlat = kChannels * kPooledSide * kPooledSide;
 constexpr std::int64_t kHidden = 128;
 constexpr double kDropoutOfConvolutions = 0.25;

@@ -10,7 +10,7 @@
 namespace ddp {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of a step's gradients
+constexpr double kTolerance = 1e-4;  // for a step's gradients
 
 }  // namespace
 
@@ -29,7 +29,7 @@ CifarTrainer::CifarTrainer(const CifarTrainerOptions& options, const DeviceConte
       totals_(at::zeros({2}, at::device(device_context.device).dtype(at::kDouble))) {
   momenta_.reserve(parameters_.size());
   for (const at::Tensor& parameter : parameters_) {
-    // The optimizer would make them in the first step; zeros at first come to the same.
+    // The optimizer would create them in the first step; initial zeros have the same effect.
     const at::Tensor& momentum = momenta_.emplace_back(at::zeros_like(parameter.detach()));
     auto state = std::make_unique<torch::optim::SGDParamState>();
     state->momentum_buffer(momentum);
@@ -40,9 +40,9 @@ CifarTrainer::CifarTrainer(const CifarTrainerOptions& options, const DeviceConte
 
 CifarTrainer::~CifarTrainer() = default;
 
-// The Reducer makes new buckets after the first step. Which ones there are can change the order in
-// which many ranks' gradients are added up, so a run that goes on from a checkpoint must not begin
-// with other ones than a run that never stopped.
+// The Reducer makes new buckets after the first step. Its buckets can affect the order in which
+// many ranks' gradients are added, so a run that continues from a checkpoint must begin with the
+// same buckets as a run that was never stopped.
 void CifarTrainer::settle() {
   const std::vector<NamedTensor> statistics = model_->named_buffers();
   std::vector<at::Tensor> before;
@@ -60,7 +60,7 @@ void CifarTrainer::settle() {
   }
 }
 
-// As zero_grad() does, which takes no gradients that are views, as a stage's may be.
+// As zero_grad() does, which does not accept views, as a stage's gradients may be.
 void CifarTrainer::drop_gradients() {
   for (const at::Tensor& parameter : parameters_) {
     parameter.mutable_grad().reset();
@@ -178,7 +178,7 @@ void check_cifar_step(const CifarTrainerOptions& options, const CifarImages& ima
   CifarTrainer plain(plain_options, device_context), trainer(options, device_context);
   const std::vector<at::Tensor> expected = plain.gradients_of_step(images);
   const std::vector<at::Tensor> found = trainer.gradients_of_step(images);
-  // Relative to all of them: behind a batch normalization that of a bias is nothing but rounding.
+  // Relative to all gradients: that of a bias before batch normalization is nothing but rounding.
   double largest = 0;
   for (const at::Tensor& gradient : expected) {
     largest = std::max(largest, gradient.abs().max().item<double>());

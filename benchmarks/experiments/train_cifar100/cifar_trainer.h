@@ -23,12 +23,12 @@ struct CifarTrainerOptions {
   std::string ddp = "bucketed";
   std::uint64_t seed = 0;             // of weights, order of images, and dropout
   std::int64_t batch_size = 64;       // of a rank's micro-batch
-  std::int64_t grad_accum_steps = 4;  // micro-batches of a step
+  std::int64_t grad_accum_steps = 4;  // micro-batches per step
   double learning_rate = 0.01;
   double momentum = 0.5;
 };
 
-/// What a rank notes of a pass over images.
+/// A rank's totals of one pass over images.
 struct CifarPass {
   double loss_sum = 0;  // cross entropy, over `images`
   double correct = 0;   // images whose label has the highest score
@@ -36,8 +36,8 @@ struct CifarPass {
   double seconds = 0;
 };
 
-/// A model of its own, trained by one implementation with stochastic gradient descent. It is the
-/// same loop for all of them. Everything is collective.
+/// A model of its own, trained by one implementation with stochastic gradient descent; the loop is
+/// the same for all implementations. Everything is collective.
 class CifarTrainer {
  public:
   CifarTrainer(const CifarTrainerOptions& options, const DeviceContext& device_context);
@@ -45,22 +45,23 @@ class CifarTrainer {
   CifarTrainer& operator=(const CifarTrainer&) = delete;
   ~CifarTrainer();
 
-  /// An epoch: this rank's shard, in micro-batches; gradients of `grad_accum_steps` of them make a
-  /// step (of fewer, at the epoch's end), as those of their mean loss. The last micro-batch may be
+  /// One epoch: this rank's shard, in micro-batches. A step uses the gradient of the mean loss of
+  /// `grad_accum_steps` micro-batches (fewer at the end of the epoch). The last micro-batch may be
   /// smaller, equally on all ranks.
   CifarPass train(const CifarImages& images, std::int64_t epoch);
 
   /// This rank's share of a validation.
   CifarPass validate(const CifarImages& images);
 
-  /// The averaged gradients of one step, which is not taken: see check_cifar_step().
+  /// The averaged gradients of one step, without the update: see check_cifar_step().
   std::vector<at::Tensor> gradients_of_step(const CifarImages& images);
 
-  /// All that training changes: parameters, the batch normalizations' statistics, and the
-  /// optimizer's momenta. Equal on all ranks; the tensors themselves, which go on changing.
+  /// Everything that training changes: parameters, batch normalization statistics, and the
+  /// optimizer's momenta. Equal on all ranks. These are the tensors themselves, which training
+  /// keeps changing.
   std::vector<at::Tensor> state() const;
 
-  /// Goes back to a state(), bit for bit. Throws c10::ValueError where it is another model's.
+  /// Restores a state(), bit for bit. Throws c10::ValueError if it belongs to another model.
   void restore(const std::vector<at::Tensor>& state);
 
  private:
@@ -80,7 +81,7 @@ class CifarTrainer {
   at::Tensor totals_;  // of the pass: sum of losses, and correct images; float64 on the device
 };
 
-/// One step of `distributed_impl` must come to the gradients of the plain way. Collective. Throws
+/// Checks that one step of `distributed_impl` gives the gradients of kPlain. Collective. Throws
 /// c10::Error that names the parameter whose gradient differs.
 void check_cifar_step(const CifarTrainerOptions& options, const CifarImages& images,
                       const DeviceContext& device_context);

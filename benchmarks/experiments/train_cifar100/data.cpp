@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kArchive = "cifar-100-binary";  // its folder
 
-// Bytes are counted from 1, as records are.
+// Bytes are counted from 1, like records.
 void check_labels(const fs::path& file, const CifarRecords& records) {
   const auto check = [&](std::int64_t record, std::int64_t byte, const char* which,
                          std::int64_t labels) {
@@ -86,7 +86,7 @@ CifarRecords read_cifar_file(const fs::path& file, std::int64_t expected, std::i
               static_cast<std::streamsize>(records.size()));
   TORCH_CHECK_VALUE(stream && stream.gcount() == static_cast<std::streamsize>(records.size()),
                     file.string(), ": cannot be read beyond byte ", with_commas(stream.gcount()));
-  // First: a foreign file has most likely a foreign size as well.
+  // First: a foreign file most likely has a foreign size as well.
   check_labels(file, records);
   check_size(file, bytes, expected);
   records.resize(wanted * kCifarRecord);

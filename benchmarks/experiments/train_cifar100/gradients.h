@@ -10,21 +10,21 @@
 
 namespace ddp {
 
-// Data-parallel training as train_cifar100 compares it.
+// The data-parallel training methods that train_cifar100 compares.
 
 /// The lab's own: a stage of 01 to 03, and stage 04's batch normalization.
 constexpr const char* kSelfmade = "selfmade";
 /// PyTorch's: c10d::Reducer, and the port of torch.nn.SyncBatchNorm.
 constexpr const char* kPytorch = "pytorch";
-/// What both must come to, done as plainly as can be: after backward each gradient is averaged by
+/// The reference for both, as simple as possible: after backward each gradient is averaged by
 /// itself. With PyTorch's batch normalization.
 constexpr const char* kPlain = "plain";
 
-/// Which of support/batch_norms.h an implementation trains with.
+/// Which batch normalization of peers/batch_norms.h an implementation trains with.
 std::string batch_norm_of(const std::string& distributed_impl);
 
-/// Turns the gradients of several micro-batches into one average over ranks. Gradients add up from
-/// call to call until someone drops them.
+/// Turns the gradients of several micro-batches into one average over ranks. Gradients accumulate
+/// from call to call until they are dropped.
 class GradientAverager {
  public:
   /// Forward: returns the loss of a micro-batch.
@@ -35,17 +35,17 @@ class GradientAverager {
   GradientAverager& operator=(const GradientAverager&) = delete;
   virtual ~GradientAverager() = default;
 
-  /// Forward and backward of a micro-batch that others follow: gradients stay this rank's own.
+  /// Forward and backward of any micro-batch but the last: gradients stay local to this rank.
   virtual void accumulate(const Loss& loss) = 0;
 
-  /// Those of the last one: when it returns, gradients are averages over the ranks of what has
-  /// added up. Collective.
+  /// Forward and backward of the last one: when it returns, gradients are the averages over the
+  /// ranks of the accumulated ones. Collective.
   virtual void accumulate_and_average(const Loss& loss) = 0;
 };
 
-/// Collective: broadcasts rank 0's parameters and buffers. `ddp` is the way of averaging of
-/// kSelfmade: "naive", "flat", "overlapped" or "bucketed", whose stage must be loaded. Throws
-/// c10::ValueError for unknown names.
+/// Collective: broadcasts rank 0's parameters and buffers. `ddp` is kSelfmade's averaging method:
+/// "naive", "flat", "overlapped" or "bucketed", whose stage must be loaded. Throws c10::ValueError
+/// for unknown names.
 std::unique_ptr<GradientAverager> make_gradient_averager(const std::string& distributed_impl,
                                                          const std::string& ddp, const Model& model,
                                                          const ProcessGroupPtr& group);

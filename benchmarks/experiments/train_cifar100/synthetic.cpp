@@ -14,15 +14,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Goes up when the same seed gives other images.
+// Increased when the same seed gives other images.
 constexpr const char* kForm = "1";
 
-constexpr int kCoarseSide = 4;  // a picture is made of 4x4 random colours ...
-constexpr int kContrast = 32;   // that lie so far from grey at most, in 0..255
-constexpr int kShift = 2;       // pixels: how far an image may be off its class's picture
+constexpr int kCoarseSide = 4;  // a picture has 4x4 random colours
+constexpr int kContrast = 32;   // their largest distance from grey, in 0..255
+constexpr int kShift = 2;       // the largest shift of an image, in pixels
 constexpr int kNoise = 36;      // standard deviation of a pixel
 constexpr int kWrongLabelsIn100 = 20;
-constexpr std::int64_t kImagesOfClass = 50;  // to learn it from, at least
+constexpr std::int64_t kImagesOfClass = 50;  // for training, at least
 constexpr std::int64_t kFewestClasses = 4;
 
 // std::mt19937_64 gives the same numbers everywhere; the library's distributions do not.
@@ -32,7 +32,7 @@ int uniform(Generator& generator, int values) {
   return static_cast<int>(generator() % static_cast<std::uint64_t>(values));
 }
 
-/// The smooth picture of a class, of 3 colours, larger than an image by the shift on each side.
+/// The smooth picture of a class, in 3 colours, larger than an image by the shift on each side.
 class Picture {
  public:
   explicit Picture(Generator& generator) {
@@ -59,7 +59,7 @@ class Picture {
   static constexpr int kPoints = kCoarseSide + 1;
   static constexpr int kStep = (kSide + kCoarseSide - 1) / kCoarseSide;
 
-  // Bilinear.
+  // Bilinear interpolation.
   static int between(const int* plane, int row, int column) {
     const int* corner = plane + row / kStep * kPoints + column / kStep;
     const int down = row % kStep, right = column % kStep;
@@ -71,7 +71,7 @@ class Picture {
   std::array<int, 3 * kSide * kSide> pixels_{};
 };
 
-/// Nearly normal: the sum of four random bytes, whose standard deviation is 147.8.
+/// Approximately normal: the sum of four random bytes, with a standard deviation of 147.8.
 class Noise {
  public:
   explicit Noise(Generator& generator) : generator_(generator) {}
@@ -113,10 +113,10 @@ void append_image(CifarRecords& records, const std::vector<Picture>& classes,
   }
 }
 
-/// What is in a file.
+/// The contents of a file.
 struct Content {
   std::uint64_t seed = 0;
-  std::uint64_t stream = 0;  // tells the images of training from those of validation
+  std::uint64_t stream = 0;  // distinguishes training from validation images
   std::int64_t images = 0;
   std::int64_t classes = 0;
 };
@@ -142,7 +142,7 @@ CifarRecords read_or_make(const fs::path& file, const Content& content) {
     try {
       return read_cifar_file(file, content.images, content.images);
     } catch (const c10::ValueError&) {
-      // Damaged: it is made again.
+      // Damaged: generate it again.
     }
   }
   CifarRecords records = generate(content);

@@ -1,16 +1,16 @@
-// Stages 01 to 04 at work: a small network is trained on CIFAR-100, data-parallel, by the lab's own
-// code (--distributed-impl selfmade) and by PyTorch's (pytorch), several times each. The claim that
-// is put to the test: "on average both implementations converge near to the same result".
+// Stages 01 to 04 in use: a small network is trained on CIFAR-100, data-parallel, with the lab's
+// own code (--distributed-impl selfmade) and with PyTorch's (pytorch), several times each. It tests
+// the claim: "on average both implementations converge near to the same result".
 //
-// One loop trains for both. What differs is who averages gradients, and who normalizes batches. A
-// row is an implementation and a seed; those of a seed begin with equal weights and see the same
-// images in the same order, through equal dropout. With one thread a rank, a seed's numbers are the
-// same bits in every run on the CPU.
+// The same loop trains for both. They differ in the averaging of gradients and in batch
+// normalization. A row is an implementation and a seed; rows with the same seed begin with equal
+// weights and see the same images in the same order, with the same dropout. With one thread per
+// rank, a seed gives bitwise the same numbers in every run on the CPU.
 //
 // A rank's time is that of its epochs of training, without validation and checkpoints; its memory
-// is the most that its tensors take at once, as torch.cuda.max_memory_allocated() counts, without
-// the data set. The published text shows each implementation's command under the other's name: the
-// one with "selfmade" is said to reproduce PyTorch's version, and the other way repetition.
+// is the peak of its tensors, as torch.cuda.max_memory_allocated() counts, without the data set.
+// The published text swaps the two implementations' commands: it says that the one with "selfmade"
+// reproduces PyTorch's version, and vice versa.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -101,7 +101,7 @@ struct Settings : BenchmarkOptions {
   }
 };
 
-// What a row's checkpoint must have in common with this run: what its result must, and the row.
+// What a row's checkpoint must share with this run: everything its result must share, and the row.
 Parameters identity_of(const Run& run, const CifarRun& row, const Parameters& parameters) {
   Parameters identity = {{"implementation", run.implementation},
                          {"preset", run.preset},
@@ -114,7 +114,7 @@ Parameters identity_of(const Run& run, const CifarRun& row, const Parameters& pa
   return identity;
 }
 
-/// What a rank needs to train any row.
+/// Everything a rank needs to train any row.
 class Training {
  public:
   Training(const Settings& settings, const CifarData& data, const DeviceContext& device_context)
@@ -150,7 +150,7 @@ class Training {
  private:
   bool is_first() const { return device_context_.group->getRank() == 0; }
 
-  // Rank 0's, so that all ranks go on from the same epoch; empty without a checkpoint.
+  // Rank 0's, so that all ranks continue from the same epoch; empty without a checkpoint.
   std::vector<at::Tensor> load(const CifarCheckpoint& saved) const {
     if (!settings_.resume) {
       return {};
@@ -177,7 +177,7 @@ class Training {
       const CifarPass validated = trainer.validate(test_);
       record = add_cifar_epoch(record, trained, validated, device_context_);
       log.epoch_done(row, record);
-      // The last epoch's is the row itself.
+      // After the last epoch the row itself is saved.
       if (is_first() && record.size(0) < settings_.amount.epochs) {
         state = trainer.state();
         state.push_back(record);
@@ -286,7 +286,7 @@ int ddp_main(int argc, char** argv) {
   }
   apply_preset(settings.amount, kPresets.at(settings.preset));
   try {
-    // Here, so that forked ranks share it, and its errors are said once.
+    // Read here, so that forked ranks share it, and errors are printed once.
     const CifarData data = read_data(settings);
     return run_benchmark(settings,
                          [&](RankContext& context) { run_rank(context, settings, data); });

@@ -18,14 +18,14 @@ std::int64_t bytes_of(const Tensors& tensors) {
                          });
 }
 
-// c10d's lists of lists have one entry for every local device. There is one device a rank here.
+// c10d's lists of lists have one entry for each local device. Here a rank has one device.
 Tensors only(const std::vector<Tensors>& lists, const char* what) {
   TORCH_CHECK(lists.size() <= 1, "expected one list of ", what, " tensors, not ", lists.size());
   return lists.empty() ? Tensors{} : lists.front();
 }
 
-// Gives back the nesting: no list at all where this rank has nothing (a gather's output away from
-// the root).
+// The inverse of only(): no list at all if this rank has no tensors (a gather's output on a rank
+// that is not the root).
 std::vector<Tensors> nested(const Tensors& tensors) {
   return tensors.empty() ? std::vector<Tensors>{} : std::vector<Tensors>{tensors};
 }

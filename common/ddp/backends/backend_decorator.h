@@ -9,31 +9,31 @@
 
 namespace ddp {
 
-/// Any call to a c10d backend, in one form that every decorator can read and pass on.
+/// A call to a c10d backend, in one form that every decorator can read and pass on.
 struct Operation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  /// Tensors that are only read.
+  /// Tensors that are read only.
   std::vector<at::Tensor> inputs;
-  /// Tensors that are written; an operation in place reads them as well.
+  /// Tensors that are written; an in-place operation reads them too.
   std::vector<at::Tensor> outputs;
   bool in_place = false;
   c10d::ReduceOp::RedOpType reduce_op = c10d::ReduceOp::UNUSED;
-  /// The root, or the other end of a message; -1: none.
+  /// The root, or the other end of a message; -1 if there is none.
   int peer = -1;
   int tag = 0;
-  /// Rows for each rank in an all-to-all of one tensor; empty: equal parts.
+  /// Rows for each rank in an all-to-all of one tensor; empty for equal parts.
   std::vector<std::int64_t> input_splits;
   std::vector<std::int64_t> output_splits;
-  /// Starts it on a backend with the tensors that the operation holds at that time.
+  /// Starts the operation on a backend, with the tensors that it holds at that time.
   std::function<WorkPtr(c10d::Backend&, Operation&)> start;
 
   bool is_message() const;
 
-  /// What this rank puts in, or takes out where it puts nothing in (recv, scatter): the S of the
-  /// cost model.
+  /// S of the cost model: the bytes that this rank contributes, or receives if it contributes none
+  /// (recv, scatter).
   std::int64_t payload_bytes() const;
 
-  /// The tensors whose shape and dtype must be the same on every rank; none where ranks may differ
+  /// The tensors whose shape and dtype must be the same on every rank; none if ranks may differ
   /// (all-to-all).
   const std::vector<at::Tensor>& agreed_tensors() const;
 };
@@ -46,7 +46,7 @@ class OperationBackend : public c10d::Backend {
  public:
   using Backend::Backend;
 
-  /// What the backend does for every operation.
+  /// Runs an operation of any type.
   virtual WorkPtr run(Operation operation) = 0;
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors,
@@ -85,9 +85,9 @@ class OperationBackend : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 };
 
-/// A backend that passes every operation to another one and may do something before and after.
-/// Decorators compose, and see every client of c10d: student code, the lab's own, and
-/// c10d::Reducer. run() must end in operation.start(inner(), operation), sooner or later.
+/// A backend that passes every operation to an inner one and may do something before and after.
+/// Decorators compose, and see all clients of c10d: student code, the lab's own code, and
+/// c10d::Reducer. run() must call operation.start(inner(), operation), now or later.
 class BackendDecorator : public OperationBackend {
  public:
   explicit BackendDecorator(BackendPtr inner);
@@ -103,7 +103,7 @@ class BackendDecorator : public OperationBackend {
   BackendPtr inner_;
 };
 
-/// A handle that passes everything to another one; decorators override what they need.
+/// A handle that passes every call to an inner one; decorators override what they need.
 class WorkDecorator : public c10d::Work {
  public:
   explicit WorkDecorator(WorkPtr inner) : inner_(std::move(inner)) {}

@@ -34,7 +34,7 @@ const CudaLibrary& cuda_library() {
   return *library;
 }
 
-// Asks the driver itself, which is there where GPUs are. Returns 0 for every reason to have none.
+// Asks the driver, which every machine with a GPU has. Returns 0 on any failure.
 int count_gpus() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) {
@@ -57,7 +57,7 @@ int count_gpus_in_child() {
   return ended ? WEXITSTATUS(status) : 0;
 }
 
-// Every rank learns every other's, so all come to the same answer.
+// Each rank reads the GPUs of all ranks, so all ranks return the same answer.
 bool each_rank_has_its_own_gpu(const at::Device& device, const RankContext& context) {
   const StorePtr store = store_for_next_backend(context);
   const std::string mine = cuda_library().gpu_identity(device.index());

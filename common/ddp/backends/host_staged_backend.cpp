@@ -11,7 +11,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The stream on which this thread queues work of a GPU; none for host memory.
+// The stream on which this thread queues GPU work; none for host memory.
 std::optional<c10::Stream> current_stream(const at::Device& device) {
   if (device.is_cpu()) {
     return std::nullopt;
@@ -51,8 +51,8 @@ class StagedWork : public WorkDecorator {
 
   Tensors result() override { return targets_; }
 
-  // Completes with the caller's own tensors. Whoever waits for it has its current stream wait for
-  // the copy.
+  // Completes with the caller's own tensors. A wait for it makes the waiting thread's current
+  // stream wait for the copy.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     std::vector<at::Device> devices;
     if (!targets_.empty() && !targets_[0].is_cpu()) {
@@ -73,8 +73,8 @@ class StagedWork : public WorkDecorator {
   }
 
  private:
-  // Queues the copy back on the current stream, once; to be called when the inner work is done.
-  // From then on every stream that asks waits for it.
+  // Called when the inner work is done. The first call queues the copy back on the current stream;
+  // every later one makes its current stream wait for that copy.
   void deliver() {
     if (targets_.empty()) {
       return;
@@ -94,8 +94,8 @@ class StagedWork : public WorkDecorator {
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       targets_[i].copy_(copies_[i], /*non_blocking=*/true);
       if (stream) {
-        targets_[i].record_stream(
-            *stream);  // its memory is in use there, even if the caller drops it
+        // Its memory is in use there, even if the caller drops it.
+        targets_[i].record_stream(*stream);
       }
     }
     if (stream) {

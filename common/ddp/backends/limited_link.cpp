@@ -19,7 +19,7 @@ class LimitedWork : public c10d::Work {
         future_(c10::make_intrusive<c10::ivalue::Future>(
             c10::ListType::create(c10::TensorType::get()))) {}
 
-  /// Runs the operation and sleeps for what it was too fast. On a queue.
+  /// Runs the operation, then sleeps until its cost has passed. Called on a worker queue.
   void transfer(c10d::Backend& backend) {
     const auto end = std::chrono::steady_clock::now() + cost_;
     try {

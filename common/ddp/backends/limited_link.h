@@ -9,13 +9,13 @@
 
 namespace ddp {
 
-/// A slow network in real time, for measurements on one machine whose own link is too fast to be
-/// worth hiding: an operation is done once the inner backend has done it and cost_ns() has passed
-/// since it could start. A thread sleeps through the difference, so that the cores stay free for
-/// computing, as they do with a real network.
+/// A slow network in real time, for measurements on one machine, whose own link is too fast to be
+/// worth hiding: an operation completes once the inner backend has done it and cost_ns() has passed
+/// since it could start. A thread sleeps for the difference, which leaves the cores free for
+/// computing, as with a real network.
 ///
-/// Collectives share the link, one after the other. Messages have one for each pair of ranks,
-/// direction and tag. CPU tensors only.
+/// Collectives share one link and run one after the other. Messages have a link for each pair of
+/// ranks, direction and tag. CPU tensors only.
 class LimitedLink : public BackendDecorator {
  public:
   LimitedLink(BackendPtr inner, const NetworkModel& network);

@@ -68,7 +68,7 @@ void copy_out(const at::Tensor& output, const char* bytes) {
   std::memcpy(output.data_ptr(), bytes, output.nbytes());
 }
 
-// The tensor as one piece for each rank: the given numbers of rows, or equal parts.
+// Splits the tensor into one piece for each rank: the given numbers of rows, or equal parts.
 std::vector<at::Tensor> pieces_of(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
                                   int world_size) {
   TORCH_CHECK(!splits.empty() || tensor.numel() % world_size == 0, tensor.numel(),
@@ -161,7 +161,7 @@ void SharedMemoryBackend::all_reduce(const Operation& operation) {
   }
 }
 
-// Output i is everyone's input i; an all-gather into a list has one input and a list of outputs
+// Output i is input i of all ranks; an all-gather into a list has one input and a list of outputs
 // instead.
 void SharedMemoryBackend::all_gather(const Operation& operation) {
   const auto slabs = post(operation.inputs);
@@ -183,8 +183,8 @@ void SharedMemoryBackend::all_gather(const Operation& operation) {
   }
 }
 
-// Output i is part `rank_` of the sum of everyone's input i; with a list of inputs there is one
-// output.
+// Output i is part `rank_` of the reduction of input i over all ranks; with a list of inputs there
+// is one output.
 void SharedMemoryBackend::reduce_and_scatter(const Operation& operation) {
   const auto slabs = post(operation.inputs);
   std::size_t offset = 0;
@@ -194,7 +194,8 @@ void SharedMemoryBackend::reduce_and_scatter(const Operation& operation) {
   }
 }
 
-// Ranks may give each other different amounts, so each says first how much it has for whom.
+// Ranks may send each other different amounts, so each first posts its number of bytes for each
+// rank.
 void SharedMemoryBackend::all_to_all(const Operation& operation) {
   const bool lists = operation.type == OpType::ALLTOALL;
   const Tensors gives =

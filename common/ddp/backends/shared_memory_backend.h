@@ -5,13 +5,13 @@
 
 namespace ddp {
 
-/// Moves CPU tensors between forked ranks through shared memory, and reduces in the order of the
-/// ranks, so that results are bitwise equal everywhere and in every run. Every operation is
-/// complete when its launch returns: it is meant to stand behind CheckedBackend, whose threads may
-/// block, and which has made sure that the ranks agree.
+/// Moves CPU tensors between forked ranks through shared memory, and reduces in rank order, so that
+/// results are bitwise equal on every rank and in every run. Every operation is complete when its
+/// launch returns: this backend is meant to stand behind CheckedBackend, whose threads may block,
+/// and which has made sure that the ranks agree.
 ///
-/// It takes the place of Gloo in the graded tests: many ranks on few cores keep Gloo's event loops
-/// spinning, and a test would take ten times as long.
+/// It replaces Gloo in the graded tests: many ranks on few cores keep Gloo's event loops spinning,
+/// and a test would take ten times as long.
 class SharedMemoryBackend : public OperationBackend {
  public:
   SharedMemoryBackend(SharedExchange& exchange, int rank, int world_size);
@@ -27,7 +27,7 @@ class SharedMemoryBackend : public OperationBackend {
   void all_to_all(const Operation& operation);
   void message(const Operation& operation);
 
-  /// Posts the tensors' bytes, one after the other, and returns everyone's.
+  /// Posts the tensors' bytes, one after the other, and returns the posts of all ranks.
   std::vector<const char*> post(const Tensors& tensors);
 
   SharedExchange& exchange_;

@@ -39,8 +39,8 @@ void TensorNames::add(const std::vector<NamedTensor>& tensors) {
   named_.insert(named_.end(), tensors.begin(), tensors.end());
 }
 
-// The names of the parameters whose gradients share memory with `tensor`; a tied weight's first
-// name.
+// The names of the parameters whose gradients share memory with `tensor`; for a tied weight, its
+// first name.
 std::vector<std::string> TensorNames::gradients_in(const at::Tensor& tensor) const {
   std::vector<std::string> names;
   std::vector<at::Tensor> found;

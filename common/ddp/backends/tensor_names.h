@@ -9,10 +9,9 @@
 
 namespace ddp {
 
-/// Finds the name of a tensor in a model, for messages: "fc1.weight", "the gradient of fc1.weight",
-/// "the gradients of fc1.weight and 2 others" for a bucket that gradients are views of, or, where
-/// it is none of these, its shape and dtype. It goes by memory, so a view of a gradient has the
-/// gradient's name.
+/// Names tensors of a model in messages: "fc1.weight", "the gradient of fc1.weight", "the gradients
+/// of fc1.weight and 2 others" for a bucket that gradients are views of, or else the dtype and
+/// shape. A tensor is recognized by its memory, so a view of a gradient has the gradient's name.
 class TensorNames {
  public:
   void add(const std::vector<NamedTensor>& tensors);
@@ -27,7 +26,7 @@ class TensorNames {
 /// "float32 [50, 10]".
 std::string describe_tensor(const at::Tensor& tensor);
 
-/// True if the two share memory, going by the bytes between each one's first and last element.
+/// True if the memory ranges from first to last element of the two overlap.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace ddp

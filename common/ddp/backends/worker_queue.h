@@ -11,12 +11,13 @@
 
 namespace ddp {
 
-/// Operations of one key go one after the other, on one queue: all collectives of a group, and all
-/// messages of one direction, peer and tag, so that a blocked message delays nothing else.
+/// Operations with the same key run one after the other, on one queue: all collectives of a group
+/// share a key, and so do all messages of one direction, peer and tag. So a blocked message delays
+/// nothing else.
 using QueueKey = std::tuple<c10d::OpType, int, int>;
 QueueKey queue_key(const Operation& operation);
 
-/// A thread that does what it is given, in order. Destruction lets it finish what it has.
+/// A thread that runs the jobs submitted to it, in order. Destruction waits until all have run.
 class WorkerQueue {
  public:
   WorkerQueue() : thread_([this] { work(); }) {}
@@ -27,7 +28,7 @@ class WorkerQueue {
   /// `job` must not throw.
   void submit(std::function<void()> job);
 
-  /// Returns when everything submitted so far has been done, and destroyed.
+  /// Returns when all jobs submitted so far have run and been destroyed.
   void drain();
 
  private:

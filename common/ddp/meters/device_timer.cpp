@@ -25,8 +25,8 @@ class EventTimer : public DeviceTimer {
  public:
   explicit EventTimer(const at::Device& device)
       : device_(device),
-        start_(device.type(),
-               c10::EventFlag::BACKEND_DEFAULT),  // the other flag switches timing off
+        // The other flag switches timing off.
+        start_(device.type(), c10::EventFlag::BACKEND_DEFAULT),
         stop_(device.type(), c10::EventFlag::BACKEND_DEFAULT) {}
 
   void start() override { record(start_); }

@@ -11,8 +11,8 @@ namespace ddp {
 
 namespace {
 
-// Passes everything on to the allocator that it found, whose pointers it hands out as they are:
-// then either of the two can free what the other one allocated, as libtorch's oneDNN code may do.
+// Wraps the allocator that was in use, and hands out its pointers unchanged: either of the two can
+// free what the other one allocated, as libtorch's oneDNN code may do.
 class CountingAllocator : public c10::Allocator {
  public:
   struct Counts {
@@ -21,8 +21,8 @@ class CountingAllocator : public c10::Allocator {
     std::int64_t allocations = 0;
   };
 
-  // There can be only one: libtorch frees through a plain function, which knows nothing but the
-  // pointer. Never destroyed, as libtorch demands: tensors may outlive everything else.
+  // The only instance: libtorch frees through a plain function, which is given only the pointer.
+  // Never destroyed, as libtorch demands: tensors may outlive everything else.
   static CountingAllocator& instance() {
     static CountingAllocator& only = *std::make_unique<CountingAllocator>().release();
     return only;
@@ -83,7 +83,7 @@ class CountingAllocator : public c10::Allocator {
 
   void note_freed(void* memory) {
     const std::lock_guard lock(mutex_);
-    // Not there: it is from before this meter.
+    // Memory from before this meter is not in the map.
     if (const auto found = sizes_.find(memory); found != sizes_.end()) {
       counts_.live -= found->second;
       sizes_.erase(found);

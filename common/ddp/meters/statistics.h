@@ -5,11 +5,12 @@
 
 namespace ddp {
 
-/// The value below which `percent` of the values lie, with linear interpolation between neighbours,
-/// as numpy's default does. Throws c10::ValueError for no values, or a percent outside [0, 100].
+/// The value below which `percent` of the values lie, with linear interpolation between neighbours
+/// (numpy's default). Throws c10::ValueError if there are no values, or `percent` is outside
+/// [0, 100].
 double percentile(std::vector<double> values, double percent);
 
-/// The numbers that published tables give.
+/// The statistics that published tables give.
 struct Summary {
   double mean, p50, p90, p95, p99;
 };
@@ -20,7 +21,7 @@ class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
-  /// The seconds so far; starts again from zero.
+  /// Returns the seconds so far and starts again from zero.
   double lap();
 
  private:

@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-// 0, or the errno of the write that failed.
+// Returns 0, or the errno of the write that failed.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(descriptor, text.data(), text.size());
@@ -25,16 +25,17 @@ int write_all(int descriptor, std::string_view text) {
   return 0;
 }
 
-// Under a name of its own in the same folder first, then renamed. 0, or the errno of what failed.
+// Writes a temporary file in the same folder, then renames it. Returns 0, or the errno of the call
+// that failed.
 int write_and_rename(const std::filesystem::path& file, std::string_view text) {
   std::string temporary = file.string() + ".XXXXXX";
   const int descriptor = mkstemp(temporary.data());
   if (descriptor < 0) {
     return errno;
   }
-  fchmod(descriptor, 0644);  // mkstemp lets nobody else read it
+  fchmod(descriptor, 0644);  // mkstemp makes it readable for its owner only
   int problem = write_all(descriptor, text);
-  // Else a power cut may leave the new name with none of the text.
+  // Without fsync, a power cut may leave the new name with none of the text.
   if (problem == 0 && fsync(descriptor) != 0) {
     problem = errno;
   }

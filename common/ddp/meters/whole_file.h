@@ -5,9 +5,9 @@
 
 namespace ddp {
 
-/// Writes `text` to `file` so that nobody ever sees half of it, and replaces an older one; makes
-/// missing folders. Throws std::runtime_error, which names the file, the reason, and `flag`, the
-/// flag by which the user chooses another place, where it cannot be written.
+/// Writes `text` to `file` atomically: nobody ever sees half of it. Replaces an older file and
+/// makes missing folders. If that fails, throws std::runtime_error, which names the file, the
+/// reason, and `flag`, the command line flag that chooses another place.
 void write_whole_file(const std::filesystem::path& file, std::string_view text,
                       std::string_view flag);
 

@@ -18,8 +18,8 @@ constexpr std::int64_t kOutputs = 4;
 
 enum Stream : std::uint32_t { kWeights, kData };
 
-// A generator of its own: independent of the global one, and of every other (stream, seed, rank,
-// step).
+// A generator that is independent of the global one, and of those of every other (stream, seed,
+// rank, step).
 at::Generator make_generator(Stream stream, std::uint64_t seed, int rank = 0, int step = 0) {
   std::seed_seq mix{static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(seed),
                     static_cast<std::uint32_t>(seed >> 32), static_cast<std::uint32_t>(rank),
@@ -44,7 +44,7 @@ class ToyModel : public Model {
     at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
   };
 
-  // Always drawn as float64 on the CPU, so that dtypes and devices agree up to rounding.
+  // Always drawn in float64 on the CPU, so that dtypes and devices agree up to rounding.
   at::Tensor random(at::IntArrayRef shape, double low, double high) {
     return at::empty(shape, at::kDouble)
         .uniform_(low, high, generator_)
@@ -69,7 +69,7 @@ class ToyModel : public Model {
     return {weight, bias};
   }
 
-  // Marks the end of a layer: what it costs is paid here.
+  // Marks the end of a layer: charges its virtual time to the clock.
   at::Tensor layer(const char* name, const at::Tensor& output) const {
     return simulated_compute(output, options_.clock, options_.forward_ns, options_.backward_ns,
                              name);
@@ -136,7 +136,7 @@ class RankBranch : public ToyModel {
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
     at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
-    // The branch is part of the second layer, so that a step costs all ranks the same.
+    // The branch is part of the second layer, so that a step takes equally long on all ranks.
     const bool takes_branch = options_.rank % 2 == 1;
     x = layer("fc2", at::tanh(takes_branch ? fc2_(x) + branch_(x) : fc2_(x)));
     return layer("fc3", fc3_(x));
@@ -153,8 +153,8 @@ class BatchNorm : public ToyModel {
  public:
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
-    // tanh first: a bias directly under a normalization has no effect, and its gradient would be
-    // nothing but rounding.
+    // tanh first: a bias directly before a normalization has no effect, and its gradient would be
+    // nothing but rounding errors.
     at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
     x = layer("normalize", normalize(x));
     x = layer("fc2", at::tanh(fc2_(x)));
@@ -236,7 +236,7 @@ Batch make_toy_batch(const ToyOptions& options, int rank, int step) {
   const auto draw = [&](std::int64_t width) {
     return at::randn({kBatchSize, width}, generator, at::kDouble).to(options.device, options.dtype);
   };
-  // Not inside the braces of the result: the order in which the two are drawn must be plain to see.
+  // Not inside the braces of the result, to make the order of the two draws plain.
   at::Tensor input = draw(kInputs);
   at::Tensor target = draw(kOutputs);
   return {input, target};

@@ -15,23 +15,23 @@
 namespace ddp {
 
 /// Models that tests can check exactly in milliseconds. Each has one property that data-parallel
-/// code gets wrong.
+/// code can get wrong.
 enum class ToyKind {
   kMlp,              // nothing special
   kFrozenBias,       // a bias that requires no gradient
   kUnusedParameter,  // a parameter that no forward uses: its gradient stays undefined on every rank
   kTiedWeights,      // one weight used by two layers, and listed twice
-  kRankBranch,  // a branch that only odd ranks take: its gradients stay undefined on even ranks
-  kBatchNorm,   // running statistics: buffers that forward changes
+  kRankBranch,       // a branch that only odd ranks take: undefined gradients on even ranks
+  kBatchNorm,        // running statistics: buffers that forward changes
 };
 
 struct ToyOptions {
   at::ScalarType dtype = at::kDouble;
   at::Device device = at::kCPU;
-  int rank = 0;            // which way kRankBranch goes
+  int rank = 0;            // decides whether kRankBranch takes its branch
   std::uint64_t seed = 0;  // of weights, buffers and data
 
-  /// With a clock, every layer's forward and backward take this long: see simulated_compute().
+  /// With a clock, each layer's forward and backward take these times: see simulated_compute().
   std::shared_ptr<VirtualClock> clock = nullptr;
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
@@ -43,13 +43,13 @@ struct Batch {
   at::Tensor target;  // [8, 4]
 };
 
-/// A model from [n, 6] to [n, 4] in training mode. Weights and buffers come from `options.seed`
-/// alone: the same seed gives bitwise the same values on every rank, and the float32 model is the
-/// rounded float64 one. Buffers start at random values too, as after some training, so that two
-/// seeds differ in all of their state.
+/// A model from [n, 6] to [n, 4] in training mode. Weights and buffers depend on `options.seed`
+/// alone: the same seed gives bitwise equal values on every rank, and the float32 model is the
+/// rounded float64 one. Buffers start at random values too, as after some training, so that models
+/// of two seeds differ in all of their state.
 std::unique_ptr<Model> make_toy_model(ToyKind kind, const ToyOptions& options);
 
-/// How many layers are paid for: with a clock, a step's forward and backward take exactly
+/// Number of layers that take time: with a clock, a step's forward and backward take exactly
 /// toy_layers(kind) * (forward_ns + backward_ns), on every rank.
 int toy_layers(ToyKind kind);
 
@@ -62,8 +62,8 @@ std::string to_string(ToyKind kind);
 /// options.rank.
 Batch make_toy_batch(const ToyOptions& options, int rank, int step);
 
-/// The mean squared error over the batch, a scalar. Activations are smooth, so rounding moves no
-/// kink.
+/// The mean squared error over the batch, a scalar. All activations are smooth, so rounding cannot
+/// cross a kink.
 at::Tensor toy_loss(Model& model, const Batch& batch);
 
 }  // namespace ddp

@@ -36,7 +36,7 @@ std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& train
   const std::vector<std::size_t> limits = {static_cast<std::size_t>(options.first_bucket_bytes),
                                            static_cast<std::size_t>(options.cap_bytes)};
   // Filled from the front and then reversed, as DistributedDataParallel does. Only the first step
-  // has these buckets; the Reducer itself makes those of the later steps.
+  // uses these buckets; the Reducer makes those of later steps itself.
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(trainable, limits, sparse));
   std::ranges::reverse(buckets);
   return std::make_unique<c10d::Reducer>(
@@ -67,7 +67,7 @@ void ReducerPeer::before_forward() {
   reducer_->prepare_for_forward();
 }
 
-// Without outputs: the Reducer then takes all parameters for used, and waits for their gradients.
+// No outputs: the Reducer then assumes that all parameters are used, and waits for their gradients.
 void ReducerPeer::before_backward() { reducer_->prepare_for_backward({}); }
 
 std::vector<std::vector<std::size_t>> ReducerPeer::buckets() const {

@@ -14,7 +14,7 @@ namespace ddp {
 
 namespace {
 
-// std::atomic::wait uses private futexes, which do not reach other processes.
+// A shared futex: those of std::atomic::wait are private, and do not reach other processes.
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
            const timespec* timeout) {
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
@@ -27,7 +27,7 @@ constexpr std::size_t kActivityBytes = 240;
 struct alignas(64) Blackboard::RankSlot {
   std::atomic<RankPhase> phase;
   std::atomic<int> channels_opened;
-  // Two copies of the activity; `current` names the complete one, so a reader never sees half a
+  // Double-buffered: `current` is the index of the complete copy, so a reader never sees half a
   // line.
   std::atomic<int> current;
   char activity[2][kActivityBytes];
@@ -42,8 +42,8 @@ struct alignas(64) Blackboard::Memory {
   std::atomic<std::uint32_t> generation;
 };
 
-// Layout: Memory, then one RankSlot a rank, then kMaxChannels Channels a rank. Zero bytes are a
-// valid start of each.
+// Layout: Memory, then one RankSlot for each rank, then kMaxChannels Channels for each rank. Zero
+// bytes are a valid initial state of each.
 Blackboard::Blackboard(int world_size)
     : world_size_(world_size),
       bytes_(sizeof(Memory) + world_size * (sizeof(RankSlot) + kMaxChannels * sizeof(Channel))) {
@@ -128,7 +128,8 @@ const OperationRecord& Blackboard::wait_for(int channel, int rank, std::int64_t 
   const OperationRecord* record = nullptr;
   RankPhase last_phase{};
   wait_until([&] {
-    // The phase first: a rank that publishes and then ends must not look as if it had only ended.
+    // Reads the phase first: a rank that publishes and then ends must not look as if it had not
+    // published.
     last_phase = phase(rank);
     record = find(channel, rank, index);
     return record != nullptr || last_phase >= RankPhase::kFinished;

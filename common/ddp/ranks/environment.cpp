@@ -9,7 +9,7 @@ namespace ddp {
 
 namespace {
 
-// The names under which a launcher gives the same three numbers.
+// The names that a launcher uses for the same three numbers.
 struct Launcher {
   const char* name;
   const char* rank;
@@ -89,8 +89,8 @@ std::string first_host(std::string_view list) {
       .append(rest.substr(0, rest.find(',')));
 }
 
-// Every task of a job step must come to the same port, and steps that run side by side should not.
-// 20000 to 31999 lies below the ports that systems hand out by themselves.
+// All tasks of a job step must compute the same port, and steps that run side by side should get
+// different ones. 20000 to 31999 lies below the ports that systems assign by themselves.
 std::optional<int> port_of_slurm_step(const Variables& variables) {
   const auto job = variables.number("SLURM_JOB_ID");
   if (!job) {
@@ -125,9 +125,9 @@ void read_master(const Variables& variables, const Launcher& launcher, LaunchEnv
   result.master_port = *port;
 }
 
-// Whose variables are set. A batch script and the shell of salloc belong to a Slurm job, have
-// SLURM_NTASKS and perhaps SLURM_PROCID=0, but are not one task of several: they belong to none of
-// the job's steps.
+// The launcher whose variables are set. A batch script and the shell of salloc belong to a Slurm
+// job and have SLURM_NTASKS and perhaps SLURM_PROCID=0, but they are not one of several tasks: they
+// belong to none of the job's steps.
 const Launcher* find_launcher(const Variables& variables) {
   for (const Launcher* launcher : {&kTorchrun, &kOpenMpi}) {
     if (variables.has(launcher->rank) || variables.has(launcher->world_size)) {
@@ -155,7 +155,7 @@ std::optional<LaunchEnvironment> read_launch_environment(const GetVariable& get_
   TORCH_CHECK_VALUE(result.rank < result.world_size, launcher->rank, "=", result.rank,
                     " in the environment must be less than ", launcher->world_size, "=",
                     result.world_size);
-  // Launchers other than these may not say it; on a single machine it is the rank.
+  // Other launchers may not set it; on a single machine it equals the rank.
   result.local_rank = variables.number(launcher->local_rank).value_or(result.rank);
   read_master(variables, *launcher, result);
   result.store_is_served = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";

@@ -7,20 +7,20 @@
 
 namespace ddp {
 
-/// What a launcher tells each process that it starts.
+/// What a launcher passes to each process that it starts.
 struct LaunchEnvironment {
   int rank = 0;
   int world_size = 1;
-  /// This rank's number among those of its machine: which GPU is its own.
+  /// This rank's index among those of its machine, and of its GPU.
   int local_rank = 0;
-  /// Where rank 0, or the launcher, keeps the store by which the ranks find each other.
+  /// Where rank 0, or the launcher, serves the store by which the ranks find each other.
   std::string master_addr;
   int master_port = 0;
-  /// True under torchrun, whose agent keeps that store itself; otherwise rank 0 does.
+  /// True under torchrun, whose agent serves that store; otherwise rank 0 does.
   bool store_is_served = false;
 };
 
-/// Looks a variable up, as std::getenv does: null where it is not set.
+/// Looks a variable up, like std::getenv: null if it is not set.
 using GetVariable = std::function<const char*(const char*)>;
 
 /// Reads the variables of, in this order,
@@ -30,11 +30,11 @@ using GetVariable = std::function<const char*(const char*)>;
 ///   srun              SLURM_PROCID SLURM_NTASKS SLURM_LOCALID
 ///   mpirun, others    PMI_RANK PMI_SIZE MPI_LOCALRANKID
 ///
-/// and MASTER_ADDR and MASTER_PORT, which only srun's job can do without: then they are its first
-/// host and a port that follows from its job and step. Variables that are empty count as not set.
+/// and MASTER_ADDR and MASTER_PORT. Only under srun are these optional: the defaults are the job's
+/// first host and a port computed from job and step. Empty variables count as not set.
 ///
-/// Returns none where no launcher's variables are set, also in the shell of a Slurm allocation.
-/// Throws c10::ValueError that names the variable where one is missing or makes no sense.
+/// Returns none if no launcher's variables are set, and in the shell of a Slurm allocation. Throws
+/// a c10::ValueError that names the variable if one is missing or invalid.
 std::optional<LaunchEnvironment> read_launch_environment(
     const GetVariable& get_variable = [](const char* name) { return std::getenv(name); });
 

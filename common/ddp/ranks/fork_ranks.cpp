@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// After one rank has failed the others get this long to notice and to say where they are.
+// How long the other ranks have to notice that one has failed, and to say where they are.
 constexpr auto kGrace = std::chrono::milliseconds(500);
 // From the request for a stack to the end of the process.
 constexpr auto kStackTime = std::chrono::milliseconds(400);
@@ -37,7 +37,7 @@ void require_single_thread() {
               ": use tensors only inside ranks");
 }
 
-// Children of ours, adopted ones included.
+// This process's children, including adopted ones.
 std::vector<pid_t> children() {
   std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/children");
   std::vector<pid_t> pids;
@@ -133,21 +133,21 @@ class Supervisor {
     if (!child.running() || waitpid(child.pid, &status, WNOHANG) != child.pid) {
       return;
     }
-    kill(-child.pid, SIGKILL);  // what it may have started itself
+    kill(-child.pid, SIGKILL);  // processes that it started
     child.pid = -1;
     take_output(child);
     judge(child, status);
     const RankReport& result = child.result;
     if (result.outcome != RankOutcome::kFinished) {
-      if (board_.phase(result.rank) != RankPhase::kFailed) {  // it has not said so itself
+      if (board_.phase(result.rank) != RankPhase::kFailed) {  // the rank did not report it
         board_.set_phase(result.rank, RankPhase::kGone);
       }
       fail(result.rank);
     }
   }
 
-  // The first failure ends the run: the others get a moment to notice. One that only gave up
-  // because of another's failure may be seen to end before it.
+  // The first failure ends the run; the other ranks get a moment to notice. A rank that gave up
+  // because another one failed may be seen to end first, but is not the culprit.
   void fail(int rank) {
     if (culprit_ < 0) {
       deadline_ = std::min(deadline_, Clock::now() + kGrace);
@@ -159,7 +159,7 @@ class Supervisor {
 
   bool gave_up(int rank) const { return children_[rank].result.outcome == RankOutcome::kStopped; }
 
-  // First time: everyone who still runs is asked for its stack. Second time: they are killed.
+  // First call: asks every running rank for its stack. Second call: kills them.
   void on_deadline() {
     const bool asked = std::any_of(children_.begin(), children_.end(), [](const Child& child) {
       return child.running() && child.stop_requested;
@@ -190,7 +190,7 @@ class Supervisor {
     return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
   }
 
-  // Of the ranks that hang, one that does not wait for the others is where to look first.
+  // Prefers, among the ranks that hang, one that does not wait for the others.
   int most_suspicious() const {
     int suspect = -1;
     for (const Child& child : children_) {
@@ -206,8 +206,7 @@ class Supervisor {
     return suspect;
   }
 
-  // Nothing survives: neither a rank, nor what a rank started, nor what that started and left to
-  // us.
+  // Nothing survives: no rank, no process that a rank started, and no orphan that we adopted.
   void kill_everything() {
     for (Child& child : children_) {
       if (child.running()) {
@@ -252,7 +251,7 @@ RankReports fork_ranks(const ForkOptions& options, const RankBody& body) {
   TORCH_CHECK(options.world_size >= 1 && options.world_size <= 32,
               "1 to 32 ranks can be forked, not ", options.world_size);
   require_single_thread();
-  // Whatever a rank starts and abandons becomes our child, so that we can end it.
+  // Adopts the processes that a rank starts and abandons, so that we can end them.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Supervisor supervisor(options);
   supervisor.start(body);

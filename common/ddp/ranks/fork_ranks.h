@@ -5,13 +5,13 @@
 
 namespace ddp {
 
-/// Runs `body` in `options.world_size` forked processes, a rank each, and returns when all of them
-/// have ended, by themselves or by force at the deadline. Nothing of theirs is left: no process, no
+/// Runs `body` in `options.world_size` forked processes, one for each rank, and returns when all
+/// have ended, by themselves or killed at the deadline. They leave nothing behind: no process, no
 /// file, no port.
 ///
 /// The calling process must be single-threaded, so that a fork is a faithful copy; it may have
-/// loaded libtorch but not used it. Each rank has its own log, dies with its parent, and may not
-/// write core files. Throws c10::Error if the caller has threads, or no process can be made.
+/// loaded libtorch but not used it. Each rank has its own log, dies with its parent, and writes no
+/// core files. Throws c10::Error if the caller has several threads or a process cannot be started.
 RankReports fork_ranks(const ForkOptions& options, const RankBody& body);
 
 }  // namespace ddp

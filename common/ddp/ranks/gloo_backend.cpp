@@ -1,5 +1,5 @@
-// The only file that includes ProcessGroupGloo.hpp: that header needs Gloo's own ones, which
-// libtorch does not ship. The few names that it mentions are declared in cmake/gloo_declarations.
+// The only file that includes ProcessGroupGloo.hpp: that header needs Gloo's own headers, which
+// libtorch does not ship. The few names that it uses are declared in cmake/gloo_declarations.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "ddp/ranks/process_group.h"

@@ -40,8 +40,8 @@ std::string get_text(c10d::Store& store, const std::string& key) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Equal for two processes exactly if they can reach each other by the loopback address: the same
-// running system, and within it the same network namespace (a container may have one of its own).
+// Equal for two processes if and only if they can reach each other by the loopback address: they
+// run on the same booted system, in the same network namespace (a container may have its own).
 std::string machine_identity() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -56,7 +56,7 @@ StorePtr connect(const LaunchEnvironment& environment) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.store_is_served;
-  options.waitWorkers = false;  // meet() does, and can say who is missing
+  options.waitWorkers = false;  // meet() waits, and can name the missing ranks
   options.timeout = kMeetingTime;
   try {
     return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
@@ -67,7 +67,7 @@ StorePtr connect(const LaunchEnvironment& environment) {
   }
 }
 
-// Returns when all ranks have arrived, and each has left the name of its machine.
+// Returns when all ranks have arrived and published their machine identities.
 void meet(c10d::Store& store, const LaunchEnvironment& environment) {
   set_text(store, machine_key(environment.rank), machine_identity());
   const auto keys = keys_of_all(environment.world_size, machine_key);
@@ -86,7 +86,7 @@ void meet(c10d::Store& store, const LaunchEnvironment& environment) {
   }
 }
 
-// Rank 0 keeps the store, so it leaves last; but it does not wait long for ranks that may have
+// Rank 0 serves the store, so it leaves last; but it does not wait long for ranks that may have
 // died.
 void part(c10d::Store& store, const LaunchEnvironment& environment) {
   set_text(store, ended_key(environment.rank), "");
@@ -97,7 +97,7 @@ void part(c10d::Store& store, const LaunchEnvironment& environment) {
   try {
     store.wait(keys, kPartingTime);
   } catch (const c10::Error&) {
-    // Whoever is still at work has no use for the store any more, or has failed and said so.
+    // A rank that still runs no longer needs the store, or has failed and reported it.
   }
 }
 

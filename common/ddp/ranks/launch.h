@@ -8,24 +8,24 @@
 namespace ddp {
 
 struct LaunchOptions {
-  /// How many ranks to fork. A launcher's own number goes before this.
+  /// How many ranks to fork. A launcher's world size takes precedence.
   int world_size = 2;
   /// Intra-op threads of each rank.
   int threads_per_rank = 1;
-  /// Forked ranks that have not ended by then are stopped, and say where they were.
+  /// Forked ranks that still run at the deadline are stopped, and say where they were.
   std::chrono::milliseconds deadline = std::chrono::hours(6);
 };
 
-/// The main function of a program of many ranks. Started by torchrun, mpirun or srun, this process
-/// is one rank and runs `body`; otherwise `body` runs in forked ranks on this machine, which end
-/// with this process. The ranks' output passes through. If a rank fails, its report goes to stderr.
+/// The main function of a program with many ranks. Under torchrun, mpirun or srun, this process is
+/// one rank and runs `body`; otherwise `body` runs in forked ranks on this machine, which end with
+/// this process. The ranks' output is passed through. If a rank fails, its report goes to stderr.
 ///
 /// Returns the program's exit code: 0 if all ranks of this process finished, else 1.
 int launch(const LaunchOptions& options, const RankBody& body);
 
-/// Where a rank runs, seen from the other ranks.
+/// Where a rank runs in relation to the others.
 struct Placement {
-  /// This rank's number among those on its machine.
+  /// This rank's index among those on its machine.
   int local_rank = 0;
   /// True if all ranks run on one machine, so that they reach each other by the loopback address.
   bool one_machine = true;
@@ -34,13 +34,13 @@ struct Placement {
 /// For a rank of launch() or fork_ranks().
 Placement placement_of(const RankContext& context);
 
-/// A backend, or a process group, of all ranks on Gloo. All ranks must call it, in the same order
-/// where there are several.
+/// A Gloo backend, or process group, of all ranks. All ranks must call it, and make several calls
+/// in the same order.
 BackendPtr make_gloo_backend(const RankContext& context, std::chrono::milliseconds timeout);
 ProcessGroupPtr make_gloo_group(const RankContext& context,
                                 std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
-/// A part of the ranks' store for one more backend. Ranks that make their backends in the same
+/// A part of the ranks' store, for one more backend. Ranks that make their backends in the same
 /// order get the same part.
 StorePtr store_for_next_backend(const RankContext& context);
 

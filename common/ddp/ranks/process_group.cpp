@@ -5,8 +5,8 @@ namespace ddp {
 ProcessGroupPtr make_process_group(const BackendPtr& backend, const StorePtr& store) {
   auto group =
       c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
-  // c10d keeps one backend for each device type and type of backend. CUSTOM stands for "any": c10d
-  // assumes nothing about such a backend, which is right for decorators as well.
+  // c10d keeps one backend for each device type and backend type. It assumes nothing about a CUSTOM
+  // backend, which is right for decorators.
   const auto custom = c10d::ProcessGroup::BackendType::CUSTOM;
   group->setBackend(c10::kCPU, custom, backend);
   group->setBackend(c10::kCUDA, custom, backend);

@@ -9,7 +9,7 @@ namespace ddp {
 
 namespace {
 
-// More than a person reads; a loop of failing expectations sends any number.
+// More than anyone reads; a failing expectation in a loop may send any number.
 constexpr std::size_t kMessagesKept = 1'000;
 
 void take_frames(Child& child) {
@@ -56,7 +56,7 @@ void judge(Child& child, int status) {
     return;
   }
   if (child.stop_requested) {
-    return;  // the outcome was written when it was stopped
+    return;  // the outcome was set when it was stopped
   }
   if (WIFSIGNALED(status)) {
     result.outcome = RankOutcome::kSignalled;

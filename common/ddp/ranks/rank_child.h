@@ -31,10 +31,10 @@ struct Child {
   bool running() const { return pid > 0; }
 };
 
-/// Takes in what the rank has written since the last call.
+/// Reads what the rank has written since the last call.
 void take_output(Child& child);
 
-/// The verdict over a rank whose process has ended with `status`, as waitpid() gives it.
+/// Sets the outcome of a rank whose process has ended with `status`, as returned by waitpid().
 void judge(Child& child, int status);
 
 }  // namespace ddp

@@ -14,7 +14,7 @@ class Store;
 
 namespace ddp {
 
-/// What a rank's body is given.
+/// The argument of a rank's body.
 struct RankContext {
   int rank = 0;
   int world_size = 1;
@@ -22,10 +22,10 @@ struct RankContext {
   c10::intrusive_ptr<c10d::Store> store;
   /// The forked ranks' shared memory; null under torchrun, mpirun and srun.
   Blackboard* board = nullptr;
-  /// Their other shared memory, for payloads; null likewise.
+  /// The forked ranks' shared memory for payloads; null under torchrun, mpirun and srun.
   SharedExchange* exchange = nullptr;
-  /// Sends a message to the parent, which finds it in RankReport::messages; does nothing without a
-  /// parent.
+  /// Sends a message to the parent, which stores it in RankReport::messages; does nothing if there
+  /// is no parent.
   std::function<void(const std::string&)> send_to_parent = [](const std::string&) {};
 };
 
@@ -33,11 +33,11 @@ using RankBody = std::function<void(RankContext&)>;
 
 struct ForkOptions {
   int world_size = 2;
-  /// A rank that has not ended by then is stopped, and says where it was.
+  /// A rank that still runs at the deadline is stopped, and says where it was.
   std::chrono::milliseconds deadline{10'000};
   /// Intra-op threads of each rank.
   int threads_per_rank = 1;
-  /// Passes the ranks' output through instead of collecting it.
+  /// Whether the ranks' output is passed through instead of collected.
   bool show_output = false;
 };
 

@@ -37,7 +37,7 @@ std::string inside_lab(const std::string& place) {
   return "";
 }
 
-// "ddp::f(at::Tensor, int) const" is known by "ddp::f".
+// "ddp::f(at::Tensor, int) const" -> "ddp::f"
 std::string without_parameters(const std::string& function) {
   constexpr std::string_view kUnnamed = "(anonymous namespace)";
   std::size_t end = function.find('(');
@@ -47,7 +47,8 @@ std::string without_parameters(const std::string& function) {
   return function.substr(0, end);
 }
 
-// Function and place of an address, from the debug information; inlined callers follow.
+// The function and place of an address, from the debug information, then those of its inlined
+// callers.
 std::vector<std::string> look_up(const StackFrame& frame) {
   std::vector<std::string> places;
   if (frame.module.find('\'') != std::string::npos) {
@@ -129,7 +130,7 @@ std::optional<Frame> FrameReader::next() {
 
 void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take) {
   std::array<char, 1 << 16> buffer{};
-  // Bounded, so that one rank that prints without end cannot keep its parent from looking at the
+  // Bounded, so that a rank that prints endlessly cannot keep its parent from checking the
   // deadline.
   for (int i = 0; i < 64; ++i) {
     const ssize_t count = read(fd.get(), buffer.data(), buffer.size());
@@ -144,7 +145,7 @@ void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take
 }
 
 StackFrame parse_stack_frame(const std::string& text) {
-  // The module's name may have spaces; offset and symbol have none.
+  // The module's name may contain spaces; offset and symbol contain none.
   const auto symbol = text.rfind(' ');
   const auto offset = symbol == std::string::npos ? symbol : text.rfind(' ', symbol - 1);
   if (offset == std::string::npos) {

@@ -9,11 +9,11 @@
 
 #include "ddp/ranks/rank_process.h"
 
-// What a parent does with the output of its ranks.
+// How a parent reads the output of its ranks.
 
 namespace ddp {
 
-/// Keeps the beginning and the end of a text of any length: 8 KiB each.
+/// Keeps the beginning and the end of a long text: 8 KiB each.
 class BoundedText {
  public:
   void append(std::string_view text);
@@ -30,7 +30,7 @@ struct Frame {
   std::string text;
 };
 
-/// Puts frames together again from the bytes of a pipe. Bytes that are no frame end the reading.
+/// Reassembles frames from the bytes of a pipe. It stops at the first bytes that are not a frame.
 class FrameReader {
  public:
   void append(std::string_view bytes);
@@ -41,8 +41,8 @@ class FrameReader {
   bool broken_ = false;
 };
 
-/// Hands over what a non-blocking descriptor has to give now. Closes it at its end, which poll()
-/// would otherwise report for ever.
+/// Passes to `take` what can be read from a non-blocking descriptor now. Closes it at its end,
+/// which poll() would otherwise report forever.
 void drain(FileDescriptor& fd, const std::function<void(std::string_view)>& take);
 
 /// An address in a loaded file.
@@ -53,12 +53,12 @@ struct StackFrame {
 };
 StackFrame parse_stack_frame(const std::string& text);
 
-/// The frames as a person reads them, "assignments/01_naive_ddp/naive_ddp.cpp:42 in finish()":
+/// The frames in readable form, "assignments/01_naive_ddp/naive_ddp.cpp:42 in ddp::make_naive_ddp":
 /// those of the stage's library if there are any, else those of the lab's own code; at most four,
 /// innermost first.
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack);
 
-/// Why a process may have exited with `code` before its time; `log` is what it printed.
+/// Why a process may have exited early with `code`; `log` is what it printed.
 std::string explain_exit(int code, const std::string& log);
 
 }  // namespace ddp

@@ -22,12 +22,12 @@ namespace ddp {
 
 namespace {
 
-// Where the handlers write. A handler takes no argument, so this has to be global; it is set once,
-// in the child.
+// Where the signal handlers write. A handler takes no such argument, so this must be global; it is
+// set once, in the child.
 int crash_report_fd = -1;
 
-// Neither backtrace() nor snprintf() is promised to be safe in a handler. The process is lost
-// anyway; the worst that can happen is that it dies without a stack, or is killed at the deadline.
+// Neither backtrace() nor snprintf() is guaranteed to be safe in a handler. The process is lost
+// anyway: at worst it dies without reporting a stack, or is killed at the deadline.
 void report_stack() {
   std::array<void*, 48> frames{};
   const int count = backtrace(frames.data(), frames.size());
@@ -37,8 +37,8 @@ void report_stack() {
       continue;
     }
     std::array<char, 1024> line{};
-    // The return address belongs to the instruction after the call: one byte back is the call
-    // itself.
+    // A return address points to the instruction after the call; the byte before belongs to the
+    // call.
     const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_fbase) - 1;
     const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
                                      static_cast<unsigned long>(offset),
@@ -58,7 +58,7 @@ void on_stack_request(int) { report_stack(); }
 
 void install_handlers(int report_fd) {
   crash_report_fd = report_fd;
-  // A stack of their own: endless recursion leaves none to run on.
+  // Handlers run on a stack of their own: endless recursion leaves them no other.
   static std::array<char, 1 << 16> alternate_stack;
   stack_t stack{};
   stack.ss_sp = alternate_stack.data();
@@ -74,7 +74,7 @@ void install_handlers(int report_fd) {
   action.sa_flags |= SA_RESTART;
   action.sa_handler = on_stack_request;
   sigaction(stack_request_signal(), &action, nullptr);
-  // The first call loads a library, which is better not done in a handler.
+  // The first call loads a library, which should not happen in a handler.
   std::array<void*, 1> frame{};
   backtrace(frame.data(), 1);
 }
@@ -84,7 +84,7 @@ void install_handlers(int report_fd) {
 RankProcess isolate(RankProcess process) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != process.parent) {
-    _exit(1);  // it died before we asked to die with it
+    _exit(1);  // the parent died before the prctl()
   }
   setpgid(0, 0);
   const rlimit no_core{0, 0};
@@ -93,7 +93,7 @@ RankProcess isolate(RankProcess process) {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 
-  // Above every descriptor in use first, so that none is overwritten before it was moved.
+  // First moved above all descriptors in use, so that none is overwritten before it is moved.
   const int report = fcntl(process.report_fd, F_DUPFD, 100);
   const int store = fcntl(process.store_fd, F_DUPFD, 100);
   if (process.log_fd >= 0) {
@@ -126,8 +126,8 @@ void run_body(const RankProcess& process, const ForkOptions& options, const Rank
   board.set_phase(process.rank, RankPhase::kFinished);
 }
 
-// The frame for an exception. Gloo throws where the process at the other end of a connection has
-// gone: that one's own report says why, so it goes before this.
+// The frame for an exception. Gloo throws if the process at the other end of a connection has
+// ended; that process's own report says why, so it takes precedence.
 std::pair<FrameKind, std::string> outcome_of_exception(std::string_view what) {
   for (const char* lost : {"Connection closed by peer", "Connection reset by peer"}) {
     if (what.find(lost) != std::string_view::npos) {
@@ -202,7 +202,7 @@ void run_rank(RankProcess process, const ForkOptions& options, const RankBody& b
   }
   std::fflush(nullptr);
   write_frame(process.report_fd, kind, text);
-  // No destructors of globals: threads of libtorch may still use them, and the parent's must not
+  // Skips destructors of globals: threads of libtorch may still use them, and the parent's must not
   // run twice.
   _exit(kind == FrameKind::kFinished ? 0 : 1);
 }

@@ -10,7 +10,7 @@
 
 namespace ddp {
 
-/// What a rank writes to its parent: one byte that says what it is, the length (4 bytes), the text.
+/// A frame from a rank to its parent is one byte for its kind, its length (4 bytes) and its text.
 enum class FrameKind : char {
   kMessage = 'm',         // RankContext::send_to_parent
   kFinished = 'f',        // the body returned; the text is the token
@@ -36,10 +36,10 @@ class FileDescriptor {
   int fd_;
 };
 
-/// No frame's text is longer than this: write_frame() cuts it there.
+/// The longest text of a frame; write_frame() cuts it there.
 constexpr std::size_t kLongestFrame = 1 << 20;
 
-/// Writes all of a frame; a parent that has gone is no error here.
+/// Writes a whole frame. Does nothing if the parent has gone.
 void write_frame(int fd, FrameKind kind, std::string_view text);
 
 /// What the child needs to know before it runs the body.
@@ -49,16 +49,17 @@ struct RankProcess {
   int log_fd = -1;
   int report_fd = -1;
   int store_fd = -1;
-  /// Only the parent and this rank's harness know it, so that code under test which writes to the
-  /// report descriptor by accident, or exits, does not look like a body that returned.
+  /// Known only to the parent and this rank's harness. So code under test that accidentally writes
+  /// to the report descriptor, or exits, does not look like a body that returned.
   std::string token;
 };
 
-/// Runs the body and ends the process. `store_fd` is a file in memory, which leaves nothing behind.
+/// Runs the body and ends the process. `store_fd` is a file in memory, so that nothing is left
+/// behind.
 [[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
                            Blackboard& board, SharedExchange& exchange);
 
-/// The signal that makes a rank report its stack and go on.
+/// The signal that makes a rank report its stack and continue.
 int stack_request_signal();
 
 }  // namespace ddp

@@ -9,7 +9,7 @@ namespace ddp {
 enum class RankOutcome {
   kFinished,   // its body returned
   kThrew,      // its body threw
-  kSignalled,  // it died by a signal
+  kSignalled,  // a signal killed it
   kExited,     // something called exit() before the body had returned
   kTimedOut,   // it was stopped at the deadline
   kStopped,    // it was stopped, or gave up, because another rank had failed
@@ -18,17 +18,16 @@ enum class RankOutcome {
 struct RankReport {
   int rank = 0;
   RankOutcome outcome = RankOutcome::kFinished;
-  /// Why, in one line: the exception's text, the signal's name, the exit code.
+  /// The cause of the outcome, in one line: the exception's text, the signal's name, the exit code.
   std::string reason;
-  /// True if the exception was a c10::NotImplementedError: a stub.
+  /// True if the exception was a c10::NotImplementedError, as a stub throws.
   bool not_implemented = false;
-  /// The last thing it said it was doing, such as "waits for all-reduce #3 of fc1.weight.grad (400
-  /// bytes)".
+  /// The last activity that it reported, such as "waits for all-reduce #3 of the gradient of
+  /// fc1.weight (400 bytes)".
   std::string activity;
-  /// The innermost places in the lab's code where it crashed or hung: "naive_ddp.cpp:42 in
-  /// make_naive_ddp".
+  /// The innermost places in the lab's code where it crashed or hung, see name_places().
   std::vector<std::string> stack;
-  /// What it printed: the beginning and the end, at most 16 KiB.
+  /// The beginning and the end of its output, at most 16 KiB.
   std::string log;
   std::vector<std::string> messages;
 };
@@ -39,8 +38,7 @@ struct RankReports {
   int culprit = -1;
 
   bool ok() const { return culprit < 0; }
-  /// Why it failed, for a person: the culprit first, then where every other rank was. Empty when
-  /// ok.
+  /// A report of the failure: the culprit first, then where every other rank was. Empty if ok().
   std::string describe() const;
 };
 

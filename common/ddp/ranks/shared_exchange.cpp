@@ -19,13 +19,13 @@ enum class MailState : std::uint32_t { kFree, kClaimed, kFull };
 
 }  // namespace
 
-// How often a rank has posted. It writes to its two slabs in turn: when it posts for the (n+2)-th
-// time, everyone has posted n+1 times, and so has read what was posted in turn n.
+// How often a rank has posted. It alternates between its two slabs: when it posts for the (n+2)-th
+// time, all ranks have posted n+1 times, and so have read what was posted in turn n.
 struct alignas(64) SharedExchange::Counter {
   std::atomic<std::int64_t> posts;
 };
 
-// A message goes through in chunks; it keeps the mailbox until its last one is taken.
+// A message is sent in chunks; it keeps the mailbox until its last chunk has been taken.
 struct alignas(64) SharedExchange::Mailbox {
   std::atomic<MailState> state;
   std::atomic<int> tag;

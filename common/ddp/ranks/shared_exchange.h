@@ -8,15 +8,15 @@
 
 namespace ddp {
 
-/// Moves bytes between the ranks of a fork through shared memory. Two threads of a rank may use it
-/// at once for different things (an exchange, and messages of different peers or tags), not for the
-/// same.
+/// Moves bytes between forked ranks through shared memory. Two threads of a rank may use it at the
+/// same time for different things (a post, and messages with different peers or tags), but not for
+/// the same.
 class SharedExchange {
  public:
-  /// The most that one rank can post; only what is used becomes real memory.
+  /// The most that one rank can post; only the pages that are written take memory.
   static constexpr std::size_t kSlabBytes = std::size_t{64} << 20;
 
-  /// Maps the memory; to be called before the fork. `board` is where ranks wait for each other.
+  /// Maps the memory; must be called before the fork. The ranks wait for each other on `board`.
   explicit SharedExchange(Blackboard& board);
   SharedExchange(const SharedExchange&) = delete;
   SharedExchange& operator=(const SharedExchange&) = delete;
@@ -25,12 +25,12 @@ class SharedExchange {
   /// Where `rank` writes what it posts next.
   char* slab(int rank);
 
-  /// Posts what is in this rank's slab, and returns when every rank has posted: the slabs as they
-  /// were posted, by rank. They stay as they are until this rank posts again. Throws PeerGone when
-  /// a rank ends without.
+  /// Posts the contents of this rank's slab, waits until every rank has posted, and returns the
+  /// posted slabs, by rank. They stay unchanged until this rank posts again. Throws PeerGone if a
+  /// rank fails before it posts.
   std::vector<const char*> post(int rank);
 
-  /// Moves bytes from one rank to another; each returns when its part is done. Messages with the
+  /// Move bytes from one rank to another; each returns when its part is done. Messages with the
   /// same ends and the same tag arrive in order.
   void send(int from, int to, int tag, std::span<const char> bytes);
   void receive(int from, int to, int tag, std::span<char> bytes);

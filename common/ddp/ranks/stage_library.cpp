@@ -10,8 +10,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The loader's reason, with the missing function as its header writes it instead of in the linker's
-// spelling.
+// The loader's reason, with the name of a missing function demangled.
 std::string explain(const std::string& reason) {
   static const std::string marker = "undefined symbol: ";
   const auto found = reason.find(marker);
@@ -41,8 +40,8 @@ fs::path stage_library(const std::string& implementation, const std::string& sta
 void load_stage_library(const fs::path& library) {
   TORCH_CHECK(fs::exists(library), "there is no ", library.string(), ": build it by `",
               how_to_build(library), "`, which shows the compiler's errors too");
-  // Global, as the program's own undefined functions are to find theirs here. Now, so that what is
-  // missing is missed here and not in the middle of a step.
+  // RTLD_GLOBAL: the library defines the program's undefined functions. RTLD_NOW: a missing symbol
+  // is reported here, not in the middle of a step.
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     TORCH_CHECK(false, "cannot load ", library.string(), ": ", explain(dlerror()));
   }

@@ -10,10 +10,10 @@ namespace ddp {
 
 namespace {
 
-// A callback is a plain function, so what it works for has to be global.
+// A callback is a plain function, so the backend that it reports to must be global.
 CheckedBackend* watcher = nullptr;
 
-// True for what looks at a tensor's shape and dtype only, or makes a view: no memory is touched.
+// True if the operator only looks at the tensor's shape and dtype, or makes a view of it.
 bool touches_no_memory(const c10::FunctionSchema& schema, const c10::Argument& argument) {
   const bool is_view = argument.alias_info() != nullptr && !argument.alias_info()->isWrite();
   const std::string& name = schema.name();

@@ -171,7 +171,7 @@ void CheckedBackend::refuse_buffers_in_flight(const Operation& operation,
 void CheckedBackend::note_access(const at::Tensor& tensor, bool writes, const char* operator_name) {
   for (const PendingWorkPtr& work : pending_works()) {
     const auto name = work->forbids(tensor, writes);
-    // Only the outermost operator: those that it is made of follow.
+    // Reports the outermost operator only; the operators that it calls follow.
     if (name && work->first_access(writes)) {
       races_->add(*name + " was " + (writes ? "written" : "read") + " by " + operator_name +
                   " while it was in flight, between the launch of " + work->description() +

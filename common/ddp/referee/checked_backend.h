@@ -14,16 +14,15 @@ namespace ddp {
 
 /// Finds misuse of communication, the same way in every run:
 ///
-/// - ranks that disagree: before an operation starts, its kind, shape, dtype, reduction and root
-/// are compared over
-///   the blackboard, and all ranks fail with one report that names them. No rank waits for one that
-///   has ended.
-/// - races: buffers in flight are poisoned, see PendingWork;
-/// - waits inside backward: HeldCompletions;
-/// - forgotten waits: pending().
+/// - Ranks that disagree: before an operation starts, the ranks' type, shape, dtype, reduction and
+///   root are compared over the blackboard. If they differ, all ranks fail with one report that
+///   names them. No rank waits for one that has ended.
+/// - Races: buffers in flight are poisoned, see PendingWork.
+/// - Waits inside backward: see HeldCompletions.
+/// - Forgotten waits: see pending().
 ///
-/// Collectives run one after the other on one thread, each pair's messages of a tag on another, so
-/// that a blocked message delays nothing else. A send completes only with its recv. CPU tensors
+/// All collectives run on one worker queue; messages have a queue for each direction, peer and tag,
+/// so that a blocked message delays nothing else. A send completes only with its recv. CPU tensors
 /// only.
 class CheckedBackend : public BackendDecorator {
  public:
@@ -31,27 +30,27 @@ class CheckedBackend : public BackendDecorator {
 
   WorkPtr run(Operation operation) override;
 
-  /// Every race found so far, and every wait while completions were held.
+  /// All races found so far, and all waits while completions were held back.
   std::vector<std::string> races() const { return races_->all(); }
 
-  /// Operations whose result nobody has waited for.
+  /// Operations that have not been waited for.
   std::vector<std::string> pending() const;
 
-  /// Returns when nothing is kept of operations that are over. Before that their tensors may live a
-  /// little longer than the caller's own references to them. Not while completions are held back.
+  /// Returns when the backend no longer holds the tensors of delivered operations, which may
+  /// outlive the caller's own references for a while. Must not be called while completions are held
+  /// back.
   void settle();
 
-  /// To be told of an access by the rank's own code, such as the operator "aten::div_"; adds a race
-  /// if it was to a buffer in flight.
+  /// Called for each access by the rank's own code, with the operator, such as "aten::div_"; adds a
+  /// race if `tensor` is a buffer in flight.
   void note_access(const at::Tensor& tensor, bool writes, const char* operator_name);
 
  private:
   friend class HeldCompletions;
   using PendingWorkPtr = c10::intrusive_ptr<PendingWork>;
   struct QueueState {
-    std::int64_t partner_cursor =
-        0;              // how far the other rank's list of messages has been looked through
-    WorkerQueue queue;  // last: its jobs use the others
+    std::int64_t partner_cursor = 0;  // next message to look at in the other rank's list
+    WorkerQueue queue;                // last: its jobs use the others
   };
 
   void agree_on_collective(std::int64_t index, const std::string& description);
@@ -73,9 +72,9 @@ class CheckedBackend : public BackendDecorator {
   std::map<QueueKey, QueueState> queues_;  // last: destroyed first, which ends the threads
 };
 
-/// While it lives, every ATen operator of this process reports its accesses to `backend`: reads of
-/// a buffer in flight are found even where nothing comes of them. Costs a microsecond an operator.
-/// One at a time in a process.
+/// While it lives, every ATen operator of this process reports its accesses to `backend`, so that a
+/// read of a buffer in flight is found even if its result is not used. Costs a microsecond for each
+/// operator. One at a time in a process.
 class AccessWatch {
  public:
   explicit AccessWatch(CheckedBackend& backend);
@@ -88,8 +87,8 @@ class AccessWatch {
 };
 
 /// While it lives, no operation of `backend` completes for its callers, and the thread that made it
-/// must not wait for one: it stands around a backward. What waits all the same is added to
-/// CheckedBackend::races(), by the operation's name; see CompletionHold.
+/// must not wait for one: its scope encloses a backward. A wait is added to
+/// CheckedBackend::races(), with the operation's name; see CompletionHold.
 class HeldCompletions {
  public:
   explicit HeldCompletions(CheckedBackend& backend) : hold_(backend.hold_) { hold_->begin(); }

@@ -11,11 +11,11 @@ namespace ddp {
 
 namespace {
 
-// A look now and then is no waiting; a loop is. No model of the tests has as many gradients.
+// A few polls are not a wait; a polling loop is. No model of the tests has as many gradients.
 constexpr int kPollsAllowed = 64;
 
-// The holder waits if that many looks, a millisecond apart, find it in the same sleep. A lock that
-// a preempted thread keeps from it is over long before.
+// The holder waits if this many looks, a millisecond apart, find it in the same sleep. Waiting for
+// a lock that a preempted thread holds is far shorter.
 constexpr int kLooks = 100;
 constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
 
@@ -99,7 +99,7 @@ void CompletionHold::lift(const Lock&, const std::string& finding) {
   release();
 }
 
-// With the mutex held.
+// Called with the mutex held.
 void CompletionHold::release() {
   held_ = false;
   for (std::function<void()>& complete : std::exchange(deferred_, {})) {

@@ -14,13 +14,13 @@
 
 namespace ddp {
 
-/// Keeps the completion of operations from everybody while one thread, the holder, is where it must
-/// not wait: inside backward. If it waits all the same, that is found out instead of timed: the
-/// operation is named in the list of findings and the hold is lifted, so that the program goes on.
+/// Hides the completion of operations from all threads while one thread, the holder, must not wait:
+/// inside backward. A wait of the holder is thus detected, not timed: the operation is added to the
+/// list of findings, and the hold is lifted so that the program continues.
 ///
-/// The holder waits when it calls wait(); when it polls one operation again and again; or when it
-/// sleeps while a future, or another thread, is to be told of a completion. Other threads may wait,
-/// until the hold ends.
+/// The holder waits if it calls wait(), polls one operation again and again, or sleeps while a
+/// future or another thread expects a completion. Other threads may wait; they are released when
+/// the hold ends.
 class CompletionHold {
  public:
   explicit CompletionHold(std::shared_ptr<RaceList> findings) : findings_(std::move(findings)) {}
@@ -29,17 +29,18 @@ class CompletionHold {
   void begin();
   void end();
 
-  /// Returns when what was deferred has been completed and forgotten. Not inside a hold.
+  /// Returns when all deferred operations have been completed and dropped. Must not be called
+  /// inside a hold.
   void settle();
 
-  /// To be called before somebody waits for `operation`. Returns when that is allowed.
+  /// Called before a wait for `operation`. Returns when the wait is allowed.
   void before_wait(const std::string& operation);
 
-  /// To be called before a poll of `operation` is answered. False: the answer must be "not yet".
+  /// Called before a poll of `operation` is answered. If false, the answer must be "not yet".
   bool may_answer_poll(const std::string& operation);
 
-  /// To be called before the future of `operation` is completed. False: go on. True: `complete` is
-  /// called later, on a thread of the hold's.
+  /// Called before the future of `operation` is completed. If false, the caller completes it now;
+  /// if true, the hold calls `complete` later, on its own thread.
   bool defer(const std::string& operation, std::function<void()> complete);
 
  private:
@@ -53,10 +54,10 @@ class CompletionHold {
   std::condition_variable changed_;
   bool held_ = false;
   int holder_ = 0;                    // its thread id
-  std::string awaited_;               // an operation that others than the holder wait for, if any
+  std::string awaited_;               // an operation that a future or another thread waits for
   std::map<std::string, int> polls_;  // by the holder, of each operation
   std::vector<std::function<void()>> deferred_;
-  std::optional<WorkerQueue> helper_;  // watches the holder; then completes what was deferred
+  std::optional<WorkerQueue> helper_;  // watches the holder, then runs deferred_
 };
 
 }  // namespace ddp

@@ -16,19 +16,18 @@ namespace ddp {
 
 namespace {
 
-// The harness's own accesses: no autograd, and nobody observes them.
+// Guards the harness's own accesses: without autograd, and hidden from AccessWatch.
 struct OwnAccess {
   at::NoGradGuard no_grad;
   at::RecordFunctionGuard unobserved{false};
 };
 
-// A copy in memory that is not the allocator's, so that a test of memory counts only what is
-// tested.
+// A copy outside libtorch's allocator, so that a memory test counts only the code under test.
 at::Tensor private_copy(const at::Tensor& tensor) {
   auto memory = std::make_shared<std::vector<char>>(tensor.nbytes());
   at::Tensor copy = at::from_blob(
       memory->data(), tensor.sizes(), tensor.strides(), [memory](void*) {}, tensor.options());
-  // variable_data: the caller's version counter stays what it would be with a real backend.
+  // variable_data(): the caller's version counter stays as with a real backend.
   copy.copy_(tensor.variable_data());
   return copy;
 }
@@ -50,7 +49,7 @@ bool is_asleep(int thread) {
   return before.asleep && before == look_at_thread(thread);
 }
 
-// A caller that polls a future never sleeps; it gets its result after this time.
+// A caller that polls a future never sleeps; its result is delivered after this time.
 constexpr auto kPollingPatience = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -142,7 +141,7 @@ c10::intrusive_ptr<c10::ivalue::Future> PendingWork::getFuture() {
     }
   }
   if (already_ready && !deferred()) {
-    deliver();  // the queue has finished with it, so nobody else would
+    deliver();  // the queue has already finished with it, and will not deliver it
   }
   return future_;
 }
@@ -201,7 +200,7 @@ void PendingWork::deliver() {
       operation_.outputs[i].variable_data().copy_(outputs_[i]);
     }
     delivered_ = true;
-    future = future_;  // one that is asked for from now on is completed where it is made
+    future = future_;  // later calls of getFuture() complete theirs themselves
   }
   finish(error_);
   if (future != nullptr) {
@@ -222,8 +221,7 @@ void PendingWork::check_untouched() {
         operation_.outputs.begin(), operation_.outputs.end(),
         [&](const at::Tensor& output) { return overlap(operation_.inputs[i], output); });
     if (is_output_too) {
-      continue;  // an all-gather of a part of its own output, say: poisoned at launch, and checked
-                 // below
+      continue;  // for example an all-gather from a part of its own output: poisoned, checked below
     }
     if (std::memcmp(operation_.inputs[i].const_data_ptr(), inputs_[i].const_data_ptr(),
                     inputs_[i].nbytes()) != 0) {

@@ -10,14 +10,14 @@
 
 namespace ddp {
 
-/// An operation between its launch and its delivery. From the launch on it works on private copies
-/// of the caller's tensors, whose own memory is poisoned; the result is put there when the caller
-/// learns that the operation is complete: by wait(), by a poll that says so, or, where it took a
-/// future, once the launching thread is asleep; none of these before a CompletionHold allows it.
-/// Whatever was touched in between is found at that moment, the same way in every run.
+/// An operation between its launch and its delivery. It works on private copies of the caller's
+/// tensors, whose own memory is poisoned at launch. The result is delivered to that memory when the
+/// caller learns that the operation is complete: by wait(), by a poll that returns true, or, if it
+/// took a future, once the launching thread is asleep. A CompletionHold may postpone each of these.
+/// Delivery finds every write in between, the same way in every run.
 class PendingWork : public c10d::Work {
  public:
-  /// What a work says, to whom, and when.
+  /// What a work reports, and where.
   struct Report {
     std::int64_t number = 0;         // the operation's
     std::string description;         // "all-reduce #3 of the gradient of fc1.weight (400 bytes)"
@@ -26,11 +26,11 @@ class PendingWork : public c10d::Work {
     std::weak_ptr<CompletionHold> hold;  // the backend's: a handle may outlive it
   };
 
-  /// Copies and poisons.
+  /// Copies the tensors and poisons the outputs.
   PendingWork(Operation operation, Report report);
 
-  /// Runs it on `backend` with the private copies, blocking. To be called once, on a thread of the
-  /// decorator's. `agree` is called first, and may throw what the operation shall fail with.
+  /// Runs the operation on `backend` with the private copies, blocking. Called once, on a worker
+  /// queue. Calls `agree` first; if that throws, the operation fails with its exception.
   void execute(c10d::Backend& backend, const std::function<void()>& agree);
 
   bool wait(std::chrono::milliseconds timeout) override;
@@ -42,11 +42,11 @@ class PendingWork : public c10d::Work {
   /// True until the result has been delivered.
   bool in_flight() const;
 
-  /// Says which of its buffers, if any, may not be touched that way now; `writes` is the kind of
-  /// access.
+  /// The name of the buffer that `tensor` overlaps and that must not be written (or read, if not
+  /// `writes`) now; none if the access is allowed.
   std::optional<std::string> forbids(const at::Tensor& tensor, bool writes) const;
 
-  /// True the first time that an access of that kind is found.
+  /// True on the first call for each kind of access.
   bool first_access(bool writes);
 
   const std::string& description() const { return report_.description; }
@@ -67,8 +67,8 @@ class PendingWork : public c10d::Work {
   mutable std::mutex pending_mutex_;
   std::condition_variable ready_changed_;
   bool ready_ = false;                 // the private copies hold the result, or error_ is set
-  bool delivered_ = false;             // the caller's tensors do
-  bool accessed_[2] = {false, false};  // read, written: as far as operators have been seen to
+  bool delivered_ = false;             // the caller's tensors hold the result
+  bool accessed_[2] = {false, false};  // read, written, by operators that AccessWatch saw
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -8,8 +8,8 @@ namespace ddp {
 
 namespace {
 
-// Signalling: the top bit of the mantissa is 0. kMark* is the part that stays the same when the NaN
-// becomes quiet.
+// Signalling NaNs: the top bit of the mantissa is 0. An operation's number fills the k*Number bits;
+// the others, the mark, stay set when the NaN becomes quiet.
 constexpr std::uint32_t kFloat = 0x7FA00000;
 constexpr std::uint32_t kFloatNumber = 0x001FFFFF;
 constexpr std::uint64_t kDouble = 0x7FF5DD9000000000;
@@ -36,7 +36,7 @@ std::uint64_t pattern(at::ScalarType dtype, std::int64_t operation) {
   }
 }
 
-// The size of what is repeated: a complex number is two floats.
+// The size of the repeated pattern: a complex number is two floats.
 std::size_t unit_size(const at::Tensor& tensor) {
   return tensor.is_complex() ? tensor.element_size() / 2 : tensor.element_size();
 }

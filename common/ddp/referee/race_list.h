@@ -6,10 +6,10 @@
 
 namespace ddp {
 
-/// Collects what was found out about misuse; shared by a CheckedBackend and its operations.
+/// Collects the findings of a CheckedBackend, which shares it with its operations.
 class RaceList {
  public:
-  /// Each text is kept once, and so many of them as somebody may want to read.
+  /// Keeps each text once, and no more texts than anyone would read.
   void add(std::string race);
   std::vector<std::string> all() const;
 

@@ -2,7 +2,7 @@
 
 namespace ddp {
 
-// Notes the wait, and on the blackboard that the rank waits and that it has gone on. Counts itself.
+// Records the wait, and shows on the blackboard when the rank waits and when it continues.
 class RecordedWork : public WorkDecorator {
  public:
   RecordedWork(WorkPtr inner, c10::intrusive_ptr<RecordingBackend> recorder, std::size_t index,

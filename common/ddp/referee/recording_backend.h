@@ -27,11 +27,11 @@ struct RecordedOperation {
   bool is_message() const { return c10d::isP2POp(type); }
 };
 
-/// Remembers every operation of this rank, in order, and keeps the blackboard informed of where the
-/// rank is. Tests ask it for the taught property.
+/// Records every operation of this rank, in order, and shows on the blackboard what the rank is
+/// doing. Tests check the taught property on this record.
 class RecordingBackend : public BackendDecorator {
  public:
-  /// `board` may be null: then nobody is told.
+  /// `board` may be null.
   RecordingBackend(BackendPtr inner, std::shared_ptr<const TensorNames> names,
                    Blackboard* board = nullptr);
 
@@ -41,12 +41,12 @@ class RecordingBackend : public BackendDecorator {
   std::vector<RecordedOperation> operations() const;
   void clear();
 
-  /// A position in the order of launches and waits: what the test itself does ("backward begins")
-  /// takes one, too.
+  /// Takes a position in the order of launches and waits, for an event of the test itself, such as
+  /// the beginning of backward.
   std::int64_t mark();
 
-  /// Handles of operations that somebody still keeps, waited for or not: their number must not grow
-  /// from step to step.
+  /// Number of operation handles still alive, waited for or not; it must not grow from step to
+  /// step.
   std::int64_t live_handles() const { return live_handles_; }
 
  private:

@@ -4,15 +4,14 @@
 
 namespace ddp {
 
-/// The kernel's number of the calling thread.
+/// The kernel's id of the calling thread.
 int this_thread_id();
 
-/// What one look at a thread of this process shows. Two equal looks at a sleeping thread mean that
-/// it slept all the time between them: it waits for something, and is not merely out of luck with
-/// the scheduler.
+/// A snapshot of a thread of this process. Two equal snapshots of a sleeping thread mean that it
+/// slept all the time between them: it waits for something, and was not merely preempted.
 struct ThreadSleep {
   bool asleep = false;
-  std::string switches;  // how often it gave up its processor, as the kernel writes it
+  std::string switches;  // how often it gave up its processor: a line of /proc
 
   bool operator==(const ThreadSleep&) const = default;
 };

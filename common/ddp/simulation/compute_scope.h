@@ -9,7 +9,7 @@
 
 namespace ddp {
 
-/// Draws its own lifetime as a span of computing: in real time, or by `clock` if there is one.
+/// Draws its own lifetime as a compute span: in real time, or by `clock` if there is one.
 class ComputeScope {
  public:
   ComputeScope(std::shared_ptr<Timeline> timeline, std::string name,

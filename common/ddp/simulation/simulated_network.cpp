@@ -4,7 +4,7 @@
 
 namespace ddp {
 
-// Waiting, or a poll that finds it complete, takes the caller's clock to the end of the operation.
+// A wait, or a poll that returns true, advances the caller's clock to the end of the operation.
 class SimulatedWork : public WorkDecorator {
  public:
   SimulatedWork(WorkPtr inner, c10::intrusive_ptr<SimulatedNetwork> network,

@@ -12,16 +12,16 @@
 
 namespace ddp {
 
-/// A network with virtual time. Data really moves, through the inner backend; the clock of each
-/// rank moves only when the rank computes (simulated_compute), launches (o), or waits for an
-/// operation's end:
+/// A network with virtual time. Data really moves, through the inner backend; a rank's clock
+/// advances only when the rank computes (simulated_compute), launches (o), or waits for an
+/// operation to end:
 ///
 ///     start = max(the launch times of all ranks, the end of the operation before it)
 ///     end   = start + cost_ns(...)
 ///     Work::wait() moves the caller's clock to the end
 ///
 /// Times are integers and the same in every run. step_end() counts every operation launched, so
-/// what waits by a future, which nobody can see, gains nothing.
+/// waiting by a future, which cannot be observed, gains nothing.
 class SimulatedNetwork : public BackendDecorator {
  public:
   SimulatedNetwork(BackendPtr inner, std::shared_ptr<VirtualClock> clock,
@@ -32,12 +32,12 @@ class SimulatedNetwork : public BackendDecorator {
   const NetworkModel& network() const { return network_; }
   VirtualClock& clock() { return *clock_; }
 
-  /// From now on what is launched is drawn: the launch overhead at once, the operation itself when
-  /// step_end() or start_step() finds out its time.
+  /// Draws all operations launched from now on: the launch overhead at once, the operation itself
+  /// when step_end() or start_step() computes its time.
   void draw_on(std::shared_ptr<Timeline> timeline) { timeline_ = std::move(timeline); }
 
-  /// Sets the clocks of all ranks to the latest of them, when everything launched before has ended,
-  /// and returns that time. A collective call, which costs no time.
+  /// Sets the clocks of all ranks to the latest step_end() among them, and returns that time.
+  /// Collective, but takes no virtual time.
   std::int64_t start_step();
 
   /// The end of this rank's step: its clock, or the end of the last operation it launched,
@@ -59,7 +59,7 @@ class SimulatedNetwork : public BackendDecorator {
   const int collectives_;  // channels of the blackboard
   const int messages_;
   const int steps_;
-  std::mutex mutex_;  // of what follows: works may be waited for on any thread
+  std::mutex mutex_;  // of the members below: any thread may wait for a work
   VirtualSchedule schedule_;
   std::vector<Launched> launched_;  // since the last start_step()
   std::shared_ptr<Timeline> timeline_;

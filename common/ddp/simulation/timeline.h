@@ -20,55 +20,55 @@ enum class SpanKind {
   kInstant,        // an instant, such as the end of a step
 };
 
-/// What one rank did from one moment to another.
+/// What one rank did in one interval of time.
 struct Span {
   SpanKind kind = SpanKind::kCompute;
   std::string name;        // "backward fc2", "all-reduce of the gradient of fc1.weight"
   std::string group = "";  // what it is part of, such as "overlapped"; may be empty
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  /// Only of an operation: when the rank launched it, and its payload.
+  /// For an operation only: when the rank launched it, and its payload.
   std::int64_t launched_ns = 0;
   std::int64_t bytes = 0;
 };
 
-/// What one rank computed and communicated, and when: a picture that ddp/simulation/timeline_file.h writes for
-/// a viewer. Whoever knows times adds spans: simulated_compute() and SimulatedNetwork in virtual
-/// time, ComputeScope and TimelineBackend in real time. All of them take a null timeline for "do
-/// not draw".
+/// What one rank computed and communicated, and when; ddp/simulation/timeline_file.h writes it as a
+/// file for a viewer. simulated_compute() and SimulatedNetwork add spans in virtual time,
+/// ComputeScope and TimelineBackend in real time. All of them accept a null timeline and then draw
+/// nothing.
 ///
-/// All functions may be called by any thread.
+/// Any thread may call all functions.
 class Timeline {
  public:
   /// An operation between launch() and complete().
   using Launched = std::int64_t;
 
-  /// Names the tensors of operations from now on.
+  /// Adds names for the tensors of later operations.
   void add_names(const std::vector<NamedTensor>& tensors);
 
-  /// What begins from now on belongs to this group.
+  /// Sets the group of later spans.
   void set_group(const std::string& group);
 
-  /// The time that is zero for all that begins from now on.
+  /// Sets the zero of time for later spans.
   void set_origin(std::int64_t ns);
 
-  /// A span of computing, or a moment. Its group is that of now.
+  /// Adds a compute span or an instant to the current group.
   void add(SpanKind kind, const std::string& name, std::int64_t begin_ns, std::int64_t end_ns);
 
-  /// An operation that was launched at `launched_ns`. It is drawn once it is complete.
+  /// Adds an operation that was launched at `launched_ns`. It is drawn once it is complete.
   Launched launch(const Operation& operation, std::int64_t launched_ns);
 
-  /// It used the network from `begin_ns` to `end_ns`. Said again, or of an operation that
-  /// take_spans() has dropped, it does nothing.
+  /// Notes that the operation used the network from `begin_ns` to `end_ns`. Does nothing if it is
+  /// complete already, or was dropped by take_spans().
   void complete(Launched operation, std::int64_t begin_ns, std::int64_t end_ns);
 
-  /// Returns when all collectives launched are complete: in real time, before take_spans(). Who
-  /// waits for an operation by its future may go on before its completion is noted. Messages are
-  /// not waited for, as nothing completes them if nobody asks.
+  /// Returns when all launched collectives are complete. In real time, call it before take_spans():
+  /// a thread that waits for an operation by its future may continue before complete() is called.
+  /// Messages are not awaited, because nothing completes them unless somebody asks.
   void settle();
 
-  /// Everything up to now, counted from its origin, in the order in which it began or was added.
-  /// The timeline is empty afterwards; operations that are not complete are dropped.
+  /// Returns all complete spans, relative to their origins, in the order in which they were added,
+  /// and empties the timeline. Incomplete operations are dropped.
   std::vector<Span> take_spans();
 
  private:
@@ -89,7 +89,7 @@ class Timeline {
   Launched first_ = 0;  // the number of entries_.front()
 };
 
-/// Real time in nanoseconds since some moment, which is the same for all processes of a machine.
+/// Real time in nanoseconds since some instant, which is the same for all processes of a machine.
 std::int64_t steady_ns();
 
 }  // namespace ddp

@@ -9,7 +9,7 @@
 namespace ddp {
 namespace {
 
-// Notes when somebody finds out that a message is complete.
+// Notes when a wait or a poll shows that a message is complete.
 class TimedMessage : public WorkDecorator {
  public:
   TimedMessage(WorkPtr inner, std::function<void()> complete)
@@ -42,7 +42,7 @@ WorkPtr TimelineBackend::run(Operation operation) {
   const std::int64_t launched_ns = steady_ns();
   WorkPtr work = operation.start(inner(), operation);
   timeline_->add(SpanKind::kCompute, "launch", launched_ns, steady_ns());
-  // After the start, so that looking for its name does not keep it waiting.
+  // After the start, so that looking up its name does not delay it.
   const Timeline::Launched launched = timeline_->launch(operation, launched_ns);
   const auto complete = [timeline = timeline_, launched, launched_ns] {
     timeline->complete(launched, launched_ns, steady_ns());

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A store's server takes no value of more than 8 MiB.
+// A store's server accepts no value larger than 8 MiB.
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
 constexpr const char* kCompute = "compute";
@@ -22,7 +22,7 @@ constexpr const char* kCommunication = "communication";
 
 double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }
 
-// Gives each operation the first row that is free when it begins.
+// Assigns each operation to the first row that is free when it begins.
 class Rows {
  public:
   std::size_t place(const Span& span) {
@@ -41,8 +41,7 @@ class Rows {
 
 class ChromeTrace {
  public:
-  /// What happened before time zero is drawn at its place, and zero moves: viewers drop negative
-  /// times.
+  /// Shifts all times if some are before zero: viewers drop negative times.
   explicit ChromeTrace(const std::vector<RankSpans>& ranks) {
     for (const RankSpans& rank : ranks) {
       for (const Span& span : rank.spans) {
@@ -60,7 +59,7 @@ class ChromeTrace {
     describe("process_name", 0, {{"name", name}});
     describe("process_sort_index", 0, {{"sort_index", process_}});
     const int compute = add_thread(kCompute);
-    // What encloses others first.
+    // Enclosing spans first.
     std::ranges::stable_sort(
         spans, {}, [](const Span& span) { return std::pair(span.begin_ns, -span.end_ns); });
 
@@ -79,7 +78,7 @@ class ChromeTrace {
     }
   }
 
-  // An event a line, for people who look inside.
+  // One event per line, for human readers.
   std::string text() const {
     std::string list;
     for (const Json& event : events_) {
@@ -92,7 +91,7 @@ class ChromeTrace {
 
  private:
   int add_thread(const char* name) {
-    ++thread_;  // numbers of threads are those of the machine: no two processes share one
+    ++thread_;  // thread ids are unique on a machine: no two processes share one
     describe("thread_name", thread_, {{"name", name}});
     describe("thread_sort_index", thread_, {{"sort_index", thread_}});
     return thread_;

@@ -15,22 +15,21 @@ struct RankSpans {
   std::vector<Span> spans;
 };
 
-/// Writes the ranks' spans as a Chrome trace: JSON that https://ui.perfetto.dev and
-/// chrome://tracing open. Every group and rank is a process, "overlapped, rank 0"; in it computing
-/// has one row, and communication as many as it has operations at the same time. An arrow leads
-/// from an operation's launch to the operation. Times are in microseconds, with all digits of the
-/// nanoseconds.
+/// Writes the ranks' spans as a Chrome trace: JSON for https://ui.perfetto.dev and
+/// chrome://tracing. Each pair of group and rank is a process, such as "overlapped, rank 0", with
+/// one row for computing and as many for communication as there are simultaneous operations. An
+/// arrow leads from an operation's launch to the operation. Times are in microseconds, with
+/// nanosecond digits.
 ///
-/// The file appears whole or not at all. Throws std::runtime_error, which names the file and the
-/// reason, where it cannot be written.
+/// The file appears whole or not at all. If it cannot be written, throws std::runtime_error, which
+/// names the file and the reason.
 void write_chrome_trace(const std::vector<RankSpans>& ranks, const std::filesystem::path& file);
 
-/// The spans of all ranks, on rank 0; nothing on the others. They travel through the store by which
-/// the ranks found each other, forked or started by torchrun, and not by the network that was
-/// measured. Collective.
+/// Returns the spans of all ranks on rank 0, and nothing on the others. They are sent through the
+/// store by which the ranks found each other, not over the network that was measured. Collective.
 std::vector<RankSpans> gather_spans(const std::vector<Span>& spans, const RankContext& context);
 
-/// Spans as text and back, for those who send them on.
+/// Converts spans to text and back, to send them.
 std::string to_text(const std::vector<Span>& spans);
 std::vector<Span> spans_of_text(const std::string& text);
 

@@ -27,7 +27,7 @@ at::Tensor simulated_compute(const at::Tensor& x, const std::shared_ptr<VirtualC
   }
   const std::string of_layer = layer.empty() ? "" : " " + layer;
   clock->compute(forward_ns, "forward" + of_layer);
-  // A view of its own, so that the hook dies with this step's graph even where `x` is a leaf.
+  // A new view, so that the hook dies with this step's graph even if `x` is a leaf.
   at::Tensor y = x.view_as(x);
   if (y.requires_grad()) {
     y.register_hook([clock, backward_ns, name = "backward" + of_layer](const at::Tensor&) {

@@ -40,7 +40,7 @@ VirtualInterval VirtualSchedule::collective_time(std::int64_t index) {
   return collective_times_[index];
 }
 
-// Takes the next message of a rank's list into the indices.
+// Adds the next message of a rank's list to the indices.
 void VirtualSchedule::read_message(int rank, std::int64_t index) {
   Messages& list = messages_[rank];
   const OperationRecord& record = board_.wait_for(messages_channel_, rank, index);
@@ -53,8 +53,8 @@ void VirtualSchedule::read_message(int rank, std::int64_t index) {
   list.time.push_back({0, kUnknown});
 }
 
-// Where the other end of a message stands in the other rank's list: messages between two ranks with
-// the same tag are matched in order.
+// The index of a message's other end in the other rank's list: messages between two ranks with the
+// same tag are matched in order.
 std::int64_t VirtualSchedule::partner_of(int rank, std::int64_t index) {
   const OperationRecord& record = *board_.find(messages_channel_, rank, index);
   const int counterpart = record.op == kSend ? kRecv : kSend;
@@ -67,9 +67,9 @@ std::int64_t VirtualSchedule::partner_of(int rank, std::int64_t index) {
   return candidates[ordinal];
 }
 
-// What the port of a message serves before it. Two messages between the same ranks that the ends
-// launched in opposite orders (their tags tell them apart) do not wait for each other: either order
-// could make a legal program hang.
+// The message that the port serves before this one. Two messages between the same ranks that the
+// two ends launched in opposite orders (with different tags) do not wait for each other: either
+// order could make a legal program hang.
 std::int64_t VirtualSchedule::previous_on_port(int rank, std::int64_t index) {
   const OperationRecord& record = *board_.find(messages_channel_, rank, index);
   const std::int64_t partner = partner_of(rank, index);

@@ -10,20 +10,20 @@
 
 namespace ddp {
 
-/// From when to when an operation uses the network, in virtual nanoseconds.
+/// When an operation uses the network, in virtual nanoseconds.
 struct VirtualInterval {
   std::int64_t start = 0;
   std::int64_t end = 0;
 };
 
-/// When the operations of a group end, in virtual nanoseconds, computed from what the ranks
-/// published at their launches. Every rank computes the same numbers from the same records,
+/// When the operations of a group start and end, in virtual nanoseconds, computed from what the
+/// ranks published at their launches. Every rank computes the same times from the same records,
 /// whatever the real timing was.
 ///
 /// Collectives share the network: number k starts when all ranks have launched it and number k-1
-/// has ended. A message starts when both ends have launched it and both ports it needs (the
-/// sender's way out, the receiver's way in) have finished what was given to them before. Messages
-/// and collectives do not slow each other down.
+/// has ended. A message starts when both ends have launched it and both its ports (the sender's
+/// outgoing, the receiver's incoming one) have finished their earlier messages. Messages and
+/// collectives do not slow each other down.
 class VirtualSchedule {
  public:
   VirtualSchedule(Blackboard& board, int collectives, int messages, const NetworkModel& network);
@@ -31,7 +31,7 @@ class VirtualSchedule {
   /// The time of the group's collective `index`; waits until all ranks have launched it.
   VirtualInterval collective_time(std::int64_t index);
 
-  /// The time of message `index` of `rank`'s list; waits until the other end is there.
+  /// The time of message `index` of `rank`'s list; waits until the other end has been launched.
   VirtualInterval message_time(int rank, std::int64_t index);
 
  private:

@@ -1,5 +1,5 @@
 // Correct, and unusual: launches all all-reduces after backward, then waits for all of them. The
-// flat form keeps one tensor for good, whose pieces are the gradients themselves.
+// flat form keeps one tensor permanently; the gradients themselves are its pieces.
 #include <ATen/ATen.h>
 
 #include "01_naive_ddp/naive_ddp.h"

@@ -1,5 +1,5 @@
-// Correct, and unusual: each rank scales its own part, in place, before all are added up; the
-// largest gradient goes first; and a single rank communicates nothing at all.
+// Correct, and unusual: each rank scales its own part, in place, before all are added; the largest
+// gradient goes first; and a single rank communicates nothing at all.
 #include <ATen/ATen.h>
 
 #include <algorithm>

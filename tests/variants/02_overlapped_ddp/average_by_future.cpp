@@ -1,5 +1,5 @@
-// Correct, and unusual: c10d without the lab's helpers; the backend averages (ReduceOp::AVG); what
-// travels is a copy, which becomes the gradient; and futures are waited for, not handles.
+// Correct, and unusual: c10d without the lab's helpers; the backend averages (ReduceOp::AVG); a
+// copy is sent, which becomes the gradient; and futures are waited for, not handles.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Correct, and unusual: uses libtorch's one hook a tensor itself. Each hook calls the one that it
-// found there; a synchronizer that goes leaves an empty hook behind. The handles' owners are shared
-// with the hooks, weakly.
+// Correct, and unusual: uses libtorch's single hook per tensor itself. Each hook calls the one that
+// it replaced; a destroyed synchronizer leaves an empty hook behind. The hooks share the owners of
+// the handles, by weak pointers.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>

@@ -1,6 +1,6 @@
-// Correct, and unusual: c10d's coalesced all-reduce, of one tensor each; finish() sends zeros for
-// parameters without a gradient, and reduces whatever no hook has sent, even averages once more;
-// hooks are kept in a map, and gradients end in tensors that the synchronizer keeps.
+// Correct, and unusual: c10d's coalesced all-reduce, with one tensor each; finish() sends zeros for
+// parameters without a gradient, and reduces whatever no hook has sent, even existing averages
+// again; hooks are kept in a map, and gradients end in tensors that the synchronizer keeps.
 #include <ATen/ATen.h>
 
 #include <map>

@@ -1,5 +1,5 @@
-// Correct, and unusual: divides before the launch, keeps a map of shared records that the hooks
-// hold as well, and a queue of what is in flight.
+// Correct, and unusual: divides before the launch, keeps a map of records shared with the hooks,
+// and a queue of pending work.
 #include <ATen/ATen.h>
 
 #include <map>

@@ -1,5 +1,5 @@
 // Correct, and unusual: a callback of each all-reduce's future divides, on whatever thread;
-// finish() waits until all callbacks have been called. Plain structs and functions, little class.
+// finish() waits until all callbacks have run. Plain structs and functions, few classes.
 #include <ATen/ATen.h>
 
 #include <condition_variable>
@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-// What callbacks and finish() share; a callback may come late, so it holds its share.
+// State shared by callbacks and finish(); a callback may run late, so it shares ownership.
 struct Landing {
   std::mutex mutex;
   std::condition_variable all_landed;
@@ -64,7 +64,7 @@ class Synchronizer : public GradientSynchronizer {
   Synchronizer(const std::vector<at::Tensor>& parameters, ProcessGroupPtr group)
       : group_(std::move(group)) {
     std::set<const void*> seen;
-    entries_.reserve(parameters.size());  // so that references into it stay what they are
+    entries_.reserve(parameters.size());  // so that references into it stay valid
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (parameters[i].requires_grad() &&
           seen.insert(parameters[i].unsafeGetTensorImpl()).second) {

@@ -1,5 +1,5 @@
-// Correct, and unusual: hands each handle to a thread that waits and divides while backward goes
-// on; finish() waits for that thread.
+// Correct, and unusual: passes each handle to a thread that waits and divides while backward
+// continues; finish() waits for that thread.
 #include <ATen/ATen.h>
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 namespace ddp {
 namespace {
 
-// Completes all-reduces, one after the other.
+// Completes all-reduces, one after another.
 class Waiter {
  public:
   explicit Waiter(int world_size)

@@ -1,7 +1,6 @@
 // Correct, and unusual: autograd's own hooks on the nodes that accumulate gradients instead of
-// on_gradient_ready(), finish() polls instead of waiting, buckets are coalesced all-reduces of one
-// tensor, and a hook only notes and launches: the copies in are made at the launch, of gradients
-// divided before.
+// on_gradient_ready(); finish() polls instead of waiting; buckets are coalesced all-reduces of one
+// tensor; and a hook only records and launches: gradients are divided and copied in at the launch.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -110,7 +109,7 @@ class Polling : public GradientSynchronizer {
         member->ready = false;
         if (parameter.grad().defined()) {
           parameter.grad().copy_(mean);
-        } else if (mean.any().item<bool>()) {  // only others had one
+        } else if (mean.any().item<bool>()) {  // only other ranks had one
           parameter.mutable_grad() = mean.clone();
         }
       }
@@ -181,7 +180,7 @@ void check(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
 
 }  // namespace
 
-// Kind by kind, then all together by their last members.
+// One kind after another, then all sorted by their last members.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
   check(parameters, cap_bytes);

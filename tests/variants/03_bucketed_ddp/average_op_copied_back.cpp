@@ -25,7 +25,7 @@ void check(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
   }
 }
 
-// Takes the last of the `left` indices, and all that join it; then the same with what remains.
+// Takes the last of the `left` indices, and all that join it; then recurses on the rest.
 void plan_the_rest(std::deque<std::size_t> left, const std::vector<at::Tensor>& parameters,
                    std::int64_t cap_bytes, std::vector<Bucket>& plan) {
   if (left.empty()) {
@@ -170,7 +170,7 @@ class Averager : public GradientSynchronizer {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
   std::vector<std::set<std::size_t>> ready_;
   std::size_t next_ = 0;
-  std::vector<GradientHook> hooks_;  // last: gone before what they use
+  std::vector<GradientHook> hooks_;  // last: destroyed before what they use
 };
 
 }  // namespace

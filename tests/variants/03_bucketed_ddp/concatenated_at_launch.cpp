@@ -1,6 +1,5 @@
 // Correct, and unusual: no buckets between steps. A bucket is concatenated (at::cat) when it is
-// launched; what is known of it, its future included, is in a map from its number. The division
-// comes last.
+// launched; a map from its number holds its state, including its future. The division comes last.
 #include <ATen/ATen.h>
 
 #include <list>
@@ -89,7 +88,7 @@ class Concatenating : public GradientSynchronizer {
     return std::ranges::all_of(plan_[b], [&](std::size_t i) { return ready_.contains(i); });
   }
 
-  // Returns it, or zeros.
+  // Returns the gradient, or zeros.
   at::Tensor check_gradient(std::size_t i) const {
     const at::Tensor& gradient = parameters_[i].grad();
     TORCH_CHECK(parameters_[i].dtype() == options_of_[i].dtype(), "parameter ", i,
@@ -136,7 +135,7 @@ void check(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
 
 }  // namespace
 
-// For each parameter: the bucket that it finds open, or a new one, by a list that is scanned.
+// For each parameter: the first open bucket of its kind in a list that is scanned, or a new one.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
   check(parameters, cap_bytes);

@@ -1,6 +1,6 @@
-// Correct, and unusual: gradients are views of the buckets before the first backward already, as
-// with PyTorch's gradient_as_bucket_view, so that backward accumulates into the buckets themselves.
-// All buckets of a dtype lie in one storage. The sums are divided after the wait, in the bucket.
+// Correct, and unusual: gradients are views of the buckets even before the first backward, as with
+// PyTorch's gradient_as_bucket_view, so that backward accumulates into the buckets themselves. All
+// buckets of a dtype share one storage. The sums are divided after the wait, in the bucket.
 #include <ATen/ATen.h>
 
 #include <map>
@@ -71,7 +71,7 @@ class Views : public GradientSynchronizer {
   }
 
  private:
-  // One storage for each dtype; buckets are parts of it, and views parts of them.
+  // One storage for each dtype; buckets are parts of it, and gradients are views of buckets.
   void lay_out() {
     std::map<at::ScalarType, std::int64_t> elements;
     for (const auto& bucket : plan_) {
@@ -98,7 +98,7 @@ class Views : public GradientSynchronizer {
     }
   }
 
-  // The gradient is its view afterwards, with what the gradient held.
+  // Afterwards the gradient is its view, with the gradient's former contents.
   void put_in_place(std::size_t i) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = parameters_[i].mutable_grad();

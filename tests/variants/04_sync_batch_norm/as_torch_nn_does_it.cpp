@@ -1,6 +1,6 @@
-// Correct, and unusual here: as torch.nn.SyncBatchNorm does it. Mean, inverse deviation and count
-// are gathered, in float32 where the input is no float64; backward reduces sum(g) and
-// sum(g * (x - mean)). Operations are waited for by their futures.
+// Correct, but unusual here: as in torch.nn.SyncBatchNorm. Mean, inverse deviation and count are
+// gathered, in float32 unless the input is float64; backward reduces sum(g) and sum(g * (x -
+// mean)). Operations are waited for by their futures.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -49,7 +49,7 @@ Batch batch_of(const at::Tensor& x, double eps) {
   return {mean, (variance + eps).rsqrt(), count};
 }
 
-// The ranks' means and deviations, weighted by their counts; one without samples weighs nothing.
+// The ranks' means and deviations, weighted by their counts; a rank without samples has weight 0.
 Batch batch_of_all(const Batch& mine, const ProcessGroupPtr& group, double eps) {
   const std::int64_t channels = mine.mean.numel();
   at::Tensor message =

@@ -1,6 +1,6 @@
-// Correct, and unusual: c10d without the lab's helpers; lists of all-gathers in both directions, of
-// float32 where that is enough, added up two ranks at a time; a world of one rank communicates
-// nothing. x-hat is kept instead of the input, where it has the digits.
+// Correct, and unusual: c10d without the lab's helpers; all-gathers into lists in both directions,
+// in float32 where that is enough, combined two ranks at a time; a single rank communicates
+// nothing. x-hat is kept instead of the input if it is precise enough.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// What a rank, or several, know of each channel.
+// The statistics of one or several ranks for each channel.
 struct Moments {
   at::Tensor mean, m2;  // [C]
   double count = 0;
@@ -174,7 +174,7 @@ void check_one(const at::Tensor& tensor, const at::Tensor& input) {
   }
 }
 
-// As F.batch_norm's module does it: with a count in the module's own tensor.
+// As in torch.nn's modules: with a count in the module's own tensor.
 class Layer : public BatchNorm {
  public:
   Layer(const BatchNormOptions& options, ProcessGroupPtr group)

@@ -1,6 +1,6 @@
-// Correct, and unusual: no torch::autograd::Function, but a node of the graph made by hand; loops
-// over float64 with Welford's update; in backward the all-reduce runs while the gradients of weight
-// and bias are made.
+// Correct, and unusual: no torch::autograd::Function, but a handmade node of the graph; loops over
+// float64 with Welford's update; in backward the all-reduce runs while the gradients of weight and
+// bias are computed.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -47,7 +47,7 @@ at::Tensor cube_of(const at::Tensor& values) {
       .contiguous();
 }
 
-// f(sample, channel, position), one channel after the other within a sample.
+// f(sample, channel, position), one channel after another within a sample.
 template <typename F>
 void for_each(const at::Tensor& cube, F f) {
   for (std::int64_t n = 0; n < cube.size(0); ++n) {
@@ -66,7 +66,7 @@ Channels channels_of(const at::Tensor& cube) {
   return channels;
 }
 
-// One message a rank: pairs of mean and M, and the count behind them.
+// One message per rank: pairs of mean and M, followed by the count.
 Channels exchanged(const Channels& mine, c10d::ProcessGroup& group) {
   const auto size = static_cast<std::int64_t>(mine.size());
   at::Tensor message = at::zeros({2 * size + 1}, at::kDouble);
@@ -104,11 +104,11 @@ void update(const at::Tensor& running, const std::vector<double>& batch, double 
   running.copy_(at::tensor(numbers, at::kDouble));
 }
 
-// What forward and backward have in common.
+// What forward and backward share.
 struct Norm {
   std::vector<double> mean, invstd;
   double count = 0;       // of the batch that the statistics depend on; 0: on none
-  ProcessGroupPtr group;  // null: they are this rank's own
+  ProcessGroupPtr group;  // null: the statistics are this rank's own
 };
 
 class NormBackward : public autograd::Node {

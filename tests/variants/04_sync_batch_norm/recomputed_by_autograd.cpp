@@ -1,7 +1,7 @@
-// Correct, and unusual: no formula for backward. Forward is done once more there, with the
-// statistics as leaves of a small graph that autograd differentiates; a coalesced all-reduce adds
-// up the derivatives by mean and variance. Forward sends several tensors at once, too, and leaves
-// the last step, by statistics that are known, to libtorch.
+// Correct, and unusual: no formula for backward. It repeats forward with the statistics as leaves
+// of a small graph that autograd differentiates; a coalesced all-reduce sums the derivatives with
+// respect to mean and variance. Forward also sends several tensors at once, and leaves the last
+// step, with known statistics, to libtorch.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -66,7 +66,7 @@ void move(at::Tensor running, const at::Tensor& to, double momentum) {
   running.copy_(at::lerp(running.to(at::kDouble), to, momentum));
 }
 
-// How the output comes from everything; nothing else is differentiated.
+// The output as a function of everything; nothing else is differentiated.
 at::Tensor formula(const at::Tensor& x, const Tensors& parameters, double eps) {
   const auto along = [&](std::size_t i) { return parameters[i].view(shape_along_channels(x)); };
   return (x - along(0)) / (along(1) + eps).sqrt() * along(2) + along(3);
@@ -120,7 +120,7 @@ class Again : public autograd::Function<Again> {
                                        const Tensors& derivatives,
                                        autograd::AutogradContext& context) {
     const double count = context.saved_data["count"].toDouble();
-    if (count == 0) {  // they are no function of the input
+    if (count == 0) {  // they do not depend on the input
       return derivatives[0];
     }
     Tensors by_statistics = {derivatives[1].clone(), derivatives[2].clone()};

@@ -1,6 +1,6 @@
 // Correct, and unusual: plain tensor operations, and one all-reduce of the count, the sums and the
-// sums of squares in float64, in which the squares of float32 numbers lose nothing. The variance is
-// what backward keeps, not its inverse root.
+// sums of squares in float64, in which squares of float32 numbers are exact. Backward keeps the
+// variance, not its inverse root.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Everything but dimension 1.
+// All dimensions except 1.
 std::vector<std::int64_t> other_dims(const at::Tensor& input) {
   std::vector<std::int64_t> dims = {0};
   for (std::int64_t dim = 2; dim < input.dim(); ++dim) {
@@ -23,7 +23,7 @@ std::vector<std::int64_t> other_dims(const at::Tensor& input) {
 
 at::Tensor sum_of_channels(const at::Tensor& values) { return values.sum(other_dims(values)); }
 
-// [C] as [1, C, 1, 1], to go with an input of so many dimensions, in float64.
+// [C] as [1, C, 1, 1], or with as many dimensions as `input` has, in float64.
 at::Tensor along_channels(const at::Tensor& of_channels, const at::Tensor& input) {
   std::vector<std::int64_t> shape(input.dim(), 1);
   shape[1] = -1;
@@ -83,7 +83,7 @@ Statistics statistics_for(const at::Tensor& input, const BatchNormTensors& tenso
 
 class Normalize : public autograd::Function<Normalize> {
  public:
-  // Autograd takes no undefined tensors here, but optional ones.
+  // Autograd does not take undefined tensors here, but std::nullopt.
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& input,
                             const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
                             const BatchNormTensors& tensors, const ProcessGroupPtr& group,
@@ -132,7 +132,7 @@ class Normalize : public autograd::Function<Normalize> {
       gradients[0] = result.to(input.scalar_type());
     }
     if (weight.defined()) {
-      gradients[1] = of_weight;  // autograd converts to the dtype of what it is the gradient of
+      gradients[1] = of_weight;  // autograd converts it to the weight's dtype
     }
     if (context->saved_data["has_bias"].toBool()) {
       gradients[2] = of_bias;
@@ -141,7 +141,7 @@ class Normalize : public autograd::Function<Normalize> {
   }
 
  private:
-  // Over the ranks, where the statistics were theirs.
+  // Over the ranks, if the statistics were.
   static void add_up(const at::Tensor& sums, autograd::AutogradContext& context) {
     if (const auto found = context.saved_data.find("group"); found != context.saved_data.end()) {
       all_reduce(sums,

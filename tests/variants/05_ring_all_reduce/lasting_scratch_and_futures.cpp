@@ -1,6 +1,6 @@
-// Correct, and unusual: what is received into lasts from call to call; messages are bytes; waits go
-// by futures; every rank divides its own elements before anything is added; a rank prints when it
-// has heard of all before it.
+// Correct, and unusual: the receive buffer persists from call to call; messages are bytes; waits
+// use futures; every rank divides its own elements before anything is added; a rank prints when it
+// has received messages from all ranks before it.
 #include <ATen/ATen.h>
 
 #include <ostream>
@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// Bytes, as many as a chunk ever needed.
+// As many bytes as the largest chunk so far.
 at::Tensor& scratch() {
   thread_local at::Tensor bytes;
   return bytes;
@@ -75,7 +75,7 @@ void check(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op) 
   }
 }
 
-// The tensor's elements in a row, and what brings them back.
+// The tensor's elements in one row, and the way back.
 at::Tensor row_of(const at::Tensor& tensor) { return tensor.detach().contiguous().view({-1}); }
 
 void bring_back(const at::Tensor& row, const at::Tensor& tensor) {
@@ -100,7 +100,7 @@ void reduce_row(const at::Tensor& row, const ProcessGroupPtr& group, ReduceOp op
   }
 }
 
-// All that is to come is expected from the start; it comes in this order.
+// All receives are posted at the start; their data arrive in this order.
 void gather_row(const at::Tensor& row, const ProcessGroupPtr& group) {
   const BytesOnTheRing ring(row, group);
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> received;

@@ -1,6 +1,6 @@
 // Correct, and unusual: c10d without the lab's helpers; the all-reduce is one loop of 2(N-1) steps
-// with the textbook's numbering, in which rank r completes chunk r + 1 half-way; waits poll; the
-// average is divided at the very end; rank 0 calls up the others to print.
+// with the textbook's numbering, in which rank r completes chunk r + 1 halfway; waits poll; the
+// average is divided at the very end; rank 0 tells the others when to print.
 #include <ATen/ATen.h>
 
 #include <ostream>
@@ -136,7 +136,7 @@ void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp o
         ring.exchange(out, in);
         continue;
       }
-      scratch = at::Tensor();  // the old one goes before the new one comes
+      scratch = at::Tensor();  // free the old one before allocating the new one
       scratch = at::empty_like(in);
       ring.exchange(out, scratch);
       at::Tensor(in) += scratch;

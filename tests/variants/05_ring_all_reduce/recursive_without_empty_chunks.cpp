@@ -1,6 +1,6 @@
 // Correct, and unusual: recursion instead of loops; messages of empty chunks are left out; elements
-// are added one by one, in double or int64; all ranks take every turn of printing, with a barrier
-// made of messages between two of them.
+// are added one by one, in double or int64; all ranks take part in every step of printing, with a
+// barrier made of messages between two steps.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
@@ -53,7 +53,7 @@ void add_one_by_one(const at::Tensor& sum, const at::Tensor& next) {
   });
 }
 
-// Chunk by chunk, until the own one is complete.
+// Chunk by chunk, until this rank's own is complete.
 void reduce(const Place& place, const at::Tensor& scratch, int chunk) {
   if (place.wrapped(chunk) == place.rank) {
     return;
@@ -106,7 +106,7 @@ void run(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op, in
   }
 }
 
-// A token goes round twice: when it comes for the second time, all have been there.
+// A token goes round twice: when it arrives for the second time, all ranks have arrived.
 void barrier_of_messages(const ProcessGroupPtr& group) {
   const int size = group->getSize();
   const int rank = group->getRank();

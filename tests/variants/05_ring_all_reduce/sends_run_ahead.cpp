@@ -1,7 +1,7 @@
-// Correct, and unusual: a send is waited for a step later, when the next message is under way
-// already, and the last one at the end; chunks are iterators' ranges in a row of bytes; an average
-// divides the completed chunk just before it is sent for the first time; each phase has its own
-// tag; the token that ranks print by goes round backwards first.
+// Correct, and unusual: a send is waited for one step later, when the next message is already in
+// flight, and the last one at the end; chunks are iterator ranges in a row of bytes; an average
+// divides the completed chunk just before it is first sent; each phase has its own tag; the token
+// that orders printing first travels round the ring backwards.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ void print_in_rank_order(std::string_view message, std::ostream& out,
   const int size = group->getSize();
   const at::Tensor token = at::zeros({}, at::kFloat);
   if (rank + 1 < size) {
-    recv(token, rank + 1, group);  // those behind are ready
+    recv(token, rank + 1, group);  // the ranks after this one are ready
   }
   if (rank > 0) {
     send(token, rank - 1, group);

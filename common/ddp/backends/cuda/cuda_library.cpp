@@ -10,7 +10,7 @@ namespace ddp {
 
 namespace {
 
-// libtorch's warns at its end unless it was shut down before; here its end is its shut-down.
+// Shuts down in its destructor, because ProcessGroupNCCL warns if it is destroyed without.
 class NcclBackend : public c10d::ProcessGroupNCCL {
  public:
   using ProcessGroupNCCL::ProcessGroupNCCL;

@@ -7,15 +7,15 @@
 
 namespace ddp {
 
-/// What libddp_cuda.so has to offer, see ddp_cuda_library().
+/// The functions of libddp_cuda.so, see ddp_cuda_library().
 struct CudaLibrary {
   BackendPtr (*make_nccl_backend)(const StorePtr& store, int rank, int world_size,
                                   std::chrono::milliseconds timeout);
-  /// The same text for two ranks exactly if they use the same GPU.
+  /// Equal for two ranks if and only if they use the same GPU.
   std::string (*gpu_identity)(int index);
 };
 
 }  // namespace ddp
 
-/// The one name that is looked up in libddp_cuda.so.
+/// The only symbol that is looked up in libddp_cuda.so.
 extern "C" const ddp::CudaLibrary* ddp_cuda_library();

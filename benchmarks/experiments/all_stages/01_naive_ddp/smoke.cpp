@@ -1,0 +1,19 @@
+#include "01_naive_ddp/naive_ddp.h"
+#include "experiments/all_stages/smoke_test.h"
+
+namespace ddp {
+namespace {
+
+void step(const DeviceContext& device_context) {
+  train_toy(device_context, [](const Model& model, const ProcessGroupPtr& group) {
+    return make_naive_ddp(tensors_of(model.named_parameters()), {}, group);
+  });
+  train_toy(device_context, [](const Model& model, const ProcessGroupPtr& group) {
+    return make_flat_ddp(tensors_of(model.named_parameters()), {}, group);
+  });
+}
+
+const bool kRegistered = register_smoke_test({"01_naive_ddp", step});
+
+}  // namespace
+}  // namespace ddp
