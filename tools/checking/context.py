@@ -72,6 +72,10 @@ class Context:
     def build_dir(self) -> Path:
         return Path(self.toolchain.build_dir)
 
+    @property
+    def uses_clang(self) -> bool:
+        return "clang" in Path(self.toolchain.cxx).resolve().name
+
     def folder(self, *parts: str) -> Path:
         """A folder for files that `make check` makes."""
         folder = self.build_dir.joinpath("check", *parts)

@@ -23,20 +23,34 @@ Content = str | Path  # a text, or a file that may be missing
 _hashes: dict[tuple[str, int, int], str] = {}  # of files, by path, time and size
 
 
-def outcome_of(context: Context, name: str, contents: Iterable[Content], work: Callable[[], Outcome]) -> Outcome:
+def outcome_of(context: Context, name: str, contents: list[Content], work: Callable[[], Outcome]) -> Outcome:
     """What `work` finds, or found when it last passed on these very contents."""
-    path, key = context.folder("verdicts") / f"{name}.json", key_of(contents)
+    if known := recall(context, name, contents):
+        return known
+    outcome = work()
+    keep(context, name, contents, outcome)
+    return outcome
+
+
+def recall(context: Context, name: str, contents: list[Content]) -> Outcome | None:
+    """None: not remembered, or reached on other contents."""
     try:
-        known = json.loads(path.read_text())
-        if known["key"] == key:
+        known = json.loads(_file(context, name).read_text())
+        if known["key"] == key_of(contents):
             return Outcome(known["passed"], skipped=known["skipped"], remembered=known["passed"])
     except (OSError, ValueError, KeyError):
-        pass  # not remembered
-    outcome = work()
+        pass
+    return None
+
+
+def keep(context: Context, name: str, contents: list[Content], outcome: Outcome) -> None:
     if outcome.passed and not outcome.failures:
-        fields = {"key": key, "passed": outcome.passed, "skipped": outcome.skipped, "seed": context.seed}
-        path.write_text(json.dumps(fields))
-    return outcome
+        fields = {"passed": outcome.passed, "skipped": outcome.skipped, "seed": context.seed}
+        _file(context, name).write_text(json.dumps({"key": key_of(contents), **fields}))
+
+
+def _file(context: Context, name: str) -> Path:
+    return context.folder("verdicts") / f"{name}.json"
 
 
 def forget(build_dir: Path) -> None:

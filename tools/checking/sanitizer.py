@@ -98,7 +98,7 @@ def check_sanitizer(context: Context) -> Outcome:
 
 def find(context: Context) -> Sanitizer | None:
     """The compiler's AddressSanitizer, if it is installed."""
-    clang = "clang" in Path(context.toolchain.cxx).resolve().name
+    clang = context.uses_clang
     name = f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so"
     log = context.folder("sanitizer") / "runtime.log"
     runtime = context.run([context.toolchain.cxx, f"-print-file-name={name}"], log)[1].strip()
