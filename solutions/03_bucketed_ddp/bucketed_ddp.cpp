@@ -66,7 +66,7 @@ struct Member {
 struct Bucket {
   at::Tensor flat;
   std::vector<Member> members;
-  std::size_t missing;  // members that are not filled
+  std::size_t missing;  // members not filled yet
   WorkPtr work = {};
 };
 
@@ -130,7 +130,7 @@ class BucketedDdp : public GradientSynchronizer {
 
  private:
   void register_hooks() {
-    for (Bucket& bucket : buckets_) {  // nothing is moved from here on: hooks refer to the elements
+    for (Bucket& bucket : buckets_) {  // filled and final: hooks refer to its elements
       for (Member& member : bucket.members) {
         member.hook = on_gradient_ready(
             member.parameter,
@@ -192,12 +192,12 @@ class BucketedDdp : public GradientSynchronizer {
   /// Launches the next bucket in plan order, which is the same on all ranks.
   const Bucket& launch_next() {
     Bucket& bucket = buckets_[next_++];
-    bucket.flat.div_(group_->getSize());  // now: after the launch nobody may touch it
+    bucket.flat.div_(group_->getSize());  // from the launch on nobody may touch it
     bucket.work = all_reduce_async(bucket.flat, group_);
     return bucket;
   }
 
-  /// Waits for a bucket, and makes its places the parameters' gradients: no copy.
+  /// Waits for a bucket and makes its places the parameters' gradients, without a copy.
   void publish(Bucket& bucket) {
     std::exchange(bucket.work, nullptr)->wait();
     bucket.missing = bucket.members.size();

@@ -73,8 +73,8 @@ at::Tensor sum_by_channel(const at::Tensor& values) {
 
 struct Statistics {
   at::Tensor mean, variance;   // of each channel; the variance is the biased one
-  double count = 0;            // elements per channel that they were computed from; 0: running ones
-  ProcessGroupPtr group = {};  // the ranks whose batches went into them; null: this rank alone
+  double count = 0;            // elements per channel in the batch; 0 for running statistics
+  ProcessGroupPtr group = {};  // the ranks that share the batch; null if it is this rank's own
 };
 
 /// What a rank knows of its own batch: the means, the sums of squared deviations from them (M), and
@@ -99,7 +99,7 @@ Statistics combine(const at::Tensor& moments) {
   return {.mean = mean, .variance = m2 / total, .count = total.item<double>()};
 }
 
-/// ONE collective, to which each rank contributes 2C + 1 numbers.
+/// The statistics of the global batch: ONE collective, to which each rank contributes 2C + 1 numbers.
 Statistics statistics_of_all_ranks(const at::Tensor& x, const ProcessGroupPtr& group) {
   Statistics batch = combine(all_gather(local_moments(x), group));
   TORCH_CHECK(batch.count > 1, "sync_batch_norm: the global batch has ", batch.count,
@@ -122,7 +122,7 @@ void update_running(const BatchNormTensors& tensors, const Statistics& batch, do
   tensors.running_var.mul_(1 - momentum).add_(unbiased.to(tensors.running_var), momentum);
 }
 
-/// The statistics to normalize by. Autograd records none of this: how they depend on the input is
+/// The statistics to normalize by. Autograd does not record how they depend on the input: that is
 /// part of Normalize::backward().
 Statistics statistics_for(const at::Tensor& input, const BatchNormTensors& tensors,
                           const ProcessGroupPtr& group, const SyncBatchNormOptions& options) {
@@ -150,7 +150,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     context->saved_data["count"] = statistics.count;
     context->saved_data["group"] = statistics.group;
     const at::Tensor x = wide(input);
-    const at::Tensor output = x - spread(statistics.mean, x);  // ours: the rest works in place
+    const at::Tensor output = x - spread(statistics.mean, x);  // new, so the rest is done in place
     output.mul_(spread(invstd * weight, x)).add_(spread(bias, x));
     return output.to(input.scalar_type());
   }
@@ -182,7 +182,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     if (count == 0) {
       return at::zeros_like(sums);
     }
-    const at::Tensor total = sums.clone();  // this rank's own are still needed
+    const at::Tensor total = sums.clone();  // the local sums are needed as they are
     if (const auto group = context->saved_data["group"].toCustomClass<c10d::ProcessGroup>()) {
       all_reduce(total, group);
     }

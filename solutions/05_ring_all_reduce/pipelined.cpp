@@ -114,7 +114,7 @@ std::vector<Pipeline> pipelines_of(const at::Tensor& elements, const ProcessGrou
                                    const PipelinedRingOptions& options) {
   const int directions = group->getSize() > 2 ? 2 : 1;
   std::vector<Pipeline> pipelines;
-  std::int64_t segments = 0;  // as many in both halves; the first one is the larger
+  std::int64_t segments = 0;  // the same in both halves; the first is the larger one
   for (const Chunk& part : balanced_split(elements.numel(), directions)) {
     const at::Tensor half = elements.narrow(0, part.begin, part.size);
     Ring ring(half, group, pipelines.empty() ? 1 : -1);
@@ -142,7 +142,7 @@ void pipelined_ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
       }
     }
   };
-  const Pipeline& any = pipelines.front();  // both have as many segments
+  const Pipeline& any = pipelines.front();  // both have the same number of segments
   for_each_direction(any.window(), [](Pipeline& pipeline, std::int64_t i) { pipeline.receive(i); });
   for_each_direction(any.segments(),
                      [](Pipeline& pipeline, std::int64_t i) { pipeline.send_own(i); });
