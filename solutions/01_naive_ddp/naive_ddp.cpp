@@ -49,8 +49,8 @@ void broadcast_from_rank_0(const at::Tensor& tensor, const ProcessGroupPtr& grou
   }
 }
 
-/// The gradients to be reduced, in the order of `parameters` and thus the same order on all ranks.
-/// Where this rank has none it gets zeros: the others may have one, and wait for us.
+/// The gradients to be reduced, in the order of `parameters`, which is the same on all ranks. A
+/// missing gradient becomes zeros: other ranks may have one, and would wait for this rank.
 std::vector<at::Tensor> gradients_of(const std::vector<Parameter>& parameters) {
   std::vector<at::Tensor> gradients;
   for (const auto& [index, parameter] : parameters) {
@@ -77,7 +77,7 @@ void average_each(const std::vector<at::Tensor>& gradients, const ProcessGroupPt
   }
 }
 
-/// Flat: one all-reduce for all gradients, one after the other in one tensor.
+/// Flat: one all-reduce for all gradients, which lie one after the other in one tensor.
 void average_flat(const std::vector<at::Tensor>& gradients, const ProcessGroupPtr& group) {
   std::vector<at::Tensor> pieces;
   pieces.reserve(gradients.size());
@@ -97,7 +97,7 @@ void average_flat(const std::vector<at::Tensor>& gradients, const ProcessGroupPt
 
 using AverageFunction = void (*)(const std::vector<at::Tensor>&, const ProcessGroupPtr&);
 
-/// Both forms: they differ only in how a list of gradients is averaged.
+/// Both forms, which differ only in how a list of gradients is averaged.
 class BlockingDdp : public GradientSynchronizer {
  public:
   BlockingDdp(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
@@ -128,7 +128,7 @@ class BlockingDdp : public GradientSynchronizer {
   std::vector<Parameter> trainable_;
 };
 
-/// One flat tensor has one dtype and one device.
+/// A flat tensor has one dtype and one device, so all trainable parameters must share them.
 void check_uniform(const std::vector<at::Tensor>& parameters) {
   const at::Tensor* first = nullptr;
   for (std::size_t i = 0; i < parameters.size(); ++i) {

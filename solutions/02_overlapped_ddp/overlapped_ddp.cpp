@@ -38,9 +38,9 @@ struct Parameter {
   std::size_t index;  // in the caller's list, by which error messages name it
   at::Tensor tensor;
   GradientHook hook = {};
-  bool accumulated = false;  // inside NoSync, and not sent since
-  at::Tensor sent = {};      // what is in flight: the gradient, or a contiguous copy of it
-  WorkPtr work = {};         // of the all-reduce in flight; null: none is
+  bool accumulated = false;  // inside NoSync, and not sent yet
+  at::Tensor sent = {};      // what is in flight: the gradient or a contiguous copy of it
+  WorkPtr work = {};         // the all-reduce in flight; null if there is none
 };
 
 class OverlappedDdp : public GradientSynchronizer {
@@ -61,7 +61,7 @@ class OverlappedDdp : public GradientSynchronizer {
     for (const at::Tensor& buffer : buffers) {
       broadcast_from_rank_0(buffer, group_);
     }
-    for (Parameter& parameter : trainable_) {  // which moves no more: hooks refer into it
+    for (Parameter& parameter : trainable_) {  // filled and final: hooks refer to its elements
       parameter.hook = on_gradient_ready(
           parameter.tensor, [this, &parameter](const at::Tensor&) { gradient_ready(parameter); });
     }
@@ -72,7 +72,7 @@ class OverlappedDdp : public GradientSynchronizer {
       return;
     }
     for (Parameter& parameter : trainable_) {
-      // The caller may have set it to none since.
+      // The caller may have set the gradient to none since then.
       if (parameter.accumulated && parameter.tensor.grad().defined()) {
         launch(parameter);
       }

@@ -25,8 +25,8 @@ void check_parameters(const std::vector<at::Tensor>& parameters, std::int64_t ca
   }
 }
 
-/// The indices of all parameters; tied weights, which are listed for each of their uses, at their
-/// first one only.
+/// The indices of all parameters, each once: tied weights, which are listed for each of their uses,
+/// count where they come first.
 std::vector<std::size_t> first_occurrences(const std::vector<at::Tensor>& parameters) {
   std::vector<std::size_t> indices;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -66,11 +66,11 @@ struct Member {
 struct Bucket {
   at::Tensor flat;
   std::vector<Member> members;
-  std::size_t missing;  // members that are not filled
+  std::size_t missing;  // members not filled yet
   WorkPtr work = {};
 };
 
-/// A flat tensor for the planned members. Its places lie one after the other, in their order.
+/// A flat tensor for the planned members, whose places lie one after the other, in their order.
 Bucket make_bucket(const std::vector<std::size_t>& indices,
                    const std::vector<at::Tensor>& parameters) {
   std::int64_t elements = 0;
@@ -94,9 +94,7 @@ class BucketedDdp : public GradientSynchronizer {
  public:
   BucketedDdp(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
               ProcessGroupPtr group, const BucketedDdpOptions& options)
-      : group_(std::move(group)),
-        world_size_(at::scalar_tensor(group_->getSize(), at::kDouble)),
-        overlap_(options.overlap) {
+      : group_(std::move(group)), overlap_(options.overlap) {
     const at::NoGradGuard no_grad;
     for (const std::size_t index : first_occurrences(parameters)) {
       broadcast_from_rank_0(parameters[index], group_);
@@ -117,22 +115,22 @@ class BucketedDdp : public GradientSynchronizer {
       return;
     }
     const at::NoGradGuard no_grad;
-    while (next_ < buckets_.size()) {  // what no hook has launched
+    while (next_ < buckets_.size()) {  // those that no hook has launched
       fill_missing(buckets_[next_]);
-      launch_next();
+      const Bucket& launched = launch_next();
       if (!overlap_) {
-        buckets_[next_ - 1].work->wait();
+        launched.work->wait();
       }
     }
     next_ = 0;
     for (Bucket& bucket : buckets_) {
-      hand_out(bucket);
+      publish(bucket);
     }
   }
 
  private:
   void register_hooks() {
-    for (Bucket& bucket : buckets_) {  // which moves no more: hooks refer into it
+    for (Bucket& bucket : buckets_) {  // filled and final: hooks refer to its elements
       for (Member& member : bucket.members) {
         member.hook = on_gradient_ready(
             member.parameter,
@@ -150,7 +148,7 @@ class BucketedDdp : public GradientSynchronizer {
                 " may be in flight already; call finish() after each backward, or accumulate "
                 "inside a NoSync scope");
     if (!synchronizes()) {
-      return;  // the gradient keeps the sum, which is looked at in the step that sends it
+      return;  // the gradient keeps the sum until a step that sends it
     }
     const at::NoGradGuard no_grad;
     fill(bucket, member);
@@ -159,7 +157,7 @@ class BucketedDdp : public GradientSynchronizer {
     }
   }
 
-  /// Puts a gradient, divided by the world size, in its place. Zeros where there is none.
+  /// Copies a gradient to its place in the bucket, or zeros where there is none.
   void fill(Bucket& bucket, Member& member) {
     const at::Tensor& gradient = member.parameter.grad();
     if (!gradient.defined()) {
@@ -167,8 +165,8 @@ class BucketedDdp : public GradientSynchronizer {
       member.place.zero_();
     } else {
       check_kind(bucket, member, gradient);
-      // In place where it is there already: since the last finish() it was not set to none.
-      at::div_out(member.place, gradient, world_size_);
+      // No copy where the gradient still is the place, as it has been since the last finish().
+      member.place.copy_(gradient);
     }
     member.filled = true;
     --bucket.missing;
@@ -179,10 +177,8 @@ class BucketedDdp : public GradientSynchronizer {
                 " is sparse; only dense gradients can be reduced");
     TORCH_CHECK(kind_of(tensor) == kind_of(bucket.flat), "bucketed DDP: parameter ", member.index,
                 " is ", tensor.scalar_type(), " on ", tensor.device(),
-                " now, but its bucket was "
-                "planned for ",
-                bucket.flat.scalar_type(), " on ", bucket.flat.device(),
-                "; make a new synchronizer after moving a model");
+                " now, but its bucket was planned for ", bucket.flat.scalar_type(), " on ",
+                bucket.flat.device(), "; make a new synchronizer after moving a model");
   }
 
   void fill_missing(Bucket& bucket) {
@@ -193,14 +189,16 @@ class BucketedDdp : public GradientSynchronizer {
     }
   }
 
-  /// Buckets are launched in plan order, the same on all ranks.
-  void launch_next() {
+  /// Launches the next bucket in plan order, which is the same on all ranks.
+  const Bucket& launch_next() {
     Bucket& bucket = buckets_[next_++];
+    bucket.flat.div_(group_->getSize());  // from the launch on nobody may touch it
     bucket.work = all_reduce_async(bucket.flat, group_);
+    return bucket;
   }
 
-  /// Waits for a bucket, and makes its places the gradients: no copy.
-  void hand_out(Bucket& bucket) {
+  /// Waits for a bucket and makes its places the parameters' gradients, without a copy.
+  void publish(Bucket& bucket) {
     std::exchange(bucket.work, nullptr)->wait();
     bucket.missing = bucket.members.size();
     for (Member& member : bucket.members) {
@@ -210,10 +208,9 @@ class BucketedDdp : public GradientSynchronizer {
   }
 
   ProcessGroupPtr group_;
-  const at::Tensor world_size_;  // a number as an operand: it leaves the other's dtype alone
   const bool overlap_;
   std::vector<Bucket> buckets_;  // in plan order
-  std::size_t next_ = 0;         // the first bucket that is not launched in this step
+  std::size_t next_ = 0;         // the first bucket not yet launched in this step
 };
 
 }  // namespace

@@ -1,19 +1,17 @@
 #include "04_sync_batch_norm/sync_batch_norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <optional>
+#include <algorithm>
 #include <utility>
+#include <vector>
 
-#include "channel_passes.h"
 #include "ddp/batch_norm.h"
 
 namespace ddp {
 namespace {
-
-// --- Arguments ---
 
 void check_channels(const char* name, const at::Tensor& tensor, const at::Tensor& input) {
   if (!tensor.defined()) {
@@ -48,28 +46,71 @@ void check_arguments(const at::Tensor& input, const BatchNormTensors& tensors,
               ", but must be greater than 0");
 }
 
-// --- Statistics. All of them are float64 [C] on the input's device. ---
+// --- From elements to channels and back. Whatever exists once per channel is float64 [C]. ---
+
+/// In the dtype that sums are formed in: float32 for half and bfloat16, else unchanged.
+at::Tensor wide(const at::Tensor& values) {
+  return values.to(at::toOpMathType(values.scalar_type()));
+}
+
+/// [C] as [1, C, 1, ...], which broadcasts against values [N, C, ...], and in their dtype.
+at::Tensor spread(const at::Tensor& of_channels, const at::Tensor& values) {
+  std::vector<std::int64_t> shape(values.dim(), 1);
+  shape[1] = values.size(1);
+  return of_channels.to(values.scalar_type()).view(shape);
+}
+
+/// The sum over all dimensions but the channels: [C].
+at::Tensor sum_by_channel(const at::Tensor& values) {
+  std::vector<std::int64_t> dimensions = {0};
+  for (std::int64_t dimension = 2; dimension < values.dim(); ++dimension) {
+    dimensions.push_back(dimension);
+  }
+  return values.sum(dimensions).to(at::kDouble);
+}
+
+// --- Statistics ---
 
 struct Statistics {
-  at::Tensor mean, variance;  // biased
-  double count = 0;           // elements of each channel
+  at::Tensor mean, variance;   // of each channel; the variance is the biased one
+  double count = 0;            // elements per channel in the batch; 0 for running statistics
+  ProcessGroupPtr group = {};  // the ranks that share the batch; null if it is this rank's own
 };
 
-/// Adds up those of all ranks (Chan, Golub, LeVeque 1983): ONE collective, 2C + 1 numbers of each.
-/// Without a group they are this rank's own.
-Statistics gather_statistics(const at::Tensor& mean, const at::Tensor& m2, std::int64_t count,
-                             const ProcessGroupPtr& group) {
-  const std::int64_t channels = mean.size(0);
-  const at::Tensor mine =
-      at::cat({mean, m2, at::full({1}, static_cast<double>(count), mean.options())});
-  const at::Tensor all = group ? all_gather(mine, group) : mine.unsqueeze(0);  // [ranks, 2C + 1]
-  const at::Tensor means = all.narrow(1, 0, channels);
-  const at::Tensor m2s = all.narrow(1, channels, channels);
-  const at::Tensor counts = all.narrow(1, 2 * channels, 1);
+/// What a rank knows of its own batch: the means, the sums of squared deviations from them (M), and
+/// the number of elements per channel, [2C + 1]. All zeros for a rank without samples.
+at::Tensor local_moments(const at::Tensor& x) {
+  const auto count = static_cast<double>(x.numel() / x.size(1));
+  const at::Tensor mean = sum_by_channel(x) / std::max(count, 1.0);
+  const at::Tensor m2 = sum_by_channel((x - spread(mean, x)).square_());
+  return at::cat({mean, m2, at::full({1}, count, mean.options())});
+}
+
+/// The statistics of several batches taken together, from the moments of each, [batches, 2C + 1]
+/// (Chan, Golub, LeVeque 1983).
+Statistics combine(const at::Tensor& moments) {
+  const std::int64_t channels = moments.size(1) / 2;
+  const at::Tensor means = moments.narrow(1, 0, channels);
+  const at::Tensor m2s = moments.narrow(1, channels, channels);
+  const at::Tensor counts = moments.narrow(1, 2 * channels, 1);
   const at::Tensor total = counts.sum();
-  const at::Tensor global_mean = (counts * means).sum(0) / total;
-  const at::Tensor global_m2 = (m2s + counts * (means - global_mean).square()).sum(0);
-  return {global_mean, global_m2 / total, total.item<double>()};
+  const at::Tensor mean = (counts * means).sum(0) / total;
+  const at::Tensor m2 = (m2s + counts * (means - mean).square()).sum(0);
+  return {.mean = mean, .variance = m2 / total, .count = total.item<double>()};
+}
+
+/// The statistics of the global batch: ONE collective, to which each rank contributes 2C + 1 numbers.
+Statistics statistics_of_all_ranks(const at::Tensor& x, const ProcessGroupPtr& group) {
+  Statistics batch = combine(all_gather(local_moments(x), group));
+  TORCH_CHECK(batch.count > 1, "sync_batch_norm: the global batch has ", batch.count,
+              " elements a channel, but a variance needs at least 2");
+  batch.group = group;
+  return batch;
+}
+
+Statistics running_statistics(const BatchNormTensors& tensors) {
+  return {.mean = tensors.running_mean.to(at::kDouble).clone(),  // may change before backward
+          .variance = tensors.running_var.to(at::kDouble)};
 }
 
 void update_running(const BatchNormTensors& tensors, const Statistics& batch, double momentum) {
@@ -81,103 +122,71 @@ void update_running(const BatchNormTensors& tensors, const Statistics& batch, do
   tensors.running_var.mul_(1 - momentum).add_(unbiased.to(tensors.running_var), momentum);
 }
 
+/// The statistics to normalize by. Autograd does not record how they depend on the input: that is
+/// part of Normalize::backward().
+Statistics statistics_for(const at::Tensor& input, const BatchNormTensors& tensors,
+                          const ProcessGroupPtr& group, const SyncBatchNormOptions& options) {
+  const at::NoGradGuard no_grad;
+  if (options.training) {
+    Statistics batch = statistics_of_all_ranks(wide(input), group);
+    update_running(tensors, batch, options.momentum);
+    return batch;
+  }
+  return tensors.running_mean.defined() ? running_statistics(tensors)
+                                        : combine(local_moments(wide(input)).unsqueeze(0));
+}
+
 // --- Forward and backward ---
 
-/// Without gaps and in the same order of memory as the input.
-at::Tensor dense(const at::Tensor& tensor, const at::Tensor& input) {
-  return tensor.contiguous(input.suggest_memory_format());
-}
-
-at::Tensor or_ones(const at::Tensor& weight, const at::Tensor& like) {
-  return weight.defined() ? weight.to(at::kDouble) : at::ones_like(like);
-}
-
-at::Tensor or_zeros(const at::Tensor& bias, const at::Tensor& like) {
-  return bias.defined() ? bias.to(at::kDouble) : at::zeros_like(like);
-}
-
-/// Where the statistics come from decides what backward has to do.
-enum class Source { kAllRanks, kOwnBatch, kRunning };
-
-class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
+class Normalize : public torch::autograd::Function<Normalize> {
  public:
   using Context = torch::autograd::AutogradContext;
   using Tensors = torch::autograd::variable_list;
 
-  /// Weight and bias, which are among `tensors` too, are arguments because they get a gradient; as
-  /// optional ones, because autograd takes no undefined tensors.
-  static at::Tensor forward(Context* context, const at::Tensor& input,
-                            const std::optional<at::Tensor>& /*weight*/,
-                            const std::optional<at::Tensor>& /*bias*/,
-                            const BatchNormTensors& tensors, const ProcessGroupPtr& group,
-                            const SyncBatchNormOptions& options) {
-    const at::Tensor x = dense(input, input);
-    const Source source = options.training                 ? Source::kAllRanks
-                          : tensors.running_mean.defined() ? Source::kRunning
-                                                           : Source::kOwnBatch;
-    const Statistics batch = statistics_of(x, tensors, source, group);
-    if (source == Source::kAllRanks) {
-      TORCH_CHECK(batch.count > 1, "sync_batch_norm: the global batch has ", batch.count,
-                  " elements a channel, but a variance needs at least 2");
-      update_running(tensors, batch, options.momentum);
-    }
-    const at::Tensor invstd = batch.variance.add_(options.eps).rsqrt_();  // in its place
-    context->save_for_backward({input, tensors.weight, tensors.bias, batch.mean, invstd});
-    context->saved_data["source"] = static_cast<std::int64_t>(source);
-    context->saved_data["count"] = batch.count;
-    context->saved_data["group"] = group;
-    return channels::normalize(x, batch.mean, invstd, or_ones(tensors.weight, invstd),
-                               or_zeros(tensors.bias, invstd));
+  static at::Tensor forward(Context* context, const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, const Statistics& statistics, double eps) {
+    const at::Tensor invstd = (statistics.variance + eps).rsqrt();
+    context->save_for_backward({input, weight, statistics.mean, invstd});
+    context->saved_data["count"] = statistics.count;
+    context->saved_data["group"] = statistics.group;
+    const at::Tensor x = wide(input);
+    const at::Tensor output = x - spread(statistics.mean, x);  // new, so the rest is done in place
+    output.mul_(spread(invstd * weight, x)).add_(spread(bias, x));
+    return output.to(input.scalar_type());
   }
 
+  /// One gradient for each argument of forward; autograd converts them to the arguments' dtypes.
   static Tensors backward(Context* context, const Tensors& gradients) {
     const Tensors saved = context->get_saved_variables();
-    const at::Tensor &input = saved[0], &weight = saved[1], &bias = saved[2];
-    const at::Tensor &mean = saved[3], &invstd = saved[4];
-    const at::Tensor x = dense(input, input);
-    const at::Tensor g = dense(gradients[0], input);
-    const at::Tensor sums = channels::gradient_sums(g, x, mean);  // of this rank
-    Tensors result(6);  // one for each argument of forward
-    if (weight.defined()) {
-      result[1] = (sums[1] * invstd).to(weight.scalar_type());
-    }
-    if (bias.defined()) {
-      result[2] = sums[0].to(bias.scalar_type());
-    }
+    const at::Tensor &weight = saved[1], &mean = saved[2], &invstd = saved[3];
+    const at::Tensor x = wide(saved[0]);
+    const at::Tensor g = wide(gradients[0]);
+    const at::Tensor x_hat = (x - spread(mean, x)).mul_(spread(invstd, x));
+    const at::Tensor sums = at::stack({sum_by_channel(g), sum_by_channel(g * x_hat)});
+    at::Tensor of_input;
     if (context->needs_input_grad(0)) {
-      const at::Tensor means = mean_of_sums(context, sums);
-      result[0] =
-          channels::input_gradient(g, x, mean, invstd, or_ones(weight, invstd), means[0], means[1]);
+      // weight / sigma * (g - mean(g) - x_hat * mean(g * x_hat)), the last use of x_hat
+      const at::Tensor means = means_over_batch(context, sums);
+      of_input = g - spread(means[0], g);
+      of_input.sub_(x_hat.mul_(spread(means[1], g))).mul_(spread(invstd * weight, g));
     }
-    return result;
+    return {of_input, /*of weight=*/sums[1], /*of bias=*/sums[0], {}, {}};
   }
 
  private:
-  static Statistics statistics_of(const at::Tensor& x, const BatchNormTensors& tensors,
-                                  Source source, const ProcessGroupPtr& group) {
-    if (source == Source::kRunning) {
-      constexpr bool kNonBlocking = false, kCopy = true;  // the caller may change them
-      return {tensors.running_mean.to(at::kDouble, kNonBlocking, kCopy),
-              tensors.running_var.to(at::kDouble, kNonBlocking, kCopy)};
-    }
-    const auto [mean, m2] = channels::moments(x);
-    return gather_statistics(mean, m2, x.numel() / x.size(1),
-                             source == Source::kAllRanks ? group : nullptr);
-  }
-
-  /// The means over the batch that the statistics were taken from: ONE collective, 2C numbers of
-  /// each rank, if that was the global one; zeros if they do not depend on the input.
-  static at::Tensor mean_of_sums(Context* context, const at::Tensor& sums) {
-    const auto source = static_cast<Source>(context->saved_data["source"].toInt());
-    if (source == Source::kRunning) {
+  /// From this rank's sums, the means over the batch that the statistics were computed from. For
+  /// the global batch that takes ONE collective, to which each rank contributes 2C numbers. Running
+  /// statistics do not depend on the input, so for them both means are zero.
+  static at::Tensor means_over_batch(Context* context, const at::Tensor& sums) {
+    const double count = context->saved_data["count"].toDouble();
+    if (count == 0) {
       return at::zeros_like(sums);
     }
-    at::Tensor total = sums;
-    if (source == Source::kAllRanks) {
-      total = sums.clone();
-      all_reduce(total, context->saved_data["group"].toCustomClass<c10d::ProcessGroup>());
+    const at::Tensor total = sums.clone();  // the local sums are needed as they are
+    if (const auto group = context->saved_data["group"].toCustomClass<c10d::ProcessGroup>()) {
+      all_reduce(total, group);
     }
-    return total / context->saved_data["count"].toDouble();
+    return total / count;
   }
 };
 
@@ -188,7 +197,7 @@ class SyncBatchNorm : public BatchNorm {
 
   at::Tensor forward(const at::Tensor& input) override {
     const bool tracks = is_training() && options().track_running_stats;
-    // The cumulative average gives the batch now counted the weight of one among all.
+    // In a cumulative average this batch weighs as much as each of those before it.
     const double cumulative = tracks ? 1.0 / (num_batches_tracked.item<double>() + 1.0) : 0.0;
     at::Tensor output = sync_batch_norm(input, {weight, bias, running_mean, running_var}, group_,
                                         {.training = is_training(),
@@ -209,11 +218,11 @@ class SyncBatchNorm : public BatchNorm {
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
                            const ProcessGroupPtr& group, const SyncBatchNormOptions& options) {
   check_arguments(input, tensors, group, options);
-  const auto optional = [](const at::Tensor& tensor) {
-    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  const auto or_full = [&](const at::Tensor& tensor, double value) {
+    return tensor.defined() ? tensor : at::full({input.size(1)}, value, input.options());
   };
-  return SyncBatchNormFunction::apply(input, optional(tensors.weight), optional(tensors.bias),
-                                      tensors, group, options);
+  return Normalize::apply(input, or_full(tensors.weight, 1), or_full(tensors.bias, 0),
+                          statistics_for(input, tensors, group, options), options.eps);
 }
 
 std::shared_ptr<BatchNorm> make_sync_batch_norm(const BatchNormOptions& options,

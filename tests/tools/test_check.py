@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import json
 import sys
 import tempfile
 import unittest
@@ -18,7 +19,6 @@ from tools.checking import check
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
-from tools.checking import patches
 from tools.checking import remembered
 from tools.grading import runner
 from tools.checking import sanitizer
@@ -33,8 +33,9 @@ BEFORE = "".join(f"line {number}\n" for number in range(1, 21))
 AFTER = BEFORE.replace("line 3\n", "").replace("line 18\n", "line 18\nand a half\n")
 
 
-def unified(before: str, after: str) -> str:
-    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after"))
+def unified(before: str, after: str, name: str = "sum.cpp") -> str:
+    path = f"solutions/09_sums/{name}"
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"))
 
 
 def mutant(header: str = HEADER) -> mutants.Mutant:
@@ -55,24 +56,96 @@ def context(**fields: str) -> Context:
     return Context(Toolchain(**(known | fields)), 1, lambda text: None)
 
 
-class Patches(unittest.TestCase):
+class Sums:
+    """A stage with a solution of several files."""
+
+    name = "09_sums"
+
+    def __init__(self, root: Path, **contents: str) -> None:
+        self.root = root
+        for name, content in {"sum_cpp": BEFORE, "more_cpp": "more\n", "both_h": "both\n", **contents}.items():
+            for impl in ("assignments", "solutions") if name == "sum_cpp" else ("solutions",):
+                path = root / impl / self.name / name.replace("_", ".")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+
+    def sources(self, impl: str) -> list[Path]:
+        return sorted((self.root / impl / self.name).glob("*.cpp"))
+
+
+class Mutated(unittest.TestCase):
+    def setUp(self) -> None:
+        (ROOT / "build").mkdir(exist_ok=True)  # where `make check` works: inside of a repository, which git must not see
+        temporary = tempfile.TemporaryDirectory(dir=ROOT / "build")
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        (self.folder / "mutant").mkdir()
+
+    def write(self, diff: str, **contents: str) -> Path:
+        stage = Sums(self.folder, **contents)
+        return mutants.write_mutated(stage, mutants.parse("sum", HEADER + diff), self.folder / "mutant")
+
     def test_a_diff_does_what_it_says(self) -> None:
-        self.assertEqual(patches.apply(unified(BEFORE, AFTER), BEFORE), AFTER)
+        source = self.write(unified(BEFORE, AFTER))
+        self.assertEqual((source.name, source.read_text()), ("sum.cpp", AFTER))
 
     def test_a_diff_finds_its_place_where_lines_moved(self) -> None:
-        self.assertEqual(patches.apply(unified(BEFORE, AFTER), "new\n\n" + BEFORE), "new\n\n" + AFTER)
+        moved = ("line 9\n", "line 9\nnew\n\n")
+        source = self.write(unified(BEFORE, AFTER), sum_cpp=BEFORE.replace(*moved))
+        self.assertEqual(source.read_text(), AFTER.replace(*moved))
 
-    def test_the_closest_of_equal_places_is_taken(self) -> None:
-        twice = BEFORE + BEFORE
-        self.assertEqual(patches.apply(unified(twice, BEFORE + AFTER), twice), BEFORE + AFTER)
+    def test_a_diff_that_no_longer_fits_says_so(self) -> None:
+        with self.assertRaisesRegex(LabError, "(?s)no longer fits solutions/09_sums.*sum.cpp:1"):
+            self.write(unified(BEFORE, AFTER), sum_cpp=BEFORE.replace("line 3", "line three"))
 
-    def test_a_diff_that_no_longer_fits_says_what_it_looks_for(self) -> None:
-        with self.assertRaisesRegex(LabError, "(?s)no longer fits.*line 3"):
-            patches.apply(unified(BEFORE, AFTER), BEFORE.replace("line 3", "line three"))
+    def test_any_files_of_the_solution_may_be_changed(self) -> None:
+        diff = unified("more\n", "less\n", "more.cpp") + unified("both\n", "none\n", "both.h")
+        source = self.write(diff)
+        changed = [(source.parent / name).read_text() for name in ("sum.cpp", "more.cpp", "both.h")]
+        self.assertEqual(changed, [BEFORE, "less\n", "none\n"])
 
-    def test_several_files_are_refused(self) -> None:
-        with self.assertRaisesRegex(LabError, "one file"):
-            patches.split_preamble(HEADER + 2 * unified(BEFORE, AFTER))
+    def test_a_file_that_is_not_there_is_named(self) -> None:
+        with self.assertRaisesRegex(LabError, "(?s)no longer fits.*gone.cpp"):
+            self.write(unified("more\n", "less\n", "gone.cpp"))
+
+
+class Compiled(unittest.TestCase):
+    """What is compiled again: the compiler here is `echo`, and its log the command."""
+
+    def setUp(self) -> None:
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = Path(temporary.name)
+        self.stage = Sums(self.folder)
+        self.solution = self.folder / "solutions" / "09_sums"
+        commands = [
+            {"file": str(self.solution / name), "command": f"echo -O3 -o {name}.o -c {self.solution / name}"}
+            for name in ("more.cpp", "sum.cpp")
+        ]
+        (self.folder / "compile_commands.json").write_text(json.dumps(commands))
+
+    def inputs(self, source: Path, *flags: str) -> list[str]:
+        mutants.compile_stage(context(build_dir=str(self.folder)), self.stage, source, self.folder, flags)
+        words = (self.folder / "compiler.log").read_text().split()
+        return [word.replace(f"{self.folder}/", "") for word in words[words.index("-o") + 2 :]]
+
+    def copy(self, **contents: str) -> Path:
+        copy = Sums(self.folder / "mutant", **contents)
+        return copy.root / "solutions" / copy.name / "sum.cpp"
+
+    def test_a_variant_stands_alone(self) -> None:
+        variant = self.folder / "variant.cpp"
+        self.assertEqual(self.inputs(variant), ["variant.cpp"])
+
+    def test_only_the_changed_file_of_a_mutant(self) -> None:
+        self.assertEqual(self.inputs(self.copy(sum_cpp=AFTER)), ["more.cpp.o", "mutant/solutions/09_sums/sum.cpp"])
+        changed = self.inputs(self.copy(more_cpp="less\n"))
+        self.assertEqual(changed, ["mutant/solutions/09_sums/more.cpp", "sum.cpp.o"])
+
+    def test_all_files_with_a_changed_header_or_other_flags(self) -> None:
+        both = ["mutant/solutions/09_sums/more.cpp", "mutant/solutions/09_sums/sum.cpp"]
+        self.assertEqual(self.inputs(self.copy(both_h="none\n")), both)
+        self.assertEqual(self.inputs(self.solution / "sum.cpp", "-g"), [path.removeprefix("mutant/") for path in both])
 
 
 class Headers(unittest.TestCase):
@@ -291,11 +364,13 @@ class ThisRepository(unittest.TestCase):
 
     def test_every_mutant_fits_its_solution_and_changes_it(self) -> None:
         for stage in graded_stages():
-            solution = mutants.solution_of(stage).read_text()
+            solution = mutants.solution_of(stage).parent
             for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
-                with self.subTest(path.name):
+                with self.subTest(path.name), tempfile.TemporaryDirectory() as folder:
                     read = mutants.parse(path.stem, path.read_text())
-                    self.assertNotEqual(patches.apply(read.diff, solution), solution)
+                    mutants.write_mutated(stage, read, Path(folder))
+                    same = [copy.read_bytes() == (solution / copy.name).read_bytes() for copy in Path(folder).iterdir()]
+                    self.assertFalse(all(same))
 
     def test_every_stage_has_an_empty_solution_among_them(self) -> None:
         for stage in graded_stages():

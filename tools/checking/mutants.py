@@ -1,6 +1,6 @@
 """Tests a stage's tests on its solution with a mistake built in.
 
-tests/mutants/<stage>/<name>.patch is a unified diff of the stage's solution, under lines that say what is expected:
+tests/mutants/<stage>/<name>.patch is a unified diff of files in solutions/<stage>, under lines that say what is expected:
 
     Mistake: what the student does
     Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
@@ -16,14 +16,16 @@ AddressSanitizer. Each test with points needs a mutant that no other test kills,
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shlex
+import shutil
+import subprocess
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tools.checking import patches
 from tools.checking import remembered
 from tools.checking.remembered import Content, outcome_of
 from tools.grading.building import condense
@@ -59,7 +61,9 @@ class Mutant:
 
 
 def parse(name: str, patch: str) -> Mutant:
-    preamble, diff = patches.split_preamble(patch)
+    preamble, found, diff = patch.partition("\n--- ")
+    if not found:
+        raise LabError("there is no unified diff under its lines")
     fields = {}
     for line in preamble.splitlines():
         key, colon, value = line.partition(":")
@@ -78,7 +82,7 @@ def parse(name: str, patch: str) -> Mutant:
         raise LabError(f"cannot read Says or Score: {error}") from None
     killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
     return Mutant(
-        name, fields["Mistake"], killed_by, "Only" in fields, says, score, fields.get("Sanitizer", ""), diff
+        name, fields["Mistake"], killed_by, "Only" in fields, says, score, fields.get("Sanitizer", ""), found + diff
     )
 
 
@@ -156,7 +160,7 @@ def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: lis
 
 def surroundings(context: Context, stage: Stage) -> list[Content]:
     """What a verdict on something compiled in the place of the stage's solution hangs on, beside itself."""
-    command = compile_command(context.build_dir, stage.sources("solutions")[0])
+    command = compile_command(context.build_dir, solution_of(stage))
     return [" ".join(command), *remembered.compiling(context, stage), *remembered.grading(context, stage)]
 
 
@@ -195,26 +199,46 @@ def write_log(folder: Path, report: StageReport) -> Path:
 
 
 def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
-    """Writes the solution with the mistake built in."""
-    source = solution_of(stage)
-    mutated = folder / source.name
-    mutated.write_text(patches.apply(mutant.diff, source.read_text()))
-    return mutated
+    """Writes a copy of the solution's folder with the mistake built in; returns its main source."""
+    for path in _code_of(stage):
+        shutil.copyfile(path, folder / path.name)
+    command = ["git", "apply", "-p3", "--whitespace=nowarn", "-"]  # -p3: a/solutions/<stage>/name.cpp is name.cpp here
+    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}  # no repository: paths are the folder's
+    done = subprocess.run(command, cwd=folder, env=alone, input=mutant.diff, capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"no longer fits solutions/{stage.name}; make it anew from the files as they are.\n{done.stderr}")
+    return folder / solution_of(stage).name
 
 
 def solution_of(stage: Stage) -> Path:
-    sources = stage.sources("solutions")
-    if len(sources) != 1:
-        raise LabError(f"solutions/{stage.name} should hold one .cpp, which the mutants are made from")
-    return sources[0]
+    """The main source of the solution: the one that is named as what a student edits."""
+    names = {path.name for path in stage.sources("assignments")}
+    for path in stage.sources("solutions"):
+        if path.name in names:
+            return path
+    raise LabError(f"solutions/{stage.name} has no {' or '.join(sorted(names))}, which the mutants are made from")
+
+
+def _code_of(stage: Stage) -> list[Path]:
+    return [*stage.sources("solutions"), *sorted(solution_of(stage).parent.glob("*.h"))]
 
 
 def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
-    """Builds `source` in place of the stage's solution, with the same flags and precompiled header."""
+    """Builds `source` in place of the stage's solution, with the same flags and precompiled header.
+
+    If it lies in a copy of the solution's folder, the copies of the other sources go with it. Those that are as in the
+    solution are not compiled again: the build has their objects.
+    """
     library = folder / "libstage.so"
-    solution = solution_of(stage)
-    command = [*compile_command(context.build_dir, solution), *flags]
-    command += ["-iquote", str(solution.parent), "-shared", "-o", str(library), str(source)]  # its own headers
+    copies = {path: source.parent / path.name for path in _code_of(stage) if (source.parent / path.name).exists()}
+    changed = {path for path, copy in copies.items() if flags or copy.read_bytes() != path.read_bytes()}
+    everything = any(path.suffix == ".h" for path in changed)
+    inputs = [] if source in copies.values() else [source]
+    for path, copy in copies.items():
+        if path.suffix == ".cpp":
+            inputs.append(copy if everything or path in changed else _object_of(context.build_dir, path))
+    command = [*compile_command(context.build_dir, solution_of(stage)), *flags]
+    command += ["-shared", "-o", str(library), *map(str, inputs)]
     log = folder / "compiler.log"
     code, text = context.run(command, log)
     if code:
@@ -224,10 +248,20 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, fl
 
 def compile_command(build_dir: Path, source: Path) -> list[str]:
     """How the build compiles `source`, without its input and output."""
+    words = _build_command(build_dir, source)
+    output = words.index("-o")
+    del words[output : output + 2]
+    return [word for word in words if word not in ("-c", str(source))]
+
+
+def _object_of(build_dir: Path, source: Path) -> Path:
+    """What the build has made of `source`."""
+    words = _build_command(build_dir, source)
+    return build_dir / words[words.index("-o") + 1]
+
+
+def _build_command(build_dir: Path, source: Path) -> list[str]:
     for entry in json.loads((build_dir / "compile_commands.json").read_text()):
         if entry["file"] == str(source):
-            words = shlex.split(entry["command"])
-            output = words.index("-o")
-            del words[output : output + 2]
-            return [word for word in words if word not in ("-c", str(source))]
+            return shlex.split(entry["command"])
     raise LabError(f"{short_paths(str(source))} is not in {build_dir}/compile_commands.json: make setup")
