@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE PRESET TRACE PYTHON LIBTORCH
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE PRESET TRACE PYTHON LIBTORCH ALL FRESH
 export $(VARIABLES)
 unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -32,8 +32,8 @@ ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solut
 	@$(SETUP) --for-figures && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions] [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
-check:  ## the repository's own tests
-	@$(SETUP) --for-check && python3 -m tools.checking.check
+check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n]
+	@$(SETUP) --for-check && python3 -m tools.checking.check $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format on every source file
 	@$(SETUP) --for-check && git ls-files '*.h' '*.cpp' | xargs $$(command -v clang-format-14 || echo clang-format) -i
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=

@@ -1,6 +1,8 @@
 #include "harness/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <set>
 #include <utility>
 
 namespace ddp {
@@ -67,6 +69,9 @@ template Flag CommandLine::add(const std::string&, std::string&, const std::stri
 template Flag CommandLine::add(const std::string&, std::vector<int>&, const std::string&);
 template Flag CommandLine::add(const std::string&, std::vector<std::int64_t>&, const std::string&);
 template Flag CommandLine::add(const std::string&, std::vector<std::string>&, const std::string&);
+template Flag CommandLine::add(const std::string&, std::set<int>&, const std::string&);
+template Flag CommandLine::add(const std::string&, std::set<std::int64_t>&, const std::string&);
+template Flag CommandLine::add(const std::string&, std::array<double, 5>&, const std::string&);
 
 void CommandLine::add_switch(const std::string& name, bool& value, const std::string& help) {
   app_->add_flag(name, value, help);

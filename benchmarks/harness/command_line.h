@@ -44,9 +44,9 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  /// A flag with a value: int, int64_t, uint64_t, double, std::string, or a std::vector of int,
-  /// int64_t or std::string, whose values follow one flag, separated by commas or spaces. `value`
-  /// must outlive parse().
+  /// A flag with a value: int, int64_t, uint64_t, double, std::string, or a container of them, whose
+  /// values follow one flag, separated by commas or spaces; which containers: command_line.cpp, at
+  /// the end of add(). `value` must outlive parse().
   template <typename Value>
   Flag add(const std::string& name, Value& value, const std::string& help);
 

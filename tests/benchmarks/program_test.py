@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,7 @@ BUILD = toolchain.BUILD_DIR
 UNFINISHED, REFUSED = 3, 4
 SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
+slow = unittest.skipUnless(os.environ.get("ALL"), "slow: make check ALL=1")
 
 
 class ProgramTest(unittest.TestCase):

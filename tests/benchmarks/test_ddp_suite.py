@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.program_test import ROOT, SECONDS, UNFINISHED, ProgramTest  # first: it finds the tools
+from tests.benchmarks.program_test import ROOT, SECONDS, UNFINISHED, ProgramTest, slow  # first: it finds the tools
 
 from tools.report import ddp_diff
 from tools.setup import toolchain
@@ -88,6 +88,7 @@ class DdpSuite(ProgramTest):
             self.assertEqual(ddp_diff.main([str(report), str(report)]), 0)
         self.assertEqual(output.getvalue().count("GPUs"), 2)
 
+    @slow
     def test_bucket_sizes_take_turns_and_have_a_report_each(self) -> None:
         document = self.run_well(*TINY, "--world-size", 1, "--bucket-size", 25, 1, "--variant", "Reducer")
         self.assertEqual(labels_of(document), expected_labels(ROUNDS[:2], (25, 1)))

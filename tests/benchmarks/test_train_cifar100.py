@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 
 from tools.setup import toolchain
+from tests.benchmarks.program_test import slow
 from tests.harness.test_launch import environment, free_port
 
 BUILD = toolchain.BUILD_DIR
@@ -96,6 +97,7 @@ def curves(document: dict[str, Any]) -> dict[tuple[str, ...], list[float]]:
 
 
 class Training(ProgramTest):
+    @slow
     def test_both_implementations_train_alike(self) -> None:
         document = self.run_well(*TINY, "--num-seeds=2", "--seed=7", "--world-size=3")
         found = curves(document)
@@ -157,6 +159,7 @@ class Training(ProgramTest):
 
 
 class Resumed(ProgramTest):
+    @slow
     def test_killed_again_and_again_it_ends_as_a_whole_run_does(self) -> None:
         expected = self.run_well(*TINY)
         self.result.unlink()
@@ -182,6 +185,7 @@ class Resumed(ProgramTest):
         self.assertIn(f"epoch 1 of {EPOCHS}", self.output)
         self.assertFalse(list(self.folder.glob("result.json.*")))
 
+    @slow
     def test_refuses_checkpoints_that_are_not_this_runs(self) -> None:
         self.assertTrue(self.kill_after(2, *TINY))
         (file,) = self.folder.glob("*.checkpoint")

@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -18,6 +19,7 @@ from tools.checking import check
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
+from tools.checking import remembered
 from tools.grading import runner
 from tools.checking import sanitizer
 from tools.checking.context import Context, Outcome, graded_stages
@@ -210,16 +212,82 @@ class Verdicts(unittest.TestCase):
 
 
     def test_only_tests_that_matter_are_run(self) -> None:
-        def names(header: str) -> list[str]:
-            return [spec.name for spec in mutants._needed(mutant(header), SPECS)]
+        def names(header: str, everything: bool = True) -> list[str]:
+            return [spec.name for spec in mutants.needed(mutant(header), SPECS, everything)]
 
         everything = [spec.name for spec in SPECS]
         self.assertEqual(names(HEADER), ["mean", "order"])
         for about_all in ("Only: yes\n", "Score: 0\n"):
             self.assertEqual(names(HEADER + about_all), everything)
-        self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that the error can be shown
+        self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that its fault can be told
+        self.assertEqual(names(HEADER + "Only: yes\n", everything=False), ["mean", "order"])
+        self.assertEqual(names(HEADER + "Score: 0\n", everything=False), everything)
+
+    def test_a_sample_has_for_each_test_a_mutant_that_it_alone_kills(self) -> None:
+        def named(name: str, killed_by: str) -> mutants.Mutant:
+            return replace(mutant(HEADER + "Only: yes\n"), name=name, killed_by=tuple(killed_by.split()))
+
+        known = [named(f"{test}_{number}", test) for test in ("mean", "order", "bitwise") for number in range(9)]
+        known += [named(f"several_{number}", "mean order") for number in range(9)]
+        for seed in range(20):
+            chosen = mutants.sampled(SPECS, known, seed)
+            self.assertEqual({each.exclusive for each in chosen} | {""}, {"mean", "order", "bitwise", ""})
+            self.assertEqual(len(set(chosen)), 3 + mutants.SAMPLE)
+            self.assertEqual(chosen, mutants.sampled(SPECS, known, seed))
+        self.assertEqual(len(mutants.sampled(SPECS, known[:1], 1)), 1)
 
 
+class Memory(unittest.TestCase):
+    """What passed is remembered by content."""
+
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        self.header = self.folder / "stage.h"
+        self.header.write_text("int rank();")
+
+    def outcome(self, found: Outcome, *contents: remembered.Content) -> tuple[Outcome, bool]:
+        """What is found, and whether work was done for it."""
+        work = mock.Mock(return_value=found)
+        known = remembered.outcome_of(context(build_dir=str(self.folder)), "it", [self.header, *contents], work)
+        return known, work.called
+
+    def test_what_passed_is_not_run_again(self) -> None:
+        self.assertTrue(self.outcome(Outcome(3, skipped=["no GPU"]))[1])
+        again, worked = self.outcome(Outcome(failures=["not run"]))
+        self.assertEqual((again.passed, again.remembered, again.skipped, worked), (3, 3, ["no GPU"], False))
+
+    def test_failures_are_never_remembered(self) -> None:
+        for found in (Outcome(3, ["b.cpp"]), Outcome(skipped=["no GPU"])):
+            self.outcome(found)
+            self.assertTrue(self.outcome(found)[1])
+
+    def test_a_changed_header_or_flag_is_noticed_and_so_is_a_missing_file(self) -> None:
+        self.outcome(Outcome(1), "-O3")
+        self.assertFalse(self.outcome(Outcome(1), "-O3")[1])
+        self.assertTrue(self.outcome(Outcome(1), "-O2")[1])
+        self.header.write_text("long rank();")
+        self.assertTrue(self.outcome(Outcome(1), "-O2")[1])
+        self.header.unlink()
+        self.assertTrue(self.outcome(Outcome(1), "-O2")[1])
+
+    def test_a_verdict_on_a_stage_hangs_on_its_header_test_program_and_libraries(self) -> None:
+        stage = graded_stages()[0]
+        built = context(build_dir=str(self.folder), cxx="c++")
+        contents = [*remembered.grading(built, stage), *remembered.compiling(built, stage)]
+        names = {path.name for path in contents if isinstance(path, Path)}
+        program = f"tests_{stage.name}"
+        due = {program, f"lib{program}_code.so", "libddp.so", "libddp_testing.so", "results.py", "collectives.h"}
+        self.assertLessEqual(due | {path.name for path in (ROOT / "assignments" / stage.name).glob("*.h")}, names)
+
+
+CLASHING_COMPILER = """\
+import pathlib, sys
+unit = pathlib.Path(sys.argv[-1]).read_text()
+if "/a.cpp" in unit and "/b.cpp" in unit:
+    print("/b.cpp:3:1: error: redefinition of 'kHalf'")
+"""
 ASAN_REPORT = f"""\
 =================================================================
 ==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x60600 at pc 0x7f4 bp 0x7ff sp 0x7fd
@@ -318,34 +386,23 @@ class Linting(unittest.TestCase):
         self.assertEqual(found[Path("/a.cpp")].count("error"), 2)
         self.assertIn("two", found[Path("/b.h")])
 
-    def test_files_that_clash_are_looked_at_alone(self) -> None:
-        a, b, c = Path("/a.cpp"), Path("/b.cpp"), Path("/c.cpp")
-        clash = "redefinition of 'kHalf' [clang-diagnostic-error]"
-
-        def apart(*files: Path, found: dict[Path, str]) -> list[tuple[Path, ...]]:
-            return [part.files for part in linting._apart(linting.Run((), "", files), found)]
-
-        self.assertEqual(apart(a, b, c, found={b: clash}), [(a, c), (b,)])
-        self.assertEqual(apart(a, b, found={Path("/c.h"): clash}), [(a,), (b,)])
-        self.assertEqual(apart(a, b, found={a: "style [readability-x]"}), [])
-        self.assertEqual(apart(b, found={b: clash}), [])
-
-    def test_files_that_define_the_same_names_are_kept_apart(self) -> None:
-        texts = {
-            "a.cpp": "namespace ddp {\nusing testing::Rank;\nconstexpr int kHalf = 2;\nvoid B::run(int x) {}\n",
-            "b.cpp": "using testing::Rank;\nconst Test kOther{1};\nstd::string run(const X& x) {\n  int kHalf = 3;\n}",
-            "c.cpp": "struct Part;\nstatic constexpr double kHalf = 0.5;\n",
-            "d.cpp": '#include "d.h"\nint ddp_main(int argc) {\n',
-            "d.h": "struct Part {\n",
-            "e.cpp": "class Part : public Whole {\nint ddp_main(int argc) {\n",
-        }
+    def test_files_that_do_not_compile_together_are_looked_at_apart(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in texts.items():
-                Path(folder, name).write_text(text)
-            paths = sorted(Path(folder).glob("*.cpp"))
-            parts = [[path.name for path in part] for part in linting._compatible(paths, 9)]
-            self.assertEqual(parts, [["a.cpp", "b.cpp", "d.cpp"], ["c.cpp", "e.cpp"]])
-            self.assertEqual(len(linting._compatible(paths, 2)), 3)
+            compiler = Path(folder, "cxx")
+            compiler.write_text(f"#!{sys.executable}\n{CLASHING_COMPILER}")
+            compiler.chmod(0o755)
+            with mock.patch.object(linting, "_tool", return_value="true"):
+                linter = linting.Linter(context(build_dir=folder, cxx=str(compiler)))
+            a, b, c = Path("/a.cpp"), Path("/b.cpp"), Path("/c.cpp")
+            self.assertEqual(linter._together((), [a, b, c])[1], [a, c])
+            self.assertEqual(linter._together((), [b, c])[1], [b, c])
+            self.assertEqual(linter._together((), [b])[1], [b])
+
+    def test_a_sample_has_what_was_changed(self) -> None:
+        files = {Path(f"/{number}.cpp"): () for number in range(99)}
+        for seed in range(5):
+            chosen = linting.sampled(files, {Path("/7.cpp"), Path("/README.md")}, seed)
+            self.assertEqual((len(chosen), Path("/7.cpp") in chosen), (1 + linting.SAMPLE, True))
 
     def test_a_missing_tool_is_a_failure_that_says_what_to_do(self) -> None:
         with mock.patch("shutil.which", return_value=None):
@@ -356,9 +413,8 @@ class Linting(unittest.TestCase):
 class PythonTests(unittest.TestCase):
     def outcome(self, body: str) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "test_it.py")
-            path.write_text(f"import unittest\nclass T(unittest.TestCase):\n{body}")
-            return own_tests._run_python_tests(context(build_dir=folder), sys.executable, path)
+            Path(folder, "test_it.py").write_text(f"import unittest\nclass T(unittest.TestCase):\n{body}")
+            return own_tests._run_python_tests(context(build_dir=folder), sys.executable, "test_it", Path(folder))
 
     def test_passed_failed_and_skipped_are_counted(self) -> None:
         found = self.outcome(
@@ -374,12 +430,14 @@ class PythonTests(unittest.TestCase):
 
 
 class Summary(unittest.TestCase):
-    def run_check(self, *steps: Outcome | Exception, names: tuple[str, ...] = ("build", "lint")) -> tuple[int, str]:
+    def run_check(self, *steps: Outcome | Exception, fresh: bool = False) -> tuple[int, str]:
+        names = ("build", "lint", "sanitizer")
+
         def step(result: Outcome | Exception) -> check.Step:
             return mock.Mock(side_effect=[result])
 
         table = {name: (name, step(result)) for name, result in zip(names, steps)}
-        options = mock.Mock(only=[], seed=7)
+        options = mock.Mock(only=[], seed=7, all=True, fresh=fresh)
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
             with mock.patch.object(check, "STEPS", table), mock.patch("tools.checking.costs.measure", return_value=["1 s"]):
                 code = check.check(context(build_dir=folder).toolchain, options)
@@ -389,6 +447,24 @@ class Summary(unittest.TestCase):
         code, said = self.run_check(Outcome(3), Outcome(4, skipped=["no GPU"]))
         self.assertEqual((code, said.splitlines()[-1]), (0, "7 passed, 0 failed"))
         self.assertIn("no GPU", said)
+
+    def test_what_is_remembered_is_counted_apart_and_passed_all_the_same(self) -> None:
+        code, said = self.run_check(Outcome(3), Outcome(4, remembered=4))
+        self.assertEqual((code, said.splitlines()[-1]), (0, "7 passed, 0 failed"))
+        self.assertIn("4 of them remembered from an earlier run of the same content; make check FRESH=1", said)
+
+    def test_fresh_forgets(self) -> None:
+        with mock.patch.object(check.remembered, "forget") as forget:
+            self.run_check(Outcome(1))
+            forget.assert_not_called()
+            self.run_check(Outcome(1), fresh=True)
+            forget.assert_called_once()
+        with tempfile.TemporaryDirectory() as folder:
+            built, work = context(build_dir=folder), mock.Mock(return_value=Outcome(1))
+            for _ in range(2):
+                remembered.outcome_of(built, "it", [], work)
+                remembered.forget(Path(folder))
+            self.assertEqual(work.call_count, 2)
 
     def test_one_failure_fails_the_whole_and_is_shown_in_full(self) -> None:
         code, said = self.run_check(Outcome(3), Outcome(4, ["b.cpp\n    line 7"]))

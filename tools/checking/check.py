@@ -1,8 +1,11 @@
 """The repository's own tests: make check.
 
 Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
-live, also under AddressSanitizer; the harness's and the tools' own tests pass; the format is right and the linter
-silent. The last line counts what passed and failed; the exit code is 0 only if nothing failed.
+live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
+passed and failed; the exit code is 0 only if nothing failed.
+
+A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, AddressSanitizer, and the
+slow Python tests. Neither repeats what has passed on the same content: see tools/checking/remembered.py.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tools.checking import costs
@@ -21,6 +25,7 @@ from tools.checking import includes
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
+from tools.checking import remembered
 from tools.checking import sanitizer
 from tools.grading import stages
 from tools.setup import toolchain
@@ -29,7 +34,7 @@ from tools.checking.context import CORES, Context, Outcome, describe, describe_t
 from tools.setup.checkout_lock import hold
 from tools.setup.progress import ProgressLine, elapsed
 from tools.grading.results import StageReport, Status, TestResult
-from tools.grading.stages import short_paths
+from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import LabError, Toolchain
 
 Step = Callable[[Context], Outcome]
@@ -46,25 +51,39 @@ def build_everything(context: Context) -> Outcome:
 
 def check_solutions(context: Context) -> Outcome:
     """Each test passes on the solution; a test that this machine cannot run counts as skipped, not as passed."""
-    outcome = Outcome()
-    for stage in graded_stages():
-        report = context.grade(stage, context.builder.library(stage, "solutions"), context.tests_of(stage))
-        for result in not_skipped(report, outcome):
-            outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
-        if report.max_score != stage.points:
-            outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
-    return outcome
+    return Outcome().take(context.each(partial(_grade, context, "solutions", _judge_solution), graded_stages()))
 
 
 def check_stubs(context: Context) -> Outcome:
     """Each test fails on the stub with its TODO, and nothing crashes."""
+    return Outcome().take(context.each(partial(_grade, context, "assignments", _judge_stub), graded_stages()))
+
+
+def _grade(context: Context, impl: str, judge: Callable[[StageReport], Outcome], stage: Stage) -> Outcome:
+    library = context.builder.library(stage, impl)
+
+    def work() -> Outcome:
+        return judge(context.grade(stage, library, context.tests_of(stage)))
+
+    contents = [library, Path(__file__), *remembered.grading(context, stage)]
+    return remembered.outcome_of(context, f"{impl}.{stage.name}", contents, work)
+
+
+def _judge_solution(report: StageReport) -> Outcome:
+    outcome, stage = Outcome(), report.stage
+    for result in not_skipped(report, outcome):
+        outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
+    if report.max_score != stage.points:
+        outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
+    return outcome
+
+
+def _judge_stub(report: StageReport) -> Outcome:
     outcome = Outcome()
-    for stage in graded_stages():
-        report = context.grade(stage, context.builder.library(stage, "assignments"), context.tests_of(stage))
-        for result in not_skipped(report, outcome):
-            due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
-            title = f"{stage.name}: on a stub, a test should say TODO"
-            outcome.add("" if due else describe(title, describe_tests([result])))
+    for result in not_skipped(report, outcome):
+        due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
+        title = f"{report.stage.name}: on a stub, a test should say TODO"
+        outcome.add("" if due else describe(title, describe_tests([result])))
     return outcome
 
 
@@ -81,7 +100,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "stubs": ("Stubs say what is to do", check_stubs),
     "mutants": ("Mutants die for the right reason", mutants.check_mutants),
     "variants": ("Correct variants get full marks", sanitizer.check_variants),
-    "sanitizer": ("AddressSanitizer on solutions and mutants", sanitizer.check_sanitizer),
+    "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
     "figures": ("Figures on small data", own_tests.check_figures),
@@ -90,6 +109,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "format": ("Format", linting.check_format),
     "lint": ("Linter", linting.check_lint),
 }
+
+LONG = ("sanitizer",)  # run with ALL=1 only, or when asked for
 
 
 def main() -> int:
@@ -111,6 +132,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], choices=[*STEPS, "costs"], help="just this step; may be repeated"
     )
+    parser.add_argument("--all", action="store_true", help="also what takes long, and no samples")
+    parser.add_argument("--fresh", action="store_true", help="forget what passed in earlier runs")
     parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
     options = parser.parse_args()
     options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
@@ -119,18 +142,19 @@ def parse_arguments() -> argparse.Namespace:
 
 def check(tools: Toolchain, options: argparse.Namespace) -> int:
     started, total = time.monotonic(), Outcome()
-    print(f"Checking with seed {options.seed} on {CORES} cores.", flush=True)
+    samples = "everything" if options.all else "a sample of mutants and of files for the linter; ALL=1 for everything"
+    print(f"Checking with seed {options.seed} on {CORES} cores: {samples}.", flush=True)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make check"):
+        if options.fresh:
+            remembered.forget(Path(tools.build_dir))
         for name, (title, step) in STEPS.items():
-            if options.only and name not in options.only:
+            if name not in (options.only or [step for step in STEPS if options.all or step not in LONG]):
                 continue
-            outcome = run_step(title, step, tools, options.seed)
-            total.passed += outcome.passed
-            total.failures += outcome.failures
-            total.skipped += outcome.skipped
+            outcome = run_step(title, step, tools, options)
+            total.take([outcome])
             if name == "build" and outcome.failures:
                 break  # no later step could be trusted
-    if not options.only or "costs" in options.only:
+    if "costs" in options.only or (options.all and not options.only):
         print("\nMeasured here, and no part of the verdict:")
         for line in costs.measure(tools):
             print(f"  {line}", flush=True)
@@ -138,10 +162,10 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
     return 1 if total.failures else 0
 
 
-def run_step(title: str, step: Step, tools: Toolchain, seed: int) -> Outcome:
+def run_step(title: str, step: Step, tools: Toolchain, options: argparse.Namespace) -> Outcome:
     line = ProgressLine(title)
     try:
-        outcome = step(Context(tools, seed, line.show))
+        outcome = step(Context(tools, options.seed, line.show, options.all))
     except (LabError, OSError) as error:
         outcome = Outcome(failures=[f"{title}: {error}"])
     except KeyboardInterrupt:
@@ -158,6 +182,7 @@ def run_step(title: str, step: Step, tools: Toolchain, seed: int) -> Outcome:
 
 def counts(outcome: Outcome) -> str:
     parts = [f"{outcome.passed} passed"]
+    parts += [f"{outcome.remembered} of them remembered"] if outcome.remembered else []
     parts += [f"{len(outcome.skipped)} skipped"] if outcome.skipped else []
     parts += [f"{len(outcome.failures)} FAILED"] if outcome.failures else []
     return ", ".join(parts)
@@ -172,6 +197,9 @@ def print_summary(total: Outcome, seconds: float, seed: int) -> None:
     if total.skipped:
         print(f"{len(total.skipped)} skipped, which is not passed.")
     print(f"All in {elapsed(seconds)} minutes.")
+    if total.remembered:
+        again = "make check FRESH=1 runs all again"
+        print(f"{total.remembered} of them remembered from an earlier run of the same content; {again}")
     print(f"{total.passed} passed, {len(total.failures)} failed", flush=True)
 
 

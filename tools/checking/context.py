@@ -31,6 +31,7 @@ class Outcome:
     passed: int = 0
     failures: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    remembered: int = 0  # of those that passed: in an earlier run, on the same content
 
     def add(self, failure: str) -> None:
         """Counts one more check, which passed if `failure` is empty."""
@@ -39,12 +40,29 @@ class Outcome:
         else:
             self.passed += 1
 
+    @staticmethod
+    def of(failure: str) -> Outcome:
+        """Of a single check."""
+        outcome = Outcome()
+        outcome.add(failure)
+        return outcome
+
+    def take(self, parts: Iterable[Outcome]) -> Outcome:
+        """Adds what others found."""
+        for part in parts:
+            self.passed += part.passed
+            self.failures += part.failures
+            self.skipped += part.skipped
+            self.remembered += part.remembered
+        return self
+
 
 @dataclass(frozen=True)
 class Context:
     toolchain: Toolchain
     seed: int
     show: Callable[[str], None]  # shows the step's progress
+    everything: bool = False  # ALL=1: no samples, and also what takes long
 
     @property
     def builder(self) -> Builder:
@@ -53,6 +71,10 @@ class Context:
     @property
     def build_dir(self) -> Path:
         return Path(self.toolchain.build_dir)
+
+    @property
+    def uses_clang(self) -> bool:
+        return "clang" in Path(self.toolchain.cxx).resolve().name
 
     def folder(self, *parts: str) -> Path:
         """A folder for files that `make check` makes."""

@@ -17,13 +17,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tools.checking import remembered
+from tools.checking.remembered import Content, outcome_of
 from tools.grading.building import condense
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.grading.results import StageReport, Status, TestSpec
@@ -33,6 +37,7 @@ from tools.setup.toolchain import ROOT, LabError
 _REQUIRED = ("Mistake", "Killed-by", "Says")
 _FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
 _KNOWN = (*_REQUIRED, "Only", "Score", "Sanitizer")
+SAMPLE = 2  # of each stage's mutants, beside one for each test
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,37 @@ def check_mutants(context: Context) -> Outcome:
     for stage in graded_stages():
         tests = graded_tests(context, stage)
         mutants = [mutant for mutant in load(stage, outcome) if mutant.killed_by]
-        for problem in context.each(lambda mutant: _try_mutant(context, stage, tests, mutant), mutants):
-            outcome.add(problem)
+        chosen = mutants if context.everything else sampled(tests, mutants, context.seed)
+        outcome.take(_try_all(context, stage, tests, chosen))
         for name in not_needed(tests, mutants):
             outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name} is killed by {name} only")
     return outcome
+
+
+def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mutant]:
+    """For each test one mutant that it alone kills, and SAMPLE of the others."""
+    draw = random.Random(seed)
+    own = [[mutant for mutant in mutants if mutant.exclusive == spec.name] for spec in tests]
+    chosen = [draw.choice(some) for some in own if some]
+    others = [mutant for mutant in mutants if mutant not in chosen]
+    return chosen + draw.sample(others, min(SAMPLE, len(others)))
+
+
+def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: list[Mutant]) -> list[Outcome]:
+    folder, about = ROOT / "tests" / "mutants" / stage.name, [*surroundings(context, stage), *stage.sources("solutions")]
+    kind = "mutants" if context.everything else "killers"
+
+    def verdict(mutant: Mutant) -> Outcome:
+        contents, work = [folder / f"{mutant.name}.patch", *about], partial(_try_mutant, context, stage, tests, mutant)
+        return outcome_of(context, f"{kind}.{stage.name}.{mutant.name}", contents, work)
+
+    return context.each(verdict, mutants)
+
+
+def surroundings(context: Context, stage: Stage) -> list[Content]:
+    """What a verdict on something compiled in the place of the stage's solution hangs on, beside itself."""
+    command = compile_command(context.build_dir, stage.sources("solutions")[0])
+    return [" ".join(command), *remembered.compiling(context, stage), *remembered.grading(context, stage)]
 
 
 def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
@@ -138,24 +169,26 @@ def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
     return [spec for spec in context.tests_of(stage) if spec.points]
 
 
-def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> str:
+def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> Outcome:
     folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
     try:
         library = compile_stage(context, stage, write_mutated(stage, mutant, folder), folder)
-        report = context.grade(stage, library, _needed(mutant, tests))
+        report = context.grade(stage, library, needed(mutant, tests, context.everything))
     except LabError as error:
-        return describe(title, str(error))
+        return Outcome.of(describe(title, str(error)))
     problems = faults(mutant, report)
     log = write_log(folder, report)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
-    return describe(title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
+    text = "\n".join([*problems, "", describe_tests(failed)])
+    return Outcome.of(describe(title, text, log) if problems else "")
 
 
-def _needed(mutant: Mutant, tests: list[TestSpec]) -> list[TestSpec]:
-    """The tests whose verdict on this mutant matters: those that kill it, or all if it says something about all."""
+def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[TestSpec]:
+    """The tests to run on this mutant: those that kill it. All, if it claims something about all of them; that no other
+    test fails is looked at with ALL=1 only, which takes twice as long."""
     killers = [spec for spec in tests if spec.name in mutant.killed_by]
-    about_all = mutant.only or mutant.score is not None or len(killers) < len(mutant.killed_by)
+    about_all = (mutant.only and everything) or mutant.score is not None or len(killers) < len(mutant.killed_by)
     return tests if about_all else killers
 
 

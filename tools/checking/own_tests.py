@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+from tools.checking import remembered
+from tools.checking.remembered import Content
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import ROOT
@@ -20,7 +25,13 @@ _TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
 def check_harness(context: Context) -> Outcome:
     """Runs build/bin/tests_harness and tests_benchmarks, each in as many parts as there are cores."""
     parts = [(program, index) for program in ("tests_harness", "tests_benchmarks") for index in range(CORES)]
-    return _sum(context.each(lambda part: _run_shard(context, *part), parts))
+    return Outcome().take(context.each(lambda part: _shard(context, *part), parts))
+
+
+def _shard(context: Context, program: str, index: int) -> Outcome:
+    contents = remembered.program(context, program, "ddp", "ddp_testing", "ddp_benchmarks")
+    work = partial(_run_shard, context, program, index)
+    return remembered.outcome_of(context, f"{program}.{index}_of_{CORES}", [Path(__file__), *contents], work)
 
 
 def _run_shard(context: Context, program: str, index: int) -> Outcome:
@@ -53,33 +64,52 @@ def _reason(text: str, test: str) -> str:
 
 
 def check_tools(context: Context) -> Outcome:
-    """The Python tests, except those of the figures, which need another Python."""
+    """The Python tests, except those of the figures, which need a Python of their own."""
     paths = [path for room in ("harness", "tools", "benchmarks") for path in _test_files(room)]
-    return _sum(context.each(lambda path: _run_python_tests(context, sys.executable, path), paths))
+    return _python_tests(context, sys.executable, paths)
 
 
 def check_figures(context: Context) -> Outcome:
-    python = context.toolchain.figure_python
-    return _sum(context.each(lambda path: _run_python_tests(context, python, path), _test_files("figures")))
+    return _python_tests(context, context.toolchain.figure_python, _test_files("figures"))
+
+
+def _python_tests(context: Context, python: str, paths: list[Path]) -> Outcome:
+    """Such a test may read anything in the checkout and run any program, so it is remembered only if nothing changed."""
+    contents = [python, str(context.everything), *_checkout(), *_built(context.build_dir)]
+
+    def verdict(path: Path) -> Outcome:
+        work = partial(_run_python_tests, context, python, _module(path))
+        return remembered.outcome_of(context, _module(path), contents, work)
+
+    return Outcome().take(context.each(verdict, paths))
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def _checkout() -> list[Content]:
+    """All files that git does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    unknown = [secrets.token_hex()]  # without git nothing is remembered
+    return [ROOT / line for line in done.stdout.splitlines()] if done.returncode == 0 else unknown
+
+
+def _built(build_dir: Path) -> list[Content]:
+    return sorted(path for folder in ("bin", "lib", "stages") for path in (build_dir / folder).rglob("*") if path.is_file())
 
 
 def _test_files(room: str) -> list[Path]:
     return sorted((ROOT / "tests" / room).glob("test_*.py"))
 
 
-def _sum(parts: list[Outcome]) -> Outcome:
-    return Outcome(
-        sum(part.passed for part in parts),
-        [text for part in parts for text in part.failures],
-        [text for part in parts for text in part.skipped],
-    )
-
-
-def _run_python_tests(context: Context, python: str, path: Path) -> Outcome:
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+def _run_python_tests(context: Context, python: str, name: str, root: Path = ROOT) -> Outcome:
+    """Runs the module `name` of the folder `root`. Its slow tests look for ALL in the environment."""
     log = context.folder("tools") / f"{name}.log"
     command = [python, "-m", "unittest", name]
-    code, text = context.run(command, log)
+    env = {"ALL": "1" if context.everything else "", "PYTHONPATH": str(root)}
+    code, text = context.run(command, log, env)
     ran, summary = _RAN.findall(text), _COUNTS.findall(text)
     if not ran or not summary or int(ran[-1]) == 0:
         return Outcome(failures=[describe(f"{name} ran no tests (code {code})", text[-4000:], log)])

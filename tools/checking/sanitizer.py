@@ -1,7 +1,6 @@
-"""Steps of `make check`: solutions and variants under AddressSanitizer, and mutants that it must catch.
+"""Steps of `make check`: variants; with ALL=1, solutions and variants under AddressSanitizer, and what it must catch.
 
-tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual, and must get full marks. Variants run
-under AddressSanitizer if the compiler has it, else without.
+tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual, and must get full marks.
 
 Only the stage's library is instrumented: it is the code that a student writes. The test program, the lab's library and
 libtorch are not; they get AddressSanitizer's allocator by LD_PRELOAD, so that the stage is also caught if it touches
@@ -13,26 +12,39 @@ one is needed, or nobody would notice if nothing were found any more.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tools.checking import mutants
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.checking.mutants import Mutant
+from tools.checking.remembered import outcome_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError
 
-# A precompiled header fits only if all macros agree; the code here uses none of the sanitizer's.
-_FLAGS = ("-fsanitize=address", "-fno-omit-frame-pointer", "-U__SANITIZE_ADDRESS__")
+# The build's precompiled header serves although it was made without the sanitizer: none of the code in it asks whether
+# there is one.
+_FLAGS = ("-fsanitize=address", "-fno-omit-frame-pointer")
+_FLAGS_OF_GCC = (*_FLAGS, "-U__SANITIZE_ADDRESS__")
+_FLAGS_OF_CLANG = (*_FLAGS, "-shared-libasan", "-Xclang", "-fno-validate-pch")
 _OPTIONS = "detect_leaks=0:detect_stack_use_after_return=1:print_legend=0"
 _KIND = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)")
 _HEADING = re.compile(r"^(READ|WRITE) of size|^freed by|^previously allocated by|^0x\w+ is located|^Address 0x\w+ is")
 _FRAME = re.compile(rf"^ +#\d+ 0x\w+ in (?P<function>.*) {re.escape(str(ROOT))}/(?P<place>(?!\.venv/)\S+:\d+)$")
 _FRAMES_SHOWN = 3
 _DEADLINE_S = 60.0  # for a group of ranks, which is several times slower; speed is not judged here
+
+
+@dataclass(frozen=True)
+class Sanitizer:
+    runtime: str  # AddressSanitizer's library
+    flags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -45,41 +57,61 @@ class Case:
     mutant: Mutant | None = None
 
     @property
+    def name(self) -> str:
+        return self.mutant.name if self.mutant else f"{self.source.parent.parent.name}.{self.source.stem}"
+
+    @property
     def title(self) -> str:
         return self.mutant.title(self.stage) if self.mutant else short_paths(str(self.source))
+
+    @property
+    def sources(self) -> list[Path]:
+        patch = ROOT / "tests" / "mutants" / self.stage.name / f"{self.name}.patch"
+        return [*self.stage.sources("solutions"), patch] if self.mutant else [self.source]
 
 
 def check_variants(context: Context) -> Outcome:
     """Other correct solutions get full marks."""
-    outcome, cases, runtime = Outcome(), [], _runtime(context)
+    outcome = Outcome()
     for stage in graded_stages():
-        variants = sorted((ROOT / "tests" / "variants" / stage.name).glob("*.cpp"))
-        if len(variants) < 2:
+        cases = _variants(context, stage)
+        if len(cases) < 2:
             outcome.add(f"tests/variants/{stage.name} needs at least two correct, unusual solutions")
-        cases += [Case(stage, path, mutants.graded_tests(context, stage)) for path in variants]
-    return _try_all(context, cases, runtime, outcome)
+        outcome.take(_try_all(context, stage, cases, None))
+    return outcome
 
 
 def check_sanitizer(context: Context) -> Outcome:
-    """The solutions pass under AddressSanitizer too, and it catches what it should."""
-    outcome, runtime = Outcome(), _runtime(context)
-    if not runtime:
-        outcome.skipped.append(f"{context.toolchain.cxx} has no AddressSanitizer here (libasan.so)")
+    """Solutions and variants pass under AddressSanitizer too, and it catches what it should."""
+    outcome, sanitizer, mutants_seen = Outcome(), find(context), 0
+    if not sanitizer:
+        outcome.skipped.append(f"{context.toolchain.cxx} has no AddressSanitizer here")
         return outcome
-    cases = [case for stage in graded_stages() for case in _cases(context, stage, outcome)]
-    if not any(case.mutant for case in cases):
+    for stage in graded_stages():
+        cases = [*_variants(context, stage), *_solution_and_mutants(context, stage, outcome)]
+        mutants_seen += sum(1 for case in cases if case.mutant)
+        outcome.take(_try_all(context, stage, cases, sanitizer))
+    if not mutants_seen:
         outcome.add("no mutant has the line 'Sanitizer: ...', so nothing shows that AddressSanitizer would notice")
-    return _try_all(context, cases, runtime, outcome)
+    return outcome
 
 
-def _runtime(context: Context) -> str:
-    """The sanitizer's library; empty if the compiler has none."""
+def find(context: Context) -> Sanitizer | None:
+    """The compiler's AddressSanitizer, if it is installed."""
+    clang = context.uses_clang
+    name = f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so"
     log = context.folder("sanitizer") / "runtime.log"
-    _, text = context.run([context.toolchain.cxx, "-print-file-name=libasan.so"], log)
-    return text.strip() if Path(text.strip()).is_absolute() else ""  # a bare name: not found
+    runtime = context.run([context.toolchain.cxx, f"-print-file-name={name}"], log)[1].strip()
+    missing = not os.path.isfile(runtime)  # a bare name then
+    return None if missing else Sanitizer(runtime, _FLAGS_OF_CLANG if clang else _FLAGS_OF_GCC)
 
 
-def _cases(context: Context, stage: Stage, outcome: Outcome) -> list[Case]:
+def _variants(context: Context, stage: Stage) -> list[Case]:
+    paths = sorted((ROOT / "tests" / "variants" / stage.name).glob("*.cpp"))
+    return [Case(stage, path, mutants.graded_tests(context, stage)) for path in paths]
+
+
+def _solution_and_mutants(context: Context, stage: Stage, outcome: Outcome) -> list[Case]:
     tests, solution = mutants.graded_tests(context, stage), mutants.solution_of(stage)
     cases = [Case(stage, solution, tests)]
     for mutant in mutants.load(stage, outcome):
@@ -89,30 +121,34 @@ def _cases(context: Context, stage: Stage, outcome: Outcome) -> list[Case]:
     return cases
 
 
-def _try_all(context: Context, cases: list[Case], runtime: str, outcome: Outcome) -> Outcome:
-    for problem in context.each(lambda case: _try(context, case, runtime), cases):
-        outcome.add(problem)
-    return outcome
+def _try_all(context: Context, stage: Stage, cases: list[Case], sanitizer: Sanitizer | None) -> list[Outcome]:
+    surroundings, kind = [*mutants.surroundings(context, stage), repr(sanitizer)], "sanitizer" if sanitizer else "variants"
+
+    def verdict(case: Case) -> Outcome:
+        folder = context.folder(kind, stage.name, case.name)
+        work = partial(_try, context, case, folder, sanitizer)
+        return outcome_of(context, f"{kind}.{stage.name}.{case.name}", [*case.sources, *surroundings], work)
+
+    return context.each(verdict, cases)
 
 
-def _try(context: Context, case: Case, runtime: str) -> str:
-    """What is wrong with a case; empty if nothing. `runtime` is AddressSanitizer's library; empty: run without it."""
-    name = case.mutant.name if case.mutant else f"{case.source.parent.parent.name}.{case.source.stem}"
-    folder = context.folder("sanitizer", case.stage.name, name)
+def _try(context: Context, case: Case, folder: Path, sanitizer: Sanitizer | None) -> Outcome:
     for old in folder.glob("report.*"):
         old.unlink()
     try:
         source = mutants.write_mutated(case.stage, case.mutant, folder) if case.mutant else case.source
-        library = mutants.compile_stage(context, case.stage, source, folder, _FLAGS if runtime else ())
+        library = mutants.compile_stage(context, case.stage, source, folder, sanitizer.flags if sanitizer else ())
     except LabError as error:
-        return describe(case.title, str(error))
-    environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": f'{_OPTIONS}:log_path="{folder}/report"'}
-    options = RunOptions(context.seed, deadline_s=_DEADLINE_S, environment=environment if runtime else {})
+        return Outcome.of(describe(case.title, str(error)))
+    options = RunOptions(context.seed)
+    if sanitizer:
+        environment = {"LD_PRELOAD": sanitizer.runtime, "ASAN_OPTIONS": f'{_OPTIONS}:log_path="{folder}/report"'}
+        options = RunOptions(context.seed, deadline_s=_DEADLINE_S, environment=environment)
     report = context.grade(case.stage, library, case.tests, options)
     log = mutants.write_log(folder, report)
     reports = [path.read_text(errors="replace") for path in sorted(folder.glob("report.*"))]
     problems = missed(case.mutant, reports) if case.mutant else found(report, reports)
-    return describe(case.title, problems, log) if problems else ""
+    return Outcome.of(describe(case.title, problems, log) if problems else "")
 
 
 def found(report: StageReport, reports: list[str]) -> str:

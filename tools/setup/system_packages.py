@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -65,6 +66,12 @@ def build_seconds(clang: bool) -> int:
     return 200 if clang else 600
 
 
+def sanitizer() -> str:
+    """Clang's, which Debian packs apart from it; only ALL=1 needs it."""
+    found = glob.glob("/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.so")
+    return found[0] if found else "" if os.environ.get("ALL") else "not asked for"
+
+
 REQUIRED = [
     Need("C++ compiler", "clang", compiler, "nothing can be built"),
     Need("cmake", "cmake", program("cmake"), "nothing can be built"),
@@ -83,6 +90,7 @@ OPTIONAL = [
 FOR_CHECK = [
     Need("clang-format", "clang-format", program("clang-format-14", "clang-format"), "make check cannot judge format"),
     Need("clang-tidy", "clang-tidy", program("clang-tidy-14", "clang-tidy"), "make check cannot lint"),
+    Need("AddressSanitizer", "libclang-rt-14-dev", sanitizer, "make check ALL=1 skips it"),
 ]
 PYTHON_VENV = Need("python3 -m venv", "python3-venv", lambda: "", "no virtual environment can be made")
 
