@@ -52,7 +52,7 @@ CommandLine::CommandLine(const std::string& description)
 
 CommandLine::~CommandLine() = default;
 
-template <typename Value>
+template <FlagValue Value>
 Flag CommandLine::add(const std::string& name, Value& value, const std::string& help) {
   CLI::Option* option = app_->add_option(name, value, help);
   if constexpr (CLI::detail::is_mutable_container<Value>::value) {

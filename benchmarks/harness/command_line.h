@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,15 @@ class Flag {
   CLI::Option* option_;
 };
 
+template <typename Value, typename... Known>
+concept OneOf = (std::same_as<Value, Known> || ...);
+
+/// What a flag may set. The .cpp has the code for each; add a type there and here.
+template <typename Value>
+concept FlagValue = OneOf<Value, int, std::int64_t, std::uint64_t, double, std::string,
+                          std::vector<int>, std::vector<std::int64_t>, std::vector<std::string>,
+                          std::set<int>, std::set<std::int64_t>, std::array<double, 5>>;
+
 /// The command line of a program, read by CLI11. Only the .cpp includes CLI11, which takes about
 /// six seconds to compile in each file that does.
 class CommandLine {
@@ -44,10 +56,9 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  /// A flag with a value: int, int64_t, uint64_t, double, std::string, or a container of them, whose
-  /// values follow one flag, separated by commas or spaces; which containers: command_line.cpp, at
-  /// the end of add(). `value` must outlive parse().
-  template <typename Value>
+  /// A flag with a value. The values of a container follow one flag, separated by commas or spaces.
+  /// `value` must outlive parse().
+  template <FlagValue Value>
   Flag add(const std::string& name, Value& value, const std::string& help);
 
   /// A flag without a value, which sets `value`; "--on,!--off" is a pair of them.
