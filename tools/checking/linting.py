@@ -138,7 +138,7 @@ class Linter:
         flags, words = [], iter(command[1 : command.index("-o")] if command else [])
         for word in words:
             flags.append(word)
-            if word == "-include":
+            if word == "-include" and flags[-2:-1] != ["-Xclang"]:  # not clang's, after -Xclang
                 header = Path(next(words))
                 copy = self._folder / f"{header.parent.name}.h"
                 copy.write_text(_content(header))
