@@ -160,7 +160,7 @@ def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: lis
 
 def surroundings(context: Context, stage: Stage) -> list[Content]:
     """What a verdict on something compiled in the place of the stage's solution hangs on, beside itself."""
-    command = compile_command(context.build_dir, stage.sources("solutions")[0])
+    command = compile_command(context.build_dir, solution_of(stage))
     return [" ".join(command), *remembered.compiling(context, stage), *remembered.grading(context, stage)]
 
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -59,7 +60,8 @@ void on_stack_request(int) { report_stack(); }
 void install_handlers(int report_fd) {
   crash_report_fd = report_fd;
   // Handlers run on a stack of their own: endless recursion leaves them no other.
-  static std::array<char, 1 << 16> alternate_stack;
+  // Aligned, as AddressSanitizer demands of every stack.
+  alignas(std::max_align_t) static std::array<char, 1 << 16> alternate_stack;
   stack_t stack{};
   stack.ss_sp = alternate_stack.data();
   stack.ss_size = alternate_stack.size();
