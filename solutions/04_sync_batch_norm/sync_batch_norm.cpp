@@ -80,8 +80,8 @@ struct Statistics {
 /// What a rank knows of its own batch: the means, the sums of squared deviations from them (M), and
 /// the number of elements per channel, [2C + 1]. All zeros for a rank without samples.
 at::Tensor local_moments(const at::Tensor& x) {
-  const auto count = static_cast<double>(x.numel() / x.size(1));
-  const at::Tensor mean = sum_by_channel(x) / std::max(count, 1.0);
+  const std::int64_t count = x.numel() / x.size(1);
+  const at::Tensor mean = sum_by_channel(x) / std::max<std::int64_t>(count, 1);
   const at::Tensor m2 = sum_by_channel((x - spread(mean, x)).square_());
   return at::cat({mean, m2, at::full({1}, count, mean.options())});
 }
