@@ -53,7 +53,7 @@ class SyncBatchNorm(ProgramTest):
         self.assert_not_resumed_otherwise(flags, other, 'was measured with batch_sizes "2, 3", and this run has "2"')
 
     def test_presets(self) -> None:
-        self.assert_presets_are_described("10,000 calls a cell")
+        self.assert_presets_are_described("10,000 calls a row")
         self.assert_paper_needs('2 GPUs named "RTX A4000"')
 
     def test_refusals(self) -> None:

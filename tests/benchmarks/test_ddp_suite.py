@@ -68,7 +68,7 @@ class DdpSuite(ProgramTest):
         self.assert_drawn("plots.ddp_suite")
         self.assert_drawn("tables.ddp_suite", files=4)
         # The same numbers in the same form, written by two programs.
-        written = (self.folder / "ddp_suite_table" / "ddp_suite.Reducer.solutions.quick.json").read_text()
+        written = (self.folder / "tables.ddp_suite" / "ddp_suite.Reducer.solutions.quick.json").read_text()
         table = json.loads(written)["text"]
         title = "Benchmark: resnet50 with batch size 2"
         self.assertIn(table.replace(title, f"{title}, Reducer"), self.output)

@@ -145,7 +145,7 @@ class Suite {
       return {seconds};
     };
     const Repetitions repetitions = {.measured = settings_.steps_of(model),
-                                .warmup = settings_.workload.size.warmup};
+                                     .warmup = settings_.workload.size.warmup};
     std::optional<Progress> none;  // this program has a finer one
     const at::Tensor mine =
         measure_interleaved(repetitions, SuiteComparison::replicas(settings_, round), run, none);
