@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import unittest
@@ -143,9 +144,9 @@ class GradedTestsTrace(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             test = "step_time_is_compute_plus_communication"
-            command = [GRADED, "--stage-library", SOLUTION, "--test", test, "--trace", file]
-            ended = subprocess.run(command, text=True, capture_output=True, timeout=SECONDS, check=False)
-            self.assertEqual(ended.returncode, 0, ended.stdout)
+            command, env = [GRADED, "--stage-library", SOLUTION, "--test", test], {**os.environ, "DDP_LAB_TRACE": str(file)}
+            ended = subprocess.run(command, env=env, text=True, capture_output=True, timeout=SECONDS, check=False)
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
             trace = load_trace(file)
         self.assertEqual([len(ranks) for ranks in trace.values()], [1, 2, 3, 4] * 2)
         self.assertEqual(list(trace)[1], f"{test}, world 2: 2 ranks")
