@@ -144,7 +144,8 @@ class GradedTestsTrace(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             test = "step_time_is_compute_plus_communication"
-            command, env = [GRADED, "--stage-library", SOLUTION, "--test", test], {**os.environ, "DDP_LAB_TRACE": str(file)}
+            command = [GRADED, "--stage-library", SOLUTION, "--test", test]
+            env = {**os.environ, "DDP_LAB_TRACE": str(file)}
             ended = subprocess.run(command, env=env, text=True, capture_output=True, timeout=SECONDS, check=False)
             self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
             trace = load_trace(file)

@@ -45,7 +45,7 @@ struct CommandLine {
 };
 
 CommandLine read_command_line(int argc, char** argv) {
-  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline, kTrace };
+  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline };
   const option flags[] = {{"list", no_argument, nullptr, kList},
                           {"stage-library", required_argument, nullptr, kLibrary},
                           {"records-fd", required_argument, nullptr, kRecords},
@@ -53,7 +53,6 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"seed", required_argument, nullptr, kSeed},
                           {"device", required_argument, nullptr, kDevice},
                           {"deadline", required_argument, nullptr, kDeadline},
-                          {"trace", required_argument, nullptr, kTrace},
                           {}};
   CommandLine line;
   Settings& chosen = settings();
@@ -80,9 +79,6 @@ CommandLine read_command_line(int argc, char** argv) {
       case kDeadline:  // seconds that a group of ranks may take
         chosen.deadline =
             std::chrono::milliseconds(static_cast<std::int64_t>(std::stod(optarg) * 1e3));
-        break;
-      case kTrace:
-        chosen.trace = optarg;
         break;
       default:  // getopt has said what is wrong
         std::exit(2);
