@@ -16,8 +16,8 @@ from tools.setup.toolchain import ROOT, Toolchain
 TWO_RANK_TEST = "CheckedRaces.WriteByOperator"  # of tests_harness: two ranks and a few all-reduces
 REPEATS = 5
 # What a student should have to wait for at most, on two idle cores.
-EDIT_TARGET_S = 10
-SOLUTIONS_TARGET_S = 30
+EDIT_TARGET_S = 3
+SOLUTIONS_TARGET_S = 15
 
 
 def measure(tools: Toolchain) -> Iterator[str]:
