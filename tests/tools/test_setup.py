@@ -93,6 +93,8 @@ class Checkout(unittest.TestCase):
         return subprocess.Popen(
             argv, cwd=self.lab, env={**self.environment, **environment}, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            # Whatever the shell does that the tests run in: behind "&" it may ignore interrupts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
 
     def run_tool(self, *argv: str, code: int = 0, **environment: str) -> str:
