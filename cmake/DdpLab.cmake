@@ -45,7 +45,8 @@ function(ddp_lab_stage_library target folder)
   target_include_directories(${target} PRIVATE assignments)
   target_link_libraries(${target} PRIVATE ddp)
   # Loops over memory become vector instructions, whatever their length.
-  target_compile_options(${target} PRIVATE -O3)
+  # A loop without end is to hang, and be reported: C++ lets compilers assume that there is none, and clang drops it.
+  target_compile_options(${target} PRIVATE -O3 -fno-finite-loops)
   # Stages may be loaded side by side: each prefers its own function to another's of the same name.
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}")
