@@ -73,6 +73,8 @@ class Launch(unittest.TestCase):
         python = os.environ.get("DDP_LAB_PYTHON") or toolchain.load().python
         if not python:
             self.skipTest("skipped: torchrun comes with a Python's torch, not with LIBTORCH=")
+        if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
+            self.skipTest("skipped: .venv has torch for C++ on the CPU alone; make setup DEVICE=cuda adds torchrun's rest")
         torchrun = [python, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node=2"]
         done = subprocess.run(
             [*torchrun, PROGRAM], env=environment(), text=True, capture_output=True, timeout=3 * SECONDS

@@ -56,7 +56,7 @@ CommandLine read_command_line(int argc, char** argv) {
                           {}};
   CommandLine line;
   Settings& chosen = settings();
-  for (int flag; (flag = getopt_long(argc, argv, "", flags, nullptr)) != -1;) {
+  for (int flag = 0; (flag = getopt_long(argc, argv, "", flags, nullptr)) != -1;) {
     switch (flag) {
       case kList:
         line.list = true;

@@ -92,6 +92,11 @@ sys.exit(broken)
 """
 
 
+def setUpModule() -> None:
+    """Behind "&" a shell may ignore interrupts, and what the tests start would, too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Checkout:
     """A scratch checkout with one graded stage."""
 

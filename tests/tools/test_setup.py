@@ -57,6 +57,11 @@ def fake_torch(folder: Path, version: str = "2.11.0+cpu") -> Path:
     return folder
 
 
+def setUpModule() -> None:
+    """Behind "&" a shell may ignore interrupts, and what the tests start would, too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Checkout(unittest.TestCase):
     """A copy of the files that set-up reads, and a PATH that contains only what a test puts there."""
 
@@ -93,8 +98,6 @@ class Checkout(unittest.TestCase):
         return subprocess.Popen(
             argv, cwd=self.lab, env={**self.environment, **environment}, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            # Whatever the shell does that the tests run in: behind "&" it may ignore interrupts.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
 
     def run_tool(self, *argv: str, code: int = 0, **environment: str) -> str:
