@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import unittest
 
-from tests.benchmarks.program_test import REFUSED, UNFINISHED, ProgramTest  # first: it finds the tools and the scripts
+from tests.benchmarks.program_test import REFUSED, UNFINISHED, ProgramTest, slow  # first: it finds the tools and the scripts
 
 from tests.harness.test_launch import free_port
 
@@ -90,6 +90,7 @@ class BucketedDdp(ProgramTest):
         turns, alone = (self.run_well(*flags, order) for order in ("--interleaved", "--sequential"))
         self.assertEqual(*([one["labels"] for one in document["series"]] for document in (turns, alone)))
 
+    @slow
     def test_goes_on_where_it_was_stopped(self) -> None:
         flags = ("--batch-sizes=1", "--sequence-lengths=2,4", "--bucket-mb=1000", "--repetitions=2", "--warmup=0")
         self.resume(1, *flags)
