@@ -7,8 +7,7 @@ from __future__ import annotations
 import re
 import unittest
 
-from tests.benchmarks.program_test import REFUSED, UNFINISHED, ProgramTest, slow  # first: it finds the tools and the scripts
-
+from tests.benchmarks.program_test import REFUSED, UNFINISHED, ProgramTest, slow
 from tests.harness.test_launch import free_port
 
 UNBUCKETED = ("naive", "flat", "overlapped", "Reducer", "compute only")

@@ -188,8 +188,8 @@ def nccl_header() -> str:
     before = set_up()
     if before:
         folders.insert(0, str(Path(before.libtorch).parent / "nvidia/nccl/include"))
-    folders += glob.glob(f"{toolchain.VENV}/lib/python3*/site-packages/nvidia/nccl/include")
-    return next((f"{folder}/nccl.h" for folder in folders if os.path.exists(f"{folder}/nccl.h")), "")
+    found = (f"{folder}/nccl.h" for folder in folders if os.path.exists(f"{folder}/nccl.h"))
+    return next(found, virtual_environment.nccl_header())
 
 
 def nccl_version(header: str) -> str:

@@ -116,14 +116,15 @@ def is_own(python: str) -> bool:
 def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     """All steps; each of them does nothing where it is done already."""
     request = requested(state)
-    own = not (request.libtorch or python_with_torch(request, state))
+    given = None if request.libtorch else python_with_torch(request, state)
+    own = not (request.libtorch or given)
     announce(virtual_environment.megabytes_to_come(parts) if own else 0, bool(state))
     needs = [*system_packages.REQUIRED, *system_packages.LIBRARIES, *system_packages.OPTIONAL]
     system_packages.provide(needs, log)
     cxx, cmake = system_packages.usable_compiler(), shutil.which("cmake")
     if gap := system_packages.tool_gap(cxx) or system_packages.tool_gap(cmake):
         raise LabError(gap)
-    found = choose_libtorch(request) if request.libtorch else choose_python(request, state, parts, log)
+    found = choose_libtorch(request) if request.libtorch else choose_python(request, given, parts, log)
     generator = "Ninja" if shutil.which("ninja") else "Unix Makefiles"
     toolchain = Toolchain(*found, cxx=cxx, cmake=cmake, generator=generator, build_dir=str(BUILD_DIR))
     write_state(request, toolchain, {})  # remembers the choice even if CMake fails
@@ -231,8 +232,9 @@ def choose_libtorch(request: Request) -> tuple[str, str, str, str]:
     return "", figure_python(request, None), request.libtorch, torch_version(request.libtorch)
 
 
-def choose_python(request: Request, state: dict, parts: frozenset[str], log: Path) -> tuple[str, str, str, str]:
-    facts = python_with_torch(request, state) or virtual_environment.provide(log, parts)
+def choose_python(request: Request, given: PythonFacts | None, parts: frozenset[str], log: Path) -> tuple[str, str, str, str]:
+    """`given` is a Python that has torch already; without one the lab's own is made."""
+    facts = given or virtual_environment.provide(log, parts)
     return facts.executable, figure_python(request, facts), facts.torch, torch_version(facts.torch)
 
 

@@ -142,10 +142,18 @@ def missing_libraries() -> list[str]:
     return sorted(set(re.findall(r"^\s*lib(\w+)\.so\S* => not found", said, re.MULTILINE)))
 
 
+def torch_metadata() -> Path:
+    return next(VENV.glob("lib/python3*/site-packages/torch-*.dist-info/METADATA"))
+
+
+def required_by_torch(pattern: str) -> re.Match[str] | None:
+    """The first of torch's own requirements that fits; a build for the CPU requires nothing of CUDA."""
+    return re.search(f"^Requires-Dist: {pattern}", torch_metadata().read_text(), re.MULTILINE)
+
+
 def cuda_requirement(libraries: list[str]) -> str:
     """The part of torch's own dependencies that brings them: it has an extra for each library."""
-    (metadata,) = VENV.glob("lib/python3*/site-packages/torch-*.dist-info/METADATA")
-    found = re.search(r"^Requires-Dist: (cuda-toolkit)\[([\w,]+)\](==[\d.]+)", metadata.read_text(), re.MULTILINE)
+    found = required_by_torch(r"(cuda-toolkit)\[([\w,]+)\](==[\d.]+)")
     extras = found[2].split(",") if found else []
     if unknown := [name for name in libraries if name not in extras]:
         raise LabError(f"torch needs lib{unknown[0]}.so, which none of its own packages brings: install it")
@@ -166,15 +174,13 @@ def _install_check(log: Path) -> None:
     _install_packages(CHECK, log)
     if nccl_header():
         return
-    (metadata,) = VENV.glob("lib/python3*/site-packages/torch-*.dist-info/METADATA")
-    nccl = re.search(r"^Requires-Dist: (nvidia-nccl-[\w.=]+)", metadata.read_text(), re.MULTILINE)
-    if nccl:  # torch's CUDA build
+    if nccl := required_by_torch(r"nvidia-nccl-[\w.=]+"):  # torch's CUDA build
         with tempfile.TemporaryDirectory(dir=VENV) as folder:
-            _pip(["download", "--no-deps", "-d", folder, nccl[1]], "Fetching NCCL's headers", log)
+            _pip(["download", "--no-deps", "-d", folder, nccl[0].split()[-1]], "Fetching NCCL's headers", log)
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 headers = [name for name in archive.namelist() if "/include/" in name]
-                archive.extractall(metadata.parents[1], headers)
+                archive.extractall(torch_metadata().parents[1], headers)
 
 
 def nccl_header() -> str:
