@@ -289,7 +289,7 @@ class VirtualEnvironment(Checkout):
         marker = self.venv / ".ddp-lab"
         for patch in (
             mock.patch.multiple(virtual_environment, VENV=self.venv, MARKER=marker),
-            mock.patch.object(virtual_environment, "_NEEDED_BYTES", {False: 1, True: 1}),
+            mock.patch.object(virtual_environment, "NEEDED_BYTES", {False: 1, True: 1}),
             mock.patch.object(virtual_environment, "base_python", lambda log: sys.executable),
             mock.patch.object(virtual_environment.progress, "run", self._run),
         ):
@@ -398,7 +398,7 @@ class VirtualEnvironment(Checkout):
         self.pip_output = ["ERROR: [Errno 28] No space left on device"]
         with self.assertRaisesRegex(toolchain.LabError, "disk is full"):
             self.provide()
-        with mock.patch.object(virtual_environment, "_NEEDED_BYTES", {False: 1 << 60, True: 1 << 60}):
+        with mock.patch.object(virtual_environment, "NEEDED_BYTES", {False: 1 << 60, True: 1 << 60}):
             with self.assertRaisesRegex(toolchain.LabError, "GB free"):
                 self.provide()
 

@@ -210,7 +210,7 @@ def machine() -> list[Finding]:
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     free = shutil.disk_usage(toolchain.ROOT).free / 2**30
-    needed = 3 if set_up() else virtual_environment.needed_bytes(cuda=False) / 2**30
+    needed = 3 if set_up() else virtual_environment.NEEDED_BYTES[False] / 2**30
     slow, small, full = cores < 2, memory < 3, free < needed
     room = f"set-up and build need {needed:.0f} GB" if full else ""
     return [

@@ -232,7 +232,9 @@ def choose_libtorch(request: Request) -> tuple[str, str, str, str]:
     return "", figure_python(request, None), request.libtorch, torch_version(request.libtorch)
 
 
-def choose_python(request: Request, given: PythonFacts | None, parts: frozenset[str], log: Path) -> tuple[str, str, str, str]:
+def choose_python(
+    request: Request, given: PythonFacts | None, parts: frozenset[str], log: Path
+) -> tuple[str, str, str, str]:
     """`given` is a Python that has torch already; without one the lab's own is made."""
     facts = given or virtual_environment.provide(log, parts)
     return facts.executable, figure_python(request, facts), facts.torch, torch_version(facts.torch)

@@ -26,7 +26,7 @@ CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling
 CUDA = "cuda"  # all that torch depends on, for running on GPUs
 _PACKAGES = {FIGURES: ("numpy", "matplotlib", "tabulate", "typst"), CHECK: ("jsonschema",)}
 _MEGABYTES = {TORCH: 530, FIGURES: 70, CHECK: 190, CUDA: 2400}  # to download
-_NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
+NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for
 
 OFFLINE_ADVICE = """\
@@ -88,13 +88,9 @@ def provide(log: Path, parts: frozenset[str]) -> PythonFacts:
     return facts
 
 
-def needed_bytes(cuda: bool) -> int:
-    return _NEEDED_BYTES[cuda]
-
-
 def create(log: Path, cuda: bool) -> None:
     python = base_python(log)
-    free, needed = shutil.disk_usage(VENV.parent).free, needed_bytes(cuda)
+    free, needed = shutil.disk_usage(VENV.parent).free, NEEDED_BYTES[cuda]
     if free < needed:
         raise LabError(
             f"{VENV.parent} has {free / 2**30:.1f} GB free, torch and its libraries need about "
