@@ -16,8 +16,10 @@ namespace ddp {
 // NoSync, lifetime).
 //
 // `parameters`: in the order of torch::nn::Module::parameters(), the same on all ranks. A tensor
-// that is listed more than once (tied weights) is handled once. A parameter is trainable if it
-// requires a gradient at construction. Frozen ones are broadcast like the others, never reduced.
+// that is listed more than once (tied weights) is handled once: one all-reduce, one division. (Its
+// broadcast may be repeated.) What counts is whether it is the same tensor, not equal values or the
+// same memory. A parameter is trainable if it requires a gradient at construction. Frozen ones are
+// broadcast like the others, never reduced; their gradients are left alone.
 //
 // `buffers`: state that is not trained, such as BatchNorm's running statistics. They may have any
 // shape and any dtype that the group can broadcast, such as int64 counters. They are broadcast at
@@ -30,9 +32,9 @@ namespace ddp {
 //
 // finish() is collective. For every trainable parameter: gradient = sum over ranks of
 // parameter.grad() / world size. An undefined gradient counts as zero. All communication of a step
-// happens in finish(), none in forward or backward. It blocks, and runs in one fixed order that is
-// the same on all ranks, whichever gradients a rank has. Inside a NoSync scope finish() does
-// nothing.
+// happens in finish(), none in forward or backward. finish() returns when all of it is done; its
+// all-reduces may be in flight together. They run in one fixed order that is the same on all ranks,
+// whichever gradients a rank has. Inside a NoSync scope finish() does nothing.
 //
 // Errors are c10::Error, thrown before any communication. If a tensor is at fault, the message
 // names its index in `parameters` or `buffers`. At construction: an empty list of parameters, an

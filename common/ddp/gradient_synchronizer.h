@@ -19,17 +19,26 @@ class NoSync;
 /// to the caller again. A synchronizer may copy its result back into the tensor that backward
 /// filled, or replace `parameter.grad()` by a view of its own buffer: callers must ask the
 /// parameter for its gradient again after finish(). The caller may set gradients to zero or to none
-/// between steps.
+/// between steps, or replace them by tensors of its own, but not give one parameter's gradient to
+/// another.
 ///
 /// No gradient. A gradient that is undefined on this rank at finish() counts as zero here. If it is
-/// undefined on every rank, it may stay undefined or become zero.
+/// undefined on every rank, it may stay undefined or become zero. One that was left from an earlier
+/// step, and that no backward of this step has touched, may take part or not: averaged once, it is
+/// equal on all ranks, and so is its mean.
 ///
 /// Collective calls. All ranks must construct the synchronizer and call finish(), in the same
 /// order. Calling finish() twice in a row, or with no gradient ready on any rank, is harmless: the
 /// average of equal values is that value.
 ///
-/// Lifetime. Destruction removes all hooks: a later backward neither communicates nor touches freed
-/// memory. No rank may destroy a synchronizer between backward and finish().
+/// Lifetime. Destruction removes all hooks, and communicates nothing: a later backward neither
+/// communicates nor touches freed memory. No rank may destroy a synchronizer between backward and
+/// finish().
+///
+/// Errors. Where communication fails, whichever call needs it throws. After an exception from
+/// backward, for example of somebody else's hook, finish() ends the step, with whatever gradients
+/// there are, and the next step is as any other. After an error of the synchronizer itself it need
+/// not be usable.
 class GradientSynchronizer {
  public:
   GradientSynchronizer() = default;

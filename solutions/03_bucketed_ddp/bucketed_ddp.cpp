@@ -160,8 +160,8 @@ class BucketedDdp : public GradientSynchronizer {
   /// Copies a gradient to its place in the bucket, or zeros where there is none.
   void fill(Bucket& bucket, Member& member) {
     const at::Tensor& gradient = member.parameter.grad();
+    check_kind(bucket, member, member.parameter);
     if (!gradient.defined()) {
-      check_kind(bucket, member, member.parameter);
       member.place.zero_();
     } else {
       check_kind(bucket, member, gradient);

@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "05_ring_all_reduce/ring_all_reduce.h"
-#include "support/gradient_checks.h"
 #include "support/grading.h"
+#include "support/toy_bodies.h"
+#include "support/training_claims.h"
 
 // The purpose of the ring: a model's gradients.
 
@@ -19,6 +20,9 @@ class RingSynchronizer : public GradientSynchronizer {
  public:
   RingSynchronizer(const std::vector<at::Tensor>& parameters, ProcessGroupPtr group, bool flat)
       : group_(std::move(group)) {
+    for (const at::Tensor& parameter : parameters) {
+      broadcast(parameter.detach(), group_);
+    }
     std::int64_t elements = 0;
     for (const at::Tensor& parameter : parameters) {
       const bool seen =
@@ -57,27 +61,32 @@ class RingSynchronizer : public GradientSynchronizer {
   at::Tensor buffer_;  // [elements of all gradients]; undefined: each in its own tensor
 };
 
-MakeSynchronizer ring(bool flat) {
-  return [flat](const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>&,
-                const ProcessGroupPtr& group) {
-    return std::make_unique<RingSynchronizer>(parameters, group, flat);
-  };
+constexpr const char* kName = "training_by_the_ring_ends_at_the_oracles_parameters";
+const std::vector<ToyKind> kModels = {ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRankBranch};
+
+std::vector<Body> bodies() {
+  std::vector<Body> all;
+  for (const bool flat : {false, true}) {
+    const Factory ring = [flat](Client&, const std::vector<at::Tensor>& parameters,
+                                const std::vector<at::Tensor>&, const ProcessGroupPtr& group) {
+      return std::make_unique<RingSynchronizer>(parameters, group, flat);
+    };
+    for (const int ranks : {1, 2, 3}) {
+      all.push_back(toy_body(ranks, kModels, ring, kName));
+      all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
+    }
+  }
+  return all;
 }
 
 const GradedTest kTraining{
-    {.name = "training_by_the_ring_ends_at_the_oracles_parameters",
+    {.name = kName,
      .points = 1,
      .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
              "consecutive views of one buffer: do you respect a view's offset?"},
     [] {
-      run_worlds({1, 2, 3}, [](Rank& rank) {
-        for (const bool flat : {false, true}) {
-          for (const ToyKind kind : {ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRankBranch}) {
-            expect_oracle_training(rank, kind, at::kDouble, ring(flat));
-          }
-          expect_oracle_training(rank, ToyKind::kMlp, at::kFloat, ring(flat));
-        }
-      });
+      judge(bodies(),
+            all_of({buffers_in_flight_are_left_alone, training_ends_at_the_oracle(kModels)}));
     }};
 
 }  // namespace

@@ -140,7 +140,7 @@ class TimelineTest(unittest.TestCase):
 
 @unittest.skipUnless(GRADED.exists() and SOLUTION.exists(), f"skipped: {GRADED} or its solution is not built")
 class GradedTestsTrace(unittest.TestCase):
-    def test_every_world_of_a_graded_test_is_a_group(self) -> None:
+    def test_every_body_of_a_graded_test_is_a_group(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             test = "step_time_is_compute_plus_communication"
@@ -149,13 +149,13 @@ class GradedTestsTrace(unittest.TestCase):
             ended = subprocess.run(command, env=env, text=True, capture_output=True, timeout=SECONDS, check=False)
             self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
             trace = load_trace(file)
-        self.assertEqual([len(ranks) for ranks in trace.values()], [1, 2, 3, 4] * 2)
-        self.assertEqual(list(trace)[1], f"{test}, world 2: 2 ranks")
-        for ranks in trace.values():
-            for timeline in ranks:
-                self.assertIn("backward fc1", {span.name for span in timeline.compute})
-                names = {operation.name for operation in timeline.communication}
-                self.assertIn("all-reduce of the gradient of fc1.weight", names)
+        self.assertEqual(len(trace["flat: float64, five ranks"]), 5)
+        body = trace["three layers, three steps"]
+        self.assertEqual(len(body), 2)
+        for timeline in body:
+            self.assertIn("backward layer 2", {span.name for span in timeline.compute})
+            names = [operation.name for operation in timeline.communication]
+            self.assertEqual(sum("all-reduce" in name and "the gradient of layer 2" in name for name in names), 3)
 
     def test_place_that_cannot_be_written_changes_no_verdict(self) -> None:
         command = [GRADED, "--stage-library", SOLUTION, "--test", "step_time_is_compute_plus_communication"]

@@ -210,10 +210,14 @@ class Resumed(ProgramTest):
 
 
 def write_cifar(folder: Path) -> Path:
-    """Files of the right size, all of class 0, and black; sparse, so that they take no space."""
+    """Files of the right size, all of class 0: the first images noise, which training can do with, then black ones,
+    sparse, so that they take no space.
+    """
     folder.mkdir(parents=True)
     for name, records in (("train.bin", TRAIN), ("test.bin", TEST)):
         with open(folder / name, "wb") as file:
+            for record in range(TRAIN // 1000):
+                file.write(bytes(2) + random.Random(record).randbytes(RECORD - 2))
             file.truncate(records * RECORD)
     return folder
 

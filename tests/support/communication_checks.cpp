@@ -26,44 +26,9 @@ std::string list_of(const std::vector<RecordedOperation>& operations) {
   return operations.empty() ? " nothing" : out.str();
 }
 
-std::vector<RecordedOperation> all_reduces(const std::vector<RecordedOperation>& operations) {
-  std::vector<RecordedOperation> found;
-  bool only_these = true;
-  for (const RecordedOperation& operation : operations) {
-    if (operation.is_all_reduce()) {
-      found.push_back(operation);
-    } else {
-      only_these = only_these && operation.bytes == 0;
-    }
-  }
-  if (!only_these) {
-    ADD_FAILURE() << "gradients should be communicated by all-reduce only; here it was:"
-                  << list_of(operations);
-  }
-  return found;
-}
-
-std::vector<std::int64_t> payloads(const std::vector<RecordedOperation>& operations) {
-  std::vector<std::int64_t> bytes;
-  bytes.reserve(operations.size());
-  for (const RecordedOperation& operation : operations) {
-    bytes.push_back(operation.bytes);
-  }
-  return bytes;
-}
-
 std::vector<std::int64_t> sorted(std::vector<std::int64_t> values) {
   std::sort(values.begin(), values.end());
   return values;
-}
-
-std::vector<std::int64_t> gradient_bytes(const std::vector<NamedTensor>& parameters) {
-  std::vector<std::int64_t> bytes;
-  bytes.reserve(parameters.size());
-  for (const NamedTensor& parameter : parameters) {
-    bytes.push_back(static_cast<std::int64_t>(parameter.tensor.nbytes()));
-  }
-  return bytes;
 }
 
 void expect_silence(Rank& rank, const std::string& when) {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "support/trainee.h"
+#include "support/ranks.h"
 
-// What was communicated: checks shared by the tests of stages 01-03.
+// What was communicated: checks shared by the tests of several stages.
 
 namespace ddp::testing {
 
@@ -14,17 +14,7 @@ namespace ddp::testing {
 /// "\n    all-reduce of the gradient of fc1.weight, 192 bytes of float32"; " nothing" for none.
 std::string list_of(const std::vector<RecordedOperation>& operations);
 
-/// The all-reduces among `operations`. Anything else that carries data is a failure; a barrier
-/// carries none.
-std::vector<RecordedOperation> all_reduces(const std::vector<RecordedOperation>& operations);
-
-/// The payload of each operation, in order.
-std::vector<std::int64_t> payloads(const std::vector<RecordedOperation>& operations);
-
 std::vector<std::int64_t> sorted(std::vector<std::int64_t> values);
-
-/// The bytes of each trainable parameter, tied ones once, in the model's order.
-std::vector<std::int64_t> gradient_bytes(const std::vector<NamedTensor>& parameters);
 
 /// Fails if the recorder has seen any operation since its last clear().
 void expect_silence(Rank& rank, const std::string& when);

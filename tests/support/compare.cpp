@@ -28,10 +28,14 @@ std::string position(const at::Tensor& tensor, std::int64_t flat) {
   return text.str();
 }
 
-std::string number(double value) {
+std::string number(const at::Tensor& element) {
   std::ostringstream out;
-  out.precision(9);
-  out << value;
+  if (at::isIntegralType(element.scalar_type(), /*includeBool=*/true)) {
+    out << element.item<std::int64_t>();
+  } else {
+    out.precision(9);
+    out << element.item<double>();
+  }
   return out.str();
 }
 
@@ -63,7 +67,8 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (about(*factor, 1)) {
     return "right but for rounding: computed in a lower precision, or in another order?";
   }
-  const std::string exactly = "exactly " + number(*factor) + " x the expected value: ";
+  const std::string exactly =
+      "exactly " + number(at::scalar_tensor(*factor, at::kDouble)) + " x the expected value: ";
   if (about(*factor, world)) {
     return exactly + "the sum over the ranks, not divided by the world size?";
   }
@@ -82,9 +87,8 @@ std::string differences(const at::Tensor& actual, const at::Tensor& expected,
   const at::Tensor indices = differs.flatten().nonzero().flatten();
   for (std::int64_t i = 0; i < std::min(indices.numel(), kElementsShown); ++i) {
     const auto flat = indices[i].item<std::int64_t>();
-    out << "\n  " << position(expected, flat) << ": got "
-        << number(actual.flatten()[flat].item<double>()) << ", expected "
-        << number(expected.flatten()[flat].item<double>());
+    out << "\n  " << position(expected, flat) << ": got " << number(actual.flatten()[flat])
+        << ", expected " << number(expected.flatten()[flat]);
   }
   out << "\n  (" << indices.numel() << " of " << expected.numel() << " elements differ)";
   return out.str();
@@ -104,14 +108,13 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
 
 ::testing::AssertionResult different(const Subject& subject, const at::Tensor& actual,
                                      const at::Tensor& expected, const at::Tensor& differs) {
-  const at::Tensor a = actual.detach().to(at::kCPU, at::kDouble);
-  const at::Tensor e = expected.detach().to(at::kCPU, at::kDouble);
-  // A conversion loses the mark of the poison: look at the original.
-  const auto flown = find_poison(actual.detach().to(at::kCPU));
+  const at::Tensor a = actual.detach().to(at::kCPU);
+  const at::Tensor e = expected.detach().to(at::kCPU);
+  const auto flown = find_poison(a);
   const std::string diagnosis =
       flown ? "it came from a buffer that was in flight in operation #" + std::to_string(*flown) +
                   " of this rank: was it used before the wait, or never waited for?"
-            : diagnose(subject, a, e);
+            : diagnose(subject, a.to(at::kDouble), e.to(at::kDouble));
   return ::testing::AssertionFailure()
          << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
          << differences(a, e, differs.to(at::kCPU));

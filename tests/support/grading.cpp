@@ -23,6 +23,7 @@ class BodyTest : public ::testing::Test {
 // What the running test has reported.
 struct Notes {
   bool todo = false;
+  bool not_judged = false;
   std::vector<std::string> failures;
   std::vector<std::string> measured;
 };
@@ -72,7 +73,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
  private:
   static const char* status_of(const ::testing::TestResult& result) {
     if (result.Failed()) {
-      return notes().todo ? "todo" : "failed";
+      return notes().todo ? "todo" : notes().not_judged ? "not_judged" : "failed";
     }
     return result.Skipped() ? "skipped" : "passed";
   }
@@ -108,6 +109,11 @@ const std::vector<DeclaredTest>& declared_tests() { return registry(); }
 void note_todo(const std::string& text) {
   notes().todo = true;
   ADD_FAILURE() << text;
+}
+
+void note_not_judged(const std::string& why) {
+  notes().not_judged = true;
+  ADD_FAILURE() << "not judged: " << why;
 }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }

@@ -39,6 +39,9 @@ const std::vector<DeclaredTest>& declared_tests();
 /// Call it within a test, in the parent: the stage's code is not written yet.
 void note_todo(const std::string& text);
 
+/// Call it within a test, in the parent: nothing can be said, because of what another test reports.
+void note_not_judged(const std::string& why);
+
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);
 

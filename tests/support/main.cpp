@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <getopt.h>
 #include <gtest/gtest.h>
 
@@ -94,6 +95,7 @@ CommandLine read_command_line(int argc, char** argv) {
 int ddp_main(int argc, char** argv) {
   using namespace ddp::testing;
   ::testing::InitGoogleTest(&argc, argv);  // takes its own flags out
+  at::set_num_threads(1);                  // claims compute with tensors, and bodies are forked
   Settings& chosen = settings();
   chosen.seed = std::random_device{}();
   if (const char* trace = std::getenv("DDP_LAB_TRACE")) {

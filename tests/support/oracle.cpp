@@ -33,6 +33,13 @@ std::vector<NamedTensor> Oracle::trainable_parameters() const {
   return trainable(replicas_[0]->named_parameters());
 }
 
+std::vector<NamedTensor> Oracle::state(int rank) const {
+  auto state = trainable(replicas_[rank]->named_parameters());
+  const auto buffers = replicas_[rank]->named_buffers();
+  state.insert(state.end(), buffers.begin(), buffers.end());
+  return state;
+}
+
 std::vector<Oracle::Gradient> Oracle::gradients(int step, int rank) {
   const auto world_size = static_cast<double>(replicas_.size());
   std::vector<Gradient> result(trainable_parameters().size());

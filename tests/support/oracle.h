@@ -29,6 +29,9 @@ class Oracle {
   /// One step of SGD on all replicas with the gradients of the last call.
   void sgd_step(double learning_rate);
 
+  /// The trainable parameters and the buffers of a rank's replica.
+  std::vector<NamedTensor> state(int rank) const;
+
   /// Those of rank 0's replica. Trainable parameters are the same in all replicas.
   std::vector<NamedTensor> trainable_parameters() const;
 

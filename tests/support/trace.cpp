@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "ddp/referee/virtual_time.h"
 #include "ddp/simulation/timeline_file.h"
 #include "support/settings.h"
 
@@ -26,6 +27,14 @@ struct Collected {
 Collected& collected() {
   static Collected all;
   return all;
+}
+
+std::vector<Span>& spans_of(int rank) {
+  auto& ranks = collected().ranks;
+  while (static_cast<std::size_t>(rank) >= ranks.size()) {
+    ranks.push_back({static_cast<int>(ranks.size()), {}});
+  }
+  return ranks[rank].spans;
 }
 
 }  // namespace
@@ -56,19 +65,29 @@ void send_spans(const RankContext& context, const std::vector<Span>& spans) {
   }
 }
 
+void collect_spans(const Evidence& evidence, const std::string& body) {
+  if (settings().trace.empty()) {
+    return;
+  }
+  const ComputeCost cost = [](const Seen& seen, int) -> std::int64_t {
+    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
+    return seen.kind == EventKind::kReady || forward ? 100'000 : 0;
+  };
+  const VirtualTime time(evidence, {}, cost);
+  for (int rank = 0; rank < evidence.world.ranks; ++rank) {
+    for (Span span : time.spans(rank)) {
+      span.group = body;
+      spans_of(rank).push_back(std::move(span));
+    }
+  }
+}
+
 bool collect_spans(int rank, const std::string& message) {
   if (!message.starts_with(kSpans)) {
     return false;
   }
-  auto& ranks = collected().ranks;
-  if (static_cast<std::size_t>(rank) >= ranks.size()) {
-    ranks.resize(rank + 1);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      ranks[i].rank = static_cast<int>(i);
-    }
-  }
   const auto spans = spans_of_text(message.substr(kSpans.size()));
-  ranks[rank].spans.insert(ranks[rank].spans.end(), spans.begin(), spans.end());
+  spans_of(rank).insert(spans_of(rank).end(), spans.begin(), spans.end());
   return true;
 }
 

@@ -17,6 +17,7 @@ from tools.grading.stages import Stage
 class Status(str, enum.Enum):
     PASSED = "passed"
     FAILED = "failed"
+    NOT_JUDGED = "not_judged"  # another test's failure leaves nothing to say; no points either
     TODO = "todo"  # met a stub
     SKIPPED = "skipped"  # this machine lacks what it needs; never counted as passed
     NOT_RUN = "not_run"  # the run ended before its turn

@@ -18,6 +18,7 @@ LONGEST_CLAIM = 52  # characters of a test's name; a longer one pushes its point
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
+    Status.NOT_JUDGED: ("·", "yellow"),
     Status.TODO: ("○", "yellow"),
     Status.SKIPPED: ("–", "cyan"),
     Status.NOT_RUN: ("–", "dim"),
@@ -75,6 +76,8 @@ class Scorecard:
             return self._paint(f"TODO {Path(self._todo(stage, result)).name}", "yellow")
         if result.status is Status.SKIPPED:
             return self._paint(f"skipped: {' '.join(result.measured) or 'no reason given'}", "cyan")
+        if result.status is Status.NOT_JUDGED:
+            return self._paint(result.failures[0].splitlines()[0] if result.failures else "not judged", "yellow")
         if result.status is Status.NOT_RUN:
             return self._paint("not run", "dim")
         return self._paint(f"{result.seconds:.2f} s", "dim")

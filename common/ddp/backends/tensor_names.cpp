@@ -1,17 +1,13 @@
 #include "ddp/backends/tensor_names.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <sstream>
-#include <utility>
 
 namespace ddp {
 
-namespace {
-
-std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
+Extent extent_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) {
-    return {0, 0};
+    return {};
   }
   std::int64_t last = 0;
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
@@ -21,11 +17,9 @@ std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
   return {begin, begin + (last + 1) * tensor.element_size()};
 }
 
-}  // namespace
-
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const auto [a_begin, a_end] = extent(a);
-  const auto [b_begin, b_end] = extent(b);
+  const auto [a_begin, a_end] = extent_of(a);
+  const auto [b_begin, b_end] = extent_of(b);
   return a_begin < b_end && b_begin < a_end;
 }
 

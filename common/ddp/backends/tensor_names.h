@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,14 @@ class TensorNames {
 /// "float32 [50, 10]".
 std::string describe_tensor(const at::Tensor& tensor);
 
-/// True if the memory ranges from first to last element of the two overlap.
+/// The addresses from a tensor's first element to the end of its last; {0, 0} if it has none.
+struct Extent {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+};
+Extent extent_of(const at::Tensor& tensor);
+
+/// True if the extents of the two overlap.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace ddp

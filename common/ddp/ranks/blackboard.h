@@ -5,20 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include "ddp/ranks/peer_gone.h"
 
 namespace ddp {
 
 /// A rank's progress. The parent sets kGone when the process has ended.
 enum class RankPhase : std::uint32_t { kStarting, kRunning, kFinished, kFailed, kGone };
-
-/// Thrown in a rank that waits for another rank which has ended.
-class PeerGone : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// What a rank publishes about an operation at its launch: enough to compare it with the other
 /// ranks' operations and to compute its virtual time. Plain data, because it lives in shared

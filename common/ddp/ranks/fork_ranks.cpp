@@ -50,8 +50,9 @@ std::vector<pid_t> children() {
 // Runs the ranks' processes until all have ended.
 class Supervisor {
  public:
-  explicit Supervisor(const ForkOptions& options)
+  Supervisor(const ForkOptions& options, Companion* companion)
       : options_(options),
+        companion_(companion),
         board_(options.world_size),
         exchange_(board_),
         store_(memfd_create("ddp_lab_store", MFD_CLOEXEC)) {
@@ -73,7 +74,7 @@ class Supervisor {
   }
 
   RankReports run() {
-    deadline_ = Clock::now() + options_.deadline;
+    deadline_ = companion_ ? Clock::time_point::max() : Clock::now() + options_.deadline;
     while (std::any_of(children_.begin(), children_.end(),
                        [](const Child& child) { return child.running(); })) {
       wait_for_news();
@@ -81,8 +82,10 @@ class Supervisor {
         take_output(child);
         reap(child);
       }
-      if (Clock::now() >= deadline_) {
-        on_deadline();
+      if (const auto hang = companion_ && !stopping_ ? companion_->hang() : std::nullopt) {
+        stop(hang->rank, hang->reason);
+      } else if (Clock::now() >= deadline_) {
+        stop(most_suspicious(), "did not end within " + deadline_text());
       }
     }
     kill_everything();
@@ -116,6 +119,13 @@ class Supervisor {
   }
 
   void wait_for_news() {
+    if (companion_ != nullptr) {
+      std::vector<pid_t> processes;
+      for (const Child& child : children_) {
+        processes.push_back(child.pid);
+      }
+      companion_->attend(processes);
+    }
     std::vector<pollfd> fds;
     for (const Child& child : children_) {
       if (child.running()) {
@@ -125,7 +135,8 @@ class Supervisor {
       }
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-    poll(fds.data(), fds.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    const std::int64_t limit = companion_ ? 0 : std::max<std::int64_t>(left.count(), 0);
+    poll(fds.data(), fds.size(), static_cast<int>(limit));
   }
 
   void reap(Child& child) {
@@ -138,6 +149,9 @@ class Supervisor {
     take_output(child);
     judge(child, status);
     const RankReport& result = child.result;
+    if (companion_ != nullptr) {
+      companion_->rank_ended(result.rank, result.outcome == RankOutcome::kFinished);
+    }
     if (result.outcome != RankOutcome::kFinished) {
       if (board_.phase(result.rank) != RankPhase::kFailed) {  // the rank did not report it
         board_.set_phase(result.rank, RankPhase::kGone);
@@ -160,28 +174,28 @@ class Supervisor {
   bool gave_up(int rank) const { return children_[rank].result.outcome == RankOutcome::kStopped; }
 
   // First call: asks every running rank for its stack. Second call: kills them.
-  void on_deadline() {
-    const bool asked = std::any_of(children_.begin(), children_.end(), [](const Child& child) {
-      return child.running() && child.stop_requested;
-    });
+  void stop(int suspect, const std::string& reason) {
     for (Child& child : children_) {
       if (!child.running()) {
         continue;
       }
-      if (asked) {
+      if (stopping_) {
         kill(-child.pid, SIGKILL);
         kill(child.pid, SIGKILL);
       } else {
         child.stop_requested = true;
         child.result.outcome = culprit_ < 0 ? RankOutcome::kTimedOut : RankOutcome::kStopped;
-        child.result.reason = culprit_ < 0 ? "did not end within " + deadline_text()
-                                           : "stopped, because another rank had failed";
+        child.result.reason =
+            culprit_ < 0
+                ? (child.result.rank == suspect || !companion_ ? reason : "stopped with it")
+                : "stopped, because another rank had failed";
         syscall(SYS_tgkill, child.pid, child.pid, stack_request_signal());
       }
     }
     if (culprit_ < 0) {
-      culprit_ = most_suspicious();
+      culprit_ = suspect;
     }
+    stopping_ = true;
     deadline_ = Clock::now() + kStackTime;
   }
 
@@ -190,12 +204,16 @@ class Supervisor {
     return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
   }
 
+  std::string activity_of(int rank) const {
+    return companion_ ? companion_->activity(rank) : board_.activity(rank);
+  }
+
   // Prefers, among the ranks that hang, one that does not wait for the others.
   int most_suspicious() const {
     int suspect = -1;
     for (const Child& child : children_) {
-      const bool hangs = child.result.outcome == RankOutcome::kTimedOut;
-      const bool waits = board_.activity(child.result.rank).rfind("waits", 0) == 0;
+      const bool hangs = child.running();
+      const bool waits = activity_of(child.result.rank).rfind("waits", 0) == 0;
       if (hangs && (suspect < 0 || !waits)) {
         suspect = child.result.rank;
         if (!waits) {
@@ -228,7 +246,7 @@ class Supervisor {
     RankReports all;
     all.culprit = culprit_;
     for (Child& child : children_) {
-      child.result.activity = board_.activity(child.result.rank);
+      child.result.activity = activity_of(child.result.rank);
       child.result.log = child.text.str();
       child.result.stack = name_places(child.stack);
       all.ranks.push_back(std::move(child.result));
@@ -237,23 +255,25 @@ class Supervisor {
   }
 
   const ForkOptions& options_;
+  Companion* companion_;
   Blackboard board_;
   SharedExchange exchange_;
   FileDescriptor store_;
   std::vector<Child> children_;
   Clock::time_point deadline_;
   int culprit_ = -1;
+  bool stopping_ = false;
 };
 
 }  // namespace
 
-RankReports fork_ranks(const ForkOptions& options, const RankBody& body) {
+RankReports fork_ranks(const ForkOptions& options, const RankBody& body, Companion* companion) {
   TORCH_CHECK(options.world_size >= 1 && options.world_size <= 32,
               "1 to 32 ranks can be forked, not ", options.world_size);
   require_single_thread();
   // Adopts the processes that a rank starts and abandons, so that we can end them.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  Supervisor supervisor(options);
+  Supervisor supervisor(options, companion);
   supervisor.start(body);
   return supervisor.run();
 }

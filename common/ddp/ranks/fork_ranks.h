@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ddp/ranks/companion.h"
 #include "ddp/ranks/rank_context.h"
 #include "ddp/ranks/rank_report.h"
 
@@ -11,7 +12,9 @@ namespace ddp {
 ///
 /// The calling process must be single-threaded, so that a fork is a faithful copy; it may have
 /// loaded libtorch but not used it. Each rank has its own log, dies with its parent, and writes no
-/// core files. Throws c10::Error if the caller has several threads or a process cannot be started.
-RankReports fork_ranks(const ForkOptions& options, const RankBody& body);
+/// core files. With a companion, that one knows who hangs, instead of the deadline. Throws c10::Error
+/// if the caller has several threads or a process cannot be started.
+RankReports fork_ranks(const ForkOptions& options, const RankBody& body,
+                       Companion* companion = nullptr);
 
 }  // namespace ddp

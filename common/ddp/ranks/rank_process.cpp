@@ -16,8 +16,11 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <utility>
+
+#include "ddp/ranks/last_throw.h"
 
 namespace ddp {
 
@@ -29,24 +32,28 @@ int crash_report_fd = -1;
 
 // Neither backtrace() nor snprintf() is guaranteed to be safe in a handler. The process is lost
 // anyway: at worst it dies without reporting a stack, or is killed at the deadline.
-void report_stack() {
-  std::array<void*, 48> frames{};
-  const int count = backtrace(frames.data(), frames.size());
-  for (int i = 0; i < count; ++i) {
+void report_frames(std::span<void* const> frames) {
+  for (void* const frame : frames) {
     Dl_info info{};
-    if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) {
+    if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) {
       continue;
     }
     std::array<char, 1024> line{};
     // A return address points to the instruction after the call; the byte before belongs to the
     // call.
-    const auto offset = static_cast<char*>(frames[i]) - static_cast<char*>(info.dli_fbase) - 1;
+    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) - 1;
     const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
                                      static_cast<unsigned long>(offset),
                                      info.dli_sname != nullptr ? info.dli_sname : "?");
     write_frame(crash_report_fd, FrameKind::kStack,
                 std::string_view(line.data(), std::min<std::size_t>(length, line.size() - 1)));
   }
+}
+
+void report_stack() {
+  std::array<void*, 48> frames{};
+  const int count = backtrace(frames.data(), frames.size());
+  report_frames({frames.data(), static_cast<std::size_t>(count)});
 }
 
 void on_crash(int signal) {
@@ -79,6 +86,7 @@ void install_handlers(int report_fd) {
   // The first call loads a library, which should not happen in a handler.
   std::array<void*, 1> frame{};
   backtrace(frame.data(), 1);
+  remember_throws();
 }
 
 // Gives the rank a process group, its own log, no terminal, and none of the parent's other
@@ -149,7 +157,10 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
   } catch (const PeerGone& error) {
     return {FrameKind::kPeerGone, error.what()};
   } catch (const c10::NotImplementedError& error) {
-    return {FrameKind::kNotImplemented, error.what_without_backtrace()};
+    // libtorch throws it, too, where an operator lacks a dtype.
+    const std::string what = error.what_without_backtrace();
+    const bool stub = what.find("TODO(student)") != std::string::npos;
+    return stub ? std::pair{FrameKind::kNotImplemented, what} : outcome_of_exception(what);
   } catch (const c10::Error& error) {
     return outcome_of_exception(error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -203,6 +214,9 @@ void run_rank(RankProcess process, const ForkOptions& options, const RankBody& b
     board.set_phase(process.rank, RankPhase::kFailed);
   }
   std::fflush(nullptr);
+  if (kind == FrameKind::kThrew) {
+    report_frames(last_throw());
+  }
   write_frame(process.report_fd, kind, text);
   // Skips destructors of globals: threads of libtorch may still use them, and the parent's must not
   // run twice.

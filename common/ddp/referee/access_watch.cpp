@@ -1,7 +1,7 @@
+#include "ddp/referee/access_watch.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
-
-#include "ddp/referee/checked_backend.h"
 
 // How ATen's operators are observed: a RecordFunction callback, which sees each call's arguments
 // and schema.
@@ -10,8 +10,8 @@ namespace ddp {
 
 namespace {
 
-// A callback is a plain function, so the backend that it reports to must be global.
-CheckedBackend* watcher = nullptr;
+// A callback is a plain function, so the listener must be global.
+AccessListener* watcher = nullptr;
 
 // True if the operator only looks at the tensor's shape and dtype, or makes a view of it.
 bool touches_no_memory(const c10::FunctionSchema& schema, const c10::Argument& argument) {
@@ -46,9 +46,9 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
 
 }  // namespace
 
-AccessWatch::AccessWatch(CheckedBackend& backend) {
+AccessWatch::AccessWatch(AccessListener& listener) {
   TORCH_CHECK(watcher == nullptr, "one AccessWatch at a time");
-  watcher = &backend;
+  watcher = &listener;
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(on_operator)
                                       .needsInputs(true)
                                       .scopes({at::RecordScope::FUNCTION}));

@@ -8,6 +8,7 @@
 #include "ddp/backends/tensor_names.h"
 #include "ddp/backends/worker_queue.h"
 #include "ddp/ranks/blackboard.h"
+#include "ddp/referee/access_watch.h"
 #include "ddp/referee/pending_work.h"
 
 namespace ddp {
@@ -24,7 +25,7 @@ namespace ddp {
 /// All collectives run on one worker queue; messages have a queue for each direction, peer and tag,
 /// so that a blocked message delays nothing else. A send completes only with its recv. CPU tensors
 /// only.
-class CheckedBackend : public BackendDecorator {
+class CheckedBackend : public BackendDecorator, public AccessListener {
  public:
   CheckedBackend(BackendPtr inner, std::shared_ptr<const TensorNames> names, Blackboard& board);
 
@@ -43,7 +44,7 @@ class CheckedBackend : public BackendDecorator {
 
   /// Called for each access by the rank's own code, with the operator, such as "aten::div_"; adds a
   /// race if `tensor` is a buffer in flight.
-  void note_access(const at::Tensor& tensor, bool writes, const char* operator_name);
+  void note_access(const at::Tensor& tensor, bool writes, const char* operator_name) override;
 
  private:
   friend class HeldCompletions;
@@ -70,20 +71,6 @@ class CheckedBackend : public BackendDecorator {
   std::vector<PendingWorkPtr> pending_;
   std::int64_t launches_ = 0;
   std::map<QueueKey, QueueState> queues_;  // last: destroyed first, which ends the threads
-};
-
-/// While it lives, every ATen operator of this process reports its accesses to `backend`, so that a
-/// read of a buffer in flight is found even if its result is not used. Costs a microsecond for each
-/// operator. One at a time in a process.
-class AccessWatch {
- public:
-  explicit AccessWatch(CheckedBackend& backend);
-  AccessWatch(const AccessWatch&) = delete;
-  AccessWatch& operator=(const AccessWatch&) = delete;
-  ~AccessWatch();
-
- private:
-  std::uint64_t handle_;
 };
 
 /// While it lives, no operation of `backend` completes for its callers, and the thread that made it

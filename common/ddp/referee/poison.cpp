@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace ddp {
@@ -66,11 +67,12 @@ void poison(const at::Tensor& tensor, std::int64_t operation) {
   }
 }
 
-std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int64_t operation) {
+std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int64_t operation,
+                                             std::size_t bytes) {
   const std::uint64_t bits = pattern(tensor.scalar_type(), operation);
   const std::size_t unit = unit_size(tensor);
   const auto* data = static_cast<const char*>(tensor.const_data_ptr());
-  for (std::size_t at = 0; at < tensor.nbytes(); at += unit) {
+  for (std::size_t at = 0; at < std::min(bytes, tensor.nbytes()); at += unit) {
     if (std::memcmp(data + at, &bits, unit) != 0) {
       return static_cast<std::int64_t>(at / tensor.element_size());
     }

@@ -13,8 +13,10 @@ namespace ddp {
 /// the same number. Integers get a rare pattern.
 void poison(const at::Tensor& tensor, std::int64_t operation);
 
-/// The index (in memory order) of the first element that is no longer the poison of that operation.
-std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int64_t operation);
+/// The index (in memory order) of the first element that is no longer the poison of that operation,
+/// among those in the tensor's first `bytes` bytes.
+std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int64_t operation,
+                                             std::size_t bytes = SIZE_MAX);
 
 /// The number of the operation whose poison is in the tensor, if any: it was computed from a buffer
 /// in flight. For float32 and float64.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "01_naive_ddp/naive_ddp.h"
+#include "check_arguments.h"
 
 namespace ddp {
 namespace {
@@ -13,8 +14,7 @@ class Averager : public GradientSynchronizer {
  public:
   Averager(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
            ProcessGroupPtr group, bool coalesced)
-      : group_(std::move(group)), coalesced_(coalesced) {
-    TORCH_CHECK(group_ && !parameters.empty(), "needs a group and parameters");
+      : group_(std::move(group)), all_(parameters), coalesced_(coalesced) {
     for (const at::Tensor& buffer : buffers) {
       take_from_rank_0(buffer);
     }
@@ -33,6 +33,7 @@ class Averager : public GradientSynchronizer {
     if (!synchronizes() || parameters_.empty()) {
       return;
     }
+    check_gradients(parameters_, all_);
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> averages;
     for (const at::Tensor& parameter : parameters_) {
@@ -71,6 +72,7 @@ class Averager : public GradientSynchronizer {
 
   ProcessGroupPtr group_;
   bool coalesced_;
+  std::vector<at::Tensor> all_;  // as the caller lists them
   std::vector<at::Tensor> parameters_;
 };
 
@@ -79,12 +81,14 @@ class Averager : public GradientSynchronizer {
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/false);
   return std::make_unique<Averager>(parameters, buffers, std::move(group), /*coalesced=*/false);
 }
 
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,
                                                     ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/true);
   return std::make_unique<Averager>(parameters, buffers, std::move(group), /*coalesced=*/true);
 }
 

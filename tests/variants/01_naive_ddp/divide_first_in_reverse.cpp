@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "01_naive_ddp/naive_ddp.h"
+#include "check_arguments.h"
 
 namespace ddp {
 namespace {
@@ -12,8 +13,7 @@ class Synchronizer : public GradientSynchronizer {
  public:
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                ProcessGroupPtr group, bool flat)
-      : group_(std::move(group)), flat_(flat) {
-    TORCH_CHECK(group_ && !parameters.empty(), "needs a group and parameters");
+      : group_(std::move(group)), all_(parameters), flat_(flat) {
     std::vector<at::Tensor> state = parameters;
     state.insert(state.end(), buffers.begin(), buffers.end());
     for (const at::Tensor& tensor : state) {
@@ -33,6 +33,7 @@ class Synchronizer : public GradientSynchronizer {
     if (!synchronizes()) {
       return;
     }
+    check_gradients(trainable_, all_);
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> shares;
     for (const at::Tensor& parameter : trainable_) {
@@ -67,6 +68,7 @@ class Synchronizer : public GradientSynchronizer {
 
   ProcessGroupPtr group_;
   bool flat_;
+  std::vector<at::Tensor> all_;  // as the caller lists them
   std::vector<at::Tensor> trainable_;
 };
 
@@ -75,12 +77,14 @@ class Synchronizer : public GradientSynchronizer {
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/false);
   return std::make_unique<Synchronizer>(parameters, buffers, std::move(group), /*flat=*/false);
 }
 
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,
                                                     ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/true);
   return std::make_unique<Synchronizer>(parameters, buffers, std::move(group), /*flat=*/true);
 }
 

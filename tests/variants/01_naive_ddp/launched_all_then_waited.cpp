@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "01_naive_ddp/naive_ddp.h"
+#include "check_arguments.h"
 
 namespace ddp {
 namespace {
@@ -20,8 +21,7 @@ class LaunchAll : public GradientSynchronizer {
  public:
   LaunchAll(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
             ProcessGroupPtr group)
-      : group_(std::move(group)) {
-    TORCH_CHECK(group_ && !parameters.empty(), "needs a group and parameters");
+      : group_(std::move(group)), all_(parameters) {
     std::vector<at::Tensor> state = buffers;
     for (const at::Tensor& parameter : parameters) {
       if (!contains(state, parameter)) {
@@ -42,6 +42,7 @@ class LaunchAll : public GradientSynchronizer {
     if (!synchronizes() || parameters_.empty()) {
       return;
     }
+    check_gradients(parameters_, all_);
     const at::NoGradGuard no_grad;
     const std::vector<at::Tensor> messages = pack();
     std::vector<WorkPtr> works;
@@ -80,6 +81,7 @@ class LaunchAll : public GradientSynchronizer {
   }
 
   ProcessGroupPtr group_;
+  std::vector<at::Tensor> all_;  // as the caller lists them
   std::vector<at::Tensor> parameters_;
 };
 
@@ -122,12 +124,14 @@ class KeepFlat : public LaunchAll {
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/false);
   return std::make_unique<LaunchAll>(parameters, buffers, std::move(group));
 }
 
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,
                                                     ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/true);
   return std::make_unique<KeepFlat>(parameters, buffers, std::move(group));
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "01_naive_ddp/naive_ddp.h"
+#include "check_arguments.h"
 
 namespace ddp {
 namespace {
@@ -14,8 +15,7 @@ class WeightedSum : public GradientSynchronizer {
  public:
   WeightedSum(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
               ProcessGroupPtr group, bool flat)
-      : group_(std::move(group)), flat_(flat) {
-    TORCH_CHECK(group_ && !parameters.empty(), "needs a group and parameters");
+      : group_(std::move(group)), all_(parameters), flat_(flat) {
     share(parameters);
     share(buffers);
     for (const at::Tensor& parameter : parameters) {
@@ -33,6 +33,7 @@ class WeightedSum : public GradientSynchronizer {
     if (!synchronizes() || group_->getSize() == 1 || trainable_.empty()) {
       return;
     }
+    check_gradients(trainable_, all_);
     const at::NoGradGuard no_grad;
     for (const at::Tensor& parameter : trainable_) {
       at::Tensor& gradient = parameter.mutable_grad();
@@ -78,6 +79,7 @@ class WeightedSum : public GradientSynchronizer {
 
   ProcessGroupPtr group_;
   bool flat_;
+  std::vector<at::Tensor> all_;  // as the caller lists them
   std::vector<at::Tensor> trainable_;
 };
 
@@ -86,6 +88,7 @@ class WeightedSum : public GradientSynchronizer {
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/false);
   return std::make_unique<WeightedSum>(parameters, buffers, std::move(group),
                                        /*flat=*/false);
 }
@@ -93,6 +96,7 @@ std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> par
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,
                                                     ProcessGroupPtr group) {
+  check_arguments(parameters, buffers, group, /*uniform=*/true);
   return std::make_unique<WeightedSum>(parameters, buffers, std::move(group),
                                        /*flat=*/true);
 }

@@ -46,11 +46,11 @@ class Concatenating : public GradientSynchronizer {
     while (launched_.size() < plan_.size()) {
       launch();
       if (!options_.overlap) {
-        launched_.rbegin()->second.future->wait();
+        launched_.rbegin()->second.future->waitAndThrow();
       }
     }
     for (auto& [b, bucket] : launched_) {
-      bucket.future->wait();
+      bucket.future->waitAndThrow();
       const at::NoGradGuard no_grad;
       const at::Tensor mean = bucket.flat.div(group_->getSize());
       std::int64_t offset = 0;

@@ -1,0 +1,40 @@
+#include "ddp/ranks/last_throw.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <array>
+#include <atomic>
+
+namespace ddp {
+
+namespace {
+
+// __cxa_throw() takes no such argument, so these must be global. Of two threads that throw at once,
+// either may be remembered.
+std::atomic<bool> remembering{false};
+std::array<void*, 48> frames;
+std::atomic<int> frame_count{0};
+
+}  // namespace
+
+void remember_throws() { remembering = true; }
+
+std::span<void* const> last_throw() {
+  return {frames.data(), static_cast<std::size_t>(frame_count.load())};
+}
+
+}  // namespace ddp
+
+// The C++ runtime's function that every `throw` calls. This library comes before the runtime's in the
+// order in which the loader looks for it.
+extern "C" void __cxa_throw(void* exception, std::type_info* type, void (*destroy)(void*)) {
+  using Throw = void (*)(void*, std::type_info*, void (*)(void*));
+  static const auto next = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
+  if (ddp::remembering) {
+    ddp::frame_count = backtrace(ddp::frames.data(), static_cast<int>(ddp::frames.size()));
+  }
+  next(exception, type, destroy);
+  __builtin_unreachable();
+}

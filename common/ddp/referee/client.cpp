@@ -1,0 +1,111 @@
+#include "ddp/referee/client.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "ddp/referee/dense_memory.h"
+#include "ddp/referee/own_access.h"
+
+namespace ddp {
+
+void Client::look_at_buffers() {
+  WorkList works;
+  {
+    const std::lock_guard lock(flight_mutex_);
+    works = in_flight_;
+  }
+  for (const auto& work : works) {
+    work->look();
+  }
+}
+
+WorkPtr Client::start(Operation operation, Event launch) {
+  const OwnAccess own;
+  std::vector<std::string> names;
+  for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      names.push_back(names_.of(tensor));
+    }
+  }
+  launch.operation = launches_++;
+  TORCH_CHECK(launch.operation < Mailbox::kOperations, "rank ", rank(), " launched more than ",
+              Mailbox::kOperations, " operations in one run");
+  set_text(launch.text, names.empty() ? "" : names[0]);
+  note_start(operation, launch);
+  launch = Witness::launch(launch, [&](char* bytes) {
+    for (const at::Tensor& tensor : operation.in_place ? operation.outputs : operation.inputs) {
+      copy_to_host(tensor, bytes);
+      bytes += tensor.nbytes();
+    }
+  });
+  auto work = c10::make_intrusive<ClientWork>(shared_from_this(), std::move(operation), launch,
+                                              std::move(names));
+  remember(work);
+  return work;
+}
+
+void Client::note_start(const Operation& operation, const Event& launch) {
+  for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      for (const auto& work : in_flight_at(tensor)) {
+        if (const auto name = work->forbids(tensor, tensors == &operation.outputs)) {
+          say(EventKind::kTouch, work->number(), *name,
+              describe_operation(launch) + " was launched on it");
+        }
+      }
+    }
+  }
+}
+
+void Client::note_access(const at::Tensor& tensor, bool writes, const char* operator_name) {
+  for (const auto& work : in_flight_at(tensor)) {
+    const auto name = work->forbids(tensor, writes);
+    // The outermost operator only; the operators that it calls follow.
+    if (name && work->first_access(writes)) {
+      say(EventKind::kTouch, work->number(), *name,
+          std::string("it was ") + (writes ? "written" : "read") + " by " + operator_name);
+    }
+  }
+}
+
+void Client::remember(const c10::intrusive_ptr<ClientWork>& work) {
+  const std::lock_guard lock(flight_mutex_);
+  in_flight_.push_back(work);
+  for (const auto* tensors : {&work->operation().inputs, &work->operation().outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (const auto [begin, end] = extent_of(tensor); begin < end) {
+        in_flight_at_.emplace(begin, std::pair(end, work.get()));
+      }
+    }
+  }
+}
+
+void Client::forget(const ClientWork& work) {
+  release();
+  const std::lock_guard lock(flight_mutex_);
+  std::erase_if(in_flight_at_, [&](const auto& range) { return range.second.second == &work; });
+  std::erase_if(in_flight_, [&](const auto& other) { return other.get() == &work; });
+}
+
+void Client::deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) {
+  const std::lock_guard lock(flight_mutex_);
+  deliveries_[key].submit([work = std::move(work)] { work->deliver_to_future(); });
+}
+
+Client::WorkList Client::in_flight_at(const at::Tensor& tensor) const {
+  const auto [begin, end] = extent_of(tensor);
+  const std::lock_guard lock(flight_mutex_);
+  WorkList found;
+  // Buffers in flight do not overlap, so only the one before `begin` can reach into the tensor.
+  auto range = in_flight_at_.upper_bound(begin);
+  range = range == in_flight_at_.begin() ? range : std::prev(range);
+  for (; range != in_flight_at_.end() && range->first < end; ++range) {
+    const auto& [range_end, work] = range->second;
+    if (range_end > begin) {
+      found.push_back(c10::intrusive_ptr<ClientWork>::unsafe_reclaim_from_nonowning(work));
+    }
+  }
+  return found;
+}
+
+}  // namespace ddp

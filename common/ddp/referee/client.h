@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "ddp/backends/tensor_names.h"
+#include "ddp/backends/worker_queue.h"
+#include "ddp/referee/access_watch.h"
+#include "ddp/referee/client_work.h"
+#include "ddp/referee/witness.h"
+
+namespace ddp {
+
+/// A rank's side of a refereed world. An operation's tensors are copied to the referee at launch,
+/// and their memory is poisoned; the result comes back when the caller learns that the operation is
+/// complete, see ClientWork. What touches the tensors in between is told the referee.
+///
+/// Groups and handles may be used on any thread, and keep it alive.
+class Client : public Witness,
+               public WorkOwner,
+               public AccessListener,
+               public std::enable_shared_from_this<Client> {
+ public:
+  using Witness::Witness;
+
+  /// From now on messages use these names for the tensors.
+  void name(const std::vector<NamedTensor>& tensors) { names_.add(tensors); }
+
+  /// Looks whether a buffer in flight has changed. Operations of ATen are noticed without it.
+  void look_at_buffers();
+
+  /// Handles that exist, waited for or not.
+  std::int64_t live_handles() const { return live_handles_; }
+
+  /// For make_group(): `launch` says what the operation is, and lacks its number and names.
+  WorkPtr start(Operation operation, Event launch);
+
+  void note_access(const at::Tensor& tensor, bool writes, const char* operator_name) override;
+
+ private:
+  using WorkList = std::vector<c10::intrusive_ptr<ClientWork>>;
+
+  Witness& witness() override { return *this; }
+  void count_handles(int change) override { live_handles_ += change; }
+  void forget(const ClientWork& work) override;
+  void deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) override;
+
+  void note_start(const Operation& operation, const Event& launch);
+  void remember(const c10::intrusive_ptr<ClientWork>& work);
+  WorkList in_flight_at(const at::Tensor& tensor) const;
+
+  TensorNames names_;
+  std::atomic<std::int64_t> live_handles_{0};
+  std::atomic<std::int64_t> launches_{0};
+
+  mutable std::mutex flight_mutex_;  // guards all below
+  WorkList in_flight_;
+  // Their tensors' memory, by its beginning: the end and the operation.
+  std::multimap<std::uintptr_t, std::pair<std::uintptr_t, ClientWork*>> in_flight_at_;
+  std::map<QueueKey, WorkerQueue> deliveries_;  // of futures
+};
+
+}  // namespace ddp

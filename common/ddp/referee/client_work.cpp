@@ -1,0 +1,228 @@
+#include "ddp/referee/client_work.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "ddp/backends/tensor_names.h"
+#include "ddp/ranks/peer_gone.h"
+#include "ddp/referee/dense_memory.h"
+#include "ddp/referee/own_access.h"
+#include "ddp/referee/poison.h"
+#include "ddp/referee/thread_sleep.h"
+
+namespace ddp {
+
+namespace {
+
+// In a slow world every operation takes this long.
+constexpr auto kSlow = std::chrono::seconds(1);
+// More polls are not told: they tell nothing new.
+constexpr int kPollsTold = 100;
+// In a slow world so many polls are a wait.
+constexpr int kPollsOfAWait = 2'000;
+// A caller that polls a future never sleeps; its result is delivered after this time.
+constexpr auto kPollingPatience = std::chrono::milliseconds(200);
+// How many bytes of a buffer are looked at between launch and delivery.
+constexpr std::size_t kGlance = 64;
+
+// True if the thread is asleep and stays so for a moment.
+bool is_asleep(int thread) {
+  const ThreadSleep before = look_at_thread(thread);
+  std::this_thread::sleep_for(std::chrono::microseconds(300));
+  return before.asleep && before == look_at_thread(thread);
+}
+
+// Only host memory is poisoned and looked at.
+bool can_be_watched(const Operation& operation) {
+  const auto on_host = [](const at::Tensor& tensor) { return tensor.is_cpu(); };
+  return std::ranges::all_of(operation.inputs, on_host) &&
+         std::ranges::all_of(operation.outputs, on_host);
+}
+
+}  // namespace
+
+ClientWork::ClientWork(std::shared_ptr<WorkOwner> owner, Operation operation, const Event& launch,
+                       std::vector<std::string> names)
+    : Work(-1, operation.type),
+      owner_(std::move(owner)),
+      operation_(std::move(operation)),
+      launch_(launch),
+      names_(std::move(names)),
+      caller_(this_thread_id()),
+      watched_(can_be_watched(operation_)) {
+  owner_->count_handles(+1);
+  for (const at::Tensor& output : operation_.outputs) {
+    if (watched_) {
+      poison(output.variable_data(), number());
+    }
+  }
+}
+
+ClientWork::~ClientWork() { owner_->count_handles(-1); }
+
+bool ClientWork::wait(std::chrono::milliseconds timeout) {
+  owner_->witness().say(EventKind::kWait, number());
+  TORCH_CHECK(!owner_->witness().world().slow || timeout == kNoTimeout || timeout >= kSlow,
+              description(), " is not complete after ", timeout.count(), " ms");
+  deliver(owner_->witness().await(number()));
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+  return true;
+}
+
+bool ClientWork::isCompleted() {
+  int polls = 0;
+  {
+    const std::lock_guard lock(delivery_mutex_);
+    if (delivered_) {
+      return true;
+    }
+    polls = ++polls_;
+  }
+  if (polls <= kPollsTold) {
+    owner_->witness().say(EventKind::kPoll, number());
+  }
+  const Answer answer = owner_->witness().answer(number());
+  if (answer == Answer::kNone || (owner_->witness().world().slow && polls < kPollsOfAWait)) {
+    std::this_thread::yield();  // whoever asks in a loop needs others to go on
+    return false;
+  }
+  deliver(answer);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
+  const std::lock_guard lock(delivery_mutex_);
+  if (future_ == nullptr) {
+    future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (delivered_) {
+      complete(*future_);
+    } else {
+      owner_->deliver_later(c10::intrusive_ptr<ClientWork>::unsafe_reclaim_from_nonowning(this),
+                            queue_key(operation_));
+    }
+  }
+  return future_;
+}
+
+void ClientWork::deliver_to_future() {
+  const Answer answer = owner_->witness().await(number());
+  const auto patience = std::chrono::steady_clock::now() + kPollingPatience;
+  while (!is_asleep(caller_) && std::chrono::steady_clock::now() < patience) {
+    const std::lock_guard lock(delivery_mutex_);
+    if (delivered_) {
+      return;
+    }
+  }
+  deliver(answer);
+}
+
+std::optional<std::string> ClientWork::forbids(const at::Tensor& tensor, bool writes) const {
+  const std::lock_guard lock(delivery_mutex_);
+  if (delivered_) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 0; i < operation_.inputs.size(); ++i) {
+    if (writes && overlap(tensor, operation_.inputs[i])) {
+      return names_[i];
+    }
+  }
+  for (std::size_t i = 0; i < operation_.outputs.size(); ++i) {
+    if (overlap(tensor, operation_.outputs[i])) {
+      return names_[operation_.inputs.size() + i];
+    }
+  }
+  return std::nullopt;
+}
+
+bool ClientWork::first_access(bool writes) {
+  const std::lock_guard lock(delivery_mutex_);
+  return !std::exchange(accessed_[writes ? 1 : 0], true);
+}
+
+void ClientWork::look(bool whole) {
+  std::optional<std::string> changed;
+  {
+    const std::lock_guard lock(delivery_mutex_);
+    if (watched_ && !delivered_ && !damaged_) {
+      changed = changed_buffer(whole);
+      damaged_ = changed.has_value();
+    }
+  }
+  if (changed) {
+    owner_->witness().say(EventKind::kTouch, number(), *changed, "its memory was written");
+  }
+}
+
+std::optional<std::string> ClientWork::changed_buffer(bool whole) const {
+  const OwnAccess own;
+  const char* copy = owner_->witness().bytes_of(launch_);
+  for (std::size_t i = 0; i < operation_.inputs.size() && !operation_.in_place; ++i) {
+    const at::Tensor& input = operation_.inputs[i];
+    const bool is_output_too = std::ranges::any_of(
+        operation_.outputs, [&](const at::Tensor& output) { return overlap(input, output); });
+    const std::size_t bytes =
+        whole ? input.nbytes() : std::min<std::size_t>(input.nbytes(), kGlance);
+    // An all-gather may be from a part of its own output, which is poisoned and checked below.
+    if (!is_output_too && std::memcmp(input.const_data_ptr(), copy, bytes) != 0) {
+      return names_[i];
+    }
+    copy += input.nbytes();
+  }
+  for (std::size_t i = 0; i < operation_.outputs.size(); ++i) {
+    const at::Tensor& output = operation_.outputs[i];
+    if (first_unpoisoned(output, number(), whole ? output.nbytes() : kGlance)) {
+      return names_[operation_.inputs.size() + i];
+    }
+  }
+  return std::nullopt;
+}
+
+void ClientWork::deliver(Answer answer) {
+  std::call_once(delivery_, [&] {
+    look(/*whole=*/true);
+    if (answer == Answer::kGone) {
+      error_ = std::make_exception_ptr(PeerGone(owner_->witness().refusal()));
+    } else if (answer == Answer::kRefused) {
+      error_ = std::make_exception_ptr(
+          c10::Error({"deliver", __FILE__, __LINE__}, owner_->witness().refusal()));
+    }
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+      const std::lock_guard lock(delivery_mutex_);
+      if (!error_) {
+        copy_out();
+      }
+      delivered_ = true;
+      future = future_;  // later calls of getFuture() complete theirs themselves
+    }
+    owner_->witness().say(EventKind::kDone, number());
+    owner_->forget(*this);
+    finish(error_);
+    if (future != nullptr) {
+      complete(*future);
+    }
+  });
+}
+
+void ClientWork::copy_out() {
+  const OwnAccess own;
+  char* result = owner_->witness().bytes_of(launch_);
+  for (const at::Tensor& output : operation_.outputs) {
+    copy_from_host(result, output);
+    result += output.nbytes();
+  }
+}
+
+void ClientWork::complete(c10::ivalue::Future& future) const {
+  if (error_) {
+    future.setError(error_);
+  } else {
+    future.markCompleted(c10::IValue(operation_.outputs));
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/worker_queue.h"
+#include "ddp/referee/witness.h"
+
+namespace ddp {
+
+class ClientWork;
+
+/// What a ClientWork needs of its rank's client.
+class WorkOwner {
+ public:
+  WorkOwner() = default;
+  WorkOwner(const WorkOwner&) = delete;
+  WorkOwner& operator=(const WorkOwner&) = delete;
+  virtual ~WorkOwner() = default;
+
+  virtual Witness& witness() = 0;
+  virtual void count_handles(int change) = 0;
+  /// The operation's result has been delivered.
+  virtual void forget(const ClientWork& work) = 0;
+  /// Calls deliver_to_future() on another thread, which does the works of one `key` in order.
+  virtual void deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) = 0;
+};
+
+/// The handle of an operation in a refereed world. The result is delivered to the caller's tensors by
+/// wait(), by a poll that returns true, or, where a future was taken, once the launching thread is
+/// asleep: so what uses it too early does so in every run.
+class ClientWork : public c10d::Work {
+ public:
+  /// Poisons the outputs; the inputs have been copied.
+  ClientWork(std::shared_ptr<WorkOwner> owner, Operation operation, const Event& launch,
+             std::vector<std::string> names);
+  ClientWork(const ClientWork&) = delete;
+  ClientWork& operator=(const ClientWork&) = delete;
+  ~ClientWork() override;
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override;
+  void synchronize() override {}
+  std::vector<at::Tensor> result() override { return operation_.outputs; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  const Operation& operation() const { return operation_; }
+  std::int64_t number() const { return launch_.operation; }
+  std::string description() const { return describe_operation(launch_); }
+
+  /// The name of the buffer that `tensor` overlaps and that nobody may write (or read, if not
+  /// `writes`) now; none if the access is allowed.
+  std::optional<std::string> forbids(const at::Tensor& tensor, bool writes) const;
+  /// True on the first call for each kind of access.
+  bool first_access(bool writes);
+  /// Tells, once, that somebody has written the beginning of a buffer in flight.
+  void look() { look(/*whole=*/false); }
+  /// Waits for the answer, then delivers as soon as the launching thread sleeps.
+  void deliver_to_future();
+
+ private:
+  void look(bool whole);
+  /// The name of a buffer that somebody has written; none if there is none.
+  std::optional<std::string> changed_buffer(bool whole) const;
+  void deliver(Answer answer);
+  void copy_out();
+  void complete(c10::ivalue::Future& future) const;
+
+  const std::shared_ptr<WorkOwner> owner_;
+  const Operation operation_;
+  const Event launch_;
+  const std::vector<std::string> names_;
+  const int caller_;  // the launching thread's id
+  const bool watched_;
+
+  std::once_flag delivery_;
+  mutable std::mutex delivery_mutex_;  // guards all below
+  bool delivered_ = false;
+  bool damaged_ = false;
+  bool accessed_[2] = {false, false};  // read, written
+  int polls_ = 0;
+  std::exception_ptr error_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace ddp

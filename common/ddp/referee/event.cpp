@@ -1,0 +1,50 @@
+#include "ddp/referee/event.h"
+
+#include "ddp/backends/backend_decorator.h"
+
+namespace ddp {
+
+namespace {
+
+const char* reduce_op_name(c10d::ReduceOp::RedOpType op) {
+  static constexpr const char* kNames[] = {"sum",        "average",     "product",
+                                           "minimum",    "maximum",     "bitwise and",
+                                           "bitwise or", "bitwise xor", "premultiplied sum"};
+  return op < std::size(kNames) ? kNames[op] : nullptr;
+}
+
+}  // namespace
+
+std::string describe_operation(const Event& launch) {
+  std::string text = operation_name(launch.type) + " #" + std::to_string(launch.operation);
+  if (launch.text[0] != '\0') {
+    text.append(" of ").append(launch.text);
+  }
+  return text + " (" + std::to_string(launch.bytes) + " bytes)";
+}
+
+std::string describe_agreement(const Event& launch) {
+  std::string text = operation_name(launch.type);
+  if (const char* op = reduce_op_name(launch.reduce_op)) {
+    text.append(" (").append(op).append(")");
+  }
+  if (launch.peer >= 0) {
+    const bool message = c10d::isP2POp(launch.type);
+    text += (launch.type == c10d::OpType::SEND ? " to rank "
+             : message                         ? " from rank "
+                                               : " with root ") +
+            std::to_string(launch.peer);
+  }
+  if (launch.tensors > 0) {
+    text.append(" of ").append(launch.text).append(", ");
+    text.append(c10::getDtypeNames(launch.dtype).first).append(" ").append(launch.shape);
+  }
+  return text;
+}
+
+bool is_all_reduce(const Event& launch) {
+  return launch.kind == EventKind::kLaunch && (launch.type == c10d::OpType::ALLREDUCE ||
+                                               launch.type == c10d::OpType::ALLREDUCE_COALESCED);
+}
+
+}  // namespace ddp

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <type_traits>
+
+namespace ddp {
+
+/// What happened in a rank.
+enum class EventKind : std::uint8_t {
+  kLaunch,   // an operation was started; `operation` is its number in this rank
+  kWait,     // `operation` is waited for
+  kPoll,     // `operation` was asked whether it is complete (only the first times)
+  kDone,     // `operation` is complete, and its result is in the caller's tensors
+  kTouch,    // a tensor of `operation` was read or written in flight: `text`
+  kBlocked,  // backward stood still until `operation` was complete: `text`
+  kReady,    // backward has computed gradient `index`
+  kCompute,  // `number` nanoseconds of computing: `text`
+  kValue,    // a tensor was handed in, called `text`
+  kFact,     // a number was handed in, called `text`
+  kThrew,    // a call threw an exception: `text` is the call, `detail` the exception
+  kPhase,    // the body went on to `place`
+};
+
+/// Which part of a training step a body is in.
+enum class Phase : std::uint8_t {
+  kSetup,
+  kConstruction,
+  kForward,
+  kBackward,
+  kFinish,
+  kDestruction,
+  kEnd
+};
+
+/// Where a body stands; every event carries it.
+struct Place {
+  Phase phase = Phase::kSetup;
+  bool no_sync = false;     // inside a NoSync scope
+  std::int32_t step = -1;   // -1: before the first
+  std::int32_t model = 0;   // which of the body's models, where it has several
+  std::int32_t ready = -1;  // the last gradient that backward has computed in this phase
+};
+
+constexpr int kMaxDim = 6;
+
+/// A group in a body's world: the one of all ranks is 0.
+using GroupIndex = std::int16_t;
+
+/// One thing that happened in a rank. Plain data, because it goes through shared memory; tensors
+/// go beside it (Mailbox).
+struct Event {
+  EventKind kind = EventKind::kPhase;
+  bool home = true;  // on the thread that runs the body
+  Place place;
+
+  // Of an operation.
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  at::ScalarType dtype = at::kFloat;
+  c10d::ReduceOp::RedOpType reduce_op = c10d::ReduceOp::UNUSED;
+  GroupIndex group = 0;
+  std::int32_t peer = -1;  // a root, or the other end of a message, as a rank of the group
+  std::int32_t tag = 0;
+  std::int32_t tensors = 0;
+  std::int64_t operation = -1;
+  std::int64_t elements = 0;
+  std::int64_t bytes = 0;        // of the cost model, see Operation::payload_bytes()
+  std::int64_t input_bytes = 0;  // sent to the referee
+  std::int64_t output_bytes = 0;
+
+  // Of a value; `tensors` is 0 if it is undefined.
+  std::int8_t dim = 0;
+  std::int64_t sizes[kMaxDim] = {};
+
+  std::int64_t index = -1;
+  std::int64_t number = 0;
+  std::int64_t offset = 0;  // of its bytes in the rank's arena
+  char shape[64] = {};
+  char text[128] = {};
+  char detail[256] = {};
+};
+static_assert(std::is_trivially_copyable_v<Event>);
+
+/// Copies `text` into one of an event's fields, cut to its size.
+template <std::size_t size>
+void set_text(char (&field)[size], std::string_view text) {
+  const std::size_t length = std::min(text.size(), size - 1);
+  text.copy(field, length);
+  field[length] = '\0';
+}
+
+/// "all-reduce #3 of the gradient of fc1.weight (400 bytes)".
+std::string describe_operation(const Event& launch);
+
+/// The same with what the ranks have to agree on: reduction, root or partner, dtype and shape.
+std::string describe_agreement(const Event& launch);
+
+bool is_all_reduce(const Event& launch);
+
+}  // namespace ddp

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ddp/ranks/rank_report.h"
+#include "ddp/referee/event.h"
+#include "ddp/referee/world.h"
+
+namespace ddp {
+
+/// An event as the referee has seen it.
+struct Seen : Event {
+  std::int64_t order = 0;  // among the events of all ranks
+  at::Tensor value;        // kValue: the tensor, undefined if the rank's was
+};
+
+/// All that the ranks of a run said, by rank and in order, and how they ended.
+struct Evidence {
+  World world;
+  RankReports reports;
+  std::vector<std::vector<Seen>> of;
+  /// Where the launch of an operation is in `of`, by rank and the operation's number.
+  std::vector<std::vector<std::size_t>> launches;
+
+  const Seen& launch_of(int rank, std::int64_t operation) const {
+    return of[rank].at(launches[rank].at(operation));
+  }
+};
+
+}  // namespace ddp

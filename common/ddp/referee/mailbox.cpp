@@ -1,0 +1,160 @@
+#include "ddp/referee/mailbox.h"
+
+#include <c10/util/Exception.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <thread>
+
+namespace ddp {
+
+namespace {
+
+constexpr auto kLong = std::chrono::milliseconds(1'000);
+// An answer that takes no longer is not worth a sleep, which costs two switches.
+constexpr int kGlances = 50;
+
+void require(bool holds, const char* what) {
+  TORCH_CHECK(holds, "a rank's mailbox holds what no client posts: ", what);
+}
+
+void check(const Event& event) {
+  require(event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd, "an unknown event");
+  require(static_cast<int>(event.dtype) >= 0 && event.dtype < at::ScalarType::NumOptions,
+          "a dtype");
+  require(event.operation >= -1 && event.operation < Mailbox::kOperations, "an operation");
+  require(event.elements >= 0 && event.bytes >= 0, "a negative size");
+  require(event.dim >= 0 && event.dim <= kMaxDim, "a shape");
+  const std::int64_t bytes = std::max(event.input_bytes, event.output_bytes);
+  require(event.input_bytes >= 0 && event.output_bytes >= 0 && event.offset >= 0 &&
+              bytes <= Mailbox::kArenaBytes && event.offset <= Mailbox::kArenaBytes - bytes,
+          "bytes outside its arena");
+}
+
+// Blocks until `condition`, which the bell announces.
+template <typename Condition>
+void await(Bell& bell, const Condition& condition) {
+  for (int glance = 0; glance < kGlances && !condition(); ++glance) {
+    std::this_thread::yield();
+  }
+  while (true) {
+    const std::uint32_t seen = bell.rings();
+    if (condition()) {
+      return;
+    }
+    bell.sleep(seen, kLong);
+  }
+}
+
+constexpr std::size_t kPage = 4096;
+
+}  // namespace
+
+void Bell::ring() {
+  rings_.fetch_add(1);
+  if (sleepers_.load() == 0) {
+    return;
+  }
+  // A shared futex: those of std::atomic::wait do not reach other processes.
+  syscall(SYS_futex, &rings_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Bell::sleep(std::uint32_t seen, std::chrono::milliseconds limit) {
+  const timespec time{limit.count() / 1'000, limit.count() % 1'000 * 1'000'000};
+  sleepers_.fetch_add(1);
+  syscall(SYS_futex, &rings_, FUTEX_WAIT, seen, &time, nullptr, 0);
+  sleepers_.fetch_sub(1);
+}
+
+struct Mailbox::Memory {
+  std::atomic<std::int64_t> posted;
+  std::atomic<std::int64_t> taken;
+  Bell taken_bell;
+  Bell answers_bell;
+  Event events[kEvents];  // a ring
+  std::atomic<Answer> answers[kOperations];
+  char refusal[4096];
+};
+
+void Mailbox::post(const Event& event) {
+  const std::int64_t index = memory_->posted.load();
+  ddp::await(memory_->taken_bell, [&] { return index - memory_->taken.load() < kEvents; });
+  memory_->events[index % kEvents] = event;
+  memory_->posted.store(index + 1);
+  news_->ring();
+}
+
+bool Mailbox::all_taken() const { return memory_->taken.load() == memory_->posted.load(); }
+
+void Mailbox::await_taken() const {
+  ddp::await(memory_->taken_bell, [&] { return all_taken(); });
+}
+
+Answer Mailbox::answer(std::int64_t operation) const { return memory_->answers[operation].load(); }
+
+Answer Mailbox::await(std::int64_t operation) const {
+  ddp::await(memory_->answers_bell, [&] { return answer(operation) != Answer::kNone; });
+  return answer(operation);
+}
+
+Bell& Mailbox::answers() const { return memory_->answers_bell; }
+
+std::string Mailbox::refusal() const { return memory_->refusal; }
+
+std::optional<Event> Mailbox::peek() const {
+  const std::int64_t index = memory_->taken.load();
+  if (memory_->posted.load() <= index) {
+    return std::nullopt;
+  }
+  Event event = memory_->events[index % kEvents];  // a copy, which the rank cannot change
+  event.shape[sizeof(event.shape) - 1] = '\0';
+  event.text[sizeof(event.text) - 1] = '\0';
+  event.detail[sizeof(event.detail) - 1] = '\0';
+  check(event);
+  return event;
+}
+
+void Mailbox::pop() {
+  memory_->taken.fetch_add(1);
+  memory_->taken_bell.ring();
+}
+
+void Mailbox::give(std::int64_t operation, Answer answer, std::string_view refusal) {
+  if (!refusal.empty()) {
+    const std::size_t length = std::min(refusal.size(), sizeof(memory_->refusal) - 1);
+    refusal.copy(memory_->refusal, length);
+    memory_->refusal[length] = '\0';
+  }
+  memory_->answers[operation].store(answer);
+  memory_->answers_bell.ring();
+}
+
+constexpr std::size_t kMailboxBytes = (sizeof(Mailbox::Memory) + kPage - 1) / kPage * kPage;
+
+// Layout: the news bell, the ranks' mailboxes, their arenas, each from a page's beginning. Zero bytes
+// are a valid start of each.
+Mailroom::Mailroom(int world_size)
+    : world_size_(world_size), bytes_(kPage + world_size * (kMailboxBytes + Mailbox::kArenaBytes)) {
+  void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  TORCH_CHECK(address != MAP_FAILED, "no ", bytes_ >> 20, " MiB of address space for ", world_size,
+              " ranks: ", std::strerror(errno));
+  memory_ = static_cast<char*>(address);
+}
+
+Mailroom::~Mailroom() { munmap(memory_, bytes_); }
+
+Bell& Mailroom::news() const { return *reinterpret_cast<Bell*>(memory_); }
+
+Mailbox Mailroom::of(int rank) const {
+  char* mailboxes = memory_ + kPage;
+  return {reinterpret_cast<Mailbox::Memory*>(mailboxes + rank * kMailboxBytes),
+          mailboxes + world_size_ * kMailboxBytes + rank * Mailbox::kArenaBytes, &news()};
+}
+
+}  // namespace ddp

@@ -1,0 +1,305 @@
+#include "ddp/referee/referee.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "ddp/backends/backend_decorator.h"
+#include "ddp/referee/exchange.h"
+
+namespace ddp {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kLook = milliseconds(2);
+// News that comes sooner is not worth a sleep.
+constexpr int kGlances = 100;
+constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
+// A few polls of an operation in backward, before the next gradient is ready, are no wait; a polling
+// loop is.
+constexpr int kPollsAllowed = 16;
+
+std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)
+    : news_(mailroom.news()), patience_(patience), members_(world.ranks) {
+  evidence_.world = world;
+  evidence_.of.resize(world.ranks);
+  evidence_.launches.resize(world.ranks);
+  for (int rank = 0; rank < world.ranks; ++rank) {
+    boxes_.push_back(mailroom.of(rank));
+  }
+  for (std::size_t group = 0; group <= world.subgroups.size(); ++group) {
+    const auto members = members_of(world, static_cast<int>(group));
+    groups_.push_back({members, std::vector<std::deque<Launched>>(members.size()), 0});
+  }
+}
+
+void Referee::attend(const std::vector<pid_t>& processes) {
+  const auto end = Clock::now() + kVisit;
+  while (Clock::now() < end) {
+    const std::uint32_t seen = news_.rings();
+    if (turn()) {
+      standstill_.reset();
+      last_news_ = Clock::now();
+      continue;
+    }
+    const bool all_ended = std::ranges::all_of(members_, [](const Member& m) { return m.ended(); });
+    if (all_ended || hang_) {
+      news_.sleep(seen, milliseconds(1));
+      return;
+    }
+    for (int glance = 0; glance < kGlances && news_.rings() == seen; ++glance) {
+      std::this_thread::yield();
+    }
+    news_.sleep(seen, kLook);
+    if (news_.rings() == seen) {
+      look_for_standstill(processes);
+      return;
+    }
+  }
+}
+
+bool Referee::turn() {
+  bool any = false;
+  for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
+    while (take(rank)) {
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool Referee::take(int rank) {
+  const auto event = boxes_[rank].peek();
+  if (!event) {
+    return false;
+  }
+  Seen seen{*event, taken_++, {}};
+  if (event->kind == EventKind::kValue && event->tensors > 0) {
+    const std::vector<std::int64_t> sizes(event->sizes, event->sizes + event->dim);
+    seen.value = at::from_blob(boxes_[rank].bytes(event->offset), sizes, event->dtype).clone();
+  }
+  boxes_[rank].pop();
+  evidence_.of[rank].push_back(std::move(seen));
+  const Seen& said = evidence_.of[rank].back();
+  Member& member = members_[rank];
+  switch (said.kind) {
+    case EventKind::kLaunch:
+      on_launch(rank, said);
+      break;
+    case EventKind::kWait:
+      on_wait(rank, said);
+      break;
+    case EventKind::kPoll:
+      on_poll(rank, said);
+      break;
+    case EventKind::kReady:
+      member.polls.clear();
+      break;
+    case EventKind::kPhase:
+      member.in_backward = said.place.phase == Phase::kBackward;
+      if (!some_in_backward()) {
+        release();
+      }
+      if (said.place.phase == Phase::kEnd) {
+        member.returned = true;
+        dismiss_partners_of_ended();
+      }
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
+void Referee::on_launch(int rank, const Seen& launch) {
+  const Launched launched{rank, evidence_.of[rank].size() - 1};
+  TORCH_CHECK(launch.group >= 0 && launch.group < static_cast<int>(groups_.size()), rank_text(rank),
+              " launched in a group that is not there");
+  auto& launches = evidence_.launches[rank];
+  launches.resize(std::max<std::size_t>(launches.size(), launch.operation + 1));
+  launches[launch.operation] = launched.index;
+  Group& group = groups_[launch.group];
+  const auto self = std::ranges::find(group.members, rank) - group.members.begin();
+  if (!c10d::isP2POp(launch.type)) {
+    group.waiting.at(self).push_back(launched);
+    return match(group);
+  }
+  const int peer = group.members.at(launch.peer);
+  const bool send = launch.type == c10d::OpType::SEND;
+  const ChannelKey key{launch.group, send ? rank : peer, send ? peer : rank, launch.tag};
+  (send ? channels_[key].sends : channels_[key].recvs).push_back(launched);
+  match(key);
+}
+
+void Referee::match(Group& group) {
+  while (std::ranges::none_of(group.waiting, [](const auto& list) { return list.empty(); })) {
+    std::vector<Part> parts;
+    std::vector<Launched> all;
+    for (auto& list : group.waiting) {
+      all.push_back(list.front());
+      parts.push_back({&seen(list.front()), bytes(list.front())});
+      list.pop_front();
+    }
+    std::string refusal = disagreement(parts);
+    if (!refusal.empty()) {
+      refusal.insert(
+          0, "the ranks disagree on collective #" + std::to_string(group.done) + " of this group:");
+    } else {
+      try {
+        exchange(parts);
+      } catch (const c10::Error& error) {
+        refusal = error.what_without_backtrace();
+      }
+    }
+    ++group.done;
+    for (const Launched& launched : all) {
+      answer(launched, refusal.empty() ? Answer::kComplete : Answer::kRefused, refusal);
+    }
+  }
+  dismiss_in(group);
+}
+
+void Referee::match(const ChannelKey& key) {
+  Channel& channel = channels_[key];
+  const auto [group, from, to, tag] = key;
+  while (!channel.sends.empty() && !channel.recvs.empty()) {
+    const Launched send = channel.sends.front();
+    const Launched recv = channel.recvs.front();
+    channel.sends.pop_front();
+    channel.recvs.pop_front();
+    std::string refusal = disagreement({&seen(send), nullptr}, from, {&seen(recv), nullptr}, to);
+    if (refusal.empty()) {
+      std::memcpy(bytes(recv), bytes(send), seen(recv).output_bytes);
+    } else {
+      refusal.insert(0, "the two ends of a message disagree:");
+    }
+    for (const Launched& end : {send, recv}) {
+      answer(end, refusal.empty() ? Answer::kComplete : Answer::kRefused, refusal);
+    }
+  }
+  dismiss_in(key);
+}
+
+void Referee::answer(const Launched& launched, Answer answer, const std::string& refusal) {
+  // Refusals are not held: they end the rank.
+  if (answer == Answer::kComplete && evidence_.world.hold && !lifted_ && some_in_backward()) {
+    owed_.push_back(launched);
+  } else {
+    give(launched, answer, refusal);
+  }
+}
+
+void Referee::give(const Launched& launched, Answer answer, const std::string& refusal) {
+  const std::int64_t operation = seen(launched).operation;
+  Member& member = members_[launched.rank];
+  member.awaited = member.awaited == operation ? -1 : member.awaited;
+  boxes_[launched.rank].give(operation, answer, refusal);
+}
+
+// Who waits for a rank that has ended waits in vain.
+void Referee::dismiss_partners_of_ended() {
+  for (Group& group : groups_) {
+    dismiss_in(group);
+  }
+  for (auto& [key, channel] : channels_) {
+    dismiss_in(key);
+  }
+}
+
+void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing) {
+  for (const Launched& launched : waiting) {
+    const char* how = members_[gone].failed ? " has failed" : " has already returned";
+    answer(launched, Answer::kGone,
+           "waits in vain for " + describe_operation(seen(launched)) + ": " + rank_text(gone) +
+               how + missing);
+  }
+  waiting.clear();
+}
+
+void Referee::dismiss_in(Group& group) {
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = members_[group.members[i]];
+    if (group.waiting[i].empty() && (member.ended())) {
+      for (auto& list : group.waiting) {
+        dismiss(list, group.members[i], " without joining it");
+      }
+    }
+  }
+}
+
+void Referee::dismiss_in(const ChannelKey& key) {
+  const auto [group, from, to, tag] = key;
+  Channel& channel = channels_[key];
+  if (members_[from].ended()) {
+    dismiss(channel.recvs, from, " without a send for it");
+  }
+  if (members_[to].ended()) {
+    dismiss(channel.sends, to, " without a recv for it");
+  }
+}
+
+void Referee::on_wait(int rank, const Seen& wait) {
+  Member& member = members_[rank];
+  if (wait.home && boxes_[rank].answer(wait.operation) == Answer::kNone) {
+    member.awaited = wait.operation;
+    if (member.in_backward) {
+      lift_hold(rank, wait.operation, "was waited for inside backward");
+    }
+  }
+}
+
+void Referee::on_poll(int rank, const Seen& poll) {
+  Member& member = members_[rank];
+  if (poll.home && member.in_backward && ++member.polls[poll.operation] > kPollsAllowed) {
+    lift_hold(rank, poll.operation,
+              "was asked for its completion " + std::to_string(kPollsAllowed) +
+                  " times inside backward, which is a way to wait for it");
+  }
+}
+
+bool Referee::some_in_backward() const {
+  return std::ranges::any_of(
+      members_, [](const Member& member) { return member.in_backward && !member.ended(); });
+}
+
+// Backward stands still: that is the finding, and the ranks may go on.
+void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how) {
+  if (!evidence_.world.hold || lifted_) {
+    return;
+  }
+  Seen finding;
+  finding.kind = EventKind::kBlocked;
+  finding.operation = operation;
+  finding.order = taken_++;
+  finding.place = evidence_.of[rank].back().place;
+  set_text(finding.text, how);
+  evidence_.of[rank].push_back(finding);
+  lifted_ = true;
+  release();
+}
+
+void Referee::release() {
+  for (const Launched& launched : std::exchange(owed_, {})) {
+    give(launched, Answer::kComplete);
+  }
+}
+
+void Referee::rank_ended(int rank, bool finished) {
+  turn();  // what it said last
+  if (!finished) {
+    members_[rank].failed = true;
+    if (!some_in_backward()) {
+      release();
+    }
+    dismiss_partners_of_ended();
+  }
+}
+
+}  // namespace ddp

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "ddp/ranks/companion.h"
+#include "ddp/referee/evidence.h"
+#include "ddp/referee/mailbox.h"
+#include "ddp/referee/standstill.h"
+
+namespace ddp {
+
+/// The network of a world, in the ranks' parent: it takes what all ranks say in one order, on one
+/// thread, moves their data, and keeps the evidence. It never runs a rank's code.
+///
+/// - Ranks that disagree: all get one report that names them.
+/// - A rank that waits for one that has ended is told so.
+/// - Ranks that wait for each other, or run without end: see hang().
+/// - A backward that stands still until the network is done: see World::hold and EventKind::kBlocked.
+class Referee : public Companion {
+ public:
+  /// `patience`: how long the ranks may say nothing.
+  Referee(const World& world, const Mailroom& mailroom, std::chrono::milliseconds patience);
+
+  void attend(const std::vector<pid_t>& processes) override;
+  void rank_ended(int rank, bool finished) override;
+  std::optional<Hang> hang() const override { return hang_; }
+  std::string activity(int rank) const override;
+
+  /// The evidence, once all ranks have ended.
+  Evidence take_evidence() { return std::move(evidence_); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A launched operation: its rank, and the place among what that rank said.
+  struct Launched {
+    int rank = 0;
+    std::size_t index = 0;
+  };
+  // Collectives of a group: what each member has launched beyond those that are done.
+  struct Group {
+    std::vector<int> members;
+    std::vector<std::deque<Launched>> waiting;
+    std::int64_t done = 0;
+  };
+  // Messages with the same ends and tag, in order; one of the lists is empty.
+  struct Channel {
+    std::deque<Launched> sends;
+    std::deque<Launched> recvs;
+  };
+  using ChannelKey = std::tuple<GroupIndex, int, int, int>;  // group, from, to, tag
+
+  struct Member {
+    bool returned = false;
+    bool failed = false;
+    bool ended() const { return returned || failed; }
+    bool in_backward = false;
+    std::int64_t awaited = -1;  // the operation that its home thread waits for
+    std::map<std::int64_t, int> polls;
+  };
+
+  bool turn();
+  bool take(int rank);
+  void on_launch(int rank, const Seen& launch);
+  void on_wait(int rank, const Seen& wait);
+  void on_poll(int rank, const Seen& poll);
+  void match(Group& group);
+  void match(const ChannelKey& key);
+  void answer(const Launched& launched, Answer answer, const std::string& refusal);
+  void give(const Launched& launched, Answer answer, const std::string& refusal = "");
+  void dismiss_partners_of_ended();
+  void dismiss_in(Group& group);
+  void dismiss_in(const ChannelKey& key);
+  void dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing);
+
+  bool some_in_backward() const;
+  void lift_hold(int rank, std::int64_t operation, const std::string& how);
+  void release();
+  void look_for_standstill(const std::vector<pid_t>& processes);
+  int suspect() const;
+  std::string who_waits() const;
+
+  const Seen& seen(const Launched& launched) const {
+    return evidence_.of[launched.rank][launched.index];
+  }
+  char* bytes(const Launched& launched) {
+    return boxes_[launched.rank].bytes(seen(launched).offset);
+  }
+
+  Evidence evidence_;
+  std::vector<Mailbox> boxes_;
+  Bell& news_;
+  const std::chrono::milliseconds patience_;
+  std::vector<Member> members_;
+  std::vector<Group> groups_;
+  std::map<ChannelKey, Channel> channels_;
+  std::vector<Launched> owed_;  // complete, and not said so
+  bool lifted_ = false;         // the hold: one finding is enough
+  std::int64_t taken_ = 0;
+  Clock::time_point last_news_ = Clock::now();
+  Standstill standstill_;
+  std::optional<Hang> hang_;
+};
+
+}  // namespace ddp

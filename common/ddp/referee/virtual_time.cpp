@@ -1,0 +1,138 @@
+#include "ddp/referee/virtual_time.h"
+
+#include <algorithm>
+
+namespace ddp {
+
+namespace {
+
+// What a rank computed, for a drawing.
+std::string name_of(const Seen& seen) {
+  switch (seen.kind) {
+    case EventKind::kReady:
+      return "backward layer " + std::to_string(seen.index);
+    case EventKind::kCompute:
+      return seen.text;
+    default:
+      return "forward";
+  }
+}
+
+}  // namespace
+
+VirtualTime::VirtualTime(const Evidence& evidence, const NetworkModel& network,
+                         const ComputeCost& cost)
+    : evidence_(evidence), network_(network), cost_(cost), ranks_(evidence.of.size()) {
+  for (std::size_t group = 0; group <= evidence.world.subgroups.size(); ++group) {
+    groups_.push_back({members_of(evidence.world, static_cast<int>(group)).size(), {}});
+  }
+  for (Rank& rank : ranks_) {
+    rank.launched_in.resize(groups_.size());
+  }
+  bool any = true;
+  while (any) {
+    any = false;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      while (advance(static_cast<int>(rank))) {
+        any = true;
+      }
+    }
+    any = begin_step() || any;
+  }
+}
+
+// Does the rank's next event; false if it has to wait for other ranks, or has no more.
+bool VirtualTime::advance(int number) {
+  Rank& rank = ranks_[number];
+  if (rank.at_step || rank.next == evidence_.of[number].size()) {
+    return false;
+  }
+  const Seen& seen = evidence_.of[number][rank.next];
+  if (seen.kind == EventKind::kPhase && seen.place.step != rank.step) {
+    rank.step = seen.place.step;
+    rank.at_step = true;
+    return false;
+  }
+  if (!happen(rank, seen, number)) {
+    return false;
+  }
+  ++rank.next;
+  Step& step = steps_[rank.step];
+  step.end = std::max(step.end, rank.clock);
+  return true;
+}
+
+bool VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
+  const std::int64_t begin = rank.clock;
+  rank.clock += cost_(seen, number);
+  if (rank.clock > begin) {
+    rank.spans.push_back({.name = name_of(seen), .begin_ns = begin, .end_ns = rank.clock});
+  }
+  if (seen.kind == EventKind::kLaunch && !c10d::isP2POp(seen.type)) {
+    launch(rank, seen, number);
+  } else if (seen.kind == EventKind::kWait && seen.home) {
+    if (const auto found = rank.operations.find(seen.operation); found != rank.operations.end()) {
+      const auto [group, index] = found->second;
+      const std::int64_t end = groups_[group].operations[index].end;
+      rank.clock = std::max(rank.clock, end);
+      return end >= 0;
+    }
+  }
+  return true;
+}
+
+void VirtualTime::launch(Rank& rank, const Seen& seen, int number) {
+  rank.clock += network_.launch_overhead_ns;
+  Group& group = groups_[seen.group];
+  const std::size_t index = rank.launched_in[seen.group]++;
+  rank.operations[seen.operation] = {seen.group, index};
+  group.operations.resize(std::max(group.operations.size(), index + 1));
+  Operation& operation = group.operations[index];
+  operation.launched = std::max(operation.launched, rank.clock);
+  operation.bytes = std::max(operation.bytes, seen.bytes);
+  operation.step = std::max(operation.step, rank.step);
+  operation.launches.emplace_back(number, Span{.kind = SpanKind::kCommunication,
+                                               .name = describe_operation(seen),
+                                               .launched_ns = rank.clock,
+                                               .bytes = seen.bytes});
+  if (operation.launches.size() < group.size) {
+    return;
+  }
+  const std::int64_t before = index == 0 ? 0 : group.operations[index - 1].end;
+  operation.end = std::max(operation.launched, before) +
+                  cost_ns(network_, seen.type, operation.bytes, static_cast<int>(group.size));
+  for (auto& [member, span] : operation.launches) {
+    span.begin_ns = std::max(operation.launched, before);
+    span.end_ns = operation.end;
+    ranks_[member].spans.push_back(std::move(span));
+  }
+  Step& step = steps_[operation.step];
+  step.end = std::max(step.end, operation.end);
+}
+
+// Once all ranks are at a step's beginning, or have ended.
+bool VirtualTime::begin_step() {
+  std::int64_t begin = 0;
+  bool some = false;
+  for (std::size_t number = 0; number < ranks_.size(); ++number) {
+    const Rank& rank = ranks_[number];
+    if (!rank.at_step && rank.next < evidence_.of[number].size()) {
+      return false;
+    }
+    some = some || rank.at_step;
+    begin = std::max(begin, rank.clock);
+  }
+  for (const auto& [number, step] : steps_) {
+    begin = std::max(begin, step.end);
+  }
+  for (Rank& rank : ranks_) {
+    if (rank.at_step) {
+      rank.clock = begin;
+      rank.at_step = false;
+      steps_[rank.step] = {begin, begin};
+    }
+  }
+  return some;
+}
+
+}  // namespace ddp

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "ddp/network_model.h"
+#include "ddp/referee/evidence.h"
+#include "ddp/simulation/timeline.h"
+
+namespace ddp {
+
+/// What an event costs the rank that it happened in, in nanoseconds of computing.
+using ComputeCost = std::function<std::int64_t(const Seen& seen, int rank)>;
+
+/// How long each step of a run would have taken on a network. The evidence of one run can be priced
+/// for any number of networks: times are no part of it, but follow from the order in which each rank
+/// did things.
+///
+/// Each rank has a clock, which events move by their cost, and launches by the network's overhead. A
+/// collective begins when all its members have launched it and the one before it in its group is
+/// done, and lasts cost_ns(). A wait on the thread that runs the body moves the rank's clock to the
+/// operation's end; waits of other threads do not, nor do futures and polls. A step begins on all
+/// ranks when the last of them, and all communication of the step before, is done.
+///
+/// Messages are not priced here.
+class VirtualTime {
+ public:
+  VirtualTime(const Evidence& evidence, const NetworkModel& network, const ComputeCost& cost);
+
+  /// From the beginning of a step to the end of its finish() and of all that it launched, on the
+  /// slowest rank.
+  std::int64_t step_ns(int step) const { return steps_.at(step).end - steps_.at(step).begin; }
+
+  /// What a rank did when, to be drawn.
+  const std::vector<Span>& spans(int rank) const { return ranks_.at(rank).spans; }
+
+ private:
+  struct Operation {
+    std::int64_t launched = 0;                   // by the last member
+    std::vector<std::pair<int, Span>> launches;  // by rank
+    std::int64_t bytes = 0;
+    std::int64_t end = -1;  // unknown
+    int step = -1;
+  };
+  struct Group {
+    std::size_t size = 0;
+    std::vector<Operation> operations;
+  };
+  struct Rank {
+    std::size_t next = 0;  // event
+    std::int64_t clock = 0;
+    int step = -1;
+    bool at_step = false;                  // waits for the others at the beginning of its step
+    std::vector<std::size_t> launched_in;  // how many collectives, by group
+    std::map<std::int64_t, std::pair<GroupIndex, std::size_t>> operations;
+    std::vector<Span> spans;
+  };
+  struct Step {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+
+  bool advance(int rank);
+  bool happen(Rank& rank, const Seen& seen, int number);
+  void launch(Rank& rank, const Seen& seen, int number);
+  bool begin_step();
+
+  const Evidence& evidence_;
+  const NetworkModel network_;
+  const ComputeCost& cost_;
+  std::vector<Rank> ranks_;
+  std::vector<Group> groups_;
+  std::map<int, Step> steps_;
+};
+
+}  // namespace ddp

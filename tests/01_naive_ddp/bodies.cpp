@@ -1,0 +1,106 @@
+#include "bodies.h"
+
+#include <ATen/ATen.h>
+
+#include "01_naive_ddp/naive_ddp.h"
+#include "ddp/referee/client_group.h"
+#include "support/misuse_bodies.h"
+#include "support/toy_bodies.h"
+#include "support/training_bodies.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr const char* kTraining = "five_sgd_steps_end_at_the_oracle";
+
+const SynchronizerUnderTest& subject(Form form) {
+  static const SynchronizerUnderTest per_parameter = {
+      .make =
+          [](Client&, const std::vector<at::Tensor>& parameters,
+             const std::vector<at::Tensor>& buffers,
+             const ProcessGroupPtr& group) { return make_naive_ddp(parameters, buffers, group); },
+      .charged = {.mean = "gradients_are_the_mean_over_ranks",
+                  .missing = "missing_gradients_count_as_zero",
+                  .accumulation = "one_all_reduce_per_parameter",
+                  .lifetime = "mistakes_are_errors_and_hang_nobody",
+                  .growth = "mistakes_are_errors_and_hang_nobody",
+                  .errors = "mistakes_are_errors_and_hang_nobody"}};
+  static const std::string one = "flat_form_is_one_all_reduce";
+  static const SynchronizerUnderTest flat = {
+      .make =
+          [](Client&, const std::vector<at::Tensor>& parameters,
+             const std::vector<at::Tensor>& buffers,
+             const ProcessGroupPtr& group) { return make_flat_ddp(parameters, buffers, group); },
+      .charged = {.mean = one,
+                  .missing = one,
+                  .accumulation = one,
+                  .lifetime = one,
+                  .growth = one,
+                  .errors = per_parameter.charged.errors},
+      .form = "flat: ",
+      .mixed_dtypes = false};
+  return form == Form::kFlat ? flat : per_parameter;
+}
+
+// A flat tensor has one dtype.
+void construct_with_two_dtypes(Client& client) {
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  std::vector<at::Tensor> parameters;
+  for (int i = 0; i < 9; ++i) {
+    // Frozen ones do not count: they are never reduced.
+    const bool trainable = i != 2;
+    const auto dtype = i == 7 || !trainable ? at::kDouble : at::kFloat;
+    parameters.push_back(at::ones({2}, dtype).set_requires_grad(trainable));
+  }
+  attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
+          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+}
+
+std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {
+  return joined({bodies(subject(Form::kPerParameter)), bodies(subject(Form::kFlat))});
+}
+
+}  // namespace
+
+const std::vector<Body>& training(Form form) {
+  static const std::vector<Body> per_parameter = training_bodies(subject(Form::kPerParameter));
+  static const std::vector<Body> flat = training_bodies(subject(Form::kFlat));
+  return form == Form::kFlat ? flat : per_parameter;
+}
+
+const std::vector<Body>& rank_dependent(Form form) {
+  static const std::vector<Body> per_parameter =
+      rank_dependent_bodies(subject(Form::kPerParameter));
+  static const std::vector<Body> flat = rank_dependent_bodies(subject(Form::kFlat));
+  return form == Form::kFlat ? flat : per_parameter;
+}
+
+const std::vector<Body>& all_training() {
+  static const std::vector<Body> all =
+      joined({of_both(training_bodies), of_both(rank_dependent_bodies)});
+  return all;
+}
+
+const std::vector<Body>& small_models() {
+  static const std::vector<Body> bodies = {
+      toy_body(2, all_toy_models(), subject(Form::kPerParameter).make, kTraining),
+      toy_body(4, all_toy_models(), subject(Form::kPerParameter).make, kTraining)};
+  return bodies;
+}
+
+const std::vector<Body>& misuse() {
+  static const std::vector<Body> all = joined({of_both(misuse_bodies),
+                                               {{"flat: construction with two dtypes",
+                                                 {},
+                                                 construct_with_two_dtypes,
+                                                 subject(Form::kFlat).charged.errors}}});
+  return all;
+}
+
+const std::vector<Body>& destruction() {
+  static const std::vector<Body> all = of_both(destruction_bodies);
+  return all;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <numeric>
+
+#include "bodies.h"
+#include "support/claim_tools.h"
+#include "support/grading.h"
+#include "support/toy_bodies.h"
+#include "support/training_bodies.h"
+#include "support/training_claims.h"
+
+// What must be true of all that the ranks did, in every body.
+
+namespace ddp::testing {
+
+namespace {
+
+// All communication of a step happens in finish().
+std::string only_finish_communicates(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    const Phase phase = launch.place.phase;
+    return phase == Phase::kForward || phase == Phase::kBackward
+               ? where(launch, rank) + ": " + describe_operation(launch) +
+                     " was launched in forward or backward; this stage communicates in finish() "
+                     "only"
+               : "";
+  });
+}
+
+// `all_reduces` for each step and rank.
+std::string each_step_makes(
+    const Evidence& evidence,
+    const std::function<std::vector<std::int64_t>(const TrainingOfRank&)>& all_reduces,
+    const std::string& what) {
+  return first_on_ranks(
+      evidence,
+      [&](const TrainingOfRank& training, const TrainingStep& step, int number,
+          std::size_t ranks) -> std::string {
+        std::vector<std::int64_t> elements;
+        bool others = false;
+        for (const Seen* launch : step.launches) {
+          others = others || (!is_all_reduce(*launch) && launch->bytes > 0);
+          if (launch->place.phase == Phase::kFinish && is_all_reduce(*launch)) {
+            elements.push_back(launch->elements);
+          }
+        }
+        std::vector<std::int64_t> expected = all_reduces(training);
+        std::ranges::sort(elements);
+        std::ranges::sort(expected);
+        std::erase(elements, 0);
+        std::erase(expected, 0);
+        const bool alone = ranks == 1 && elements.empty();
+        return step.ended && !alone && (others || elements != expected)
+                   ? in(training, number) + ": finish() is to make " + what +
+                         ", and nothing else; it launched:" + list_of(step.launches)
+                   : "";
+      });
+}
+
+std::vector<std::int64_t> elements_of(const TrainingOfRank& training) {
+  std::vector<std::int64_t> elements;
+  for (const std::int64_t index : training.trainable) {
+    if (training.parameter.contains(index)) {
+      elements.push_back(training.parameter.at(index).numel());
+    }
+  }
+  return elements;
+}
+
+std::string one_for_each(const Evidence& evidence) {
+  return each_step_makes(evidence, elements_of,
+                         "one all-reduce for each trainable parameter, of exactly its elements");
+}
+
+std::string one_for_all(const Evidence& evidence) {
+  return each_step_makes(
+      evidence,
+      [](const TrainingOfRank& training) {
+        const auto each = elements_of(training);
+        return std::vector<std::int64_t>{
+            std::accumulate(each.begin(), each.end(), std::int64_t{0})};
+      },
+      "one all-reduce of the elements of all trainable parameters");
+}
+
+const GradedTest kConstruction{
+    {.name = "construction_broadcasts_rank_0",
+     .points = 2,
+     .hint = "Broadcast everything the model consists of: parameters, frozen ones too, and "
+             "buffers of every dtype. Autograd must not see it: work on parameter.detach()."},
+    [] { judge(all_training(), state_is_rank_0s); }};
+
+const GradedTest kMean{
+    {.name = "gradients_are_the_mean_over_ranks",
+     .points = 2,
+     .hint = "After finish() every trainable parameter's gradient is the sum over the ranks "
+             "divided by the world size, in the parameter's own precision."},
+    [] { judge(training(Form::kPerParameter), gradients_are_means, misused_in_flight); }};
+
+const GradedTest kBitwise{
+    {.name = "gradients_are_bitwise_equal_across_ranks",
+     .points = 1,
+     .hint = "All ranks must end with the very same bits, or their parameters drift apart. Let "
+             "every rank do the same arithmetic on the same reduced values."},
+    [] { judge(all_training(), gradients_have_the_same_bits); }};
+
+const GradedTest kTraining{
+    {.name = "five_sgd_steps_end_at_the_oracle",
+     .points = 2,
+     .hint = "One step works, but not several? Get each parameter's gradient again in every "
+             "finish(): between steps it may be set to none, and is then a different tensor."},
+    [] {
+      judge(small_models(), training_ends_at_the_oracle(all_toy_models()), misused_in_flight);
+      judge(all_training(), state_is_left_alone);
+    }};
+
+const GradedTest kMissing{
+    {.name = "missing_gradients_count_as_zero",
+     .points = 2,
+     .hint = "A gradient that is undefined here may exist on another rank, which waits for you: "
+             "take part with zeros, and keep the mean."},
+    [] { judge(rank_dependent(Form::kPerParameter), gradients_are_means, misused_in_flight); }};
+
+const GradedTest kOneEach{
+    {.name = "one_all_reduce_per_parameter",
+     .points = 2,
+     .hint = "finish() makes one all-reduce for each trainable parameter, of exactly its bytes: "
+             "none for frozen ones, one for a tied weight, none in forward, backward or NoSync."},
+    [] {
+      judge(joined({training(Form::kPerParameter), rank_dependent(Form::kPerParameter)}),
+            all_of({only_finish_communicates, no_sync_is_silent, one_for_each}));
+    }};
+
+const GradedTest kFlat{
+    {.name = "flat_form_is_one_all_reduce",
+     .points = 1,
+     .hint = "make_flat_ddp: put all gradients one after another into one tensor, zeros for "
+             "missing ones, reduce it once, and copy every piece back to its gradient."},
+    [] {
+      judge(
+          joined({training(Form::kFlat), rank_dependent(Form::kFlat)}),
+          all_of({only_finish_communicates, no_sync_is_silent, one_for_all, gradients_are_means}));
+    }};
+
+const GradedTest kInFlight{
+    {.name = "nothing_touches_a_buffer_in_flight",
+     .points = 1,
+     .hint = "Between the launch of an all-reduce and its wait() the buffer belongs to the "
+             "network: neither write it (dividing it) nor read it (a norm for a log)."},
+    [] {
+      judge(all_training(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
+    }};
+
+const GradedTest kErrors{
+    {.name = "mistakes_are_errors_and_hang_nobody",
+     .points = 1,
+     .hint = "Check all arguments before the first broadcast, and all gradients before the first "
+             "all-reduce: TORCH_CHECK, with the index in the caller's list."},
+    [] {
+      judge(misuse(), misuse_is_refused);
+      judge(destruction(), destruction_ends_everything);
+      judge(named(all_training(), {kManySteps, std::string("flat: ") + kManySteps}), nothing_grows);
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include "bodies.h"
+#include "ddp/referee/virtual_time.h"
+#include "support/grading.h"
+#include "support/training_evidence.h"
+
+// How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kForward = 100'000;
+constexpr std::int64_t kBackward = 200'000;  // of a layer
+constexpr std::int64_t kSlower = 7'000;      // of a layer, compared with the rank before
+
+std::int64_t cost_of(const Seen& seen, int rank) {
+  if (seen.kind == EventKind::kReady) {
+    return kBackward + kSlower * rank;
+  }
+  return seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward ? kForward : 0;
+}
+
+// Communication begins when the slowest rank has finished backward.
+std::string wrong_times(const Evidence& evidence, const NetworkModel& network, bool flat) {
+  const VirtualTime time(evidence, network, cost_of);
+  const int ranks = evidence.world.ranks;
+  const TrainingsByModel& trainings = trainings_in(evidence);
+  const TrainingOfRank& training = trainings.at(0).at(0);
+  std::int64_t communication = 0;
+  std::int64_t bytes = 0;
+  for (const std::int64_t index : training.trainable) {
+    const auto own = static_cast<std::int64_t>(training.parameter.at(index).nbytes());
+    communication += cost_ns(network, c10d::OpType::ALLREDUCE, own, ranks);
+    bytes += own;
+  }
+  if (flat) {
+    communication = cost_ns(network, c10d::OpType::ALLREDUCE, bytes, ranks);
+  }
+  for (const auto& entry : training.steps) {
+    const int number = entry.first;
+    const TrainingStep& step = entry.second;
+    const auto forwards = std::ranges::count_if(evidence.of[0], [&](const Seen& seen) {
+      return seen.place.step == number && seen.kind == EventKind::kPhase &&
+             seen.place.phase == Phase::kForward;
+    });
+    const auto backwards = static_cast<std::int64_t>(step.ready.size());
+    const std::int64_t compute =
+        forwards * kForward + backwards * (kBackward + kSlower * (ranks - 1));
+    const std::int64_t took = step.ended ? time.step_ns(number) : compute + communication;
+    if (took != compute + communication) {
+      return "step " + std::to_string(number) + " took " + std::to_string(took) +
+             " virtual ns, and should take " + std::to_string(compute) + " of computing + " +
+             std::to_string(communication) + " of communication; beyond computing it took " +
+             std::to_string(took - compute) +
+             " (a smaller number: started before backward had ended, or fewer bytes; a larger "
+             "one: more operations or more bytes)";
+    }
+  }
+  return "";
+}
+
+Predicate steps_take_their_time(bool flat) {
+  return [flat](const Evidence& evidence) -> std::string {
+    const NetworkModel fast{.alpha_ns = 10'000, .beta_ns_per_byte = 0.1};
+    const NetworkModel slow{.alpha_ns = 250'000, .beta_ns_per_byte = 8.0};
+    for (const NetworkModel& network : {fast, slow}) {
+      if (std::string text = wrong_times(evidence, network, flat); !text.empty()) {
+        return text;
+      }
+    }
+    return "";
+  };
+}
+
+std::vector<Body> timed(Form form) {
+  const std::string prefix = form == Form::kFlat ? "flat: " : "";
+  std::vector<std::string> names;
+  for (const char* name : {"three layers, three steps", "one rank", "float64, five ranks",
+                           "310 layers", "sixty steps of several kinds"}) {
+    names.push_back(prefix + name);
+  }
+  return named(training(form), names);
+}
+
+const GradedTest kStepTime{
+    {.name = "step_time_is_compute_plus_communication",
+     .points = 1,
+     .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after another, "
+             "and nothing else is communicated. Count yours, and look for a barrier."},
+    [] {
+      judge(timed(Form::kPerParameter), steps_take_their_time(false));
+      judge(timed(Form::kFlat), steps_take_their_time(true));
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

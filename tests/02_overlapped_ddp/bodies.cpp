@@ -1,0 +1,86 @@
+#include "bodies.h"
+
+#include "02_overlapped_ddp/overlapped_ddp.h"
+#include "support/misuse_bodies.h"
+#include "support/toy_bodies.h"
+#include "support/training_bodies.h"
+
+namespace ddp::testing {
+
+namespace {
+
+const SynchronizerUnderTest kSubject = {
+    .make = overlapped(),
+    .charged = {.mean = "gradients_are_the_mean_over_ranks",
+                .accumulation = "micro_batches_communicate_once",
+                .lifetime = "destruction_removes_the_hooks",
+                .growth = "a_hundred_steps_do_not_grow",
+                .errors = "mistakes_are_errors_and_hang_nobody"}};
+
+// Backward fails in a hook that is not the synchronizer's, and the step is tried again.
+void train_beside_a_failing_hook(Client& client) {
+  Training training(client, {}, overlapped());
+  bool fails = false;
+  const GradientHook hook = on_gradient_ready(training.parameters()[1], [&](const at::Tensor&) {
+    TORCH_CHECK(!fails, "a hook of somebody else fails");
+  });
+  training.construct();
+  training.step();
+  fails = true;
+  try {
+    training.backward();
+  } catch (const c10::Error&) {
+    fails = false;
+  }
+  training.abandon();
+  training.step();
+}
+
+}  // namespace
+
+Factory overlapped() {
+  return
+      [](Client&, const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
+         const ProcessGroupPtr& group) { return make_overlapped_ddp(parameters, buffers, group); };
+}
+
+const std::vector<Body>& small_models() {
+  static const std::vector<Body> bodies = {
+      toy_body(2, same_order_models(), overlapped(), "five_sgd_steps_end_at_the_oracle"),
+      toy_body(4, same_order_models(), overlapped(), "five_sgd_steps_end_at_the_oracle")};
+  return bodies;
+}
+
+const std::vector<Body>& all_bodies() {
+  static const std::vector<Body> bodies = joined({training(), small_models()});
+  return bodies;
+}
+
+const std::vector<Body>& training() {
+  static const std::vector<Body> bodies = [] {
+    auto all = training_bodies(kSubject);
+    all.push_back(
+        {"a hook of somebody else throws", {}, train_beside_a_failing_hook, kSubject.charged.mean});
+    return all;
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& misuse() {
+  static const std::vector<Body> bodies = [] {
+    auto all = misuse_bodies(kSubject);
+    all.push_back({"a second backward before finish()",
+                   {},
+                   [](Client& client) { second_backward(client, overlapped()); },
+                   kSubject.charged.errors});
+    return all;
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& destruction() {
+  static const std::vector<Body> bodies = destruction_bodies(kSubject);
+  return bodies;
+}
+
+}  // namespace ddp::testing

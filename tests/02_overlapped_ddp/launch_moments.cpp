@@ -1,0 +1,109 @@
+#include "launch_moments.h"
+
+#include <algorithm>
+#include <set>
+
+#include "support/claim_tools.h"
+
+namespace ddp::testing {
+
+namespace {
+
+bool in_backward(const Seen& seen) {
+  return seen.place.phase == Phase::kBackward && !seen.place.no_sync;
+}
+
+// What was happening when an operation was launched.
+std::string moment(const Seen& launch) {
+  if (launch.place.phase == Phase::kFinish) {
+    return "in finish()";
+  }
+  return launch.place.ready < 0 ? "before any gradient was ready"
+                                : "when the gradient of layer " +
+                                      std::to_string(launch.place.ready) + " was the latest";
+}
+
+std::string story(const std::vector<const Seen*>& launches) {
+  std::string text;
+  for (const Seen* launch : launches) {
+    text += "\n    " + describe_operation(*launch) + " was launched " + moment(*launch);
+  }
+  return text.empty() ? " nothing" : text;
+}
+
+std::string wrong_moment(const TrainingOfRank& training, int number, const TrainingStep& step) {
+  for (const Seen* ready : step.ready) {
+    if (!in_backward(*ready)) {
+      continue;
+    }
+    std::vector<const Seen*> own;
+    std::ranges::copy_if(step.launches, std::back_inserter(own), [&](const Seen* launch) {
+      return in_backward(*launch) && launch->place.ready == ready->index;
+    });
+    const at::Tensor& parameter = training.parameter.at(ready->index);
+    if (own.empty() && parameter.numel() == 0) {
+      continue;
+    }
+    if (own.size() != 1 || !is_all_reduce(*own[0]) || own[0]->elements != parameter.numel()) {
+      return in(training, number) + ": after the gradient of layer " +
+             std::to_string(ready->index) + " (" + std::to_string(parameter.nbytes()) +
+             " bytes) was accumulated and before backward went on, exactly its all-reduce is to be "
+             "launched; it launched" +
+             list_of(own) + "\n  in this step:" + story(step.launches);
+    }
+  }
+  return "";
+}
+
+// The layers whose gradients backward computed inside NoSync only.
+std::set<std::int64_t> owed_in(const TrainingStep& step) {
+  std::set<std::int64_t> layers;
+  for (const Seen* ready : step.ready) {
+    layers.insert(ready->index);
+  }
+  for (const Seen* ready : step.ready) {
+    if (!ready->place.no_sync) {
+      layers.erase(ready->index);
+    }
+  }
+  return layers;
+}
+
+}  // namespace
+
+std::string each_is_launched_when_ready(const Evidence& evidence) {
+  return first_on_ranks(evidence,
+                        [](const TrainingOfRank& training, const TrainingStep& step, int number,
+                           std::size_t ranks) -> std::string {
+                          // A backward that failed, or a single rank, which need not communicate.
+                          const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
+                          return exempt ? "" : wrong_moment(training, number, step);
+                        });
+}
+
+std::string owed_gradients_go_in_order(const Evidence& evidence) {
+  return first_on_ranks(
+      evidence,
+      [](const TrainingOfRank& training, const TrainingStep& step, int number,
+         std::size_t ranks) -> std::string {
+        std::vector<std::int64_t> owed;  // elements, by layer
+        for (const std::int64_t layer : owed_in(step)) {
+          owed.push_back(training.parameter.at(layer).numel());
+        }
+        std::vector<std::int64_t> launched;
+        for (const Seen* launch : step.launches) {
+          const bool is_owed = std::ranges::find(owed, launch->elements) != owed.end();
+          if (launch->place.phase == Phase::kFinish && is_owed) {
+            launched.push_back(launch->elements);
+          }
+        }
+        return step.ended && ranks > 1 && launched != owed
+                   ? in(training, number) +
+                         ": gradients that backward computed inside NoSync only are launched by "
+                         "finish(), once each and in the order of `parameters`; launched was:" +
+                         story(step.launches)
+                   : "";
+      });
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <sstream>
+
+#include "bodies.h"
+#include "ddp/referee/virtual_time.h"
+#include "support/grading.h"
+#include "support/training_evidence.h"
+
+// How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
+
+namespace ddp::testing {
+
+namespace {
+
+/// A network, and what a layer costs: `backward_ns`, more for every third layer, and more on one
+/// rank, which is another one for each layer.
+struct Scenario {
+  const char* name;
+  NetworkModel network;
+  std::int64_t backward_ns;
+  std::int64_t uneven_ns;
+};
+
+constexpr std::int64_t kForward = 100'000;
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> all = {
+      {"the network is fast: only the last all-reduce shows",
+       {.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
+       100'000,
+       0},
+      {"the network is slow: all-reduces queue up",
+       {.alpha_ns = 150'000, .beta_ns_per_byte = 8.0},
+       100'000,
+       7'000},
+      {"launches cost time",
+       {.alpha_ns = 10'000, .beta_ns_per_byte = 1.0, .launch_overhead_ns = 5'003},
+       50'000,
+       11'000},
+      {"layers and ranks are uneven, without latency",
+       {.alpha_ns = 0, .beta_ns_per_byte = 13.7, .launch_overhead_ns = 0},
+       30'000,
+       90'001}};
+  return all;
+}
+
+std::int64_t backward_ns(const Scenario& scenario, std::int64_t layer, int rank, int world_size) {
+  const std::int64_t turn = (layer + rank) % world_size;
+  return scenario.backward_ns * (layer % 3 == 0 ? 2 : 1) + scenario.uneven_ns * turn;
+}
+
+struct Expected {
+  std::int64_t overlapped = 0;  // both since the start of the step
+  std::int64_t naive = 0;
+  std::string chain;  // its derivation, for the message
+};
+
+// f_i = max(ready_i over ranks, f_(i-1)) + cost_i, where each launch costs its rank
+// launch_overhead_ns. Naive: backward first, then one blocking all-reduce after another.
+Expected expected_of(const Scenario& scenario, const TrainingOfRank& training,
+                     const TrainingStep& step, int world_size) {
+  const std::int64_t launch = scenario.network.launch_overhead_ns;
+  std::vector<std::int64_t> clocks(world_size, kForward);
+  std::int64_t communication = 0;
+  Expected expected;
+  std::ostringstream chain;
+  for (const Seen* ready : step.ready) {
+    const auto bytes = static_cast<std::int64_t>(training.parameter.at(ready->index).nbytes());
+    const auto cost = cost_ns(scenario.network, c10d::OpType::ALLREDUCE, bytes, world_size);
+    for (int rank = 0; rank < world_size; ++rank) {
+      clocks[rank] += backward_ns(scenario, ready->index, rank, world_size) + launch;
+    }
+    const std::int64_t launched = *std::ranges::max_element(clocks);
+    expected.overlapped = std::max(launched, expected.overlapped) + cost;
+    communication += cost + launch;
+    if (step.ready.size() < 10) {
+      chain << "\n    layer " << ready->index << ": launched everywhere at " << launched
+            << ", costs " << cost << ", ends at " << expected.overlapped;
+    }
+  }
+  const auto launches = static_cast<std::int64_t>(step.ready.size()) * launch;
+  expected.naive = *std::ranges::max_element(clocks) - launches + communication;
+  expected.chain = chain.str();
+  return expected;
+}
+
+std::string diagnosis(std::int64_t took, const Expected& expected) {
+  if (took < expected.overlapped) {
+    return "less than is possible: fewer all-reduces, or fewer bytes?";
+  }
+  if (took == expected.naive) {
+    return "exactly the time of naive DDP: is everything launched after backward, or waited for as "
+           "soon as it is launched?";
+  }
+  return took > expected.naive
+             ? "slower than naive DDP: does something wait inside backward, or is "
+               "more communicated than the gradients?"
+             : "something is launched late, in another order, or waited for "
+               "inside backward, or more is communicated than the gradients";
+}
+
+std::string wrong_times(const Evidence& evidence, const Scenario& scenario) {
+  const int world_size = evidence.world.ranks;
+  if (world_size == 1 && scenario.network.launch_overhead_ns > 0) {
+    return "";  // a single rank need not launch anything
+  }
+  const ComputeCost cost = [&](const Seen& seen, int rank) -> std::int64_t {
+    if (seen.kind == EventKind::kReady) {
+      return backward_ns(scenario, seen.index, rank, world_size);
+    }
+    return seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward ? kForward : 0;
+  };
+  const VirtualTime time(evidence, scenario.network, cost);
+  const TrainingsByModel& trainings = trainings_in(evidence);
+  const TrainingOfRank& training = trainings.at(0).at(0);
+  for (const auto& [number, step] : training.steps) {
+    const bool accumulates =
+        std::ranges::any_of(step.ready, [](const Seen* ready) { return ready->place.no_sync; });
+    if (!step.ended || accumulates || step.ready.empty()) {
+      continue;
+    }
+    const Expected expected = expected_of(scenario, training, step, world_size);
+    const std::int64_t took = time.step_ns(number);
+    if (took != expected.overlapped) {
+      std::ostringstream text;
+      text << "step " << number << " took " << took << " virtual ns, and should take "
+           << expected.overlapped << " (" << scenario.name
+           << ")\n  diagnosis: " << diagnosis(took, expected) << "\n  the chain:" << expected.chain
+           << "\n  naive DDP would take " << expected.naive;
+      return text.str();
+    }
+  }
+  return "";
+}
+
+std::string steps_take_the_chain(const Evidence& evidence) {
+  for (const Scenario& scenario : scenarios()) {
+    if (std::string text = wrong_times(evidence, scenario); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+const GradedTest kStepTime{
+    {.name = "step_time_is_the_chain",
+     .points = 2,
+     .hint = "Each all-reduce starts when its gradient is ready on all ranks and the previous one "
+             "is done. Look for a late launch, a different order, a wait in a hook, or a barrier."},
+    [] {
+      judge(named(training(),
+                  {"three layers, three steps", "one rank", "float64, five ranks",
+                   "layers of several dtypes", "310 layers", "sixty steps of several kinds"}),
+            steps_take_the_chain);
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,158 @@
+#include "bodies.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "subject.h"
+#include "support/toy_bodies.h"
+#include "support/training_bodies.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// The bodies in which buckets of another size, or without overlap, are another path.
+std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
+  std::vector<std::string> names;
+  for (const char* name :
+       {"three layers, three steps", "one rank", "float16, eight ranks", "layers of several dtypes",
+        "a tied and a frozen weight", "weights that are not row-major",
+        "gradients are replaced between steps", "layers that some steps do not use",
+        "gradients of an earlier step are left",
+        "no backward at all, then finish() three times a step", "sixty steps of several kinds",
+        "two micro-batches inside NoSync, one outside", "all micro-batches inside NoSync",
+        "a NoSync scope between backward and finish()", "70 layers, inside NoSync only"}) {
+    names.push_back(form.form + name);
+  }
+  return named(training_bodies(form), names);
+}
+
+// Each rank uses the layers in its own order, and some not at all: `order_of`, by rank and step.
+Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
+                     const std::function<std::vector<std::size_t>(int, int)>& order_of) {
+  return {name,
+          {.ranks = ranks},
+          [cap, order_of](Client& client) {
+            Training training(client, {.layers = {{{3}}, {{5}}, {{7}}, {{11}}, {{13}}, {{17}}}},
+                              bucketed({.cap_bytes = cap}));
+            training.construct();
+            for (int step = 0; step < 3; ++step) {
+              training.clear(step == 1 ? Clear::kZero : Clear::kNone);
+              training.backward(training.loss_in_order(order_of(client.rank(), step)));
+              training.finish();
+            }
+          },
+          kOrder};
+}
+
+std::vector<Body> orders() {
+  std::vector<Body> bodies;
+  for (const std::int64_t cap : {kEach, std::int64_t{60}, kOne}) {
+    const std::string of = ", cap " + std::to_string(cap);
+    bodies.push_back(
+        in_other_orders("layers in another order than the plan's" + of, 2, cap, [](int, int step) {
+          return std::vector<std::vector<std::size_t>>{
+              {3, 5, 4, 0, 2, 1}, {0, 1, 3, 5, 4, 2}, {2, 1, 4, 5}}[step];
+        }));
+    bodies.push_back(in_other_orders(
+        "layers in another order on each rank" + of, 3, cap, [](int rank, int step) {
+          std::vector<std::size_t> order = {5, 2, 4, 1, 3, 0};
+          std::rotate(order.begin(), order.begin() + rank + step, order.end());
+          order.resize(6 - step);
+          return order;
+        }));
+  }
+  return bodies;
+}
+
+// Layers differ in elements, so that no two launches look alike.
+Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
+           const BucketedDdpOptions& options) {
+  std::vector<Layer> layers;
+  for (const std::int64_t count : elements) {
+    layers.push_back({{count}});
+  }
+  return {name + ", cap " + std::to_string(options.cap_bytes) +
+              (options.overlap ? "" : ", without overlap") + ", " + std::to_string(ranks) +
+              " ranks",
+          {.ranks = ranks},
+          [layers, options](Client& client) {
+            Training training(client, {.layers = layers}, bucketed(options));
+            training.construct();
+            training.step();
+            training.step(Clear::kZero);
+          },
+          "step_time_is_the_chain_of_buckets"};
+}
+
+}  // namespace
+
+const std::vector<Body>& same_order() {
+  static const std::vector<Body> bodies = joined({training_bodies(subject({.cap_bytes = kSome})),
+                                                  a_few_of(subject({.cap_bytes = kEach}, "each: ")),
+                                                  a_few_of(subject({.cap_bytes = kOne}, "one: "))});
+  return bodies;
+}
+
+const std::vector<Body>& other_orders() {
+  static const std::vector<Body> bodies =
+      joined({orders(), rank_dependent_bodies(subject({.cap_bytes = kSome})),
+              rank_dependent_bodies(subject({.cap_bytes = kEach}, "each: "))});
+  return bodies;
+}
+
+const std::vector<Body>& overlapping() {
+  static const std::vector<Body> bodies = joined({same_order(), other_orders()});
+  return bodies;
+}
+
+const std::vector<Body>& without_overlap() {
+  static const std::vector<Body> bodies = [] {
+    const auto sync = subject({.cap_bytes = kSome, .overlap = false}, "without overlap: ");
+    return joined({a_few_of(sync), rank_dependent_bodies(sync)});
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& small_models() {
+  static const std::vector<Body> bodies = {
+      toy_body(2, same_order_models(), bucketed({.cap_bytes = kSome}),
+               "five_sgd_steps_end_at_the_oracle"),
+      toy_body(4, same_order_models(), bucketed({.cap_bytes = kEach}),
+               "five_sgd_steps_end_at_the_oracle")};
+  return bodies;
+}
+
+const std::vector<Body>& branching_models() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all = {
+        toy_body(3, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kSome}), kOrder),
+        toy_body(4, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kEach}), kOrder)};
+    for (Body& body : all) {
+      body.name += ", with a branch";
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& timed() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all;
+    int ranks = 2;
+    for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
+      const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 512};
+      all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
+      all.push_back(chain("a large layer at last", {4096, 64, 64, 64, 64, 64, 64, 64}, ranks,
+                          {.cap_bytes = cap}));
+      all.push_back(
+          chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
+      ranks = ranks == 4 ? 2 : ranks + 1;
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+}  // namespace ddp::testing

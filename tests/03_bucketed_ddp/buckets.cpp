@@ -1,0 +1,299 @@
+#include "buckets.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <sstream>
+
+#include "support/claim_tools.h"
+
+namespace ddp::testing {
+
+namespace {
+
+std::string name_of(const std::vector<Bucket>& buckets, std::size_t b) {
+  std::string text =
+      "bucket " + std::to_string(b) + " of " + std::to_string(buckets.size()) + ", of layer";
+  const auto& layers = buckets[b].layers;
+  text += layers.size() == 1 ? " " : "s ";
+  for (std::size_t i = 0; i < std::min<std::size_t>(layers.size(), 4); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(layers[i]);
+  }
+  return text + (layers.size() > 4 ? " ..." : "");
+}
+
+Payload payload_of(const Seen& launch) { return {launch.elements, launch.dtype}; }
+
+std::string to_string(const std::vector<Payload>& payloads) {
+  std::ostringstream out;
+  for (std::size_t i = 0; i < std::min<std::size_t>(payloads.size(), 12); ++i) {
+    out << (i > 0 ? ", " : "") << payloads[i].elements << " "
+        << c10::getDtypeNames(payloads[i].dtype).first;
+  }
+  return payloads.empty() ? "nothing" : out.str() + (payloads.size() > 12 ? " ..." : "");
+}
+
+std::vector<Payload> payloads_of(const std::vector<Bucket>& buckets) {
+  std::vector<Payload> payloads;
+  for (const Bucket& bucket : buckets) {
+    if (bucket.payload.elements > 0) {  // an empty one need not be sent
+      payloads.push_back(bucket.payload);
+    }
+  }
+  return payloads;
+}
+
+std::vector<Payload> payloads_of(const std::vector<const Seen*>& launches) {
+  std::vector<Payload> payloads;
+  for (const Seen* launch : launches) {
+    const bool ours =
+        launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
+    if (is_all_reduce(*launch) && ours && launch->elements > 0) {
+      payloads.push_back(payload_of(*launch));
+    }
+  }
+  return payloads;
+}
+
+// Describes the kind of difference, if it can be told.
+std::string diagnosis(const std::vector<Payload>& actual, const std::vector<Payload>& expected) {
+  const auto total = [](const std::vector<Payload>& payloads) {
+    std::int64_t sum = 0;
+    for (const Payload& payload : payloads) {
+      sum += payload.elements;
+    }
+    return sum;
+  };
+  const std::int64_t more = total(actual) - total(expected);
+  if (actual.size() < expected.size()) {
+    return std::to_string(expected.size() - actual.size()) + " of the buckets were not reduced";
+  }
+  if (actual.size() > expected.size()) {
+    return "more all-reduces than there are buckets";
+  }
+  if (more > 0) {
+    return std::to_string(more) + " elements more than the gradients have: padding?";
+  }
+  return more == 0 ? "the same elements in all, but in other buckets or dtypes"
+                   : std::to_string(-more) + " elements fewer than the gradients have";
+}
+
+using StepCheck = std::function<std::string(const TrainingOfRank&, const TrainingStep&, int)>;
+
+// `check` of every step that has ended, on every rank. One rank has nobody to reduce with, and doing
+// nothing with nothing does no harm.
+std::string first_in_buckets(const Evidence& evidence, const StepCheck& check) {
+  return first_on_ranks(
+      evidence,
+      [&](const TrainingOfRank& training, const TrainingStep& step, int number,
+          std::size_t ranks) -> std::string {
+        const bool idle = step.launches.empty() && (ranks == 1 || step.ready.empty());
+        const std::string text = !step.ended || idle ? "" : check(training, step, number);
+        return text.empty() ? "" : in(training, number) + ": " + text;
+      });
+}
+
+// The gradients that backward computed outside NoSync, in order.
+std::vector<const Seen*> ready_outside(const TrainingStep& step) {
+  std::vector<const Seen*> ready;
+  std::ranges::copy_if(step.ready, std::back_inserter(ready),
+                       [](const Seen* seen) { return !seen->place.no_sync; });
+  return ready;
+}
+
+// The place in `ready` of a bucket's last gradient; nothing if one never came.
+std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready, const Bucket& bucket) {
+  std::size_t last = 0;
+  for (const std::int64_t layer : bucket.layers) {
+    const auto found = std::ranges::find(ready, layer, [](const Seen* s) { return s->index; });
+    if (found == ready.end()) {
+      return std::nullopt;
+    }
+    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
+  }
+  return last;
+}
+
+std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step, int) {
+  const std::vector<Bucket> buckets = buckets_of(training);
+  const std::vector<const Seen*> ready = ready_outside(step);
+  std::vector<const Seen*> launches = step.launches;
+  std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    if (buckets[b].payload.elements == 0) {
+      continue;
+    }
+    const auto launch = std::ranges::find_if(
+        launches, [&](const Seen* seen) { return payload_of(*seen) == buckets[b].payload; });
+    if (launch == launches.end()) {
+      return "";  // another claim's business
+    }
+    const Seen& launched = **launch;
+    launches.erase(launch);
+    const bool in_finish = launched.place.phase == Phase::kFinish;
+    const auto last = last_ready(ready, buckets[b]);
+    may_start = std::max(may_start, last.value_or(ready.size()));
+    if (!in_finish && (!last || launched.order < ready[*last]->order)) {
+      return name_of(buckets, b) + ", was launched before its last gradient was ready";
+    }
+    if (may_start == ready.size()) {
+      continue;
+    }
+    const bool late =
+        in_finish || (may_start + 1 < ready.size() && launched.order > ready[may_start + 1]->order);
+    if (late) {
+      return name_of(buckets, b) + ", was launched too late: it was complete, and its turn, with " +
+             "the gradient of layer " + std::to_string(ready[may_start]->index) + ", but " +
+             (in_finish
+                  ? "backward had ended"
+                  : "that of layer " + std::to_string(ready[may_start + 1]->index) + " was ready") +
+             " before it was launched";
+    }
+  }
+  return "";
+}
+
+// Waits and completions of a rank, by operation.
+const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation, EventKind kind) {
+  for (const Seen& seen : evidence.of[rank]) {
+    if (seen.kind == kind && seen.operation == operation) {
+      return &seen;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<Bucket> buckets_of(const TrainingOfRank& training) {
+  std::vector<Bucket> buckets;
+  const auto plan = training.others.find("plan");
+  if (plan == training.others.end()) {
+    return buckets;
+  }
+  bool open = false;
+  const at::Tensor& indices = plan->second;
+  for (std::int64_t i = 0; i < indices.numel(); ++i) {
+    const auto index = indices[i].item<std::int64_t>();
+    if (index < 0 || index >= static_cast<std::int64_t>(training.listed.size())) {
+      open = false;
+      continue;
+    }
+    if (!open) {
+      buckets.emplace_back();
+      open = true;
+    }
+    const std::int64_t layer = training.listed[index];
+    const at::Tensor& parameter = training.parameter.at(layer);
+    Bucket& bucket = buckets.back();
+    bucket.layers.push_back(layer);
+    bucket.payload.elements += parameter.numel();
+    bucket.payload.dtype = parameter.scalar_type();
+    bucket.bytes += static_cast<std::int64_t>(parameter.nbytes());
+  }
+  return buckets;
+}
+
+std::string plan_is_wrong(const Evidence& evidence) {
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    for (const TrainingOfRank& training : ranks) {
+      const auto found = training.others.find("plan");
+      if (found == training.others.end() || training.parameter.empty()) {
+        continue;
+      }
+      std::map<std::int64_t, at::Tensor> by_layer;
+      std::vector<at::Tensor> listed;
+      for (const std::int64_t layer : training.listed) {
+        at::Tensor& tensor = by_layer[layer];
+        if (!tensor.defined()) {
+          tensor = training.parameter.at(layer).detach();
+          tensor.set_requires_grad(training.trainable.contains(layer));
+        }
+        listed.push_back(tensor);
+      }
+      Plan plan(1);
+      for (std::int64_t i = 0; i < found->second.numel(); ++i) {
+        const auto index = found->second[i].item<std::int64_t>();
+        if (index < 0) {
+          plan.emplace_back();
+        } else {
+          plan.back().push_back(static_cast<std::size_t>(index));
+        }
+      }
+      plan.pop_back();
+      const auto cap = training.others.at("cap").item<std::int64_t>();
+      if (!broken_rule(plan, listed, cap).empty()) {
+        return "assign_buckets() makes another plan than the contract's, see "
+               "plan_follows_the_rules";
+      }
+    }
+  }
+  return "";
+}
+
+std::string each_bucket_once(const Evidence& evidence) {
+  return first_in_buckets(
+      evidence, [](const TrainingOfRank& training, const TrainingStep& step, int) {
+        for (const Seen* launch : step.launches) {
+          const bool ours =
+              launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
+          if (ours && !launch->place.no_sync && !is_all_reduce(*launch) && launch->bytes > 0) {
+            return describe_operation(*launch) + " is neither needed nor allowed";
+          }
+        }
+        std::vector<Payload> actual = payloads_of(step.launches);
+        std::vector<Payload> expected = payloads_of(buckets_of(training));
+        const auto by = [](const Payload& p) { return std::pair(p.elements, p.dtype); };
+        std::ranges::sort(actual, {}, by);
+        std::ranges::sort(expected, {}, by);
+        return actual == expected
+                   ? ""
+                   : diagnosis(actual, expected) + ". Expected, sorted: " + to_string(expected) +
+                         "; got: " + to_string(actual);
+      });
+}
+
+std::string in_plan_order(const Evidence& evidence) {
+  return first_in_buckets(
+      evidence, [](const TrainingOfRank& training, const TrainingStep& step, int) {
+        const std::vector<Payload> actual = payloads_of(step.launches);
+        const std::vector<Payload> expected = payloads_of(buckets_of(training));
+        const bool same_set = std::ranges::is_permutation(actual, expected);
+        return !same_set || actual == expected
+                   ? ""
+                   : "the buckets were not launched in the order of the plan, in "
+                     "which one that is full "
+                     "early waits its turn. Expected: " +
+                         to_string(expected) + "; got: " + to_string(actual);
+      });
+}
+
+std::string with_its_last_gradient(const Evidence& evidence) {
+  return first_in_buckets(evidence, wrong_moment);
+}
+
+std::string after_backward_one_by_one(const Evidence& evidence) {
+  return first_in_buckets(evidence, [&](const TrainingOfRank& training, const TrainingStep& step,
+                                        int) {
+    const Seen* before = nullptr;
+    for (const Seen* launch : step.launches) {
+      if (launch->place.phase != Phase::kFinish) {
+        return describe_operation(*launch) + " was launched before finish(), with overlap = false";
+      }
+      if (before != nullptr) {
+        const Seen* done = first_of(evidence, training.rank, before->operation, EventKind::kDone);
+        if (done == nullptr || done->order > launch->order) {
+          return describe_operation(*launch) + " was launched before " +
+                 describe_operation(*before) + " was complete: with overlap = false they are " +
+                 "blocking, one after the other";
+        }
+      }
+      before = launch;
+    }
+    return std::string();
+  });
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,166 @@
+#include <ATen/ATen.h>
+
+#include "bodies.h"
+#include "ddp/meters/memory_meter.h"
+#include "ddp/referee/client_group.h"
+#include "subject.h"
+#include "support/misuse_bodies.h"
+#include "support/settings.h"
+
+// Bodies for errors, lifetime and memory.
+
+namespace ddp::testing {
+
+namespace {
+
+// Eight weights, of which the last may be wrong.
+std::vector<at::Tensor> eight_weights() {
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < 8; ++i) {
+    weights.push_back(at::ones({5, 3}, settings().device).set_requires_grad(true));
+  }
+  return weights;
+}
+
+void plan_wrongly(Client& client) {
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  std::vector<at::Tensor> undefined = eight_weights();
+  undefined[7] = at::Tensor();
+  std::vector<at::Tensor> inner = eight_weights();
+  inner[7] = inner[7] * 2;
+  for (const std::int64_t cap : {0, -5}) {
+    const std::string given = "a cap of " + std::to_string(cap) + " bytes";
+    attempt(client, "assign_buckets() with " + given,
+            [&] { assign_buckets(eight_weights(), cap); });
+    attempt(client, "make_bucketed_ddp() with " + given, [&] {
+      static_cast<void>(make_bucketed_ddp(eight_weights(), {}, group, {.cap_bytes = cap}));
+    });
+  }
+  attempt(client, "assign_buckets() of no parameters", [] { assign_buckets({}, kSome); });
+  attempt(client, "assign_buckets() of an undefined parameter (index 7)",
+          [&] { assign_buckets(undefined, kSome); });
+  attempt(client, "assign_buckets() of a parameter that is no leaf (index 7)",
+          [&] { assign_buckets(inner, kSome); });
+}
+
+// All weights are in one bucket, so that nothing is in flight when the error is found.
+void move_to_float64(Client& client, bool overlap, bool used, bool has_gradient = false) {
+  const std::vector<at::Tensor> weights = eight_weights();
+  const auto synchronizer = make_bucketed_ddp(weights, {}, make_group(client.shared_from_this()),
+                                              {.cap_bytes = kOne, .overlap = overlap});
+  if (has_gradient) {
+    weights[7].mutable_grad() = at::ones({5, 3}, settings().device);
+  }
+  weights[7].set_data(weights[7].detach().to(at::kDouble));
+  attempt(client, "a parameter that has been moved to float64 (index 7)", [&] {
+    at::Tensor loss = at::zeros({}, settings().device);
+    for (int i = 0; i < (used ? 8 : 7); ++i) {
+      loss = loss + weights[i].sum().to(at::kFloat);
+    }
+    loss.backward();
+    synchronizer->finish();
+  });
+}
+
+// The first backward fills bucket 1, which waits for bucket 0: nothing is in flight yet.
+void second_backward_of_a_late_bucket(Client& client) {
+  Training training(client, {.layers = {{{3}}, {{5}}}}, bucketed({.cap_bytes = kEach}));
+  training.construct();
+  training.backward(training.loss_in_order({0}));
+  attempt(client, "a second backward outside NoSync before finish()",
+          [&] { training.backward(training.loss_in_order({0})); });
+  try {
+    training.synchronizer().finish();  // need not work after such an error
+  } catch (const c10::Error&) {
+  }
+}
+
+// Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more.
+void count_memory(Client& client, std::int64_t layers_in_bucket) {
+  constexpr std::int64_t kElements = 4096;
+  std::vector<at::Tensor> parameters;
+  for (int i = 0; i < 8; ++i) {
+    parameters.push_back(at::ones({kElements}).set_requires_grad(true));
+  }
+  const std::int64_t cap = layers_in_bucket * kElements * 4;
+  client.fact("bytes: limit", 8 * kElements * 4 + cap);
+  MemoryMeter meter;
+  const auto synchronizer =
+      make_bucketed_ddp(parameters, {}, make_group(client.shared_from_this()), {.cap_bytes = cap});
+  client.fact("bytes: after construction", meter.live_bytes());
+  for (int step = 0; step < 61; ++step) {
+    for (const at::Tensor& parameter : parameters) {
+      if (step % 3 == 0) {
+        parameter.mutable_grad().reset();
+      } else {
+        parameter.mutable_grad().zero_();
+      }
+    }
+    meter.reset_peak();
+    at::Tensor loss = at::zeros({});
+    for (const at::Tensor& parameter : parameters) {
+      loss = loss + (parameter * 2).sum();
+    }
+    loss.backward();
+    synchronizer->finish();
+    client.fact("bytes: within a step, beside the gradients",
+                meter.peak_bytes() - 9 * kElements * 4);
+    if (step == 20 || step == 40 || step == 60) {
+      client.fact("held: handles of operations", client.live_handles());
+      client.fact("held: bytes of tensors", meter.live_bytes());
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Body>& misuse() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all = misuse_bodies(subject({.cap_bytes = kSome}));
+    for (Body& body :
+         misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))) {
+      all.push_back(std::move(body));
+    }
+    all.push_back({"wrong caps and plans", {}, plan_wrongly, kErrors});
+    for (const bool overlap : {true, false}) {
+      const std::string form = overlap ? "" : "without overlap: ";
+      all.push_back({form + "a parameter is moved to float64",
+                     {},
+                     [overlap](Client& client) { move_to_float64(client, overlap, true); },
+                     kErrors});
+      all.push_back({form + "an unused parameter is moved to float64",
+                     {},
+                     [overlap](Client& client) { move_to_float64(client, overlap, false); },
+                     kErrors});
+      all.push_back({form + "a parameter is moved to float64, and its gradient is not",
+                     {},
+                     [overlap](Client& client) { move_to_float64(client, overlap, false, true); },
+                     kErrors});
+    }
+    all.push_back(
+        {"a second backward before finish()", {}, second_backward_of_a_late_bucket, kErrors});
+    return all;
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& destruction() {
+  static const std::vector<Body> bodies = destruction_bodies(subject({.cap_bytes = kSome}));
+  return bodies;
+}
+
+const std::vector<Body>& memory() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all;
+    for (const std::int64_t layers : {1, 2, 8}) {
+      all.push_back({"memory with " + std::to_string(layers) + " layers in a bucket",
+                     {},
+                     [layers](Client& client) { count_memory(client, layers); },
+                     "buckets_take_the_gradients_bytes_and_one_bucket"});
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+}  // namespace ddp::testing

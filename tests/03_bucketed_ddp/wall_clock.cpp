@@ -1,0 +1,82 @@
+#include <ATen/ATen.h>
+
+#include <iomanip>
+#include <sstream>
+
+#include "03_bucketed_ddp/bucketed_ddp.h"
+#include "ddp/meters/statistics.h"
+#include "support/grading.h"
+#include "support/limited_link_report.h"
+
+// The same in real time: a report, worth no points.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kWidth = 256;
+constexpr std::int64_t kBatch = 512;
+constexpr int kLayers = 12;
+constexpr int kRounds = 3;
+
+double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
+                            GradientSynchronizer& synchronizer) {
+  const Stopwatch watch;
+  at::Tensor x = input;
+  for (const at::Tensor& weight : weights) {
+    x = at::tanh(at::matmul(x, weight));
+  }
+  x.mean().backward();
+  synchronizer.finish();
+  return 1e3 * watch.seconds();
+}
+
+// Interleaved, so that all are measured under the same conditions; only one exists at a time, so
+// that each step has one synchronizer.
+void report_times(Rank& rank) {
+  struct Entry {
+    std::string name;
+    BucketedDdpOptions options;
+    std::vector<double> milliseconds = {};
+  };
+  constexpr std::int64_t kLayerBytes = kWidth * kWidth * 4;
+  std::vector<Entry> entries = {
+      {"a bucket for each layer", {.cap_bytes = 1}},
+      {"3 layers in a bucket", {.cap_bytes = 3 * kLayerBytes}},
+      {"one bucket", {.cap_bytes = kLayers * kLayerBytes}},
+      {"3 layers in a bucket without overlap", {.cap_bytes = 3 * kLayerBytes, .overlap = false}}};
+  std::vector<at::Tensor> weights;
+  weights.reserve(kLayers);
+  for (int i = 0; i < kLayers; ++i) {
+    weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
+  }
+  const at::Tensor input = at::ones({kBatch, kWidth});
+  for (int round = 0; round < kRounds; ++round) {
+    for (Entry& entry : entries) {
+      const auto synchronizer = make_bucketed_ddp(weights, {}, rank.group(), entry.options);
+      entry.milliseconds.push_back(milliseconds_of_step(weights, input, *synchronizer));
+    }
+  }
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "a step of " << kLayers << " layers of "
+       << kLayerBytes / 1024 << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
+  const char* separator = " ";
+  for (const Entry& entry : entries) {
+    text << separator << entry.name << " " << percentile(entry.milliseconds, 50) << " ms";
+    separator = "; ";
+  }
+  if (rank.rank() == 0) {
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_over_the_cap",
+     .points = 0,
+     .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
+             "link."},
+    [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,247 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "ddp/collectives.h"
+#include "ddp/referee/client_group.h"
+#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/virtual_time.h"
+
+namespace ddp {
+
+namespace {
+
+using Body = std::function<void(const std::shared_ptr<Client>&, const ProcessGroupPtr&)>;
+
+Evidence run(const World& world, const Body& body) {
+  return run_refereed(world, {}, [&](Client& client, RankContext&) {
+    body(client.shared_from_this(), make_group(client.shared_from_this()));
+  });
+}
+
+// The last value with this name that a rank has handed in.
+at::Tensor value_of(const Evidence& evidence, int rank, const std::string& name) {
+  at::Tensor value;
+  for (const Seen& seen : evidence.of[rank]) {
+    value = seen.kind == EventKind::kValue && seen.text == name ? seen.value : value;
+  }
+  return value;
+}
+
+const Seen* first_of(const Evidence& evidence, int rank, EventKind kind) {
+  for (const Seen& seen : evidence.of[rank]) {
+    if (seen.kind == kind) {
+      return &seen;
+    }
+  }
+  return nullptr;
+}
+
+void go_to(const std::shared_ptr<Client>& client, Phase phase) { client->go_to({.phase = phase}); }
+
+TEST(Referee, MovesTheDataOfCollectives) {
+  const Evidence evidence = run({.ranks = 3}, [](const auto& client, const auto& group) {
+    const double mine = client->rank() + 1;
+    at::Tensor sum = at::full({3}, mine);
+    all_reduce(sum, group);
+    client->value("sum", sum);
+    at::Tensor average = at::full({2}, mine, at::kDouble);
+    all_reduce(average, group, ReduceOp::kAverage);
+    client->value("average", average);
+    at::Tensor from_2 = at::full({2}, mine);
+    broadcast(from_2, group, 2);
+    client->value("broadcast", from_2);
+    client->value("gathered", all_gather(at::full({1}, mine), group));
+    at::Tensor given = at::arange(6).to(at::kFloat) + 10 * mine;
+    at::Tensor taken = at::zeros({6});
+    std::vector<std::int64_t> equal;
+    group->alltoall_base(taken, given, equal, equal)->wait();
+    client->value("taken", taken);
+    std::vector<at::Tensor> part = {at::zeros({2})};
+    std::vector<std::vector<at::Tensor>> parts = {
+        {given.chunk(3)[0], given.chunk(3)[1], given.chunk(3)[2]}};
+    group->reduce_scatter(part, parts)->wait();
+    client->value("part", part[0]);
+    barrier(group);
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(value_of(evidence, rank, "sum").equal(at::full({3}, 6.0)));
+    EXPECT_TRUE(value_of(evidence, rank, "average").equal(at::full({2}, 2.0, at::kDouble)));
+    EXPECT_TRUE(value_of(evidence, rank, "broadcast").equal(at::full({2}, 3.0)));
+    EXPECT_TRUE(
+        value_of(evidence, rank, "gathered").flatten().equal(at::tensor({1.0F, 2.0F, 3.0F})));
+    const at::Tensor own = at::arange(2 * rank, 2 * rank + 2).to(at::kFloat);
+    EXPECT_TRUE(value_of(evidence, rank, "taken").equal(at::cat({own + 10, own + 20, own + 30})));
+    EXPECT_TRUE(value_of(evidence, rank, "part").equal(own * 3 + 60));
+  }
+}
+
+TEST(Referee, MessagesArriveByGroupAndTag) {
+  const World world{.ranks = 3, .subgroups = {{2, 0}}};
+  const Evidence evidence = run(world, [](const auto& client, const auto& group) {
+    if (client->rank() == 1) {
+      return;
+    }
+    const auto pair = make_group(client, 1);  // whose rank 0 is rank 2
+    at::Tensor first = at::zeros({1});
+    at::Tensor second = at::zeros({1});
+    if (client->rank() == 2) {
+      const WorkPtr one = send_async(at::full({1}, 1.0), 0, group, 7);
+      send(at::full({1}, 2.0), 1, pair, 7);
+      one->wait();
+    } else {
+      recv(second, 0, pair, 7);
+      recv(first, 2, group, 7);
+      client->value("first", first);
+      client->value("second", second);
+    }
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  EXPECT_EQ(value_of(evidence, 0, "first").item<float>(), 1);
+  EXPECT_EQ(value_of(evidence, 0, "second").item<float>(), 2);
+}
+
+TEST(Referee, RanksThatDisagreeAreNamed) {
+  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+    all_reduce(at::zeros({2 + client->rank()}), group);
+  });
+  ASSERT_FALSE(evidence.reports.ok());
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("the ranks disagree on collective #0"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1: all-reduce (sum) of a tensor float32 [3]"), std::string::npos)
+      << text;
+}
+
+TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
+  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+    if (client->rank() == 0) {
+      all_reduce(at::zeros({2}), group);
+    }
+  });
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("rank 1 has already returned without joining it"), std::string::npos) << text;
+}
+
+TEST(Referee, ADeadlockIsKnownAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+    send(at::zeros({2}), 1 - client->rank(), group);
+    recv(at::zeros({2}), 1 - client->rank(), group);
+  });
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("until rank 1 receives it; rank 1 waits for send #0"), std::string::npos)
+      << text;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(Referee, AnEndlessLoopIsToldFromAWait) {
+  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+    if (client->rank() == 1) {
+      volatile bool forever = true;
+      while (forever) {
+      }
+    }
+    all_reduce(at::zeros({2}), group);
+  });
+  ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
+  EXPECT_NE(evidence.reports.describe().find("computes without end"), std::string::npos);
+}
+
+// Waits by handle, by future, and by a thread that backward waits for.
+TEST(Referee, FindsEveryKindOfWaitInBackward) {
+  const std::vector<std::function<void(const WorkPtr&)>> waits = {
+      [](const WorkPtr& work) { work->wait(); },
+      [](const WorkPtr& work) { work->getFuture()->wait(); },
+      [](const WorkPtr& work) { std::thread([&] { work->wait(); }).join(); },
+      [](const WorkPtr& work) {
+        while (!work->isCompleted()) {
+        }
+      }};
+  for (const auto& wait : waits) {
+    const Evidence evidence = run({}, [&](const auto& client, const auto& group) {
+      go_to(client, Phase::kBackward);
+      const at::Tensor tensor = at::ones({2});
+      const WorkPtr work = all_reduce_async(tensor, group);
+      wait(work);
+      go_to(client, Phase::kFinish);
+      client->value("sum", tensor);
+    });
+    ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+    const bool found = first_of(evidence, 0, EventKind::kBlocked) != nullptr ||
+                       first_of(evidence, 1, EventKind::kBlocked) != nullptr;
+    EXPECT_TRUE(found);
+    EXPECT_TRUE(value_of(evidence, 0, "sum").equal(at::full({2}, 2.0)));
+  }
+}
+
+TEST(Referee, ALookIsNoWait) {
+  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+    go_to(client, Phase::kBackward);
+    const WorkPtr work = all_reduce_async(at::ones({2}), group);
+    EXPECT_FALSE(work->isCompleted());
+    go_to(client, Phase::kFinish);
+    work->wait();
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  EXPECT_EQ(first_of(evidence, 0, EventKind::kBlocked), nullptr);
+}
+
+TEST(Referee, FindsWhatTouchesABufferInFlight) {
+  const std::vector<std::function<void(const at::Tensor&)>> touches = {
+      [](const at::Tensor& tensor) { tensor.div_(2); },
+      [](const at::Tensor& tensor) { static_cast<void>(tensor.norm()); },
+      [](const at::Tensor& tensor) { tensor.data_ptr<float>()[1] = 5; }};
+  for (const auto& touch : touches) {
+    const Evidence evidence = run({}, [&](const auto& client, const auto& group) {
+      const AccessWatch watch(*client);
+      const at::Tensor tensor = at::ones({4});
+      client->name({{"weight", tensor}});
+      const WorkPtr work = all_reduce_async(tensor, group);
+      touch(tensor);
+      work->wait();
+    });
+    const Seen* found = first_of(evidence, 1, EventKind::kTouch);
+    ASSERT_NE(found, nullptr);
+    EXPECT_STREQ(found->text, "weight");
+  }
+}
+
+TEST(Referee, InASlowWorldAShortWaitFails) {
+  const Evidence evidence = run({.slow = true}, [](const auto& client, const auto& group) {
+    const WorkPtr work = all_reduce_async(at::ones({2}), group);
+    EXPECT_FALSE(work->isCompleted());
+    EXPECT_THROW(work->wait(std::chrono::milliseconds(200)), c10::Error);
+    work->wait();
+  });
+  EXPECT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+}
+
+// Two ranks, one layer of 100 ns, an all-reduce of 1,000 bytes after it, then a second step.
+TEST(VirtualTime, FollowsFromTheEvidenceForAnyNetwork) {
+  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+    for (int step = 0; step < 2; ++step) {
+      client->go_to({.phase = Phase::kBackward, .step = step});
+      client->compute(100 * (1 + client->rank()), "layer");
+      const WorkPtr work = all_reduce_async(at::zeros({250}), group);
+      client->compute(50, "another layer");
+      client->go_to({.phase = Phase::kFinish, .step = step});
+      work->wait();
+    }
+  });
+  const ComputeCost cost = [](const Seen& seen, int) {
+    return seen.kind == EventKind::kCompute ? seen.number : 0;
+  };
+  for (const std::int64_t alpha : {0, 30, 1'000}) {
+    const NetworkModel network{.alpha_ns = alpha, .beta_ns_per_byte = 1, .launch_overhead_ns = 7};
+    const VirtualTime time(evidence, network, cost);
+    // Rank 1 launches at 207; 2 alpha + 1,000 bytes.
+    EXPECT_EQ(time.step_ns(0), 207 + 2 * alpha + 1'000);
+    EXPECT_EQ(time.step_ns(1), 207 + 2 * alpha + 1'000);
+  }
+}
+
+}  // namespace
+
+}  // namespace ddp

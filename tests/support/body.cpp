@@ -1,0 +1,199 @@
+#include "support/body.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "ddp/backends/cuda.h"
+#include "ddp/ranks/stage_library.h"
+#include "ddp/referee/access_watch.h"
+#include "ddp/referee/run_refereed.h"
+#include "support/grading.h"
+#include "support/settings.h"
+#include "support/trace.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// By the body's name.
+std::map<std::string, std::unique_ptr<Evidence>>& all_evidence() {
+  static std::map<std::string, std::unique_ptr<Evidence>> all;
+  return all;
+}
+
+// The first body that hung. What hangs once usually hangs everywhere, so none is run after it.
+std::string& hung_body() {
+  static std::string name;
+  return name;
+}
+
+// Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
+bool& backward_waits() {
+  static bool waits = false;
+  return waits;
+}
+
+bool has_blocked(const Evidence& evidence) {
+  return std::ranges::any_of(evidence.of, [](const auto& said) {
+    return std::ranges::any_of(said,
+                               [](const Seen& seen) { return seen.kind == EventKind::kBlocked; });
+  });
+}
+
+void run_body(const Body& body, Client& client, RankContext& context) {
+  if (settings().device.is_cuda()) {
+    load_cuda();
+    settings().device = device_of_rank(at::kCUDA, context);
+  }
+  load_stage_library(settings().stage_library);
+  const AccessWatch watch(client);
+  body.run(client);
+}
+
+// Null if the body is not run, because an earlier one hung.
+const Evidence* evidence_of(const Body& body) {
+  auto& evidence = all_evidence()[body.name];
+  if (evidence == nullptr && hung_body().empty()) {
+    ForkOptions options;
+    options.deadline = settings().deadline;
+    World world = body.world;
+    world.hold = world.hold && !backward_waits();
+    evidence = std::make_unique<Evidence>(run_refereed(
+        world, options,
+        [&](Client& client, RankContext& context) { run_body(body, client, context); }));
+    backward_waits() = backward_waits() || has_blocked(*evidence);
+    collect_spans(*evidence, body.name);
+    const RankReports& reports = evidence->reports;
+    if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
+      hung_body() = body.name;
+    }
+  }
+  return evidence.get();
+}
+
+std::string in_body(const Body& body) {
+  return "\"" + body.name + "\" (" + std::to_string(body.world.ranks) +
+         (body.world.ranks == 1 ? " rank)" : " ranks)");
+}
+
+// Why nothing can be said of a body.
+std::string why_not_judged(const Body& body, const Evidence* evidence) {
+  if (evidence == nullptr) {
+    return "\"" + hung_body() + "\" hung, and no other body was run";
+  }
+  return evidence->reports.ok()
+             ? ""
+             : in_body(body) + " did not come to its end: see " + body.charged_to;
+}
+
+// True if the code under test is a stub, which ends the test.
+bool is_stub(const Evidence* evidence) {
+  if (evidence == nullptr || evidence->reports.ok()) {
+    return false;
+  }
+  const RankReport& culprit = evidence->reports.ranks[evidence->reports.culprit];
+  if (culprit.not_implemented) {
+    note_todo(culprit.reason);
+  }
+  return culprit.not_implemented;
+}
+
+}  // namespace
+
+void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predicate& unless) {
+  const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  if (settings().device.is_cuda() && !why_no_gpu().empty()) {
+    GTEST_SKIP() << why_no_gpu();
+  }
+  std::vector<std::string> broken;  // names of bodies
+  std::string unjudged;             // why the first body, or one that is this test's, says nothing
+  for (const Body& body : bodies) {
+    const Evidence* evidence = evidence_of(body);
+    if (is_stub(evidence)) {
+      return;
+    }
+    std::string finding = evidence != nullptr ? holds(*evidence) : "";
+    const std::string other = evidence != nullptr && unless ? unless(*evidence) : "";
+    const bool whole = evidence != nullptr && evidence->reports.ok();
+    if (finding.empty() && !whole && evidence != nullptr && body.charged_to == test) {
+      finding = evidence->reports.describe();
+    }
+    if (!other.empty() || (finding.empty() && !whole)) {
+      const bool needed = &body == &bodies.front() || body.charged_to == test;
+      if (unjudged.empty() && needed) {
+        unjudged = other.empty() ? why_not_judged(body, evidence) : other;
+      }
+    } else if (!finding.empty()) {
+      if (broken.empty()) {
+        ADD_FAILURE() << "in " << in_body(body) << ": " << finding;
+      }
+      broken.push_back("\"" + body.name + "\"");
+    }
+  }
+  if (broken.size() > 1) {
+    ADD_FAILURE() << "the same claim is broken in " << broken[1]
+                  << (broken.size() == 2 ? ""
+                                         : " and " + std::to_string(broken.size() - 2) + " more");
+  } else if (broken.empty() && !unjudged.empty()) {
+    note_not_judged(unjudged);
+  }
+}
+
+void judge_together(const std::vector<Body>& bodies,
+                    const std::function<std::string(const std::vector<const Evidence*>&)>& holds) {
+  if (settings().device.is_cuda() && !why_no_gpu().empty()) {
+    GTEST_SKIP() << why_no_gpu();
+  }
+  std::vector<const Evidence*> all;
+  for (const Body& body : bodies) {
+    all.push_back(evidence_of(body));
+    if (is_stub(all.back())) {
+      return;
+    }
+    if (all.back() == nullptr) {
+      return note_not_judged(why_not_judged(body, all.back()));
+    }
+    if (!all.back()->reports.ok()) {
+      ADD_FAILURE() << "in " << in_body(body) << ": " << all.back()->reports.describe();
+      return;
+    }
+  }
+  if (const std::string finding = holds(all); !finding.empty()) {
+    ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding;
+  }
+}
+
+std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names) {
+  std::vector<Body> chosen;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(bodies, name, &Body::name);
+    TORCH_CHECK(found != bodies.end(), "there is no body \"", name, "\"");
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
+  std::vector<Body> all;
+  for (const std::vector<Body>& list : lists) {
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return all;
+}
+
+Predicate all_of(std::vector<Predicate> predicates) {
+  return [predicates = std::move(predicates)](const Evidence& evidence) {
+    for (const Predicate& holds : predicates) {
+      if (std::string finding = holds(evidence); !finding.empty()) {
+        return finding;
+      }
+    }
+    return std::string();
+  };
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
+
+// Tests look at what ranks do from outside. A *body* is what every rank of a world does with a
+// stage; it decides nothing. A *claim* is what must be true of all that the ranks of a body said and
+// did, which is the body's evidence. Each body runs once, when the first claim asks for it.
+
+namespace ddp::testing {
+
+struct Body {
+  std::string name;  // "three layers, three steps"
+  World world;
+  std::function<void(Client&)> run;
+  /// The graded test that fails if this body does not come to its end. Others do without it.
+  std::string charged_to;
+};
+
+/// What is wrong in the evidence of a body, for the student; empty if nothing is.
+using Predicate = std::function<std::string(const Evidence&)>;
+
+/// Fails the current test if `holds` is not true of all `bodies`. The message names the first of
+/// which it is not, so give the simplest first. Nothing is judged in a body in which `unless` finds
+/// something that makes `holds` meaningless, which another test reports; or, without a finding, in a
+/// body that did not come to its end. If that leaves out the first body, the test is not judged.
+void judge(const std::vector<Body>& bodies, const Predicate& holds,
+           const Predicate& unless = nullptr);
+
+/// The same for a statement about several bodies together.
+void judge_together(const std::vector<Body>& bodies,
+                    const std::function<std::string(const std::vector<const Evidence*>&)>& holds);
+
+/// Those of `bodies` with these names, which must exist.
+std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names);
+
+/// All bodies of several lists.
+std::vector<Body> joined(const std::vector<std::vector<Body>>& lists);
+
+/// The first that does not hold: what is wrong, or nothing.
+Predicate all_of(std::vector<Predicate> predicates);
+
+}  // namespace ddp::testing

@@ -1,0 +1,197 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "support/claim_tools.h"
+#include "support/compare.h"
+#include "support/training_claims.h"
+
+// Claims on what is launched, and what happens until it is complete.
+
+namespace ddp::testing {
+
+namespace {
+
+// Takes `payload` out of the list; false if it is not there.
+bool take(std::vector<Payload>& payloads, const Payload& payload) {
+  const auto found = std::ranges::find(payloads, payload);
+  if (found == payloads.end()) {
+    return false;
+  }
+  payloads.erase(found);
+  return true;
+}
+
+std::string wrong_launches(const TrainingOfRank& training, int number, std::size_t ranks) {
+  const TrainingStep& step = training.steps.at(number);
+  std::vector<Payload> all_reduces;
+  for (const Seen* launch : step.launches) {
+    if (launch->place.no_sync || launch->place.phase == Phase::kDestruction ||
+        launch->type == c10d::OpType::BARRIER) {
+      continue;  // other claims' business
+    }
+    if (!is_all_reduce(*launch)) {
+      return in(training, number) + ": " + describe_operation(*launch) +
+             " is neither needed nor allowed: a step makes all-reduces only";
+    }
+    all_reduces.push_back({launch->elements, launch->dtype});
+  }
+  if (ranks == 1 && all_reduces.empty()) {
+    return "";
+  }
+  std::set<std::int64_t> due;
+  for (const Seen* ready : step.ready) {
+    due.insert(ready->index);
+  }
+  const auto count = all_reduces.size();
+  std::string missing;
+  std::vector<Payload> optional;
+  for (const auto& [index, parameter] : training.parameter) {
+    if (!training.trainable.contains(index)) {
+      continue;
+    }
+    const Payload payload{parameter.numel(), parameter.scalar_type()};
+    if (!due.contains(index) || payload.elements == 0) {
+      optional.push_back(payload);
+    } else if (!take(all_reduces, payload)) {
+      missing += (missing.empty() ? "" : ", ") + layer(index);
+    }
+  }
+  std::erase_if(all_reduces, [&](const Payload& payload) { return take(optional, payload); });
+  if (missing.empty() && all_reduces.empty()) {
+    return "";
+  }
+  return in(training, number) + ": " + std::to_string(count) + " all-reduces, and due were " +
+         std::to_string(due.size()) + ", one for each gradient of exactly its elements" +
+         (missing.empty() ? "" : "; none fits " + missing) +
+         (all_reduces.empty() ? "" : "; too many are " + std::to_string(all_reduces.size())) +
+         "; launched was:" + list_of(step.launches);
+}
+
+// What a model has launched and not waited for when construction or finish() has returned.
+std::string unfinished_operations(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    std::map<int, std::map<std::int64_t, const Seen*>> pending;  // by model
+    for (const Seen& seen : evidence.of[rank]) {
+      auto& own = pending[seen.place.model];
+      if (seen.kind == EventKind::kLaunch) {
+        own[seen.operation] = &seen;
+      } else if (seen.kind == EventKind::kDone) {
+        for (auto& [model, operations] : pending) {
+          operations.erase(seen.operation);
+        }
+      } else if (seen.kind == EventKind::kValue && !own.empty() &&
+                 (std::string_view(seen.text) == "gradient" ||
+                  std::string_view(seen.text) == "parameter")) {
+        return where(seen, static_cast<int>(rank)) + ": nobody has waited for " +
+               describe_operation(*own.begin()->second) + " when " +
+               (std::string_view(seen.text) == "gradient" ? "finish()" : "construction") +
+               " returns";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string no_sync_is_silent(const Evidence& evidence) {
+  auto launched = first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    return launch.place.no_sync ? where(launch, rank) + ": " + describe_operation(launch) +
+                                      " was launched inside a NoSync scope"
+                                : "";
+  });
+  if (!launched.empty()) {
+    return launched;
+  }
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
+    for (const TrainingOfRank& training : ranks) {
+      const TrainingStep& taken = training.steps.at(step);
+      for (const auto& [index, gradient] : taken.gradient_in_scope) {
+        const std::string name = in(training, step) + ": after finish() inside a NoSync scope, " +
+                                 "which does nothing, the gradient of " + layer(index);
+        auto text = said(is_bitwise_equal({name}, gradient, taken.before_in_scope.at(index)));
+        if (!text.empty()) {
+          return text;
+        }
+      }
+    }
+    return "";
+  });
+}
+
+std::string one_all_reduce_for_each_gradient(const Evidence& evidence) {
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
+    for (const TrainingOfRank& training : ranks) {
+      if (std::string text = wrong_launches(training, step, ranks.size()); !text.empty()) {
+        return text;
+      }
+    }
+    return "";
+  });
+}
+
+std::string every_step_reduces(const Evidence& evidence) {
+  return first_on_ranks(
+      evidence,
+      [](const TrainingOfRank& training, const TrainingStep& step, int number,
+         std::size_t ranks) -> std::string {
+        const bool nothing = std::ranges::none_of(step.launches, [](const Seen* launch) {
+          return launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
+        });
+        return step.ended && ranks > 1 && !step.ready.empty() && nothing
+                   ? in(training, number) +
+                         ": nothing was communicated, although backward has computed gradients"
+                   : "";
+      });
+}
+
+std::string misused_in_flight(const Evidence& evidence) {
+  return buffers_in_flight_are_left_alone(evidence).empty()
+             ? ""
+             : "a buffer was used in flight or never waited for, which another test reports";
+}
+
+std::string buffers_in_flight_are_left_alone(const Evidence& evidence) {
+  auto touched = first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
+    return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
+           describe_operation(evidence.launch_of(rank, touch.operation)) +
+           " and the wait for it, when " + touch.detail;
+  });
+  return touched.empty() ? unfinished_operations(evidence) : touched;
+}
+
+std::string backward_never_waits(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kBlocked, [&](const Seen& blocked, int rank) {
+    return where(blocked, rank) + ": " +
+           describe_operation(evidence.launch_of(rank, blocked.operation)) + " " + blocked.text +
+           ": backward stood still until the network was done. Launch in backward; wait in "
+           "finish()";
+  });
+}
+
+std::string backward_launches(const Evidence& evidence) {
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    for (const TrainingOfRank& training : ranks) {
+      bool ready = false;
+      bool launched = false;
+      for (const auto& [number, step] : training.steps) {
+        const auto outside = [](const Seen* seen) {
+          return seen->place.phase == Phase::kBackward && !seen->place.no_sync;
+        };
+        ready = ready || std::ranges::any_of(step.ready, outside);
+        launched = launched || std::ranges::any_of(step.launches, outside);
+      }
+      if (ranks.size() > 1 && ready && !launched) {
+        return "rank " + std::to_string(training.rank) +
+               ": backward launched no all-reduce, so nothing overlaps";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "support/claim_tools.h"
+#include "support/compare.h"
+#include "support/training_claims.h"
+
+// Claims on errors, and on what outlives a step or a synchronizer.
+
+namespace ddp::testing {
+
+namespace {
+
+// N, if the text ends with "(index N)".
+std::string index_in(std::string_view text) {
+  constexpr std::string_view kMark = "(index ";
+  const auto mark = text.rfind(kMark);
+  return mark == std::string_view::npos
+             ? ""
+             : std::string(text.substr(mark + kMark.size(), text.size() - mark - kMark.size() - 1));
+}
+
+bool has_number(std::string_view text, std::string_view number) {
+  const auto digit = [&](std::size_t at) { return at < text.size() && std::isdigit(text[at]); };
+  for (auto at = text.find(number); at != std::string_view::npos; at = text.find(number, at + 1)) {
+    if (!digit(at - 1) && !digit(at + number.size())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Less than this in 150 steps is what the allocator keeps for itself.
+constexpr std::int64_t kHeapNoise = std::int64_t{150} * 64;
+
+std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) {
+  for (const auto& [index, gradient] : step.alone) {
+    const auto local = step.local.find(index);
+    if (local == step.local.end()) {
+      return on(training) + ": a backward after the synchronizer was destroyed did not reach " +
+             layer(index);
+    }
+    const std::string name =
+        on(training) + ": after the synchronizer was destroyed, this rank's own gradient of " +
+        layer(index);
+    if (auto text = said(is_bitwise_equal({name}, gradient, local->second)); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
+  if (constexpr std::string_view kSwallowed = "swallowed? ";
+      std::string_view(threw.text).starts_with(kSwallowed)) {
+    return threw.detail[0] != '\0'
+               ? ""
+               : "rank " + std::to_string(rank) + ": " + (threw.text + kSwallowed.size()) +
+                     " succeeded, although rank 1 had failed and took no part "
+                     "in it";
+  }
+  const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
+  const std::string_view exception = threw.detail;
+  if (exception.empty()) {
+    return what + " was accepted, and must throw c10::Error (TORCH_CHECK does)";
+  }
+  if (launched != nullptr) {
+    return what + " communicated " + describe_operation(*launched) +
+           " before it threw: check everything first";
+  }
+  if (!exception.starts_with("c10::Error")) {
+    return what +
+           " threw another exception than c10::Error (TORCH_CHECK does): " + std::string(exception);
+  }
+  const std::string index = index_in(threw.text);
+  return index.empty() || has_number(exception, index)
+             ? ""
+             : what + " threw an error that does not name the index " + index + ": " +
+                   std::string(exception);
+}
+
+}  // namespace
+
+std::string destruction_ends_everything(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    bool destroyed = false;
+    for (const Seen& seen : evidence.of[rank]) {
+      destroyed = destroyed ||
+                  (seen.kind == EventKind::kFact && std::string_view(seen.text) == "destroyed");
+      const std::string who = "rank " + std::to_string(rank) + ": ";
+      if (seen.kind == EventKind::kLaunch && seen.place.phase == Phase::kDestruction) {
+        return who + "the destructor launched " + describe_operation(seen) +
+               ": other ranks may destroy theirs at another time, or never";
+      }
+      if (destroyed && seen.kind == EventKind::kLaunch) {
+        return who + "a backward after the synchronizer was destroyed launched " +
+               describe_operation(seen) + ": are its hooks still there?";
+      }
+      if (seen.kind == EventKind::kThrew) {
+        return who + seen.text +
+               " threw an exception: are its hooks still there? It was: " + seen.detail;
+      }
+    }
+  }
+  auto text = first_on_ranks(evidence, [](const TrainingOfRank& training, const TrainingStep& step,
+                                          int, std::size_t) { return not_alone(training, step); });
+  return text.empty() ? every_step_reduces(evidence) : text;
+}
+
+std::string nothing_grows(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kFact && std::string_view(seen.text).starts_with("held: ")) {
+        const std::string what = seen.text + std::strlen("held: ");
+        auto found = std::ranges::find_if(counts, [&](const auto& c) { return c.first == what; });
+        found = found == counts.end() ? counts.insert(found, {what, {}}) : found;
+        found->second.push_back(seen.number);
+      }
+    }
+    for (const auto& [what, held] : counts) {
+      if (held.size() < 3) {
+        continue;  // the body ended early
+      }
+      // Twice, as an allocation made once is no growth.
+      const auto growth = std::min(held.at(1) - held.at(0), held.at(2) - held.at(1));
+      if (growth > 0 && !(what == "bytes of the heap" && growth < kHeapNoise)) {
+        return "rank " + std::to_string(rank) + ": " + what + " were " + std::to_string(held[0]) +
+               " after step 150, " + std::to_string(held[1]) + " after step 300 and " +
+               std::to_string(held[2]) +
+               " after step 450: somebody collects them, and does not let go of them";
+      }
+    }
+  }
+  return "";
+}
+
+std::string misuse_is_refused(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    const Seen* launched = nullptr;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "attempt") {
+        launched = nullptr;
+      } else if (seen.kind == EventKind::kLaunch) {
+        launched = &seen;
+      } else if (seen.kind == EventKind::kThrew) {
+        if (auto text = wrong_refusal(seen, static_cast<int>(rank), launched); !text.empty()) {
+          return text;
+        }
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,159 @@
+#include "support/toy_bodies.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "ddp/referee/client_group.h"
+#include "ddp/referee/own_access.h"
+#include "support/compare.h"
+#include "support/oracle.h"
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::uint64_t kOtherSeeds = 1000;
+constexpr int kSteps = 5;
+constexpr double kLearningRate = 0.1;
+constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat};
+
+ToyOptions options_of(int rank, at::ScalarType dtype) {
+  ToyOptions options;
+  options.dtype = dtype;
+  options.rank = rank;
+  options.seed = settings().seed;
+  return options;
+}
+
+void clear(const std::vector<NamedTensor>& parameters, bool to_none) {
+  for (const auto& [name, parameter] : parameters) {
+    if (to_none) {
+      parameter.mutable_grad().reset();
+    } else if (parameter.grad().defined()) {
+      parameter.mutable_grad() = parameter.grad().detach().zero_();  // as torch::optim does
+    }
+  }
+}
+
+void train(Client& client, ToyKind kind, at::ScalarType dtype, int number, const Factory& make) {
+  ToyOptions options = options_of(client.rank(), dtype);
+  options.device = settings().device;
+  ToyOptions own = options;
+  own.seed += kOtherSeeds * client.rank();
+  const auto model = make_toy_model(kind, own);
+  const auto parameters = trainable(model->named_parameters());
+  client.name(model->named_parameters());
+  const auto synchronizer =
+      make(client, tensors_of(model->named_parameters()), tensors_of(model->named_buffers()),
+           make_group(client.shared_from_this()));
+  for (int step = 0; step < kSteps; ++step) {
+    clear(parameters, /*to_none=*/step % 2 == 1);
+    const at::Tensor loss = toy_loss(*model, make_toy_batch(options, client.rank(), step));
+    client.go_to({.phase = Phase::kBackward, .step = step, .model = number});
+    loss.backward();
+    client.go_to({.phase = Phase::kFinish, .step = step, .model = number});
+    synchronizer->finish();
+    client.go_to({.phase = Phase::kSetup, .step = step, .model = number});
+    const OwnAccess unseen;
+    for (const auto& [name, parameter] : parameters) {
+      if (parameter.grad().defined()) {
+        parameter.variable_data().sub_(parameter.grad(), kLearningRate);
+      }
+    }
+  }
+  auto trained = parameters;
+  const auto buffers = model->named_buffers();
+  trained.insert(trained.end(), buffers.begin(), buffers.end());
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    client.value("trained", trained[i].tensor, static_cast<std::int64_t>(i));
+  }
+}
+
+// float64: far below any real error, far above rounding. Otherwise each step may add its gradient's
+// tolerance and a rounding of the parameter; the factor 16 allows for the growth of earlier errors
+// in later steps.
+double tolerance_of(const at::Tensor& parameter, double largest_gradient, int world_size) {
+  if (parameter.scalar_type() == at::kDouble) {
+    return 1e-11;
+  }
+  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+  const double largest = parameter.abs().max().item<double>();
+  return 16 * kSteps * kEpsilon * (kLearningRate * (world_size + 2) * largest_gradient + largest);
+}
+
+std::string compare(const Evidence& evidence, ToyKind kind, at::ScalarType dtype, int number) {
+  const int ranks = evidence.world.ranks;
+  Oracle oracle(kind, options_of(0, dtype), ranks);
+  double largest = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    for (const Oracle::Gradient& gradient : oracle.gradients(step, 0)) {
+      if (gradient.mean.defined()) {
+        largest = std::max(largest, gradient.magnitude.max().item<double>());
+      }
+    }
+    oracle.sgd_step(kLearningRate);
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto expected = oracle.state(rank);
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind != EventKind::kValue || seen.place.model != number) {
+        continue;
+      }
+      const NamedTensor& wanted = expected.at(seen.index);
+      const std::string name = "rank " + std::to_string(rank) + ": " + wanted.name + " after " +
+                               std::to_string(kSteps) + " steps of SGD (model: " + to_string(kind) +
+                               ", " + c10::getDtypeNames(dtype).first + ")";
+      const at::Tensor target = wanted.tensor.detach();
+      const auto result =
+          is_close({name, ranks}, seen.value, target, tolerance_of(target, largest, ranks));
+      if (!result) {
+        return result.message();
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+const std::vector<ToyKind>& same_order_models() {
+  static const std::vector<ToyKind> kinds = [] {
+    auto same = all_toy_models();
+    std::erase(same, ToyKind::kRankBranch);
+    return same;
+  }();
+  return kinds;
+}
+
+Body toy_body(int ranks, const std::vector<ToyKind>& kinds, const Factory& make,
+              const std::string& charged_to) {
+  return {"small models with real layers, " + std::to_string(ranks) + " ranks",
+          {.ranks = ranks},
+          [kinds, make](Client& client) {
+            int number = 0;
+            for (const ToyKind kind : kinds) {
+              for (const at::ScalarType dtype : kDtypes) {
+                train(client, kind, dtype, number++, make);
+              }
+            }
+          },
+          charged_to};
+}
+
+Predicate training_ends_at_the_oracle(const std::vector<ToyKind>& kinds) {
+  return [kinds](const Evidence& evidence) -> std::string {
+    int number = 0;
+    for (const ToyKind kind : kinds) {
+      for (const at::ScalarType dtype : kDtypes) {
+        if (std::string text = compare(evidence, kind, dtype, number++); !text.empty()) {
+          return text;
+        }
+      }
+    }
+    return "";
+  };
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,353 @@
+#include "support/training.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddp/referee/client_group.h"
+#include "ddp/referee/own_access.h"
+#include "support/settings.h"
+#include "support/training_data.h"
+
+namespace ddp::testing {
+
+namespace autograd = torch::autograd;
+
+namespace {
+
+constexpr double kLearningRate = 0.125;
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.detach().cpu().contiguous();
+  const at::Tensor y = b.detach().cpu().contiguous();
+  return x.nbytes() == y.nbytes() &&
+         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+// Calls a function before an autograd node runs, and passes the gradients on unchanged.
+class BeforeNode : public autograd::FunctionPreHook {
+ public:
+  explicit BeforeNode(std::function<void(const at::Tensor&)> function)
+      : function_(std::move(function)) {}
+
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    function_(gradients[0]);
+    return gradients;
+  }
+
+ private:
+  std::function<void(const at::Tensor&)> function_;
+};
+
+}  // namespace
+
+// Sees each gradient just before autograd accumulates it, so before any hook of the parameter.
+class Training::Watch {
+ public:
+  explicit Watch(Training& training) : training_(std::make_shared<Training*>(&training)) {
+    for (std::size_t layer = 0; layer < training.parameters_.size(); ++layer) {
+      if (!training.parameters_[layer].requires_grad()) {
+        continue;
+      }
+      const auto accumulator = autograd::impl::grad_accumulator(training.parameters_[layer]);
+      // Weak: a graph may keep the accumulator alive, and with it the hook, longer than the watch.
+      const std::weak_ptr<Training*> weak = training_;
+      accumulator->add_pre_hook(
+          std::make_unique<BeforeNode>([weak, layer](const at::Tensor& incoming) {
+            if (const auto alive = weak.lock(); alive && !(*alive)->quiet_) {
+              (*alive)->hand_in_local(layer, incoming);
+              (*alive)->client_.look_at_buffers();
+              (*alive)->client_.ready(static_cast<std::int64_t>(layer));
+            }
+          }));
+      accumulators_.push_back(accumulator);
+    }
+  }
+
+ private:
+  std::shared_ptr<Training*> training_;
+  // A parameter owns its accumulator only as long as a graph does.
+  std::vector<std::shared_ptr<autograd::Node>> accumulators_;
+};
+
+Training::Training(Client& client, TrainingOptions options, Factory make)
+    : client_(client),
+      options_(std::move(options)),
+      make_(std::move(make)),
+      group_(make_group(client.shared_from_this(), options_.group)),
+      handed_in_(options_.layers.size()) {
+  const OwnAccess own;
+  go_to(Phase::kSetup);
+  client_.fact("group", options_.group);
+  std::vector<NamedTensor> named;
+  make_parameters();
+  for (std::size_t i = 0; i < options_.layers.size(); ++i) {
+    const Layer& layer = options_.layers[i];
+    named.push_back({"layer " + std::to_string(i), parameters_[i]});
+    client_.value("start", parameters_[i], static_cast<std::int64_t>(i));
+    client_.fact("trainable", layer.trainable, static_cast<std::int64_t>(i));
+  }
+  listed_ = parameters_;
+  if (options_.tied) {
+    listed_.insert(listed_.begin() + 1, parameters_.back());
+  }
+  for (const at::Tensor& tensor : listed_) {
+    const auto layer = std::ranges::find_if(
+        parameters_, [&](const at::Tensor& parameter) { return parameter.is_same(tensor); });
+    client_.fact("listed", layer - parameters_.begin());
+  }
+  buffers_ = buffers_of(client.rank());
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    named.push_back({"buffer " + std::to_string(i), buffers_[i]});
+    client_.value("initial buffer", buffers_[i], static_cast<std::int64_t>(i));
+  }
+  client_.name(named);
+  watch_ = std::make_unique<Watch>(*this);
+}
+
+Training::~Training() { destroy(); }
+
+void Training::make_parameters() {
+  std::int64_t total = 0;
+  for (const Layer& layer : options_.layers) {
+    total += count_of(layer);
+  }
+  const at::Tensor storage = at::full({total}, 1.5 + client_.rank(), settings().device);
+  std::int64_t used = 0;
+  for (std::size_t i = 0; i < options_.layers.size(); ++i) {
+    const Layer& layer = options_.layers[i];
+    at::Tensor values;
+    if (options_.one_storage) {
+      values = storage.narrow(0, used, count_of(layer)).view(layer.shape);
+      used += count_of(layer);
+    } else if (layer.trainable) {
+      values = numbers(layer, 1.0 + static_cast<double>(i) + 10.0 * client_.rank(), 0.618034);
+    } else {
+      values = nan_of(layer.shape, client_.rank()).to(layer.dtype);
+    }
+    parameters_.push_back(laid_out(values, layer.layout).set_requires_grad(layer.trainable));
+  }
+}
+
+void Training::construct() {
+  std::vector<const void*> places;
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (const at::Tensor& tensor : *tensors) {
+      places.push_back(tensor.const_data_ptr());
+    }
+  }
+  go_to(Phase::kConstruction);
+  synchronizer_ = make_(client_, listed_, buffers_, group_);
+  group_.reset();  // the synchronizer keeps it alive
+  go_to(Phase::kSetup);
+  const OwnAccess own;
+  kept_.clear();
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (std::size_t i = 0; i < tensors->size(); ++i) {
+      const at::Tensor& tensor = (*tensors)[i];
+      client_.value(tensors == &parameters_ ? "parameter" : "buffer", tensor,
+                    static_cast<std::int64_t>(i));
+      if (tensor.const_data_ptr() != places[kept_.size()]) {
+        client_.fact(tensors == &parameters_ ? "moved parameter" : "moved buffer", 1,
+                     static_cast<std::int64_t>(i));
+      }
+      kept_.push_back(tensor.clone());
+    }
+  }
+  step_ = 0;
+  go_to(Phase::kSetup);
+}
+
+void Training::destroy() {
+  go_to(Phase::kDestruction);
+  synchronizer_.reset();
+  go_to(Phase::kSetup);
+}
+
+void Training::replace_synchronizer(std::unique_ptr<GradientSynchronizer> other) {
+  destroy();
+  synchronizer_ = std::move(other);
+}
+
+void Training::clear(Clear how) {
+  handed_in_.assign(handed_in_.size(), false);
+  for (const at::Tensor& parameter : parameters_) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    if (how == Clear::kNone) {
+      gradient.reset();
+    } else if (gradient.defined() && how == Clear::kZero) {
+      gradient = gradient.detach();  // as torch::optim's zero_grad() does
+      gradient.zero_();
+    } else if (gradient.defined() && how == Clear::kReplace) {
+      gradient = at::zeros_like(gradient);
+    }
+  }
+}
+
+at::Tensor Training::loss(const std::vector<std::size_t>& unused) {
+  std::vector<std::size_t> used;
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    if (std::ranges::find(unused, i) == unused.end()) {
+      used.push_back(i);
+    }
+  }
+  return loss_in_order(used);
+}
+
+at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
+  go_to(Phase::kForward);
+  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(settings().device));
+  // Backward begins with what was added last.
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+    const std::size_t i = *layer;
+    const bool tied = options_.tied && i + 1 == parameters_.size();
+    for (int use = 0; use < (tied ? 2 : 1) && options_.layers[i].trainable; ++use) {
+      const double first = 2.0 + static_cast<double>(i) + 20.0 * client_.rank() + 0.3 * backwards_;
+      const at::Tensor factors = numbers(options_.layers[i], first + use, 0.707107);
+      sum = sum + (parameters_[i] * factors).sum().to(at::kDouble);
+    }
+  }
+  ++backwards_;
+  return sum;
+}
+
+void Training::backward(const at::Tensor& loss) {
+  go_to(Phase::kBackward);
+  try {
+    loss.backward();
+  } catch (...) {
+    go_to(Phase::kSetup);
+    throw;
+  }
+  go_to(Phase::kSetup);
+}
+
+void Training::finish() {
+  if (scope_) {
+    hand_in("before in scope");
+  }
+  for (std::size_t i = 0; i < parameters_.size() && !scope_; ++i) {
+    if (!handed_in_[i]) {  // what backward has computed may be in flight already
+      client_.value("local", parameters_[i].grad(), static_cast<std::int64_t>(i));
+    }
+  }
+  go_to(Phase::kFinish);
+  synchronizer_->finish();
+  go_to(Phase::kSetup);
+  hand_in(scope_ ? "gradient in scope" : "gradient");
+  look_for_touched();
+  if (!scope_) {
+    handed_in_.assign(handed_in_.size(), false);
+    ++step_;
+    go_to(Phase::kSetup);
+  }
+}
+
+void Training::abandon() {
+  go_to(Phase::kFinish);
+  synchronizer_->finish();
+  handed_in_.assign(handed_in_.size(), false);
+  ++step_;
+  go_to(Phase::kSetup);
+}
+
+void Training::quiet_step(Clear how) {
+  clear(how);
+  quiet_ = true;
+  backward();
+  quiet_ = false;
+  synchronizer_->finish();
+}
+
+void Training::hand_in(const std::string& name) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    client_.value(name, parameters_[i].grad(), static_cast<std::int64_t>(i));
+  }
+}
+
+void Training::update() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].grad().defined()) {
+      parameters_[i].variable_data().sub_(parameters_[i].grad(), kLearningRate);
+      kept_[i].copy_(parameters_[i]);
+    }
+  }
+  buffers_[0].add_(1 + client_.rank());
+  kept_[parameters_.size()].copy_(buffers_[0]);
+}
+
+void Training::step(Clear how) {
+  clear(how);
+  backward();
+  finish();
+  update();
+}
+
+void Training::go_to(Phase phase) {
+  client_.go_to({.phase = phase, .no_sync = scope_, .step = step_, .model = options_.model});
+}
+
+void Training::hand_in_local(std::size_t layer, const at::Tensor& incoming) {
+  const OwnAccess own;
+  const at::Tensor& before = parameters_[layer].grad();
+  client_.value("local", before.defined() ? before + incoming : incoming,
+                static_cast<std::int64_t>(layer));
+  handed_in_[layer] = true;
+}
+
+void Training::look_for_touched() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const bool parameter = i < parameters_.size();
+    const std::size_t index = parameter ? i : i - parameters_.size();
+    if (!same_bits(parameter ? parameters_[index] : buffers_[index], kept_[i])) {
+      client_.fact(parameter ? "touched parameter" : "touched buffer", 1,
+                   static_cast<std::int64_t>(index));
+    }
+  }
+}
+
+Training::Scope::Scope(Training& training) : training_(training), outer_(training.scope_) {
+  training_.scope_ = true;
+  guard_.emplace(training_.synchronizer());
+  training_.go_to(Phase::kSetup);
+}
+
+Training::Scope::~Scope() {
+  guard_.reset();
+  training_.scope_ = outer_;
+  training_.go_to(Phase::kSetup);
+}
+
+std::vector<Layer> equal_layers(int count, std::int64_t elements) {
+  return std::vector<Layer>(count, {{elements}});
+}
+
+bool is_todo(const std::exception& error) {
+  return dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr &&
+         std::string_view(error.what()).find("TODO(student)") != std::string_view::npos;
+}
+
+void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
+  client.fact("attempt", 1);
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    if (is_todo(error)) {
+      throw;
+    }
+    client.threw(what, std::string("c10::Error: ") + error.what_without_backtrace());
+    return;
+  } catch (const std::exception& error) {
+    client.threw(what, std::string("std::exception: ") + error.what());
+    return;
+  }
+  client.threw(what, "");
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddp/gradient_hooks.h"
+#include "ddp/gradient_synchronizer.h"
+#include "ddp/referee/client.h"
+#include "support/training_data.h"
+
+// What bodies of stages 01-03 are made of: a model in training, which hands in what a claim may want
+// to know.
+
+namespace ddp::testing {
+
+/// Calls a stage's factory, such as make_naive_ddp, on a rank; may hand in more about it. Use a lambda
+/// that calls it, never the function itself: its address is unknown until the stage's library is
+/// loaded.
+using Factory = std::function<std::unique_ptr<GradientSynchronizer>(
+    Client& client, const std::vector<at::Tensor>& parameters,
+    const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group)>;
+
+struct TrainingOptions {
+  std::vector<Layer> layers = {{{65, 3}}, {{4}}, {{7, 2}}};
+  /// Whether the last layer's weight is used twice, and listed again after the first one.
+  bool tied = false;
+  /// Whether all weights are views of one tensor, and equal in the beginning.
+  bool one_storage = false;
+  /// Tells several models of one body apart.
+  int model = 0;
+  GroupIndex group = 0;
+};
+
+/// What the caller does with the gradients before a backward.
+enum class Clear { kNone, kZero, kReplace, kKeep };
+
+/// A model on a rank, with the synchronizer under test. The loss is linear, so that gradients come
+/// in exactly the reverse order of the layers, and have values of this rank, step and layer.
+///
+/// Evidence: "start" and "initial buffer" before construction, "parameter" and "buffer" after it;
+/// for each step, "local" (the rank's own gradient before communication, as autograd computed it)
+/// and "gradient" (after finish()); "gradient in scope" after a finish() inside NoSync; and the fact
+/// "touched" for a parameter or buffer that has changed without the caller's doing. Their index is
+/// the layer's.
+class Training {
+ public:
+  Training(Client& client, TrainingOptions options, Factory make);
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+  ~Training();
+
+  void construct();
+  void destroy();
+  /// Destroys the synchronizer, and goes on with another one of the same parameters.
+  void replace_synchronizer(std::unique_ptr<GradientSynchronizer> other);
+
+  void clear(Clear how);
+  /// Without the layers in `unused`.
+  at::Tensor loss(const std::vector<std::size_t>& unused = {});
+  /// Of some layers, whose gradients come in this order.
+  at::Tensor loss_in_order(const std::vector<std::size_t>& layers);
+  void backward(const at::Tensor& loss);
+  void backward() { backward(loss()); }
+  void finish();
+  /// finish() after a backward that failed: what it leaves is no one's business.
+  void abandon();
+  /// A step of which only operations are told.
+  void quiet_step(Clear how);
+  /// The gradients as they are, called `name`.
+  void hand_in(const std::string& name);
+  /// One step of SGD with the gradients as they are. Buffers change, too, on each rank differently.
+  void update();
+  /// A whole step.
+  void step(Clear how = Clear::kNone);
+
+  /// A NoSync scope.
+  class Scope {
+   public:
+    explicit Scope(Training& training);
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope();
+
+   private:
+    Training& training_;
+    bool outer_;
+    std::optional<NoSync> guard_;
+  };
+
+  Client& client() { return client_; }
+  GradientSynchronizer& synchronizer() { return *synchronizer_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<at::Tensor>& listed() const { return listed_; }
+  const std::vector<at::Tensor>& buffers() const { return buffers_; }
+
+ private:
+  class Watch;
+
+  void make_parameters();
+  void go_to(Phase phase);
+  void hand_in_local(std::size_t layer, const at::Tensor& incoming);
+  void look_for_touched();
+
+  Client& client_;
+  const TrainingOptions options_;
+  const Factory make_;
+  ProcessGroupPtr group_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> listed_;  // as given to the synchronizer
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> kept_;  // copies of parameters and buffers
+  std::vector<bool> handed_in_;   // this step's "local" of each layer
+  int backwards_ = 0;
+  int step_ = -1;
+  bool scope_ = false;
+  bool quiet_ = false;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<GradientSynchronizer> synchronizer_;
+};
+
+/// `count` layers of `elements` elements.
+std::vector<Layer> equal_layers(int count, std::int64_t elements);
+
+/// True for the exception of a stub.
+bool is_todo(const std::exception& error);
+
+/// Calls `call`; hands in whether it threw: the type and the text of its exception.
+void attempt(Client& client, const std::string& what, const std::function<void()>& call);
+
+}  // namespace ddp::testing

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <string>
+
+#include "ddp/referee/evidence.h"
+
+// Claims on the evidence of Trainings that several of the stages 01-03 make. Each returns what is
+// wrong, or nothing; see support/body.h.
+
+namespace ddp::testing {
+
+/// After construction every parameter and buffer has rank 0's bits, in its own storage; and a
+/// broadcast alone is no synchronizer: the first step that computes gradients reduces something.
+std::string state_is_rank_0s(const Evidence& evidence);
+
+/// Nobody but the caller changes parameters after construction, or buffers.
+std::string state_is_left_alone(const Evidence& evidence);
+
+/// After each finish() every gradient is the mean over the ranks of their own. One that no rank has
+/// is undefined or zero; one that was frozen at construction is left alone.
+std::string gradients_are_means(const Evidence& evidence);
+
+/// They have the same bits on all ranks.
+std::string gradients_have_the_same_bits(const Evidence& evidence);
+
+/// Inside NoSync nothing is launched, and finish() changes no gradient.
+std::string no_sync_is_silent(const Evidence& evidence);
+
+/// Every step makes one all-reduce for each gradient that is due, of exactly its elements in its
+/// dtype, and launches nothing else. Due is what backward has computed since the last step; what was
+/// left from before may take part. A single rank may communicate nothing.
+std::string one_all_reduce_for_each_gradient(const Evidence& evidence);
+
+/// Every step in which backward computes gradients reduces something.
+std::string every_step_reduces(const Evidence& evidence);
+
+/// Nothing reads or writes a tensor between its launch and the wait for it, and every operation of a
+/// step is complete when finish() returns.
+std::string buffers_in_flight_are_left_alone(const Evidence& evidence);
+
+/// For `unless` of judge(): values say nothing if the above does not hold.
+std::string misused_in_flight(const Evidence& evidence);
+
+/// Backward never stands still until the network is done.
+std::string backward_never_waits(const Evidence& evidence);
+
+/// After the fact "destroyed" nothing is launched or thrown, and backward leaves the rank's own
+/// gradients, handed in as "alone". The destructor launches nothing. Before it every step reduces
+/// something.
+std::string destruction_ends_everything(const Evidence& evidence);
+
+/// What the body kManySteps counts does not grow.
+std::string nothing_grows(const Evidence& evidence);
+
+/// Backward launches something: else there is nothing that it could have waited for.
+std::string backward_launches(const Evidence& evidence);
+
+/// Every attempt() that must be refused threw c10::Error, before it launched anything, and says the
+/// index N if its name ends with "(index N)". What needs a rank that has failed throws, too.
+std::string misuse_is_refused(const Evidence& evidence);
+
+}  // namespace ddp::testing

@@ -1,0 +1,61 @@
+#include "support/training_data.h"
+
+#include <ATen/ATen.h>
+
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+at::Tensor laid_out(const at::Tensor& values, Layout layout) {
+  switch (layout) {
+    case Layout::kRowMajor:
+      return values;
+    case Layout::kTransposed:
+      return values.t().contiguous().t();
+    case Layout::kChannelsLast:
+      return values.contiguous(at::MemoryFormat::ChannelsLast);
+    case Layout::kEverySecond:
+      return at::stack({values, values}, -1).select(-1, 0);
+  }
+  return values;
+}
+
+std::int64_t count_of(const Layer& layer) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : layer.shape) {
+    count *= size;
+  }
+  return count;
+}
+
+at::Tensor numbers(const Layer& layer, double first, double step) {
+  const auto dtype = layer.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  return at::arange(count_of(layer), dtype)
+      .mul_(step)
+      .add_(first * 0.381966)
+      .frac_()
+      .sub_(0.5)
+      .to(settings().device, layer.dtype)
+      .view(layer.shape);
+}
+
+at::Tensor nan_of(at::IntArrayRef shape, int rank) {
+  return at::full(shape, 0x7FC0'0000 + 77 + rank, at::kInt).view(at::kFloat).to(settings().device);
+}
+
+std::vector<at::Tensor> buffers_of(int rank) {
+  const auto of = [](at::IntArrayRef shape, const at::Scalar& value, at::ScalarType dtype) {
+    return at::full(shape, value, at::TensorOptions(dtype).device(settings().device));
+  };
+  return {of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong),
+          of({2}, rank == 0, at::kBool),
+          of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
+          nan_of({2}, rank),
+          of({3}, -7 * rank, at::kChar),
+          of({5}, 200 + rank, at::kByte),
+          of({}, 3 + rank, at::kInt),
+          of({2, 3}, 0.1 + rank, at::kHalf).t(),
+          of({0}, 1, at::kFloat)};
+}
+
+}  // namespace ddp::testing

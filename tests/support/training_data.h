@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+// The numbers that a Training computes with.
+
+namespace ddp::testing {
+
+/// Where a parameter's elements lie in memory.
+enum class Layout { kRowMajor, kTransposed, kChannelsLast, kEverySecond };
+
+/// A layer with one parameter.
+struct Layer {
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  bool trainable = true;  // else it is NaN, and no part of the loss
+  Layout layout = Layout::kRowMajor;
+};
+
+/// The same values with another layout in memory.
+at::Tensor laid_out(const at::Tensor& values, Layout layout);
+
+/// The elements of a layer's weight.
+std::int64_t count_of(const Layer& layer);
+
+/// Values for a layer, different in every element, and with all digits.
+at::Tensor numbers(const Layer& layer, double first, double step);
+
+/// NaNs whose payload says the rank, so that only their bits tell ranks apart.
+at::Tensor nan_of(at::IntArrayRef shape, int rank);
+
+/// State of every kind that a broadcast could change: integers beyond the floats', a negative zero,
+/// a NaN with a payload.
+std::vector<at::Tensor> buffers_of(int rank);
+
+}  // namespace ddp::testing

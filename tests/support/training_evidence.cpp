@@ -1,0 +1,100 @@
+#include "support/training_evidence.h"
+
+#include <string_view>
+
+namespace ddp::testing {
+
+namespace {
+
+void sort_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) {
+  const std::map<std::string_view, Tensors*> places = {
+      {"start", &training.start},
+      {"parameter", &training.parameter},
+      {"initial buffer", &training.initial_buffer},
+      {"buffer", &training.buffer},
+      {"local", &step.local},
+      {"gradient", &step.gradient},
+      {"alone", &step.alone},
+      {"before in scope", &step.before_in_scope},
+      {"gradient in scope", &step.gradient_in_scope}};
+  if (const auto place = places.find(seen.text); place != places.end()) {
+    (*place->second)[seen.index] = seen.value;
+    step.ended = step.ended || place->second == &step.gradient;
+  }
+}
+
+TrainingsByModel sort(const Evidence& evidence) {
+  std::map<int, std::map<int, TrainingOfRank>> sorted;  // by model, then rank
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    for (const Seen& seen : evidence.of[rank]) {
+      TrainingOfRank& training = sorted[seen.place.model][static_cast<int>(rank)];
+      training.rank = static_cast<int>(rank);
+      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "group") {
+        training.group = static_cast<int>(seen.number);
+      }
+      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "listed") {
+        training.listed.push_back(seen.number);
+      }
+      if (seen.kind == EventKind::kValue && seen.index < 0) {
+        training.others[seen.text] = seen.value;
+      }
+      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "trainable" &&
+          seen.number != 0) {
+        training.trainable.insert(seen.index);
+      }
+      const bool construction = seen.place.phase == Phase::kConstruction;
+      if (seen.kind == EventKind::kLaunch && construction) {
+        training.construction.push_back(&seen);
+      } else if (seen.place.step < 0) {
+        TrainingStep before;
+        sort_value(seen, training, before);
+      } else {
+        TrainingStep& step = training.steps[seen.place.step];
+        if (seen.kind == EventKind::kLaunch) {
+          step.launches.push_back(&seen);
+        } else if (seen.kind == EventKind::kReady) {
+          step.ready.push_back(&seen);
+        } else if (seen.kind == EventKind::kValue) {
+          sort_value(seen, training, step);
+        }
+      }
+    }
+  }
+  TrainingsByModel trainings;
+  for (auto& [model, by_rank] : sorted) {
+    for (const int rank : members_of(evidence.world, by_rank.begin()->second.group)) {
+      if (const auto found = by_rank.find(rank);
+          found != by_rank.end() && !found->second.start.empty()) {
+        trainings[model].push_back(std::move(found->second));
+      }
+    }
+  }
+  return trainings;
+}
+
+}  // namespace
+
+const TrainingsByModel& trainings_in(const Evidence& evidence) {
+  // Every claim asks for it; evidence is kept as long as the program runs.
+  static std::map<const Evidence*, TrainingsByModel> sorted;
+  const auto found = sorted.find(&evidence);
+  return found != sorted.end() ? found->second : sorted[&evidence] = sort(evidence);
+}
+
+std::string where(const Seen& seen, int rank) {
+  std::string text = "rank " + std::to_string(rank);
+  if (seen.place.step >= 0) {
+    text += ", step " + std::to_string(seen.place.step);
+  }
+  return text;
+}
+
+std::string list_of(const std::vector<const Seen*>& launches) {
+  std::string text;
+  for (const Seen* launch : launches) {
+    text += "\n    " + describe_operation(*launch) + ", " + c10::getDtypeNames(launch->dtype).first;
+  }
+  return text.empty() ? " nothing" : text;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ddp/referee/evidence.h"
+
+// The evidence of a Training (support/training.h), sorted.
+
+namespace ddp::testing {
+
+/// Tensors that were handed in, by layer. An undefined one has an entry, too.
+using Tensors = std::map<std::int64_t, at::Tensor>;
+
+/// What an all-reduce carries.
+struct Payload {
+  std::int64_t elements = 0;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  bool operator==(const Payload&) const = default;
+};
+
+/// What happened in a rank from one finish() to the next.
+struct TrainingStep {
+  Tensors local;                               // the rank's gradients before communication
+  Tensors gradient;                            // after finish()
+  Tensors alone;                               // after a backward without a synchronizer
+  Tensors before_in_scope, gradient_in_scope;  // around finish() inside NoSync
+  std::vector<const Seen*> ready;              // gradients that backward computed, in order
+  std::vector<const Seen*> launches;           // operations of any kind, in order
+  bool ended = false;                          // with finish()
+};
+
+/// One model on a rank.
+struct TrainingOfRank {
+  int rank = 0;
+  int group = 0;
+  std::set<std::int64_t> trainable;
+  std::vector<std::int64_t> listed;  // the layers, as given to the synchronizer
+  Tensors start, parameter, initial_buffer, buffer;
+  std::map<std::string, at::Tensor> others;  // handed in by the stage's factory
+  std::vector<const Seen*> construction;     // operations launched by it
+  std::map<int, TrainingStep> steps;
+};
+
+/// The models of all ranks: by model, then the ranks that have it, in the order of its group.
+using TrainingsByModel = std::map<int, std::vector<TrainingOfRank>>;
+const TrainingsByModel& trainings_in(const Evidence& evidence);
+
+/// "rank 1, step 2".
+std::string where(const Seen& seen, int rank);
+
+/// One line for each operation, such as "\n    all-reduce #3 of the gradient of layer 2 (192
+/// bytes)"; " nothing" for none.
+std::string list_of(const std::vector<const Seen*>& launches);
+
+}  // namespace ddp::testing

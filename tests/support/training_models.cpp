@@ -1,0 +1,200 @@
+#include <ATen/ATen.h>
+#include <malloc.h>
+
+#include <filesystem>
+#include <iterator>
+
+#include "ddp/meters/memory_meter.h"
+#include "support/body_list.h"
+#include "support/training_bodies.h"
+
+namespace ddp::testing {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void count_what_is_held(Training& training, const MemoryMeter& meter) {
+  Client& client = training.client();
+  std::int64_t references = 0;
+  for (const at::Tensor& parameter : training.parameters()) {
+    references += static_cast<std::int64_t>(parameter.grad().use_count());
+  }
+  client.fact("held: handles of operations", client.live_handles());
+  client.fact("held: references to gradients", references);
+  client.fact("held: bytes of tensors", meter.live_bytes());
+  client.fact("held: bytes of the heap", static_cast<std::int64_t>(mallinfo2().uordblks));
+  client.fact("held: threads",
+              std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
+}
+
+// Models: sizes, dtypes and layouts.
+void add_models(Bodies& bodies, const ChargedTests& charged) {
+  const std::vector<Layer> small = {{{65, 3}}, {{4}}, {{7, 2}}};
+  const auto of = [&](at::ScalarType dtype) {
+    std::vector<Layer> layers = small;
+    for (Layer& layer : layers) {
+      layer.dtype = dtype;
+    }
+    return TrainingOptions{.layers = layers};
+  };
+  bodies.add("three layers, three steps", {}, charged.mean, {}, kThreeSteps);
+  bodies.add("one rank", {.ranks = 1}, charged.mean, {}, kThreeSteps);
+  bodies.add("float64, five ranks", {.ranks = 5}, charged.mean, of(at::kDouble), kThreeSteps);
+  bodies.add("float16, eight ranks", {.ranks = 8}, charged.mean, of(at::kHalf), kThreeSteps);
+  bodies.add("bfloat16, three ranks", {.ranks = 3}, charged.mean, of(at::kBFloat16), kThreeSteps);
+  if (bodies.mixed_dtypes()) {
+    bodies.add("layers of several dtypes", {.ranks = 3}, charged.mean,
+               {.layers = {{{5}, at::kDouble},
+                           {{1}},
+                           {{7}},
+                           {{3}, at::kDouble},
+                           {{4}, at::kHalf},
+                           {{}, at::kDouble}}},
+               kThreeSteps);
+  }
+  bodies.add("a tied and a frozen weight", {.ranks = 3}, charged.mean,
+             {.layers = {{{6, 3}}, {{4}, at::kFloat, false}, {{7}}, {{2, 2}}}, .tied = true},
+             kThreeSteps);
+  bodies.add("weights that are not row-major", {.ranks = 3}, charged.mean,
+             {.layers = {{{5, 3}, at::kFloat, true, Layout::kTransposed},
+                         {{2, 3, 2, 2},
+                          bodies.mixed_dtypes() ? at::kDouble : at::kFloat,
+                          true,
+                          Layout::kChannelsLast},
+                         {{4}, at::kFloat, true, Layout::kEverySecond},
+                         {{3, 2}, at::kFloat, false, Layout::kTransposed}}},
+             [](Training& training) {
+               steps(training, 4, {Clear::kNone, Clear::kZero});
+             });
+  bodies.add("weights that are views of one tensor, with equal values", {.ranks = 3}, charged.mean,
+             {.layers = {{{4}}, {{4}}, {{2, 3}}}, .one_storage = true}, kThreeSteps);
+}
+
+// What the caller may do with gradients.
+void add_gradients(Bodies& bodies, const ChargedTests& charged) {
+  bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
+    steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
+  });
+  bodies.add("gradients exist before construction", {}, charged.mean,
+             [make = bodies.make()](Client& client) {
+               Training training(client, {}, make);
+               training.backward();
+               training.construct();
+               steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
+             });
+  bodies.add("float16, large on one rank", {}, charged.mean,
+             {.layers = {{{9}, at::kHalf}, {{4}, at::kHalf}}}, [](Training& training) {
+               const double scale = training.client().rank() == 0 ? 4e4 : 1;
+               for (int step = 0; step < 2; ++step) {
+                 training.clear(Clear::kNone);
+                 training.backward(training.loss() * scale);
+                 training.finish();
+               }
+             });
+  bodies.add("a layer is frozen between backward and finish()", {}, charged.mean, {},
+             [](Training& training) {
+               training.backward();
+               training.parameters()[1].requires_grad_(false);
+               training.finish();
+               training.parameters()[1].requires_grad_(true);
+               training.step();
+             });
+  bodies.add("layers that some steps do not use", {.ranks = 3}, charged.mean, {},
+             [](Training& training) {
+               const std::vector<std::vector<std::size_t>> unused = {{0}, {}, {2}, {0, 1}, {}};
+               for (const auto& layers : unused) {
+                 training.clear(Clear::kNone);
+                 training.backward(training.loss(layers));
+                 training.finish();
+               }
+             });
+  bodies.add("gradients of an earlier step are left", {}, charged.mean, {}, [](Training& training) {
+    training.step();
+    training.parameters()[1].mutable_grad().reset();
+    training.backward(training.loss({0, 2}));
+    training.finish();
+    training.step(Clear::kZero);
+  });
+  bodies.add("a layer is frozen after the first step", {}, charged.mean, {},
+             [](Training& training) {
+               training.step();
+               training.clear(Clear::kNone);
+               training.parameters()[1].requires_grad_(false);
+               training.backward();
+               training.finish();
+               training.parameters()[1].requires_grad_(true);
+               training.step();
+             });
+  bodies.add("a layer that was frozen at construction is trained", {}, charged.mean,
+             {.layers = {{{5}}, {{4}, at::kFloat, false}, {{3}}}}, [](Training& training) {
+               training.parameters()[1].requires_grad_(true);
+               for (int step = 0; step < 2; ++step) {
+                 const double rank = training.client().rank();
+                 training.clear(Clear::kNone);
+                 training.backward(training.loss() + (training.parameters()[1] * rank).sum());
+                 training.finish();
+               }
+             });
+  bodies.add("no backward at all, then finish() three times a step", {.ranks = 3}, charged.mean, {},
+             [](Training& training) {
+               training.finish();
+               for (int step = 0; step < 2; ++step) {
+                 training.step();
+                 training.finish();
+                 training.finish();
+               }
+             });
+  bodies.add("sixty steps of several kinds", {}, charged.mean, {}, [](Training& training) {
+    for (int step = 1; step <= 60; ++step) {
+      training.clear(step % 2 == 0 ? Clear::kNone : Clear::kZero);
+      if (step % 5 == 4) {
+        const Training::Scope scope(training);
+        training.backward();
+      }
+      training.backward();
+      training.finish();
+      if (step % 7 == 6) {
+        training.finish();
+      }
+      training.update();
+    }
+  });
+}
+
+// What leaves much evidence comes last: the more memory this process has, the longer a fork takes.
+void add_large(Bodies& bodies, const ChargedTests& charged) {
+  bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
+             {.layers = {{{}}, {{0}}, {{1}}, {{4'096}}, {{0, 3}}, {{65'537}}, {{1'100'000}}}},
+             [](Training& training) {
+               steps(training, 2, {Clear::kNone, Clear::kZero});
+             });
+  bodies.add("310 layers", {}, charged.mean, {.layers = equal_layers(310, 3)},
+             [](Training& training) { steps(training, 2, {Clear::kNone}); });
+  bodies.add(kManySteps, {}, charged.growth,
+             {.layers = {{{65, 3}, at::kFloat, true, Layout::kTransposed}, {{4}}, {{7, 2}}}},
+             [](Training& training) {
+               const MemoryMeter meter;
+               training.step();
+               for (int step = 1; step <= 450; ++step) {
+                 training.quiet_step(step % 2 == 0 ? Clear::kNone : Clear::kZero);
+                 if (step % 150 == 0) {
+                   count_what_is_held(training, meter);
+                 }
+               }
+             });
+}
+
+}  // namespace
+
+std::vector<Body> training_bodies(const SynchronizerUnderTest& subject) {
+  Bodies bodies(subject);
+  add_models(bodies, subject.charged);
+  add_gradients(bodies, subject.charged);
+  add_scopes(bodies);
+  add_worlds(bodies);
+  add_large(bodies, subject.charged);
+  return bodies.take();
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,207 @@
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "support/body_list.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// Layers that only some ranks use, another set in every step; the last layer of all is never used.
+void use_by_turns(Training& training) {
+  const int ranks = training.client().world().ranks;
+  const auto layers = static_cast<int>(training.parameters().size());
+  training.finish();  // before any backward: nothing is ready anywhere, which is harmless
+  for (int step = 0; step < 4; ++step) {
+    std::vector<std::size_t> unused;
+    for (int layer = 0; layer < layers; ++layer) {
+      if (layer + 1 == layers || (layer + step) % ranks != training.client().rank()) {
+        unused.push_back(layer);
+      }
+    }
+    training.clear(step == 2 ? Clear::kZero : Clear::kNone);
+    training.backward(training.loss(unused));
+    training.finish();
+  }
+}
+
+}  // namespace
+
+void add_scopes(Bodies& bodies) {
+  const ChargedTests& charged = bodies.charged();
+  bodies.add("two micro-batches inside NoSync, one outside", {.ranks = 3}, charged.accumulation, {},
+             [](Training& training) {
+               for (int step = 0; step < 3; ++step) {
+                 training.clear(step == 1 ? Clear::kZero : Clear::kNone);
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                   const Training::Scope nested(training);
+                   training.backward();
+                 }
+                 training.backward();
+                 training.finish();
+               }
+             });
+  bodies.add("all micro-batches inside NoSync", {.ranks = 3}, charged.accumulation, {},
+             [](Training& training) {
+               for (int step = 0; step < 2; ++step) {
+                 training.clear(Clear::kNone);
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                   training.finish();
+                   training.backward(training.loss({1}));
+                   training.finish();
+                 }
+                 training.finish();
+               }
+               training.step();
+             });
+  bodies.add("70 layers, inside NoSync only", {}, charged.accumulation,
+             {.layers = equal_layers(70, 2)}, [](Training& training) {
+               {
+                 const Training::Scope scope(training);
+                 training.backward();
+               }
+               training.finish();
+               training.step();
+             });
+  bodies.add("all layers inside NoSync, one outside", {}, charged.accumulation, {},
+             [](Training& training) {
+               for (int step = 0; step < 2; ++step) {
+                 training.clear(Clear::kNone);
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                 }
+                 training.backward(training.loss({0, 2}));
+                 training.finish();
+               }
+             });
+  bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
+             charged.accumulation, {}, [](Training& training) {
+               for (const Clear how : {Clear::kReplace, Clear::kZero}) {
+                 training.clear(Clear::kNone);
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                 }
+                 training.clear(how);
+                 training.finish();
+               }
+               training.step();
+             });
+  bodies.add("a NoSync scope between backward and finish()", {}, charged.accumulation, {},
+             [](Training& training) {
+               for (int step = 0; step < 2; ++step) {
+                 training.clear(Clear::kNone);
+                 training.backward();
+                 {
+                   const Training::Scope scope(training);
+                   training.finish();
+                 }
+                 training.finish();
+               }
+             });
+}
+
+void add_worlds(Bodies& bodies) {
+  const ChargedTests& charged = bodies.charged();
+  const Factory make = bodies.make();
+  bodies.add("two models in turn", {.ranks = 3}, charged.lifetime, [make](Client& client) {
+    Training first(client, {}, make);
+    Training second(client, {.layers = {{{3}, at::kDouble}, {{9}, at::kDouble}}, .model = 1}, make);
+    first.construct();
+    second.construct();
+    for (int step = 0; step < 3; ++step) {
+      first.clear(Clear::kNone);
+      second.clear(Clear::kNone);
+      first.backward();
+      second.backward();
+      if (step == 1) {
+        second.finish();
+        first.finish();
+      } else {
+        first.finish();
+        second.finish();
+      }
+    }
+  });
+  bodies.add("a group whose ranks are not the world's", {.ranks = 3, .subgroups = {{2, 1}, {0}}},
+             charged.mean, [make](Client& client) {
+               const GroupIndex group = client.rank() == 0 ? 2 : 1;
+               Training training(client, {.model = group, .group = group}, make);
+               training.construct();
+               kThreeSteps(training);
+             });
+  bodies.add("models on two groups", {.ranks = 4, .subgroups = {{0, 1}, {2, 3}}}, charged.mean,
+             [make](Client& client) {
+               Training of_all(client, {}, make);
+               const auto half = static_cast<GroupIndex>(1 + client.rank() / 2);
+               Training of_half(client, {.model = half, .group = half}, make);
+               of_all.construct();
+               of_half.construct();
+               for (int step = 0; step < 3; ++step) {
+                 of_half.step();
+                 of_all.step();
+               }
+             });
+  bodies.add("backward on another thread", {}, charged.mean, {}, [](Training& training) {
+    for (int step = 0; step < 2; ++step) {
+      training.clear(Clear::kNone);
+      std::thread([&] {
+        training.client().come_home();
+        training.backward();
+      }).join();
+      training.client().come_home();
+      training.finish();
+    }
+  });
+  bodies.add("RANK and WORLD_SIZE are another program's", {.ranks = 3}, charged.mean,
+             [make](Client& client) {
+               setenv("RANK", "7", 1);
+               setenv("WORLD_SIZE", "11", 1);
+               setenv("LOCAL_RANK", "5", 1);
+               Training training(client, {}, make);
+               training.construct();
+               kThreeSteps(training);
+             });
+  bodies.add("every operation takes a second", {.slow = true}, charged.mean, {}, kThreeSteps);
+}
+
+std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
+  Bodies bodies(subject);
+  const std::string& charged = subject.charged.missing;
+  bodies.add("layers that one rank uses", {}, charged, {}, use_by_turns);
+  bodies.add("layers that one of four ranks uses", {.ranks = 4}, charged,
+             {.layers = {{{3}}, {{2, 2}}, {{3}}, {{3}}, {{1}}, {{3}}}}, use_by_turns);
+  bodies.add("a rank without a backward", {.ranks = 3}, charged, {}, [](Training& training) {
+    for (int step = 0; step < 3; ++step) {
+      training.clear(Clear::kNone);
+      if (training.client().rank() != step) {
+        training.backward();
+      }
+      training.finish();
+    }
+  });
+  bodies.add("a rank that accumulates inside NoSync only", {.ranks = 3}, charged, {},
+             [](Training& training) {
+               for (int step = 0; step < 3; ++step) {
+                 training.clear(Clear::kNone);
+                 {
+                   const Training::Scope scope(training);
+                   training.backward(training.loss({static_cast<std::size_t>(step)}));
+                 }
+                 if (training.client().rank() != 1) {
+                   training.backward();
+                 }
+                 training.finish();
+               }
+             });
+  return bodies.take();
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,213 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "support/claim_tools.h"
+#include "support/compare.h"
+#include "support/training_claims.h"
+
+// Claims on what tensors hold.
+
+namespace ddp::testing {
+
+namespace {
+
+double epsilon_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return std::numeric_limits<double>::epsilon();
+    case at::kHalf:
+      return 0x1p-10;
+    case at::kBFloat16:
+      return 0x1p-7;
+    default:
+      return std::numeric_limits<float>::epsilon();
+  }
+}
+
+// The mean over the ranks, and how far from it a result may be however it was rounded: N - 1
+// additions, a division, and a rounding before them.
+struct Mean {
+  at::Tensor value;  // undefined if no rank has a gradient
+  at::Tensor tolerance;
+};
+
+Mean mean_of(const std::vector<TrainingOfRank>& ranks, int step, std::int64_t index) {
+  at::Tensor sum;
+  at::Tensor magnitude;
+  at::ScalarType dtype{};
+  for (const TrainingOfRank& training : ranks) {
+    const at::Tensor local = training.steps.at(step).local.at(index);
+    if (local.defined()) {
+      dtype = local.scalar_type();
+      const at::Tensor exact = local.to(at::kDouble);
+      sum = sum.defined() ? sum + exact : exact;
+      magnitude = magnitude.defined() ? magnitude + exact.abs() : exact.abs();
+    }
+  }
+  if (!sum.defined()) {
+    return {};
+  }
+  const auto size = static_cast<double>(ranks.size());
+  const double smallest = dtype == at::kHalf ? 0x1p-24 : std::numeric_limits<float>::min();
+  return {(sum / size).to(dtype), magnitude / size * ((size + 2) * epsilon_of(dtype)) + smallest};
+}
+
+std::string wrong_gradient(const std::vector<TrainingOfRank>& ranks, int step, std::int64_t index) {
+  const Mean mean = mean_of(ranks, step, index);
+  const auto size = static_cast<int>(ranks.size());
+  for (const TrainingOfRank& training : ranks) {
+    const TrainingStep& taken = training.steps.at(step);
+    const at::Tensor& gradient = taken.gradient.at(index);
+    const std::string name = in(training, step) + ": the gradient of " + layer(index);
+    if (!training.trainable.contains(index)) {
+      const std::string frozen = name + ", which was frozen at construction,";
+      if (auto text = said(is_bitwise_equal({frozen}, gradient, taken.local.at(index)));
+          !text.empty()) {
+        return text;
+      }
+      continue;
+    }
+    if (!mean.value.defined()) {
+      if (gradient.defined() && gradient.ne(0).any().item<bool>()) {
+        return name + ", which no rank has, is neither undefined nor zero";
+      }
+      continue;
+    }
+    const Subject subject{name, size, taken.local.at(index)};
+    if (auto text = said(is_close(subject, gradient, mean.value, mean.tolerance)); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+std::string other_bits(const std::vector<TrainingOfRank>& ranks, int step, std::int64_t index) {
+  const at::Tensor& first = ranks[0].steps.at(step).gradient.at(index);
+  for (const TrainingOfRank& training : ranks) {
+    const at::Tensor& gradient = training.steps.at(step).gradient.at(index);
+    if (!first.defined() || !gradient.defined() || !training.trainable.contains(index)) {
+      continue;
+    }
+    const std::string name = in(training, step) + ": the gradient of " + layer(index) +
+                             ", compared with rank " + std::to_string(ranks[0].rank) + "'s,";
+    if (auto text = said(is_bitwise_equal({name, static_cast<int>(ranks.size())}, gradient, first));
+        !text.empty()) {
+      const bool means = wrong_gradient(ranks, step, index).empty();
+      return means ? text : "";  // else another claim says so
+    }
+  }
+  return "";
+}
+
+std::string wrong_state(const TrainingOfRank& training, const Tensors& found,
+                        const Tensors& rank_0s, const char* what) {
+  for (const auto& [index, expected] : rank_0s) {
+    const std::string name =
+        on(training) + ": after construction " + what + " " + std::to_string(index);
+    const auto actual = found.find(index);
+    if (actual == found.end()) {
+      continue;  // construction threw, as it may have had to
+    }
+    if (auto text = said(is_bitwise_equal({name}, actual->second, expected)); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+// Each tensor is sent once; a tied weight may be sent for each use.
+std::string too_much_at_construction(const TrainingOfRank& training) {
+  std::int64_t bytes = 0;
+  for (const auto* state : {&training.parameter, &training.buffer}) {
+    for (const auto& [index, tensor] : *state) {
+      const bool tied =
+          state == &training.parameter && std::ranges::count(training.listed, index) > 1;
+      bytes += static_cast<std::int64_t>(tensor.nbytes()) * (tied ? 2 : 1);
+    }
+  }
+  std::int64_t sent = 0;
+  for (const Seen* launch : training.construction) {
+    // What is passed on by messages is received and sent.
+    sent += c10d::isP2POp(launch->type) ? 0 : launch->bytes;
+  }
+  return bytes > 0 && sent > bytes
+             ? on(training) + ": construction sent " + std::to_string(sent) + " bytes, and all " +
+                   "parameters and buffers are " + std::to_string(bytes) +
+                   "; it launched:" + list_of(training.construction)
+             : "";
+}
+
+}  // namespace
+
+std::string state_is_rank_0s(const Evidence& evidence) {
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    bool reduced = false;
+    bool due = false;
+    for (const TrainingOfRank& training : ranks) {
+      auto text = wrong_state(training, training.parameter, ranks[0].start, "parameter");
+      text = text.empty()
+                 ? wrong_state(training, training.buffer, ranks[0].initial_buffer, "buffer")
+                 : text;
+      if (!text.empty()) {
+        return text;
+      }
+      if (auto finding = too_much_at_construction(training); !finding.empty()) {
+        return finding;
+      }
+      for (const auto& [number, step] : training.steps) {
+        due = due || (step.ended && !step.ready.empty());
+        reduced = reduced || std::ranges::any_of(step.launches, [](const Seen* launch) {
+                    return is_all_reduce(*launch);
+                  });
+      }
+    }
+    if (ranks.size() > 1 && due && !reduced) {
+      return "construction broadcast the state, but nothing was reduced after it: what it returns "
+             "must have hooks on the parameters, too, or reduce in finish()";
+    }
+  }
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    return std::string_view(fact.text).starts_with("moved ")
+               ? "rank " + std::to_string(rank) + ": after construction " +
+                     std::string(fact.text).substr(6) + " " + std::to_string(fact.index) +
+                     " has another storage: its values must be written into its own"
+               : "";
+  });
+}
+
+std::string state_is_left_alone(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    return std::string_view(fact.text).starts_with("touched ")
+               ? where(fact, rank) + ": " + std::string(fact.text).substr(8) + " " +
+                     std::to_string(fact.index) +
+                     " has changed in backward or finish(): a synchronizer writes gradients only"
+               : "";
+  });
+}
+
+std::string gradients_are_means(const Evidence& evidence) {
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
+    for (const auto& [index, local] : ranks[0].steps.at(step).local) {
+      if (std::string text = wrong_gradient(ranks, step, index); !text.empty()) {
+        return text;
+      }
+    }
+    return "";
+  });
+}
+
+std::string gradients_have_the_same_bits(const Evidence& evidence) {
+  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
+    for (const auto& [index, local] : ranks[0].steps.at(step).local) {
+      if (std::string text = other_bits(ranks, step, index); !text.empty()) {
+        return text;
+      }
+    }
+    return "";
+  });
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "01_naive_ddp/naive_ddp.h"
+
+namespace ddp {
+
+/// The errors of this stage's contract, before any communication. With `uniform`, also those of the
+/// flat form.
+inline void check_arguments(const std::vector<at::Tensor>& parameters,
+                            const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
+                            bool uniform) {
+  TORCH_CHECK(group && !parameters.empty(), "needs a group and parameters");
+  std::optional<at::ScalarType> dtype;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameter #", i,
+                " is undefined, or no leaf");
+    if (parameters[i].requires_grad()) {
+      dtype = dtype.value_or(parameters[i].scalar_type());
+      TORCH_CHECK(!uniform || *dtype == parameters[i].scalar_type(), "parameter #", i,
+                  " has another dtype");
+    }
+  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    TORCH_CHECK(buffers[i].defined(), "buffer #", i, " is undefined");
+  }
+}
+
+/// Throws if the gradient of one of `parameters`, which are in the caller's list `all`, is sparse.
+inline void check_gradients(const std::vector<at::Tensor>& parameters,
+                            const std::vector<at::Tensor>& all) {
+  for (const at::Tensor& parameter : parameters) {
+    std::size_t index = 0;
+    while (!all[index].is_same(parameter)) {
+      ++index;
+    }
+    TORCH_CHECK(!parameter.grad().defined() || parameter.grad().layout() == at::kStrided,
+                "the gradient of parameter #", index, " is sparse");
+  }
+}
+
+}  // namespace ddp
