@@ -20,9 +20,7 @@ Trainer::Trainer(const std::string& variant, std::unique_ptr<Model> model,
   }
 }
 
-ComputeScope Trainer::scope(const char* part) const {
-  return {options_.timeline, part, options_.clock};
-}
+ComputeScope Trainer::scope(const char* part) const { return {options_.timeline, part}; }
 
 at::Tensor Trainer::forward(const LabelledBatch& batch) {
   if (options_.timeline) {

@@ -8,7 +8,6 @@
 
 #include "ddp/model.h"
 #include "ddp/simulation/compute_scope.h"
-#include "ddp/simulation/virtual_clock.h"
 #include "harness/variants.h"
 #include "harness/workload.h"
 
@@ -20,8 +19,6 @@ struct TrainerOptions : VariantOptions {
   /// Records the parts of each step, as a group with the variant's name; see
   /// DeviceContext::timeline.
   std::shared_ptr<Timeline> timeline = nullptr;
-  /// The clock to record them by, instead of real time.
-  std::shared_ptr<const VirtualClock> clock = nullptr;
 };
 
 /// A model of its own, trained by one variant with plain SGD. The parts of a step are separate, so

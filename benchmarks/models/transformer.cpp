@@ -144,7 +144,7 @@ class Transformer : public Model {
       return std::llround(static_cast<double>(ns) * static_cast<double>(weight.numel()) /
                           static_cast<double>(linear_elements_));
     };
-    return simulated_compute(at::linear(x, weight), options_.clock, share(options_.forward_ns),
+    return simulated_compute(at::linear(x, weight), options_.compute, share(options_.forward_ns),
                              share(options_.backward_ns));
   }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp/model.h"
-#include "ddp/simulation/virtual_clock.h"
+#include "ddp/simulation/simulated_compute.h"
 
 namespace ddp {
 
@@ -42,9 +42,9 @@ TransformerShape transformer_shape(const std::string& name);
 struct TransformerOptions {
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
-  /// With a clock, forward and backward take this long in total, each linear layer in proportion to
+  /// Is told that forward and backward take this long in total, each linear layer in proportion to
   /// its weight's elements, rounded to the nanosecond; see simulated_compute().
-  std::shared_ptr<VirtualClock> clock = nullptr;
+  ComputeListener compute = nullptr;
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
 };

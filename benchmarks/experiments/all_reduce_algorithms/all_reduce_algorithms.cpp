@@ -1,6 +1,6 @@
 // Stage 05 on the simulated network: the student's ring compared with three other all-reduces, for
-// several message sizes and world sizes. The code of each really runs and data really moves,
-// through shared memory; time is that of the alpha-beta model, the same in every run.
+// several message sizes and world sizes. The code of each really runs and data really moves;
+// time is that of the alpha-beta model, the same in every run.
 //
 // A call begins on all ranks together; its time is that of the slowest rank. Sizes are in bytes of
 // float32 per rank.
@@ -10,13 +10,11 @@
 #include <cstdio>
 #include <map>
 
-#include "ddp/backends/shared_memory_backend.h"
-#include "ddp/referee/checked_backend.h"
-#include "ddp/simulation/simulated_network.h"
+#include "ddp/ranks/stage_library.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/presets.h"
-#include "harness/resumable_rows.h"
+#include "harness/virtual_run.h"
 #include "harness/worlds.h"
 #include "peers/all_reduces.h"
 
@@ -47,66 +45,49 @@ struct Settings : BenchmarkOptions {
   std::vector<std::int64_t> sizes;
 };
 
-// A process group in virtual time.
-struct Place {
-  c10::intrusive_ptr<SimulatedNetwork> network;
-  DeviceContext device_context;
-};
-
-Place make_place(const Settings& settings, const RankContext& context) {
-  TORCH_CHECK_VALUE(context.board != nullptr,
-                    "the simulated network needs ranks that share memory: start this without "
-                    "torchrun, mpirun or srun");
-  TORCH_CHECK_VALUE(settings.device == "cpu",
-                    "the simulated network moves CPU tensors only; leave out --device cuda");
-  TORCH_CHECK_VALUE(settings.trace.empty(),
-                    "this program draws no trace, since each call would be one of its own; leave "
-                    "out --trace, or see the program timeline");
-  BackendPtr backend =
-      c10::make_intrusive<SharedMemoryBackend>(*context.exchange, context.rank, context.world_size);
-  // It completes messages in the background, which shared memory does not.
-  backend =
-      c10::make_intrusive<CheckedBackend>(backend, std::make_shared<TensorNames>(), *context.board);
-  auto network = c10::make_intrusive<SimulatedNetwork>(backend, std::make_shared<VirtualClock>(),
-                                                       settings.network, *context.board);
-  ProcessGroupPtr group = make_process_group(network, store_for_next_backend(context));
-  return {std::move(network), {.device = at::kCPU, .group = std::move(group)}};
-}
-
-// Seconds of one call, the same on all ranks.
-double measure(const Place& place, const AllReduce& algorithm, std::int64_t bytes) {
-  const ProcessGroupPtr& group = place.device_context.group;
-  const int ranks = group->getSize();
-  const at::Tensor tensor = at::ones({bytes / static_cast<std::int64_t>(sizeof(float))});
-  const std::int64_t begin = place.network->start_step();
-  algorithm.run(tensor, group, ReduceOp::kSum);
-  const std::int64_t end = place.network->start_step();
-  TORCH_CHECK(tensor.eq(ranks).all().item<bool>(), "the sum of ", algorithm.name, " over ", ranks,
-              " ranks is wrong for ", tensor.numel(), " elements; `make test STAGE=05` says more");
-  return 1e-9 * static_cast<double>(end - begin);
+// One call of each algorithm with each size, one step of the body each.
+void run_rank(const Settings& settings, Client& client) {
+  const DeviceContext context = virtual_context(client);
+  load_stage_library(stage_library(settings.implementation, kRingStage));
+  const int ranks = context.group->getSize();
+  int step = 0;
+  for (const AllReduce& algorithm : usable_all_reduces(kAlgorithms, at::kCPU, context.group)) {
+    for (const std::int64_t bytes : settings.sizes) {
+      const at::Tensor tensor = at::ones({bytes / static_cast<std::int64_t>(sizeof(float))});
+      client.go_to({.phase = Phase::kFinish, .step = step++});
+      algorithm.run(tensor, context.group, ReduceOp::kSum);
+      TORCH_CHECK(tensor.eq(ranks).all().item<bool>(), "the sum of ", algorithm.name, " over ",
+                  ranks, " ranks is wrong for ", tensor.numel(),
+                  " elements; `make test STAGE=05` says more");
+    }
+  }
 }
 
 // One number for each algorithm and size.
-std::vector<Series> measure_world(const Settings& settings, const Place& place) {
-  const auto algorithms = usable_all_reduces(kAlgorithms, at::kCPU, place.device_context.group);
+std::vector<Series> series_of_world(const Settings& settings, const Evidence& evidence) {
+  const VirtualTime time(evidence, settings.network, simulated_cost);
   std::vector<Series> series;
-  series.reserve(algorithms.size() * settings.sizes.size());
-  for (const AllReduce& algorithm : algorithms) {
+  int step = 0;
+  for (const std::string& algorithm : kAlgorithms) {
     for (const std::int64_t bytes : settings.sizes) {
-      series.push_back({.labels = {{"algorithm", algorithm.name}, {"bytes", bytes}},
+      series.push_back({.labels = {{"world_size", std::int64_t{evidence.world.ranks}},
+                                   {"algorithm", algorithm},
+                                   {"bytes", bytes}},
                         .unit = "s",
-                        .values = {measure(place, algorithm, bytes)}});
+                        .values = {1e-9 * static_cast<double>(time.step_ns(step++))}});
     }
   }
   return series;
 }
 
-PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
-  return header_of_worlds(settings.worlds, to_run(settings, "all_reduce_algorithms", group),
-                          {{"alpha_ns", settings.network.alpha_ns},
-                           {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
-                           {"dtype", "float32"},
-                           {"sizes", c10::Join(", ", settings.sizes)}});
+Result header(const Settings& settings) {
+  PartialResult header =
+      header_of_worlds(settings.worlds, to_virtual_run(settings, "all_reduce_algorithms"),
+                       {{"alpha_ns", settings.network.alpha_ns},
+                        {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
+                        {"dtype", "float32"},
+                        {"sizes", c10::Join(", ", settings.sizes)}});
+  return {.run = std::move(header.run), .parameters = std::move(header.parameters), .series = {}};
 }
 
 // The fastest at the given positions of world and size; the first if several are equally fast.
@@ -140,20 +121,22 @@ void print_fastest(const Settings& settings, const Result& result) {
   }
 }
 
-void run_rank(const RankContext& context, const Settings& settings) {
-  const Place place = make_place(settings, context);
-  ResumableRows rows(settings, header(settings, place.device_context.group), place.device_context);
-  const Parameters labels = {{"world_size", std::int64_t{context.world_size}}};
-  if (!rows.has(labels)) {
-    rows.add(labels, measure_world(settings, place));
-  }
-  if (context.world_size == settings.worlds.back()) {
-    const Result result = rows.finish();
-    if (context.rank == 0) {
-      print_fastest(settings, result);
+int run_worlds(Settings settings) {
+  Result result = header(settings);
+  for (const int world : settings.worlds) {
+    settings.world_size = world;
+    const int code = run_in_virtual_time(
+        settings, [&](Client& client) { run_rank(settings, client); },
+        [&](const Evidence& evidence) {
+          std::ranges::move(series_of_world(settings, evidence), std::back_inserter(result.series));
+        });
+    if (code != 0) {
+      return code;
     }
   }
-  barrier(place.device_context.group);  // no rank exits while another still uses its messages
+  save_result(settings, result);
+  print_fastest(settings, result);
+  return 0;
 }
 
 void choose_sizes(Settings& settings, const Grid& grid) {
@@ -182,7 +165,6 @@ int ddp_main(int argc, char** argv) {
   ddp::add_flags(line, settings, argc, argv);
   describe_worlds(line, kQuick.worlds);
   add_flags(line, settings);
-  add_resume_flag(line, settings);
   describe_presets(line, kInWords);
   if (const auto code = line.parse(argc, argv)) {
     return *code;
@@ -190,5 +172,5 @@ int ddp_main(int argc, char** argv) {
   const Grid& grid = kPresets.at(settings.preset);
   settings.worlds = choose_worlds(line, settings, grid.worlds);
   choose_sizes(settings, grid);
-  return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, run_rank);
+  return run_worlds(std::move(settings));
 }

@@ -24,6 +24,7 @@
 #include <optional>
 
 #include "ddp/meters/device_timer.h"
+#include "ddp/ranks/environment.h"
 #include "experiments/bucket_overhead/link_costs.h"
 #include "experiments/bucket_overhead/overhead_simulation.h"
 #include "harness/benchmark.h"
@@ -136,31 +137,34 @@ std::vector<Series> step_series(const at::Tensor& times, const Settings& setting
   return series;
 }
 
-// Empty, after a line on stderr, if the ranks do not share memory.
-std::vector<Series> simulate(const Settings& settings, const RankContext& context,
+// What the simulated network says. Ranks that others have started have none, and rank 0 says so.
+using Simulation = std::optional<OverheadSimulation>;
+
+std::vector<Series> simulate(const Settings& settings, const Simulation& simulation,
                              const LinkCosts& link, const at::Tensor& times) {
-  if (context.board == nullptr) {
-    if (context.rank == 0) {
-      std::fputs(
-          "the simulated network is left out: it needs ranks that share memory, so start this "
-          "without torchrun, mpirun or srun\n",
-          stderr);
-    }
+  if (!simulation) {
     return {};
   }
   const at::Tensor medians = times.select(1, 0).quantile(0.5, 0);  // of computing alone
   const double step = medians[kStep].item<double>(), forward = medians[kForward].item<double>();
-  OverheadSimulation simulation(context, link,
-                                {.shape = settings.shape(),
-                                 .forward_ns = std::llround(1e9 * forward),
-                                 .backward_ns = std::llround(1e9 * (step - forward))});
+  const ComputingTime computing = {.forward_ns = std::llround(1e9 * forward),
+                                   .backward_ns = std::llround(1e9 * (step - forward))};
   std::vector<Series> series;
   for (const std::int64_t cap : settings.cap_bytes()) {
     series.push_back({.labels = {{"quantity", "simulated overhead"}, {"cap_bytes", cap}},
                       .unit = "s",
-                      .values = {simulation.seconds(cap)}});
+                      .values = {simulation->seconds(cap, link, computing)}});
   }
   return series;
+}
+
+void say_without_simulation(int rank) {
+  if (rank == 0) {
+    std::fputs(
+        "the simulated network is left out: it needs ranks that this program forks, so start it "
+        "without torchrun, mpirun or srun\n",
+        stderr);
+  }
 }
 
 double formula(const Settings& settings, const LinkCosts& link, std::int64_t cap_bytes) {
@@ -209,7 +213,7 @@ void print_table(const Settings& settings, const LinkCosts& link, const at::Tens
   }
 }
 
-void run_rank(const RankContext& context, const Settings& settings) {
+void run_rank(const RankContext& context, const Settings& settings, const Simulation& simulation) {
   const DeviceContext device_context = make_device_context(settings, context);
   TORCH_CHECK_VALUE(context.world_size > 1, "one rank has nothing to reduce: start ", kProgram,
                     " with 2 ranks or more");
@@ -218,7 +222,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
   std::vector<Series> series = measure_messages(settings.gradient_bytes(), device_context);
   const LinkCosts link = link_costs(series);
   const at::Tensor times = measure_steps(settings, device_context);
-  const std::vector<Series> simulated = simulate(settings, context, link, times);
+  const std::vector<Series> simulated = simulate(settings, simulation, link, times);
   if (context.rank == 0) {
     std::ranges::move(step_series(times, settings), std::back_inserter(series));
     series.insert(series.end(), simulated.begin(), simulated.end());
@@ -263,6 +267,14 @@ int ddp_main(int argc, char** argv) {
   if (const int code = check_memory(settings, trained)) {
     return code;
   }
+  // Its ranks are forked before this process does anything else.
+  Simulation simulation;
+  if (const auto environment = read_launch_environment()) {
+    say_without_simulation(environment->rank);
+  } else if (const int code =
+                 simulation.emplace().run(settings, settings.shape(), settings.cap_bytes())) {
+    return code;
+  }
   return run_benchmark(settings,
-                       [&settings](RankContext& context) { run_rank(context, settings); });
+                       [&](RankContext& context) { run_rank(context, settings, simulation); });
 }

@@ -3,12 +3,17 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <string_view>
 
 #include "harness/language_model.h"
 #include "harness/trainer.h"
+#include "harness/virtual_run.h"
 
 namespace ddp {
 namespace {
+
+// What a layer's part of forward and of backward is told in: parts of the whole, in 10^-12.
+constexpr double kWhole = 1e12;
 
 NetworkModel network_of(const LinkCosts& link, int ranks) {
   const double part = 2.0 * (ranks - 1) / ranks;  // of the bytes, as in cost_ns()
@@ -17,37 +22,60 @@ NetworkModel network_of(const LinkCosts& link, int ranks) {
           .launch_overhead_ns = std::llround(1e9 * link.overhead)};
 }
 
-}  // namespace
-
-OverheadSimulation::OverheadSimulation(const RankContext& context, const LinkCosts& link,
-                                       const SimulatedComputing& computing)
-    : computing_(computing),
-      network_(c10::make_intrusive<SimulatedNetwork>(
-          make_gloo_backend(context, std::chrono::minutes(5)), clock_,
-          network_of(link, context.world_size), *context.board)),
-      group_(make_process_group(network_, store_for_next_backend(context))) {}
-
-double OverheadSimulation::seconds(std::int64_t cap_bytes) {
-  return 1e-9 * static_cast<double>(step_ns("bucketed", cap_bytes) -
-                                    step_ns("compute only", /*cap_bytes=*/1));
-}
-
-std::int64_t OverheadSimulation::step_ns(const char* variant, std::int64_t cap_bytes) {
+void run_step(Client& client, const DeviceContext& context, const TransformerShape& shape, int step,
+              const std::string& variant, std::int64_t cap_bytes) {
+  const ComputeListener compute = [&client](std::int64_t parts, const std::string& name) {
+    client.compute(parts, name);
+  };
   Trainer trainer(variant,
                   make_language_model(
-                      make_transformer(computing_.shape, {.clock = clock_,
-                                                          .forward_ns = computing_.forward_ns,
-                                                          .backward_ns = computing_.backward_ns})),
-                  group_, TrainerOptions{{.cap_bytes = cap_bytes}});
-  // One token, to keep the real computation short; the virtual clock's time is unaffected.
+                      make_transformer(shape, {.compute = compute,
+                                               .forward_ns = static_cast<std::int64_t>(kWhole),
+                                               .backward_ns = static_cast<std::int64_t>(kWhole)})),
+                  context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
+  // One token, to keep the real computation short; what is told of it is unaffected.
   const LabelledBatch batch = {.inputs = at::zeros({1, 1}, at::kLong),
                                .labels = at::zeros({1}, at::kLong)};
-  const std::int64_t begin = network_->start_step();
+  client.go_to({.phase = Phase::kForward, .step = step});
   trainer.backward(trainer.forward(batch));
   trainer.finish();
-  const at::Tensor took = at::full({1}, network_->step_end() - begin, at::kLong);
-  all_reduce(took, group_, ReduceOp::kMax);
-  return took.item<std::int64_t>();
+  client.go_to({.phase = Phase::kEnd, .step = step});
+}
+
+}  // namespace
+
+int OverheadSimulation::run(const BenchmarkOptions& options, const TransformerShape& shape,
+                            const std::vector<std::int64_t>& cap_bytes) {
+  for (const std::int64_t cap : cap_bytes) {
+    steps_.emplace(cap, static_cast<int>(steps_.size()) + 1);
+  }
+  BenchmarkOptions on_cpu = options;
+  on_cpu.device = "cpu";
+  return run_in_virtual_time(
+      on_cpu,
+      [&](Client& client) {
+        const DeviceContext context = virtual_context(client);
+        usable_variants({"bucketed"}, options.implementation, context);
+        run_step(client, context, shape, 0, kComputeOnly, 1);
+        for (const auto& [cap, step] : steps_) {
+          run_step(client, context, shape, step, "bucketed", cap);
+        }
+      },
+      [&](const Evidence& evidence) { evidence_ = evidence; });
+}
+
+double OverheadSimulation::seconds(std::int64_t cap_bytes, const LinkCosts& link,
+                                   const ComputingTime& computing) const {
+  const ComputeCost cost = [&](const Seen& seen, int) -> std::int64_t {
+    if (seen.kind != EventKind::kCompute) {
+      return 0;
+    }
+    const bool forward = std::string_view(seen.text).starts_with("forward");
+    const auto whole = static_cast<double>(forward ? computing.forward_ns : computing.backward_ns);
+    return std::llround(static_cast<double>(seen.number) / kWhole * whole);
+  };
+  const VirtualTime time(evidence_, network_of(link, evidence_.world.ranks), cost);
+  return 1e-9 * static_cast<double>(time.step_ns(steps_.at(cap_bytes)) - time.step_ns(0));
 }
 
 }  // namespace ddp

@@ -1,18 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
 
-#include "ddp/ranks/launch.h"
-#include "ddp/simulation/simulated_network.h"
+#include "ddp/referee/evidence.h"
 #include "experiments/bucket_overhead/link_costs.h"
+#include "harness/benchmark.h"
 #include "models/transformer.h"
 
 namespace ddp {
 
-/// The total computing time of a transformer's forward and backward, shared among its weights.
-struct SimulatedComputing {
-  TransformerShape shape;
+/// The measured time of forward and backward, in nanoseconds.
+struct ComputingTime {
   std::int64_t forward_ns, backward_ns;
 };
 
@@ -20,21 +19,19 @@ struct SimulatedComputing {
 /// as measured, without latency. Exact, and the same in every run.
 class OverheadSimulation {
  public:
-  /// Collective. The ranks must share memory: context.board is not null. The stage's library must
-  /// be loaded.
-  OverheadSimulation(const RankContext& context, const LinkCosts& link,
-                     const SimulatedComputing& computing);
+  /// Runs one step of each cap, and of computing alone, in ranks of its own; what such a step costs
+  /// is asked later. Returns the exit code of run_in_virtual_time().
+  int run(const BenchmarkOptions& options, const TransformerShape& shape,
+          const std::vector<std::int64_t>& cap_bytes);
 
-  /// The time of a step with this cap beyond computing alone, on the slowest rank. Collective.
-  double seconds(std::int64_t cap_bytes);
+  /// The seconds of the step with this cap beyond computing alone, on the slowest rank. Computing is
+  /// shared among the weights of the transformer.
+  double seconds(std::int64_t cap_bytes, const LinkCosts& link,
+                 const ComputingTime& computing) const;
 
  private:
-  std::int64_t step_ns(const char* variant, std::int64_t cap_bytes);
-
-  const SimulatedComputing computing_;
-  const std::shared_ptr<VirtualClock> clock_ = std::make_shared<VirtualClock>();
-  const c10::intrusive_ptr<SimulatedNetwork> network_;
-  const ProcessGroupPtr group_;
+  std::map<std::int64_t, int> steps_;  // by cap; the first step only computes
+  Evidence evidence_;
 };
 
 }  // namespace ddp

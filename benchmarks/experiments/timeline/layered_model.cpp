@@ -76,7 +76,7 @@ class LayeredModel : public Model {
   at::Tensor forward(const at::Tensor& input) override {
     at::Tensor x = input;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      x = options_.clock ? in_virtual_time(x, i) : in_real_time(x, layers_[i]);
+      x = options_.compute ? in_virtual_time(x, i) : in_real_time(x, layers_[i]);
     }
     return x;
   }
@@ -105,7 +105,7 @@ class LayeredModel : public Model {
                 .bias = random({shape[0]}),
                 .apply = std::move(apply),
                 .watch = nullptr};
-    if (options_.timeline && !options_.clock) {
+    if (options_.timeline) {
       layer.watch = std::make_unique<BackwardWatch>(options_.timeline, layer.name,
                                                     std::vector{layer.weight, layer.bias});
     }
@@ -115,7 +115,7 @@ class LayeredModel : public Model {
   at::Tensor in_virtual_time(const at::Tensor& x, std::size_t index) const {
     const Layer& layer = layers_[index];
     const auto nanoseconds = [&](const auto& costs) { return std::llround(1e3 * costs[index]); };
-    return simulated_compute(layer.apply(x, layer), options_.clock,
+    return simulated_compute(layer.apply(x, layer), options_.compute,
                              nanoseconds(options_.costs.forward_us),
                              nanoseconds(options_.costs.backward_us), layer.name);
   }

@@ -6,14 +6,14 @@
 
 #include "ddp/model.h"
 #include "ddp/simulation/compute_scope.h"
-#include "ddp/simulation/virtual_clock.h"
+#include "ddp/simulation/simulated_compute.h"
 
 namespace ddp {
 
 /// The layers of the model that the benchmark `timeline` trains.
 constexpr std::array kLayerNames = {"conv1", "conv2", "conv3", "fc1", "fc2"};
 
-/// The cost of each layer on the virtual clock, in microseconds. The defaults are invented, but
+/// The cost of each layer in virtual time, in microseconds. The defaults are invented, but
 /// typical of such layers: convolutions take longest.
 struct LayerCosts {
   std::array<double, kLayerNames.size()> forward_us = {1'000, 1'500, 2'000, 600, 300};
@@ -22,8 +22,8 @@ struct LayerCosts {
 
 struct LayeredModelOptions {
   std::uint64_t seed = 0;  // of the weights
-  /// Computes by this clock, or in real time if it is null.
-  std::shared_ptr<VirtualClock> clock = nullptr;
+  /// Told what each layer costs, without which layers are drawn in real time.
+  ComputeListener compute = nullptr;
   LayerCosts costs = {};
   std::shared_ptr<Timeline> timeline = nullptr;
 };
@@ -33,7 +33,7 @@ struct LayeredModelOptions {
 /// parameters, and the last ones the opposite: backward, which begins with the last layer, has the
 /// large gradients ready early. Float32 on the CPU.
 ///
-/// Every layer's forward and backward is recorded on the timeline.
+/// Without `compute`, every layer's forward and backward is recorded on the timeline.
 std::unique_ptr<Model> make_layered_model(const LayeredModelOptions& options);
 
 }  // namespace ddp

@@ -1,21 +1,36 @@
 #include "ddp/referee/virtual_time.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "ddp/backends/backend_decorator.h"
 
 namespace ddp {
 
 namespace {
 
-// What a rank computed, for a drawing.
-std::string name_of(const Seen& seen) {
-  switch (seen.kind) {
-    case EventKind::kReady:
-      return "backward layer " + std::to_string(seen.index);
-    case EventKind::kCompute:
-      return seen.text;
-    default:
+// The parts of a step that are drawn around what happens in them.
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::kForward:
       return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kFinish:
+      return "finish";
+    default:
+      return "";
   }
+}
+
+std::string name_of_computing(const Seen& seen) {
+  return seen.kind == EventKind::kReady ? "backward layer " + std::to_string(seen.index)
+                                        : seen.text;
+}
+
+std::string name_of_operation(const Seen& launch) {
+  const std::string name = operation_name(launch.type);
+  return launch.text[0] == '\0' ? name : name + " of " + launch.text;
 }
 
 }  // namespace
@@ -49,6 +64,7 @@ bool VirtualTime::advance(int number) {
   }
   const Seen& seen = evidence_.of[number][rank.next];
   if (seen.kind == EventKind::kPhase && seen.place.step != rank.step) {
+    enter(rank, Phase::kEnd);
     rank.step = seen.place.step;
     rank.at_step = true;
     return false;
@@ -63,10 +79,14 @@ bool VirtualTime::advance(int number) {
 }
 
 bool VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
+  if (seen.kind == EventKind::kPhase) {
+    enter(rank, seen.place.phase);
+  }
   const std::int64_t begin = rank.clock;
   rank.clock += cost_(seen, number);
-  if (rank.clock > begin) {
-    rank.spans.push_back({.name = name_of(seen), .begin_ns = begin, .end_ns = rank.clock});
+  if (rank.clock > begin && seen.kind != EventKind::kPhase) {
+    rank.spans.push_back(
+        {.name = name_of_computing(seen), .begin_ns = begin, .end_ns = rank.clock});
   }
   if (seen.kind == EventKind::kLaunch && !c10d::isP2POp(seen.type)) {
     launch(rank, seen, number);
@@ -81,8 +101,22 @@ bool VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
   return true;
 }
 
+// The phase that the rank was in ends, and another one begins.
+void VirtualTime::enter(Rank& rank, Phase phase) {
+  rank.part.end_ns = rank.clock;
+  if (!rank.part.name.empty()) {
+    rank.spans.push_back(rank.part);
+  }
+  rank.part = {.name = name_of(phase), .begin_ns = rank.clock};
+}
+
 void VirtualTime::launch(Rank& rank, const Seen& seen, int number) {
-  rank.clock += network_.launch_overhead_ns;
+  if (network_.launch_overhead_ns > 0) {
+    rank.clock += network_.launch_overhead_ns;
+    rank.spans.push_back({.name = "launch",
+                          .begin_ns = rank.clock - network_.launch_overhead_ns,
+                          .end_ns = rank.clock});
+  }
   Group& group = groups_[seen.group];
   const std::size_t index = rank.launched_in[seen.group]++;
   rank.operations[seen.operation] = {seen.group, index};
@@ -92,7 +126,7 @@ void VirtualTime::launch(Rank& rank, const Seen& seen, int number) {
   operation.bytes = std::max(operation.bytes, seen.bytes);
   operation.step = std::max(operation.step, rank.step);
   operation.launches.emplace_back(number, Span{.kind = SpanKind::kCommunication,
-                                               .name = describe_operation(seen),
+                                               .name = name_of_operation(seen),
                                                .launched_ns = rank.clock,
                                                .bytes = seen.bytes});
   if (operation.launches.size() < group.size) {

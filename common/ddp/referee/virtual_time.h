@@ -27,11 +27,17 @@ using ComputeCost = std::function<std::int64_t(const Seen& seen, int rank)>;
 /// Messages are not priced here.
 class VirtualTime {
  public:
+  struct Step {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+
   VirtualTime(const Evidence& evidence, const NetworkModel& network, const ComputeCost& cost);
 
   /// From the beginning of a step to the end of its finish() and of all that it launched, on the
   /// slowest rank.
-  std::int64_t step_ns(int step) const { return steps_.at(step).end - steps_.at(step).begin; }
+  const Step& step(int number) const { return steps_.at(number); }
+  std::int64_t step_ns(int number) const { return step(number).end - step(number).begin; }
 
   /// What a rank did when, to be drawn.
   const std::vector<Span>& spans(int rank) const { return ranks_.at(rank).spans; }
@@ -55,15 +61,13 @@ class VirtualTime {
     bool at_step = false;                  // waits for the others at the beginning of its step
     std::vector<std::size_t> launched_in;  // how many collectives, by group
     std::map<std::int64_t, std::pair<GroupIndex, std::size_t>> operations;
+    Span part;  // the phase that it is in, if that one is drawn
     std::vector<Span> spans;
-  };
-  struct Step {
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
   };
 
   bool advance(int rank);
   bool happen(Rank& rank, const Seen& seen, int number);
+  void enter(Rank& rank, Phase phase);
   void launch(Rank& rank, const Seen& seen, int number);
   bool begin_step();
 

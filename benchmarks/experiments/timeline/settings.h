@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddp/network_model.h"
+#include "experiments/timeline/layered_model.h"
+#include "harness/benchmark.h"
+#include "harness/trainer.h"
+#include "harness/workload.h"
+
+namespace ddp {
+
+struct TimelineSettings : BenchmarkOptions {
+  std::string clock = "virtual";
+  NetworkModel network{.alpha_ns = 150'000, .beta_ns_per_byte = 1.0, .launch_overhead_ns = 100'000};
+  LayerCosts costs;
+  double slower = 0.1;
+  Workload workload{.model = "layered"};
+  TrainerOptions trainer{{.cap_bytes = std::int64_t{1} << 20}};
+};
+
+inline const std::vector<std::string> kDrawnVariants = {"naive", "flat", "overlapped", "bucketed",
+                                                        "Reducer"};
+
+/// The name of the instant at which a rank's step ends.
+constexpr const char* kStepEnd = "step end";
+
+/// The steps of the variants that have code.
+struct MeasuredSteps {
+  std::vector<std::string> variants;
+  at::Tensor seconds;  // [variants, steps], float64: of the slowest rank
+};
+
+/// Of each variant, the step of median length: [variants], int64.
+at::Tensor median_steps(const MeasuredSteps& measured);
+
+/// Saves the result, and prints it as a table.
+void save_steps(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured);
+
+/// Each measures and draws all steps, and returns the program's exit code.
+int run_by_virtual_clock(const TimelineSettings& settings);
+int run_by_real_clock(const TimelineSettings& settings);
+
+}  // namespace ddp

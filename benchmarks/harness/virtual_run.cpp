@@ -1,0 +1,76 @@
+#include "harness/virtual_run.h"
+
+#include <ATen/Parallel.h>
+
+#include <cstdio>
+
+#include "ddp/ranks/environment.h"
+#include "ddp/referee/client_group.h"
+#include "ddp/referee/run_refereed.h"
+
+namespace ddp {
+namespace {
+
+void check_options(const BenchmarkOptions& options) {
+  TORCH_CHECK_VALUE(
+      !read_launch_environment(),
+      "the simulated network is this program's own, with ranks that it forks: start it "
+      "without torchrun, mpirun or srun, and with --world-size");
+  TORCH_CHECK_VALUE(options.device == "cpu",
+                    "the simulated network moves CPU tensors only; leave out --device ",
+                    options.device);
+}
+
+int exit_code(const RankReports& reports) {
+  if (reports.ok()) {
+    return 0;
+  }
+  const RankReport& culprit = reports.ranks[reports.culprit];
+  const bool unfinished = culprit.not_implemented;
+  std::fprintf(stderr, "%s\n", (unfinished ? culprit.reason : reports.describe()).c_str());
+  return unfinished ? kUnfinished : 1;
+}
+
+}  // namespace
+
+int run_in_virtual_time(const BenchmarkOptions& options, const std::function<void(Client&)>& body,
+                        const std::function<void(const Evidence&)>& report) {
+  try {
+    check_options(options);
+    at::set_num_threads(1);  // this process moves the ranks' data, and forks
+    const Evidence evidence = run_refereed({.ranks = options.world_size, .hold = false},
+                                           {.deadline = std::chrono::hours(6), .show_output = true},
+                                           [&](Client& client, RankContext&) { body(client); });
+    const int code = exit_code(evidence.reports);
+    if (code == 0) {
+      report(evidence);
+    }
+    return code;
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  return 1;
+}
+
+DeviceContext virtual_context(Client& client) {
+  return {.device = at::kCPU, .group = make_group(client.shared_from_this())};
+}
+
+Run to_virtual_run(const BenchmarkOptions& options, const std::string& program) {
+  return {.program = program,
+          .implementation = options.implementation,
+          .preset = options.preset,
+          .backend = "simulated",
+          .device = options.device,
+          .world_size = options.world_size,
+          .seed = options.seed,
+          .command = options.command_line};
+}
+
+std::int64_t simulated_cost(const Seen& seen, int /*rank*/) {
+  return seen.kind == EventKind::kCompute ? seen.number : 0;
+}
+
+}  // namespace ddp
