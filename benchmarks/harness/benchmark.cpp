@@ -1,11 +1,8 @@
 #include "harness/benchmark.h"
 
 #include <c10/util/Exception.h>
-#include <sys/mman.h>
 
-#include <atomic>
 #include <cstdio>
-#include <new>
 
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/limited_link.h"
@@ -13,34 +10,9 @@
 #include "ddp/simulation/timeline_backend.h"
 #include "ddp/simulation/timeline_file.h"
 #include "harness/result_file.h"
+#include "harness/unfinished.h"
 
 namespace ddp {
-namespace {
-
-// A flag that forked ranks share with their parent.
-class SharedFlag {
- public:
-  SharedFlag()
-      : memory_(mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    TORCH_CHECK(memory_ != MAP_FAILED, "no shared memory is left");
-    flag_ = new (memory_) std::atomic<bool>(false);
-  }
-  SharedFlag(const SharedFlag&) = delete;
-  SharedFlag& operator=(const SharedFlag&) = delete;
-  ~SharedFlag() { munmap(memory_, sizeof(std::atomic<bool>)); }
-
-  /// True only for the first caller.
-  bool raise() { return !flag_->exchange(true); }
-  bool is_raised() const { return *flag_; }
-
- private:
-  void* memory_;
-  std::atomic<bool>* flag_;
-};
-
-}  // namespace
-
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
@@ -67,17 +39,11 @@ DeviceContext make_device_context(const BenchmarkOptions& options, const RankCon
 }
 
 int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
-  SharedFlag unfinished;
+  UnfinishedCode unfinished;
   const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
-    try {
-      body(context);
-    } catch (const c10::NotImplementedError& error) {
-      if (unfinished.raise()) {
-        std::fprintf(stderr, "%s\n", error.msg().c_str());
-      }
-    }
+    unfinished.look_for_it([&] { body(context); });
   });
-  return unfinished.is_raised() ? kUnfinished : code;
+  return unfinished.found() ? kUnfinished : code;
 }
 
 int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {

@@ -7,6 +7,7 @@
 #include "ddp/ranks/environment.h"
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/run_refereed.h"
+#include "harness/unfinished.h"
 
 namespace ddp {
 namespace {
@@ -21,16 +22,6 @@ void check_options(const BenchmarkOptions& options) {
                     options.device);
 }
 
-int exit_code(const RankReports& reports) {
-  if (reports.ok()) {
-    return 0;
-  }
-  const RankReport& culprit = reports.ranks[reports.culprit];
-  const bool unfinished = culprit.not_implemented;
-  std::fprintf(stderr, "%s\n", (unfinished ? culprit.reason : reports.describe()).c_str());
-  return unfinished ? kUnfinished : 1;
-}
-
 }  // namespace
 
 int run_in_virtual_time(const BenchmarkOptions& options, const std::function<void(Client&)>& body,
@@ -38,14 +29,19 @@ int run_in_virtual_time(const BenchmarkOptions& options, const std::function<voi
   try {
     check_options(options);
     at::set_num_threads(1);  // this process moves the ranks' data, and forks
-    const Evidence evidence = run_refereed({.ranks = options.world_size, .hold = false},
-                                           {.deadline = std::chrono::hours(6), .show_output = true},
-                                           [&](Client& client, RankContext&) { body(client); });
-    const int code = exit_code(evidence.reports);
-    if (code == 0) {
-      report(evidence);
+    UnfinishedCode unfinished;
+    const Evidence evidence = run_refereed(
+        {.ranks = options.world_size, .hold = false},
+        {.deadline = std::chrono::hours(6), .show_output = true},
+        [&](Client& client, RankContext&) { unfinished.look_for_it([&] { body(client); }); });
+    if (unfinished.found()) {
+      return kUnfinished;
     }
-    return code;
+    if (evidence.reports.ok()) {
+      report(evidence);
+      return 0;
+    }
+    std::fprintf(stderr, "%s\n", evidence.reports.describe().c_str());
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
   } catch (const std::exception& error) {

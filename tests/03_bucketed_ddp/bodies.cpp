@@ -70,6 +70,7 @@ std::vector<Body> orders() {
 Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
            const BucketedDdpOptions& options) {
   std::vector<Layer> layers;
+  layers.reserve(elements.size());
   for (const std::int64_t count : elements) {
     layers.push_back({{count}});
   }

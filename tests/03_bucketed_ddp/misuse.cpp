@@ -15,9 +15,9 @@ namespace {
 
 // Eight weights, of which the last may be wrong.
 std::vector<at::Tensor> eight_weights() {
-  std::vector<at::Tensor> weights;
-  for (int i = 0; i < 8; ++i) {
-    weights.push_back(at::ones({5, 3}, settings().device).set_requires_grad(true));
+  std::vector<at::Tensor> weights(8);
+  for (at::Tensor& weight : weights) {
+    weight = at::ones({5, 3}, settings().device).set_requires_grad(true);
   }
   return weights;
 }
@@ -78,9 +78,9 @@ void second_backward_of_a_late_bucket(Client& client) {
 // Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more.
 void count_memory(Client& client, std::int64_t layers_in_bucket) {
   constexpr std::int64_t kElements = 4096;
-  std::vector<at::Tensor> parameters;
-  for (int i = 0; i < 8; ++i) {
-    parameters.push_back(at::ones({kElements}).set_requires_grad(true));
+  std::vector<at::Tensor> parameters(8);
+  for (at::Tensor& parameter : parameters) {
+    parameter = at::ones({kElements}).set_requires_grad(true);
   }
   const std::int64_t cap = layers_in_bucket * kElements * 4;
   client.fact("bytes: limit", 8 * kElements * 4 + cap);

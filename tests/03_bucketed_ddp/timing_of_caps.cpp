@@ -89,6 +89,7 @@ const GradedTest kUShape{
         judge_together(sweep, [ranks](const std::vector<const Evidence*>& all) {
           for (const std::int64_t launch_ns : {300, 1'000, 3'000}) {
             std::vector<std::int64_t> overheads;
+            overheads.reserve(all.size());
             for (const Evidence* evidence : all) {
               overheads.push_back(overhead_ns(
                   *evidence,

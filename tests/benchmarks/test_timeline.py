@@ -128,7 +128,7 @@ class TimelineTest(unittest.TestCase):
     def test_virtual_clock_needs_forked_ranks(self) -> None:
         ended = self.start(RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
         self.assertEqual(ended.returncode, 1)
-        self.assertIn("the virtual clock needs ranks that share memory", ended.stderr)
+        self.assertIn("the simulated network is this program's own, with ranks that it forks", ended.stderr)
         self.assertFalse(self.trace.exists())
 
     def test_unwritable_trace(self) -> None:

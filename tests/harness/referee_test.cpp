@@ -6,7 +6,6 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/run_refereed.h"
-#include "ddp/referee/virtual_time.h"
 
 namespace ddp {
 
@@ -216,30 +215,6 @@ TEST(Referee, InASlowWorldAShortWaitFails) {
     work->wait();
   });
   EXPECT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
-}
-
-// Two ranks, one layer of 100 ns, an all-reduce of 1,000 bytes after it, then a second step.
-TEST(VirtualTime, FollowsFromTheEvidenceForAnyNetwork) {
-  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
-    for (int step = 0; step < 2; ++step) {
-      client->go_to({.phase = Phase::kBackward, .step = step});
-      client->compute(100 * (1 + client->rank()), "layer");
-      const WorkPtr work = all_reduce_async(at::zeros({250}), group);
-      client->compute(50, "another layer");
-      client->go_to({.phase = Phase::kFinish, .step = step});
-      work->wait();
-    }
-  });
-  const ComputeCost cost = [](const Seen& seen, int) {
-    return seen.kind == EventKind::kCompute ? seen.number : 0;
-  };
-  for (const std::int64_t alpha : {0, 30, 1'000}) {
-    const NetworkModel network{.alpha_ns = alpha, .beta_ns_per_byte = 1, .launch_overhead_ns = 7};
-    const VirtualTime time(evidence, network, cost);
-    // Rank 1 launches at 207; 2 alpha + 1,000 bytes.
-    EXPECT_EQ(time.step_ns(0), 207 + 2 * alpha + 1'000);
-    EXPECT_EQ(time.step_ns(1), 207 + 2 * alpha + 1'000);
-  }
 }
 
 }  // namespace

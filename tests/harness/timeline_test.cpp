@@ -1,5 +1,4 @@
-// Timelines: in virtual time every span follows from the formula; in real time it covers what
-// happened, and viewers can open the file.
+// Timelines: a span covers what happened, and viewers can open the file.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -14,23 +13,10 @@
 namespace ddp {
 namespace {
 
-using testing::Rank;
-
-constexpr NetworkModel kNetwork{
-    .alpha_ns = 1'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 30};
-constexpr std::int64_t kLaunch = 30;
 constexpr std::int64_t kElements = 100;
 constexpr std::int64_t kBytes = 4 * kElements;
-constexpr std::int64_t kLasts = 2 * (1'000 + kBytes);  // 2 ranks: 2 alpha + S beta
 
 at::Tensor payload() { return at::ones({kElements}); }
-
-std::shared_ptr<Timeline> draw(Rank& rank) {
-  auto timeline = std::make_shared<Timeline>();
-  rank.clock()->draw_on(timeline);
-  rank.network().draw_on(timeline);
-  return timeline;
-}
 
 // The only span with that name.
 Span only(const std::vector<Span>& spans, const std::string& name) {
@@ -87,119 +73,6 @@ TEST(Timeline, KeepsAnOperationsGroupAndDropsTheIncomplete) {
     expect_span(spans[0], 7, 9);
     timeline.complete(never, 7, 9);
     EXPECT_TRUE(timeline.take_spans().empty());
-  });
-}
-
-// Compute, then communicate: rank 1 is late, and rank 0's operation begins when rank 1 arrives.
-TEST(VirtualSpans, OfAStepWithoutOverlap) {
-  testing::run_worlds({2},
-                      [](Rank& rank) {
-                        const auto timeline = draw(rank);
-                        const std::int64_t late = 500;
-                        for (int step = 0; step < 2; ++step) {
-                          const std::int64_t begin = rank.network().start_step();
-                          timeline->take_spans();
-                          timeline->set_origin(begin);
-                          const std::int64_t computed = 2'000 + late * rank.rank();
-                          rank.clock()->compute(computed, "backward");
-                          all_reduce(payload(), rank.group());
-                          all_reduce(payload(), rank.group());
-                          const std::int64_t end = rank.network().step_end() - begin;
-
-                          const std::int64_t first = 2'000 + late + kLaunch;
-                          const std::int64_t second = first + kLasts + kLaunch;
-                          EXPECT_EQ(end, second + kLasts);
-                          const auto spans = timeline->take_spans();
-                          ASSERT_EQ(spans.size(), 5);
-                          expect_span(spans[0], 0, computed);
-                          expect_span(spans[1], computed, computed + kLaunch);
-                          EXPECT_EQ(spans[1].name, "launch");
-                          expect_span(spans[2], first, first + kLasts);
-                          EXPECT_EQ(spans[2].launched_ns, computed + kLaunch);
-                          EXPECT_EQ(spans[2].name, "all-reduce of a tensor float32 [100]");
-                          expect_span(spans[3], second - kLaunch, second);
-                          expect_span(spans[4], second, second + kLasts);
-                          EXPECT_EQ(spans[4].launched_ns, second);
-                        }
-                      },
-                      {.network = kNetwork});
-}
-
-// Launched while computing: the second operation waits for the network, the third finds it idle.
-// The last one is waited for only by its future.
-TEST(VirtualSpans, OfAStepWithOverlap) {
-  testing::run_worlds(
-      {2},
-      [](Rank& rank) {
-        const auto timeline = draw(rank);
-        timeline->set_origin(rank.network().start_step());
-        const std::vector<at::Tensor> tensors = {payload(), payload(), payload()};
-        std::vector<WorkPtr> works;
-        std::vector<std::int64_t> launched;
-        std::int64_t now = 0;
-        for (const std::int64_t compute : {std::int64_t{100}, std::int64_t{200}, 3 * kLasts}) {
-          rank.clock()->compute(compute, "backward");
-          works.push_back(all_reduce_async(tensors[works.size()], rank.group()));
-          launched.push_back(now += compute + kLaunch);
-        }
-        works[0]->wait();
-        works[1]->wait();
-        works[2]->getFuture()->wait();
-        rank.network().start_step();  // which also ends a step
-
-        auto spans = timeline->take_spans();
-        std::erase_if(spans, [](const Span& s) { return s.kind != SpanKind::kCommunication; });
-        ASSERT_EQ(spans.size(), 3);
-        expect_span(spans[0], launched[0], launched[0] + kLasts);
-        expect_span(spans[1], launched[0] + kLasts, launched[0] + 2 * kLasts);
-        expect_span(spans[2], launched[2], launched[2] + kLasts);
-        for (std::size_t i = 0; i < spans.size(); ++i) {
-          EXPECT_EQ(spans[i].launched_ns, launched[i]);
-        }
-      },
-      {.network = kNetwork});
-}
-
-TEST(VirtualSpans, OfMessages) {
-  testing::run_worlds(
-      {2},
-      [](Rank& rank) {
-        const auto timeline = draw(rank);
-        timeline->set_origin(rank.network().start_step());
-        rank.clock()->advance(700 * rank.rank());
-        const at::Tensor tensor = payload();
-        rank.rank() == 0 ? send(tensor, 1, rank.group()) : recv(tensor, 0, rank.group());
-        rank.network().step_end();
-        const Span span =
-            only(timeline->take_spans(),
-                 std::string(rank.rank() == 0 ? "send" : "recv") + " of a tensor float32 [100]");
-        expect_span(span, 700 + kLaunch, 700 + kLaunch + 1'000 + 2 * kBytes);
-      },
-      {.network = kNetwork});
-}
-
-// A layer's backward is drawn when its gradients arrive, and with its name.
-TEST(VirtualSpans, OfLayersAndScopes) {
-  testing::in_child([] {
-    const auto timeline = std::make_shared<Timeline>();
-    const auto clock = std::make_shared<VirtualClock>();
-    clock->draw_on(timeline);
-    at::Tensor x = payload().set_requires_grad(true);
-    {
-      const ComputeScope forward(timeline, "forward", clock);
-      x = simulated_compute(x * 2, clock, 10, 100, "first");
-      x = simulated_compute(x * 3, clock, 20, 200, "second");
-    }
-    x.sum().backward();
-    const auto spans = timeline->take_spans();
-    ASSERT_EQ(spans.size(), 5);
-    expect_span(only(spans, "forward first"), 0, 10);
-    expect_span(only(spans, "forward second"), 10, 30);
-    expect_span(only(spans, "forward"), 0, 30);
-    expect_span(only(spans, "backward second"), 30, 230);
-    expect_span(only(spans, "backward first"), 230, 330);
-
-    const ComputeScope not_drawn(nullptr, "nothing");
   });
 }
 

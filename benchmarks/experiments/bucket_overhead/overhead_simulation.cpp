@@ -22,11 +22,15 @@ NetworkModel network_of(const LinkCosts& link, int ranks) {
           .launch_overhead_ns = std::llround(1e9 * link.overhead)};
 }
 
+// What happens at construction is a step of its own, before it.
+int number_of(int step) { return 2 * step + 1; }
+
 void run_step(Client& client, const DeviceContext& context, const TransformerShape& shape, int step,
               const std::string& variant, std::int64_t cap_bytes) {
   const ComputeListener compute = [&client](std::int64_t parts, const std::string& name) {
     client.compute(parts, name);
   };
+  client.go_to({.phase = Phase::kConstruction, .step = 2 * step});
   Trainer trainer(variant,
                   make_language_model(
                       make_transformer(shape, {.compute = compute,
@@ -36,10 +40,10 @@ void run_step(Client& client, const DeviceContext& context, const TransformerSha
   // One token, to keep the real computation short; what is told of it is unaffected.
   const LabelledBatch batch = {.inputs = at::zeros({1, 1}, at::kLong),
                                .labels = at::zeros({1}, at::kLong)};
-  client.go_to({.phase = Phase::kForward, .step = step});
+  client.go_to({.phase = Phase::kForward, .step = number_of(step)});
   trainer.backward(trainer.forward(batch));
   trainer.finish();
-  client.go_to({.phase = Phase::kEnd, .step = step});
+  client.go_to({.phase = Phase::kSetup, .step = number_of(step)});
 }
 
 }  // namespace
@@ -75,7 +79,8 @@ double OverheadSimulation::seconds(std::int64_t cap_bytes, const LinkCosts& link
     return std::llround(static_cast<double>(seen.number) / kWhole * whole);
   };
   const VirtualTime time(evidence_, network_of(link, evidence_.world.ranks), cost);
-  return 1e-9 * static_cast<double>(time.step_ns(steps_.at(cap_bytes)) - time.step_ns(0));
+  return 1e-9 * static_cast<double>(time.step_ns(number_of(steps_.at(cap_bytes))) -
+                                    time.step_ns(number_of(0)));
 }
 
 }  // namespace ddp

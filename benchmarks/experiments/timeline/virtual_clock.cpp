@@ -35,7 +35,7 @@ void run_step(Client& client, Place place, Trainer& trainer, const LabelledBatch
   trainer.backward(loss);
   go_to(Phase::kFinish);
   trainer.finish();
-  go_to(Phase::kEnd);
+  go_to(Phase::kSetup);
   trainer.update();
 }
 
