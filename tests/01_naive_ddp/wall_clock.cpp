@@ -24,7 +24,7 @@ double milliseconds_of_finish(GradientSynchronizer& synchronizer) {
   return 1e3 * watch.seconds();
 }
 
-void report_ratio(Rank& rank) {
+void report_ratio(ReportingRank& rank) {
   std::vector<at::Tensor> parameters;
   for (int i = 0; i < kGradients; ++i) {
     parameters.push_back(at::zeros({kElements}).set_requires_grad(true));

@@ -42,7 +42,7 @@ double milliseconds_of_step(GradientSynchronizer& synchronizer, const at::Tensor
   return 1e3 * watch.seconds();
 }
 
-void report_ratio(Rank& rank) {
+void report_ratio(ReportingRank& rank) {
   std::vector<at::Tensor> weights;
   weights.reserve(kLayers);
   for (int i = 0; i < kLayers; ++i) {

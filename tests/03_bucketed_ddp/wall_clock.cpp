@@ -33,7 +33,7 @@ double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Te
 
 // Interleaved, so that all are measured under the same conditions; only one exists at a time, so
 // that each step has one synchronizer.
-void report_times(Rank& rank) {
+void report_times(ReportingRank& rank) {
   struct Entry {
     std::string name;
     BucketedDdpOptions options;

@@ -1,11 +1,13 @@
 // The all-reduces that stage 05's ring is compared with: results, and times as their headers say.
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "ddp/referee/virtual_time.h"
 #include "peers/butterfly.h"
 #include "peers/logarithmic_all_reduces.h"
-#include "support/graded_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {
@@ -24,7 +26,7 @@ constexpr Given kGiven[] = {{"butterfly", butterfly_all_reduce},
 
 void for_each_world(const std::function<void(Rank&, const Given&)>& body) {
   for (const int world_size : {1, 2, 3, 4, 7, 8, 11}) {
-    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+    testing::run_ranks({.ranks = world_size}, [&](Rank& rank) {
       for (const Given& given : kGiven) {
         SCOPED_TRACE(given.name);
         body(rank, given);
@@ -85,16 +87,19 @@ TEST(GivenAllReduces, TensorsThatAreNotContiguousOrRequireAGradient) {
 }
 
 TEST(GivenAllReduces, RefuseBadArgumentsBeforeAnyMessage) {
-  for_each_world([](Rank& rank, const Given& given) {
-    const auto refused = [&](const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op) {
-      EXPECT_THROW(given.run(tensor, group, op), c10::Error);
-    };
-    refused({}, rank.group(), ReduceOp::kSum);
-    refused(at::ones({2}), nullptr, ReduceOp::kSum);
-    refused(at::ones({2}), rank.group(), ReduceOp::kMax);
-    refused(at::ones({2}, at::kLong), rank.group(), ReduceOp::kAverage);
-    EXPECT_TRUE(rank.recorder().operations().empty());
+  const Evidence evidence = testing::run_ranks({.ranks = 3}, [](Rank& rank) {
+    for (const Given& given : kGiven) {
+      const auto refused = [&](const at::Tensor& tensor, const ProcessGroupPtr& group,
+                               ReduceOp op) {
+        EXPECT_THROW(given.run(tensor, group, op), c10::Error);
+      };
+      refused({}, rank.group(), ReduceOp::kSum);
+      refused(at::ones({2}), nullptr, ReduceOp::kSum);
+      refused(at::ones({2}), rank.group(), ReduceOp::kMax);
+      refused(at::ones({2}, at::kLong), rank.group(), ReduceOp::kAverage);
+    }
   });
+  EXPECT_TRUE(testing::launches_of(evidence, 1).empty());
 }
 
 // The number of terms alpha + (bytes sent) * beta in the time of an all-reduce.
@@ -111,23 +116,26 @@ std::int64_t messages_in_a_row(const std::string& name, int world_size) {
 }
 
 TEST(GivenAllReduces, TakeTheTimeOfTheirFormulas) {
+  constexpr std::int64_t kChunkBytes = 40;
   for (int world_size = 1; world_size <= 17; ++world_size) {
-    testing::RankOptions options;
-    options.world_size = world_size;
-    options.network = {.alpha_ns = 1'000, .beta_ns_per_byte = 2};
-    testing::run_ranks(options, [](Rank& rank) {
-      const std::int64_t chunk_bytes = 40;
-      const at::Tensor tensor = at::ones({rank.world_size() * chunk_bytes / 4});
+    const Evidence evidence = testing::run_ranks({.ranks = world_size}, [](Rank& rank) {
+      const at::Tensor tensor = at::ones({rank.world_size() * kChunkBytes / 4});
+      int step = 0;
       for (const Given& given : kGiven) {
-        const bool chunks = std::string(given.name) == "butterfly";
-        const std::int64_t bytes = chunks ? chunk_bytes : tensor.numel() * 4;
-        const std::int64_t start = rank.network().start_step();
+        rank.client().go_to({.phase = Phase::kFinish, .step = step++});
         given.run(tensor, rank.group(), ReduceOp::kSum);
-        EXPECT_EQ(rank.network().start_step() - start,
-                  messages_in_a_row(given.name, rank.world_size()) * (1'000 + 2 * bytes))
-            << given.name;
       }
     });
+    const VirtualTime time(evidence, {.alpha_ns = 1'000, .beta_ns_per_byte = 2},
+                           [](const Seen&, int) { return std::int64_t{0}; });
+    int step = 0;
+    for (const Given& given : kGiven) {
+      const bool chunks = std::string(given.name) == "butterfly";
+      const std::int64_t bytes = chunks ? kChunkBytes : world_size * kChunkBytes;
+      EXPECT_EQ(time.step_ns(step++),
+                messages_in_a_row(given.name, world_size) * (1'000 + 2 * bytes))
+          << given.name << ", " << world_size << " ranks";
+    }
   }
 }
 

@@ -4,11 +4,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "support/compare.h"
 #include "support/ranks.h"
+#include "support/settings.h"
 
 namespace ddp {
 namespace {
@@ -191,49 +193,47 @@ TEST(SyncBatchNormPeer, MomentumIsANumberOrACumulativeAverage) {
   });
 }
 
-std::vector<std::int64_t> elements_sent(Rank& rank) {
+std::vector<std::int64_t> elements_sent(const Evidence& evidence) {
   std::vector<std::int64_t> elements;
-  for (const RecordedOperation& operation : rank.recorder().operations()) {
-    elements.push_back(operation.bytes / static_cast<std::int64_t>(sizeof(float)));
+  for (const Seen& launch : testing::launches_of(evidence, 0)) {
+    elements.push_back(launch.bytes / static_cast<std::int64_t>(sizeof(float)));
   }
   return elements;
 }
 
 TEST(SyncBatchNormPeer, CommunicatesOnceEachWay) {
-  testing::run_worlds({2, 4}, [](Rank& rank) {
-    const auto peer = make_peer({.num_features = kChannels}, rank);
-    for (bool input_needs_gradient : {true, false}) {
-      rank.recorder().clear();
+  for (const bool input_needs_gradient : {true, false}) {
+    const Evidence evidence = testing::run_ranks({.ranks = 4}, [&](Rank& rank) {
+      const auto peer = make_peer({.num_features = kChannels}, rank);
       const at::Tensor input = at::rand({3, kChannels}, testing::settings().device);
       peer->forward(input.set_requires_grad(input_needs_gradient)).sum().backward();
-      std::vector<std::int64_t> expected = {2 * kChannels + 1};
-      if (input_needs_gradient) {
-        expected.push_back(2 * kChannels);
-      }
-      EXPECT_EQ(elements_sent(rank), expected);
+    });
+    std::vector<std::int64_t> expected = {2 * kChannels + 1};
+    if (input_needs_gradient) {
+      expected.push_back(2 * kChannels);
     }
-  });
+    EXPECT_EQ(elements_sent(evidence), expected);
+  }
 }
 
 TEST(SyncBatchNormPeer, EvaluationUsesRunningStatisticsAndCommunicatesNothing) {
-  testing::run_worlds({1, 2}, [](Rank& rank) {
+  const Evidence evidence = testing::run_ranks({}, [](Rank& rank) {
     const at::Tensor input = at::rand({3, kChannels}, testing::settings().device) + rank.rank();
     for (bool track : {true, false}) {
       const auto peer = make_peer({.num_features = kChannels, .track_running_stats = track}, rank);
       peer->forward(input);
       peer->eval();
-      rank.recorder().clear();
       const at::Tensor expected =
           at::batch_norm(input, peer->weight, peer->bias, peer->running_mean, peer->running_var,
                          /*training=*/!track, /*momentum=*/0, kEps, /*cudnn_enabled=*/true);
       EXPECT_TRUE(testing::is_bitwise_equal({.name = "the output"}, peer->forward(input).detach(),
                                             expected.detach()));
-      EXPECT_TRUE(rank.recorder().operations().empty());
       if (track) {
         EXPECT_EQ(peer->num_batches_tracked.item<std::int64_t>(), 1);
       }
     }
   });
+  EXPECT_EQ(testing::launches_of(evidence, 0).size(), 2);  // of training
 }
 
 TEST(SyncBatchNormPeer, RefusesANullGroup) {

@@ -1,7 +1,10 @@
 // The thin functions over c10d: errors in their arguments, and shapes.
 #include "ddp/collectives.h"
 
-#include "support/graded_ranks.h"
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {
@@ -10,7 +13,7 @@ using testing::Rank;
 
 TEST(Collectives, ReduceOps) {
   for (const int world_size : {1, 2, 3, 4}) {
-    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+    testing::run_ranks({.ranks = world_size}, [&](Rank& rank) {
       const auto reduced = [&](ReduceOp op) {
         const at::Tensor tensor = at::full({}, rank.rank() + 1.0, at::kDouble);
         all_reduce(tensor, rank.group(), op);
@@ -26,7 +29,7 @@ TEST(Collectives, ReduceOps) {
 
 TEST(Collectives, AllGatherStacksAlongANewDimension) {
   for (const int world_size : {1, 2, 3, 4}) {
-    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+    testing::run_ranks({.ranks = world_size}, [&](Rank& rank) {
       const at::Tensor transposed = (at::arange(6).view({2, 3}) + 10 * rank.rank()).t();
       const at::Tensor gathered = all_gather(transposed, rank.group());
       ASSERT_EQ(gathered.sizes(), at::IntArrayRef({world_size, 3, 2}));
@@ -39,7 +42,7 @@ TEST(Collectives, AllGatherStacksAlongANewDimension) {
 
 TEST(Collectives, EveryRankCanBeTheRoot) {
   for (const int world_size : {1, 2, 3, 4}) {
-    testing::expect_graded_ranks_pass(world_size, [&](Rank& rank) {
+    testing::run_ranks({.ranks = world_size}, [&](Rank& rank) {
       for (int root = 0; root < world_size; ++root) {
         const at::Tensor tensor = at::full({3}, rank.rank());
         broadcast(tensor, rank.group(), root);
@@ -50,7 +53,7 @@ TEST(Collectives, EveryRankCanBeTheRoot) {
 }
 
 TEST(Collectives, AverageOfIntegersIsRefused) {
-  testing::expect_graded_ranks_pass(1, [](Rank& rank) {
+  testing::run_ranks({.ranks = 1}, [](Rank& rank) {
     EXPECT_THROW(all_reduce(at::ones({2}, at::kLong), rank.group(), ReduceOp::kAverage),
                  c10::Error);
   });
@@ -67,10 +70,9 @@ void expect_error(const std::string& text, const std::function<void()>& call) {
 }
 
 TEST(Collectives, RanksOutsideTheGroupAreRefused) {
-  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+  const Evidence evidence = testing::run_ranks({.ranks = 2}, [](Rank& rank) {
     const at::Tensor tensor = at::ones({2});
     const ProcessGroupPtr& group = rank.group();
-    rank.recorder().clear();
     for (const int outside : {-1, 2, 99}) {
       const std::string there_is_no = ": there is no rank " + std::to_string(outside);
       expect_error("send" + there_is_no, [&] { send(tensor, outside, group); });
@@ -82,22 +84,21 @@ TEST(Collectives, RanksOutsideTheGroupAreRefused) {
                    [&] { group->reduce(tensors, {.rootRank = outside})->wait(); });
     }
     expect_error("with itself", [&] { send(tensor, rank.rank(), group); });
-    EXPECT_TRUE(rank.recorder().operations().empty());
   });
+  EXPECT_TRUE(testing::launches_of(evidence, 0).empty());
 }
 
 TEST(Collectives, UndefinedTensorsAreRefused) {
-  testing::expect_graded_ranks_pass(2, [](Rank& rank) {
+  const Evidence evidence = testing::run_ranks({.ranks = 2}, [](Rank& rank) {
     const at::Tensor nothing;
     const int other = 1 - rank.rank();
-    rank.recorder().clear();
     expect_error("undefined", [&] { all_reduce(nothing, rank.group()); });
     expect_error("undefined", [&] { broadcast(nothing, rank.group()); });
     expect_error("undefined", [&] { all_gather(nothing, rank.group()); });
     expect_error("undefined", [&] { send(nothing, other, rank.group()); });
     expect_error("undefined", [&] { recv(nothing, other, rank.group()); });
-    EXPECT_TRUE(rank.recorder().operations().empty());
   });
+  EXPECT_TRUE(testing::launches_of(evidence, 0).empty());
 }
 
 }  // namespace

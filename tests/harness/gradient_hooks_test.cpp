@@ -9,6 +9,7 @@
 
 #include "ddp/models/toy_models.h"
 #include "support/ranks.h"
+#include "support/settings.h"
 
 namespace ddp {
 namespace {

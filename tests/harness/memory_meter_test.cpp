@@ -7,12 +7,12 @@
 #include <optional>
 #include <thread>
 
-#include "support/graded_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {
 
-using testing::expect_graded_ranks_pass;
+using testing::run_ranks;
 using testing::in_child;
 using testing::Rank;
 
@@ -140,7 +140,7 @@ TEST(MemoryMeter, DoesNotSeeWhatIsNotTheAllocators) {
 }
 
 TEST(MemoryMeter, DoesNotSeeTheGradedGroup) {
-  expect_graded_ranks_pass(2, [](Rank& rank) {
+  run_ranks({}, [](Rank& rank) {
     const MemoryMeter meter;
     const at::Tensor values = at::ones({100});
     const at::Tensor doubles = at::ones({100}, at::kDouble);
@@ -156,29 +156,14 @@ TEST(MemoryMeter, DoesNotSeeTheGradedGroup) {
   });
 }
 
-TEST(MemoryMeter, ASettledGroupKeepsNoTensor) {
-  expect_graded_ranks_pass(2, [](Rank& rank) {
+TEST(MemoryMeter, AGroupKeepsNoTensorOfWhatIsComplete) {
+  run_ranks({}, [](Rank& rank) {
     const MemoryMeter meter;
-    const auto once = [&](const std::function<void(const WorkPtr&)>& wait, bool held) {
-      const at::Tensor values = at::ones({100});
-      WorkPtr work;
-      {
-        std::optional<HeldCompletions> hold;
-        if (held) {
-          hold.emplace(*rank.checked());
-        }
-        work = all_reduce_async(values, rank.group());
-      }
-      wait(work);
-    };
-    for (const bool held : {false, true}) {
-      once([](const WorkPtr& work) { work->wait(); }, held);
-      rank.settle();
-      EXPECT_EQ(meter.live_bytes(), 0) << "waited for, held back: " << held;
-      once([](const WorkPtr& work) { work->getFuture()->wait(); }, held);
-      rank.settle();
-      EXPECT_EQ(meter.live_bytes(), 0) << "by its future, held back: " << held;
-    }
+    all_reduce_async(at::ones({100}), rank.group())->wait();
+    EXPECT_EQ(meter.live_bytes(), 0) << "waited for";
+    const WorkPtr work = all_reduce_async(at::ones({100}), rank.group());
+    work->getFuture()->wait();
+    EXPECT_EQ(meter.live_bytes(), 400) << "the handle's";
   });
 }
 

@@ -1,13 +1,11 @@
-// The models on which the graded tests rely: the same everywhere, with exact costs.
+// The models on which the graded tests rely: the same everywhere.
 #include "ddp/models/toy_models.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 
-#include "ddp/simulation/virtual_clock.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -35,34 +33,6 @@ void for_all_models(const std::function<void(ToyKind)>& check) {
       SCOPED_TRACE(to_string(kind));
       check(kind);
     }
-  });
-}
-
-TEST(VirtualClock, MovesForwardOnly) {
-  VirtualClock clock;
-  clock.advance(5);
-  clock.advance_to(3);
-  EXPECT_EQ(clock.now(), 5);
-  clock.advance_to(9);
-  EXPECT_EQ(clock.now(), 9);
-  clock.reset();
-  EXPECT_EQ(clock.now(), 0);
-}
-
-TEST(VirtualClock, SimulatedComputeIsTheIdentityAndPaysBothWays) {
-  in_child([] {
-    auto clock = std::make_shared<VirtualClock>();
-    at::Tensor x = at::arange(3, at::kDouble).set_requires_grad(true);
-    for (int step = 0; step < 2; ++step) {
-      clock->reset();
-      at::Tensor y = simulated_compute(x, clock, 10, 20);
-      EXPECT_EQ(clock->now(), 10);
-      EXPECT_TRUE(at::equal(y, x));
-      y.sum().backward();
-      EXPECT_EQ(clock->now(), 30) << "a leaf must not remember the hooks of earlier steps";
-    }
-    simulated_compute(at::ones({2}), clock, 1, 1);
-    EXPECT_EQ(clock->now(), 31) << "no gradient, no backward";
   });
 }
 
@@ -166,38 +136,6 @@ TEST(ToyModels, BatchesDifferByRankAndStepAndRepeat) {
     EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 1}, 1, 0).input));
     EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 1}, 0, 1).input));
     EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 2}, 0, 0).input));
-  });
-}
-
-TEST(ToyModels, AStepCostsItsLayers) {
-  for_all_models([](ToyKind kind) {
-    for (int rank = 0; rank < 2; ++rank) {
-      auto clock = std::make_shared<VirtualClock>();
-      const ToyOptions options{.rank = rank, .clock = clock, .forward_ns = 7, .backward_ns = 1000};
-      auto model = make_toy_model(kind, options);
-      at::Tensor loss = toy_loss(*model, make_toy_batch(options, rank, 0));
-      EXPECT_EQ(clock->now(), toy_layers(kind) * 7);
-      loss.backward();
-      EXPECT_EQ(clock->now(), toy_layers(kind) * (7 + 1000));
-    }
-  });
-}
-
-// The time at which a layer's gradients are ready: after its own backward, before the next layer's.
-TEST(ToyModels, GradientsAreReadyAfterTheirLayersBackward) {
-  in_child([] {
-    auto clock = std::make_shared<VirtualClock>();
-    auto model = make_toy_model(ToyKind::kMlp, {.clock = clock, .backward_ns = 1000});
-    std::map<std::string, std::int64_t> ready;
-    for (const auto& [name, parameter] : model->named_parameters()) {
-      parameter.register_hook(
-          [&ready, &clock, name = name](const at::Tensor&) { ready[name] = clock->now(); });
-    }
-    toy_loss(*model, make_toy_batch({}, 0, 0)).backward();
-    const std::map<std::string, std::int64_t> expected = {{"fc3.weight", 1000}, {"fc3.bias", 1000},
-                                                          {"fc2.weight", 2000}, {"fc2.bias", 2000},
-                                                          {"fc1.weight", 3000}, {"fc1.bias", 3000}};
-    EXPECT_EQ(ready, expected);
   });
 }
 

@@ -162,6 +162,26 @@ TEST(SimulatedCompute, IsTheIdentityAndTellsBothWays) {
   });
 }
 
+// A layer has computed its backward before the gradients of its weight are there.
+TEST(SimulatedCompute, GradientsAreReadyAfterTheirLayersBackward) {
+  testing::in_child([] {
+    std::string told;
+    const ComputeListener listener = [&](std::int64_t, const std::string& name) {
+      told += name + "; ";
+    };
+    at::Tensor x = at::ones({2, 2});
+    std::vector<at::Tensor> weights;
+    for (const std::string name : {"fc1", "fc2"}) {
+      weights.push_back(at::ones({2, 2}).set_requires_grad(true));
+      weights.back().register_hook([&told, name](const at::Tensor&) { told += name + "; "; });
+      x = simulated_compute(at::tanh(at::mm(x, weights.back())), listener, 1, 1, name);
+    }
+    told.clear();
+    x.sum().backward();
+    EXPECT_EQ(told, "backward fc2; fc2; backward fc1; fc1; ");
+  });
+}
+
 }  // namespace
 
 }  // namespace ddp

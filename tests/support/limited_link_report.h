@@ -1,13 +1,33 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
-#include "support/ranks.h"
+#include "ddp/network_model.h"
+#include "ddp/ranks/process_group.h"
+#include "ddp/ranks/rank_context.h"
 
 namespace ddp::testing {
 
-/// Runs `report` in two ranks in real time, over a link as slow as `network` says: a report, worth
-/// no points. Skips the test on a GPU.
-void run_on_limited_link(const NetworkModel& network, const std::function<void(Rank&)>& report);
+/// One of two ranks that measure something in real time.
+class ReportingRank {
+ public:
+  ReportingRank(const RankContext& context, ProcessGroupPtr group)
+      : context_(context), group_(std::move(group)) {}
+
+  int rank() const { return context_.rank; }
+  const ProcessGroupPtr& group() const { return group_; }
+  /// A line on the scorecard, worth no points, such as a measured ratio.
+  void report_measured(const std::string& text) { context_.send_to_parent(text); }
+
+ private:
+  const RankContext& context_;
+  ProcessGroupPtr group_;
+};
+
+/// Runs `report` in two ranks with the stage's library, over a link as slow as `network` says: a
+/// report, worth no points. Skips the test on a GPU.
+void run_on_limited_link(const NetworkModel& network,
+                         const std::function<void(ReportingRank&)>& report);
 
 }  // namespace ddp::testing

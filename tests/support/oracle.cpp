@@ -24,7 +24,6 @@ Oracle::Oracle(ToyKind kind, const ToyOptions& options, int world_size) : option
   for (int rank = 0; rank < world_size; ++rank) {
     ToyOptions replica = options;
     replica.rank = rank;
-    replica.clock = nullptr;
     replicas_.push_back(make_toy_model(kind, replica));
   }
 }

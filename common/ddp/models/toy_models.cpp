@@ -69,12 +69,6 @@ class ToyModel : public Model {
     return {weight, bias};
   }
 
-  // Marks the end of a layer: charges its virtual time to the clock.
-  at::Tensor layer(const char* name, const at::Tensor& output) const {
-    return simulated_compute(output, options_.clock, options_.forward_ns, options_.backward_ns,
-                             name);
-  }
-
   const ToyOptions options_;
   at::Generator generator_;
   std::vector<NamedTensor> parameters_, buffers_;
@@ -85,9 +79,9 @@ class Mlp : public ToyModel {
  public:
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
-    x = layer("fc2", at::tanh(fc2_(x)));
-    return layer("fc3", fc3_(x));
+    at::Tensor x = at::tanh(fc1_(input));
+    x = at::tanh(fc2_(x));
+    return fc3_(x);
   }
 
  protected:
@@ -119,10 +113,10 @@ class TiedWeights : public ToyModel {
   }
 
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
-    x = layer("fc2", at::tanh(fc2_(x)));
-    x = layer("fc3", at::tanh(fc3_(x)));
-    return layer("fc4", fc4_(x));
+    at::Tensor x = at::tanh(fc1_(input));
+    x = at::tanh(fc2_(x));
+    x = at::tanh(fc3_(x));
+    return fc4_(x);
   }
 
  private:
@@ -135,11 +129,10 @@ class RankBranch : public ToyModel {
  public:
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
-    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
-    // The branch is part of the second layer, so that a step takes equally long on all ranks.
+    at::Tensor x = at::tanh(fc1_(input));
     const bool takes_branch = options_.rank % 2 == 1;
-    x = layer("fc2", at::tanh(takes_branch ? fc2_(x) + branch_(x) : fc2_(x)));
-    return layer("fc3", fc3_(x));
+    x = at::tanh(takes_branch ? fc2_(x) + branch_(x) : fc2_(x));
+    return fc3_(x);
   }
 
  private:
@@ -155,10 +148,10 @@ class BatchNorm : public ToyModel {
   at::Tensor forward(const at::Tensor& input) override {
     // tanh first: a bias directly before a normalization has no effect, and its gradient would be
     // nothing but rounding errors.
-    at::Tensor x = layer("fc1", at::tanh(fc1_(input)));
-    x = layer("normalize", normalize(x));
-    x = layer("fc2", at::tanh(fc2_(x)));
-    return layer("fc3", fc3_(x));
+    at::Tensor x = at::tanh(fc1_(input));
+    x = normalize(x);
+    x = at::tanh(fc2_(x));
+    return fc3_(x);
   }
 
  private:
@@ -200,10 +193,6 @@ std::unique_ptr<Model> make_toy_model(ToyKind kind, const ToyOptions& options) {
       return std::make_unique<BatchNorm>(options);
   }
   TORCH_CHECK(false, "unknown ToyKind ", static_cast<int>(kind));
-}
-
-int toy_layers(ToyKind kind) {
-  return kind == ToyKind::kTiedWeights || kind == ToyKind::kBatchNorm ? 4 : 3;
 }
 
 const std::vector<ToyKind>& all_toy_models() {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "ddp/model.h"
-#include "ddp/simulation/virtual_clock.h"
 
 namespace ddp {
 
@@ -30,11 +29,6 @@ struct ToyOptions {
   at::Device device = at::kCPU;
   int rank = 0;            // decides whether kRankBranch takes its branch
   std::uint64_t seed = 0;  // of weights, buffers and data
-
-  /// With a clock, each layer's forward and backward take these times: see simulated_compute().
-  std::shared_ptr<VirtualClock> clock = nullptr;
-  std::int64_t forward_ns = 0;
-  std::int64_t backward_ns = 0;
 };
 
 /// One rank's part of a global batch.
@@ -48,10 +42,6 @@ struct Batch {
 /// rounded float64 one. Buffers start at random values too, as after some training, so that models
 /// of two seeds differ in all of their state.
 std::unique_ptr<Model> make_toy_model(ToyKind kind, const ToyOptions& options);
-
-/// Number of layers that take time: with a clock, a step's forward and backward take exactly
-/// toy_layers(kind) * (forward_ns + backward_ns), on every rank.
-int toy_layers(ToyKind kind);
 
 const std::vector<ToyKind>& all_toy_models();
 

@@ -53,8 +53,6 @@ class Supervisor {
   Supervisor(const ForkOptions& options, Companion* companion)
       : options_(options),
         companion_(companion),
-        board_(options.world_size),
-        exchange_(board_),
         store_(memfd_create("ddp_lab_store", MFD_CLOEXEC)) {
     TORCH_CHECK(store_.get() >= 0, "no file in memory for the ranks: ", std::strerror(errno));
   }
@@ -85,7 +83,7 @@ class Supervisor {
       if (const auto hang = companion_ && !stopping_ ? companion_->hang() : std::nullopt) {
         stop(hang->rank, hang->reason);
       } else if (Clock::now() >= deadline_) {
-        stop(most_suspicious(), "did not end within " + deadline_text());
+        stop(first_running(), "did not end within " + deadline_text());
       }
     }
     kill_everything();
@@ -113,7 +111,7 @@ class Supervisor {
     if (child.pid == 0) {
       run_rank(
           {rank, parent, options_.show_output ? -1 : log[1], report[1], store_.get(), child.token},
-          options_, body, board_, exchange_);
+          options_, body);
     }
     child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   }
@@ -153,9 +151,6 @@ class Supervisor {
       companion_->rank_ended(result.rank, result.outcome == RankOutcome::kFinished);
     }
     if (result.outcome != RankOutcome::kFinished) {
-      if (board_.phase(result.rank) != RankPhase::kFailed) {  // the rank did not report it
-        board_.set_phase(result.rank, RankPhase::kGone);
-      }
       fail(result.rank);
     }
   }
@@ -204,24 +199,9 @@ class Supervisor {
     return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
   }
 
-  std::string activity_of(int rank) const {
-    return companion_ ? companion_->activity(rank) : board_.activity(rank);
-  }
-
-  // Prefers, among the ranks that hang, one that does not wait for the others.
-  int most_suspicious() const {
-    int suspect = -1;
-    for (const Child& child : children_) {
-      const bool hangs = child.running();
-      const bool waits = activity_of(child.result.rank).rfind("waits", 0) == 0;
-      if (hangs && (suspect < 0 || !waits)) {
-        suspect = child.result.rank;
-        if (!waits) {
-          break;
-        }
-      }
-    }
-    return suspect;
+  int first_running() const {
+    const auto child = std::ranges::find_if(children_, &Child::running);
+    return child == children_.end() ? -1 : child->result.rank;
   }
 
   // Nothing survives: no rank, no process that a rank started, and no orphan that we adopted.
@@ -246,7 +226,7 @@ class Supervisor {
     RankReports all;
     all.culprit = culprit_;
     for (Child& child : children_) {
-      child.result.activity = activity_of(child.result.rank);
+      child.result.activity = companion_ ? companion_->activity(child.result.rank) : "";
       child.result.log = child.text.str();
       child.result.stack = name_places(child.stack);
       all.ranks.push_back(std::move(child.result));
@@ -256,8 +236,6 @@ class Supervisor {
 
   const ForkOptions& options_;
   Companion* companion_;
-  Blackboard board_;
-  SharedExchange exchange_;
   FileDescriptor store_;
   std::vector<Child> children_;
   Clock::time_point deadline_;

@@ -156,7 +156,7 @@ int launch(const LaunchOptions& options, const RankBody& body) {
 
 Placement placement_of(const RankContext& context) {
   Placement placement;
-  if (context.board != nullptr) {  // forked
+  if (context.forked) {
     placement.local_rank = context.rank;
     return placement;
   }

@@ -6,8 +6,6 @@
 #include <functional>
 #include <string>
 
-#include "ddp/ranks/shared_exchange.h"
-
 namespace c10d {
 class Store;
 }
@@ -20,10 +18,8 @@ struct RankContext {
   int world_size = 1;
   /// Where the ranks find each other; every process group is made from it.
   c10::intrusive_ptr<c10d::Store> store;
-  /// The forked ranks' shared memory; null under torchrun, mpirun and srun.
-  Blackboard* board = nullptr;
-  /// The forked ranks' shared memory for payloads; null under torchrun, mpirun and srun.
-  SharedExchange* exchange = nullptr;
+  /// False under torchrun, mpirun and srun.
+  bool forked = false;
   /// Sends a message to the parent, which stores it in RankReport::messages; does nothing if there
   /// is no parent.
   std::function<void(const std::string&)> send_to_parent = [](const std::string&) {};

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "ddp/ranks/last_throw.h"
+#include "ddp/ranks/peer_gone.h"
 
 namespace ddp {
 
@@ -118,22 +119,18 @@ RankProcess isolate(RankProcess process) {
   return process;
 }
 
-void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body,
-              Blackboard& board, SharedExchange& exchange) {
+void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body) {
   at::set_num_threads(options.threads_per_rank);
   RankContext context;
   context.rank = process.rank;
   context.world_size = options.world_size;
-  context.board = &board;
-  context.exchange = &exchange;
+  context.forked = true;
   context.store = c10::make_intrusive<c10d::FileStore>(
       "/proc/self/fd/" + std::to_string(process.store_fd), options.world_size);
   context.send_to_parent = [fd = process.report_fd](const std::string& text) {
     write_frame(fd, FrameKind::kMessage, text);
   };
-  board.set_phase(process.rank, RankPhase::kRunning);
   body(context);
-  board.set_phase(process.rank, RankPhase::kFinished);
 }
 
 // The frame for an exception. Gloo throws if the process at the other end of a connection has
@@ -149,10 +146,10 @@ std::pair<FrameKind, std::string> outcome_of_exception(std::string_view what) {
 
 // The frame that tells the parent how the body ended.
 std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
-                                                  const ForkOptions& options, const RankBody& body,
-                                                  Blackboard& board, SharedExchange& exchange) {
+                                                  const ForkOptions& options,
+                                                  const RankBody& body) {
   try {
-    run_body(process, options, body, board, exchange);
+    run_body(process, options, body);
     return {FrameKind::kFinished, process.token};
   } catch (const PeerGone& error) {
     return {FrameKind::kPeerGone, error.what()};
@@ -205,14 +202,10 @@ void write_frame(int fd, FrameKind kind, std::string_view text) {
 
 int stack_request_signal() { return SIGRTMIN + 3; }
 
-void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
-              Blackboard& board, SharedExchange& exchange) {
+void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body) {
   process = isolate(std::move(process));
   install_handlers(process.report_fd);
-  const auto [kind, text] = outcome_of_body(process, options, body, board, exchange);
-  if (kind != FrameKind::kFinished) {
-    board.set_phase(process.rank, RankPhase::kFailed);
-  }
+  const auto [kind, text] = outcome_of_body(process, options, body);
   std::fflush(nullptr);
   if (kind == FrameKind::kThrew) {
     report_frames(last_throw());

@@ -56,8 +56,7 @@ struct RankProcess {
 
 /// Runs the body and ends the process. `store_fd` is a file in memory, so that nothing is left
 /// behind.
-[[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body,
-                           Blackboard& board, SharedExchange& exchange);
+[[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body);
 
 /// The signal that makes a rank report its stack and continue.
 int stack_request_signal();

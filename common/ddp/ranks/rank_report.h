@@ -22,7 +22,7 @@ struct RankReport {
   std::string reason;
   /// True if the exception was a c10::NotImplementedError, as a stub throws.
   bool not_implemented = false;
-  /// The last activity that it reported, such as "waits for all-reduce #3 of the gradient of
+  /// What it did last, where a companion knows: "waits for all-reduce #3 of the gradient of
   /// fc1.weight (400 bytes)".
   std::string activity;
   /// The innermost places in the lab's code where it crashed or hung, see name_places().
