@@ -73,13 +73,13 @@ void append(Calls& calls, const Calls& more) {
 // Sizes around the number of ranks, and others, each with another kind.
 Body small_tensors(int ranks) {
   const std::int64_t n = ranks;
-  Calls calls;
-  std::size_t turn = 3 * ranks;
-  for (const std::int64_t elements : {n + 1, std::int64_t{0}, std::int64_t{1}, n - 1, n, 2 * n + 1,
-                                      std::int64_t{17}, 64 * n, std::int64_t{1003}}) {
-    append(calls,
-           calls_of(elements, turn == 3u * ranks ? kKinds[0] : kKinds[turn % std::size(kKinds)]));
-    ++turn;
+  std::vector<std::int64_t> sizes = {n + 1, 1, 64 * n, 2 * n - 1};
+  if (ranks < 5) {
+    sizes.insert(sizes.end(), {0, n - 1, n, 17, 1003});
+  }
+  Calls calls = calls_of(sizes[0], kKinds[0]);
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    append(calls, calls_of(sizes[i], kKinds[(3 * ranks + i) % std::size(kKinds)]));
   }
   return body_of("small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls);
 }
@@ -131,7 +131,7 @@ Body large_tensors(int ranks) {
                              {at::kBFloat16, ReduceOp::kSum},   {at::kFloat, ReduceOp::kAverage},
                              {at::kDouble, ReduceOp::kAverage}, {at::kLong, ReduceOp::kSum}};
   Calls calls = {{.elements = 10}, {.elements = 10, .op = ReduceOp::kAverage}};
-  for (std::size_t i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < (ranks < 5 ? 3 : 1); ++i) {
     const Kind& kind = kinds[(ranks + 2 * i) % kinds.size()];
     const auto size = static_cast<std::int64_t>(c10::elementSize(kind.dtype));
     const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
@@ -268,7 +268,7 @@ Body misuse(int ranks) {
 
 Body hundreds_of_calls() {
   return {"450 calls",
-          {.ranks = 3},
+          {},
           [](Client& client) {
             RingCaller caller(client);
             caller.call({.elements = 100});
@@ -291,7 +291,7 @@ Body pipelined(int ranks) {
     calls.push_back(call);
   };
   for (const std::int64_t segment_bytes : {std::int64_t{1}, std::int64_t{12}, kWhole}) {
-    for (const std::int64_t elements : {0, 1, 3, 8, 17}) {
+    for (const std::int64_t elements : {0, 1, 11}) {
       add(segment_bytes, {.elements = elements});
     }
   }
@@ -338,7 +338,7 @@ const std::vector<Body>& ring_bodies() {
 }
 
 const std::vector<Body>& strided_bodies() {
-  static const std::vector<Body> bodies = for_ranks({2, 1, 3, 5}, strided);
+  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, strided);
   return bodies;
 }
 
@@ -371,7 +371,7 @@ const std::vector<Body>& many_calls() {
 
 const std::vector<Body>& pipelined_bodies() {
   static const std::vector<Body> bodies =
-      joined({for_ranks({1, 2, 3, 4}, pipelined), {wrong_segments()}});
+      joined({for_ranks({2, 1, 3, 4}, pipelined), {wrong_segments()}});
   return bodies;
 }
 

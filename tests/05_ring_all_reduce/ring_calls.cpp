@@ -1,12 +1,12 @@
 #include "ring_calls.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <ostream>
-#include <random>
 #include <streambuf>
 
 #include "ddp/balanced_split.h"
@@ -23,21 +23,16 @@ constexpr double kOutside = 77;        // elements that are not the tensor's
 constexpr std::int64_t kMargin = 5;    // of them, before and after a row
 constexpr std::int64_t kSmallest = 9;  // times the smallest number
 
-at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, std::mt19937_64& random) {
+at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {
   const auto bytes = elements * static_cast<std::int64_t>(c10::elementSize(dtype));
-  std::vector<std::int64_t> bits(bytes / 8 + 1);
-  std::ranges::generate(bits, [&] { return static_cast<std::int64_t>(random()); });
-  return at::tensor(bits, at::kLong).view(dtype).narrow(0, 0, elements).clone();
-}
-
-at::Tensor fractions(std::int64_t elements, std::mt19937_64& random) {
-  std::vector<double> values(elements);
-  std::ranges::generate(values, [&] { return std::uniform_real_distribution<>(-1, 1)(random); });
-  return at::tensor(values, at::kDouble);
+  const at::Tensor bits = at::empty({bytes / 8 + 1}, at::kLong);
+  bits.random_(std::numeric_limits<std::int64_t>::min(), std::nullopt, random);
+  return bits.view(dtype).narrow(0, 0, elements).clone();
 }
 
 at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int ranks, int step) {
-  std::mt19937_64 random(settings().seed * 64 + rank + 1'000'003 * step);
+  const auto random =
+      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * step);
   if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
     at::Tensor bits = bits_of(elements, call.dtype, random);
     if (const Chunk own = balanced_split(elements, ranks)[rank];
@@ -46,7 +41,7 @@ at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int 
     }
     return bits;
   }
-  at::Tensor values = fractions(elements, random);
+  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
   if (call.values == Values::kSubnormal) {
     values = (values * kSmallest).round_() * smallest_number(call.dtype);
   } else if (call.values == Values::kNotFinite) {
@@ -95,19 +90,16 @@ std::int64_t hash_of(at::IntArrayRef numbers) {
   return fingerprint(at::tensor(numbers, at::kLong));
 }
 
-// What a call leaves as it was.
-void hand_in_kept(Client& client, const at::Tensor& tensor, int when) {
-  const auto kept = [&](const std::string& what, auto number) {
-    client.fact("kept: " + what, static_cast<std::int64_t>(number), when);
-  };
-  const at::Tensor detached = tensor.detach();
-  kept("the tensor's memory", reinterpret_cast<std::intptr_t>(detached.data_ptr()));
-  kept("the tensor's shape", hash_of(tensor.sizes()));
-  kept("the tensor's strides", hash_of(tensor.strides()));
-  kept("the tensor's requires_grad", tensor.requires_grad());
-  kept("the tensor's grad_fn", reinterpret_cast<std::intptr_t>(tensor.grad_fn().get()));
-  kept("the tensor's gradient", tensor.mutable_grad().defined());
-  kept("whether autograd is switched on for the caller", at::GradMode::is_enabled());
+// What a call leaves as it was, see kKept.
+at::Tensor kept(const at::Tensor& tensor) {
+  const auto address = [](const void* what) { return reinterpret_cast<std::intptr_t>(what); };
+  const std::int64_t numbers[] = {
+      address(tensor.detach().data_ptr()), hash_of(tensor.sizes()),
+      hash_of(tensor.strides()),           tensor.requires_grad(),
+      address(tensor.grad_fn().get()),     tensor.mutable_grad().defined(),
+      at::GradMode::is_enabled()};
+  static_assert(std::size(numbers) == std::size(kKept));
+  return at::tensor(at::ArrayRef<std::int64_t>(numbers), at::kLong);
 }
 
 // What a stream's user writes, and when.
@@ -231,7 +223,7 @@ void RingCaller::call(const RingCall& call) {
   client_.fact("values", static_cast<std::int64_t>(call.values));
   client_.value("input", seen.reshape({-1}));
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
-  hand_in_kept(client_, tensor, 0);
+  client_.value("kept before", kept(tensor));
   const auto own = static_cast<std::int64_t>(whole.nbytes());
   heap_.reset();
   client_.fact("heap before", heap_.peak() - own);
@@ -239,7 +231,7 @@ void RingCaller::call(const RingCall& call) {
   run(call, tensor, group);
   client_.fact("heap peak", heap_.peak() - own);
   go_to(Phase::kSetup);
-  hand_in_kept(client_, tensor, 1);
+  client_.value("kept after", kept(tensor));
   const OwnAccess unseen;
   client_.value("result", seen.reshape({-1}));
   place.detach().fill_(kOutside);

@@ -40,6 +40,15 @@ enum class Values {
 /// The smallest positive number of a dtype, and the spacing of those near it.
 double smallest_number(at::ScalarType dtype);
 
+/// What a call leaves as it was.
+constexpr const char* kKept[] = {"the tensor's memory",
+                                 "the tensor's shape",
+                                 "the tensor's strides",
+                                 "the tensor's requires_grad",
+                                 "the tensor's grad_fn",
+                                 "the tensor's gradient",
+                                 "whether autograd is switched on for the caller"};
+
 enum class Autograd { kNone, kParameter, kResult, kOff };
 
 /// A call of one of the functions, on all ranks of a group.
@@ -59,9 +68,9 @@ struct RingCall {
 /// Makes calls on a rank, one in each step.
 ///
 /// Evidence of each: the facts "call: <what>" (the function; its index is the op), "group", "strided"
-/// and "values"; the values "input" and "result" (the elements in row-major order); the facts
-/// "kept: <property>" before and after (index 0 and 1); "written outside" (elements that are not the
-/// tensor's); "heap before" and "heap peak" (bytes, without the tensor).
+/// and "values"; the values "input" and "result" (the elements in row-major order), "kept before"
+/// and "kept after"; the facts "written outside" (elements that are not the tensor's), "heap before"
+/// and "heap peak" (bytes, without the tensor).
 class RingCaller {
  public:
   explicit RingCaller(Client& client) : client_(client), heap_(client) {}

@@ -10,14 +10,10 @@ namespace {
 void take_fact(const Seen& seen, CallOfRank& call) {
   const std::string name = seen.text;
   constexpr std::string_view kCall = "call: ";
-  constexpr std::string_view kKept = "kept: ";
   if (name.starts_with(kCall)) {
     call.what = name.substr(kCall.size());
     call.function = static_cast<Function>(seen.number);
     call.op = static_cast<ReduceOp>(seen.index);
-  } else if (name.starts_with(kKept)) {
-    auto& [before, after] = call.kept[name.substr(kKept.size())];
-    (seen.index == 0 ? before : after) = seen.number;
   } else if (name == "group" || name == "prints") {
     call.group = static_cast<GroupIndex>(seen.number);
   } else if (name == "values") {

@@ -26,7 +26,6 @@ struct CallOfRank {
   /// All that happened between its begin and its end.
   std::vector<const Seen*> events;
   std::map<std::string, std::int64_t> facts;
-  std::map<std::string, std::pair<std::int64_t, std::int64_t>> kept;  // before and after
   std::map<std::string, at::Tensor> value;
   bool ended = false;
 

@@ -67,15 +67,14 @@ const std::vector<ToyKind> kModels = {ToyKind::kMlp, ToyKind::kTiedWeights, ToyK
 
 std::vector<Body> training_bodies_of_ring(const std::string& charged_to) {
   std::vector<Body> all;
-  for (const bool flat : {false, true}) {
-    const Factory ring = [flat](Client&, const std::vector<at::Tensor>& parameters,
-                                const std::vector<at::Tensor>&, const ProcessGroupPtr& group) {
+  for (const auto& [ranks, flat] : {std::pair(2, false), {1, true}, {3, true}}) {
+    const Factory ring = [flat = flat](Client&, const std::vector<at::Tensor>& parameters,
+                                       const std::vector<at::Tensor>&,
+                                       const ProcessGroupPtr& group) {
       return std::make_unique<RingSynchronizer>(parameters, group, flat);
     };
-    for (const int ranks : {1, 2, 3}) {
-      all.push_back(toy_body(ranks, kModels, ring, charged_to));
-      all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
-    }
+    all.push_back(toy_body(ranks, kModels, ring, charged_to));
+    all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
   }
   return all;
 }
