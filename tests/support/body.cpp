@@ -112,6 +112,7 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
   std::vector<std::string> broken;  // names of bodies
   std::string unjudged;             // why the first body, or one that is this test's, says nothing
   for (const Body& body : bodies) {
+    note_body(body.name);
     const Evidence* evidence = evidence_of(body);
     if (is_stub(evidence)) {
       return;
@@ -150,6 +151,7 @@ void judge_together(const std::vector<Body>& bodies,
   }
   std::vector<const Evidence*> all;
   for (const Body& body : bodies) {
+    note_body(body.name);
     all.push_back(evidence_of(body));
     if (is_stub(all.back())) {
       return;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -26,6 +27,7 @@ struct Notes {
   bool not_judged = false;
   std::vector<std::string> failures;
   std::vector<std::string> measured;
+  std::vector<std::string> bodies;
 };
 
 Notes& notes() {
@@ -63,7 +65,8 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
                 {"status", status_of(result)},
                 {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
                 {"failures", notes().failures},
-                {"measured", notes().measured}});
+                {"measured", notes().measured},
+                {"bodies", notes().bodies}});
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
@@ -114,6 +117,12 @@ void note_todo(const std::string& text) {
 void note_not_judged(const std::string& why) {
   notes().not_judged = true;
   ADD_FAILURE() << "not judged: " << why;
+}
+
+void note_body(const std::string& name) {
+  if (std::ranges::find(notes().bodies, name) == notes().bodies.end()) {
+    notes().bodies.push_back(name);
+  }
 }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }

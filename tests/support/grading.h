@@ -42,6 +42,9 @@ void note_todo(const std::string& text);
 /// Call it within a test, in the parent: nothing can be said, because of what another test reports.
 void note_not_judged(const std::string& why);
 
+/// Call it within a test: it is judged on the body of this name.
+void note_body(const std::string& name);
+
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tools.checking import claims
 from tools.checking import costs
 from tools.checking import includes
 from tools.checking import linting
@@ -63,7 +64,10 @@ def _grade(context: Context, impl: str, judge: Callable[[StageReport], Outcome],
     library = context.builder.library(stage, impl)
 
     def work() -> Outcome:
-        return judge(context.grade(stage, library, context.tests_of(stage)))
+        report = context.grade(stage, library, context.tests_of(stage))
+        if impl == "solutions":
+            claims.keep_bodies(context, report)
+        return judge(report)
 
     contents = [library, Path(__file__), *remembered.grading(context, stage)]
     return remembered.outcome_of(context, f"{impl}.{stage.name}", contents, work)
@@ -99,6 +103,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "solutions": ("Solutions get full marks", check_solutions),
     "stubs": ("Stubs say what is to do", check_stubs),
     "mutants": ("Mutants die for the right reason", mutants.check_mutants),
+    "claims": ("Tables of claims and mutants", claims.check_claims),
     "variants": ("Correct variants get full marks", sanitizer.check_variants),
     "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),

@@ -91,7 +91,7 @@ class Records:
         status, seconds = _FINAL[record["status"]], float(record.get("seconds", 0))
         failures, measured = _texts(record.get("failures", [])), _texts(record.get("measured", []))
         result = self._results[self._current]
-        result.seconds, result.measured = seconds, measured
+        result.seconds, result.measured, result.bodies = seconds, measured, _texts(record.get("bodies", []))
         self._end(result, status, failures)
         return True
 

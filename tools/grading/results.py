@@ -45,6 +45,7 @@ class TestResult:
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     measured: list[str] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)  # what it was judged on
 
     @property
     def score(self) -> float:

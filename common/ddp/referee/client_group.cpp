@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "ddp/backends/backend_decorator.h"
+#include "ddp/referee/no_store.h"
 #include "ddp/referee/own_access.h"
 
 namespace ddp {
@@ -129,7 +130,7 @@ ProcessGroupPtr make_group(const std::shared_ptr<Client>& client, GroupIndex ind
   return make_process_group(
       c10::make_intrusive<ClientBackend>(client, index, static_cast<int>(self - members.begin()),
                                          static_cast<int>(members.size())),
-      nullptr);
+      c10::make_intrusive<NoStore>());
 }
 
 }  // namespace ddp

@@ -26,7 +26,7 @@ enum class EventKind : std::uint8_t {
   kPhase,    // the body went on to `place`
 };
 
-/// Which part of a training step a body is in.
+/// Which part of a training step a body is in, or whether it is in a call of the code under test.
 enum class Phase : std::uint8_t {
   kSetup,
   kConstruction,
@@ -34,6 +34,7 @@ enum class Phase : std::uint8_t {
   kBackward,
   kFinish,
   kDestruction,
+  kCall,
   kEnd
 };
 
@@ -55,7 +56,8 @@ using GroupIndex = std::int16_t;
 /// go beside it (Mailbox).
 struct Event {
   EventKind kind = EventKind::kPhase;
-  bool home = true;  // on the thread that runs the body
+  bool home = true;         // on the thread that runs the body
+  std::int32_t thread = 0;  // the kernel's id
   Place place;
 
   // Of an operation.

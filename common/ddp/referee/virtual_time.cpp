@@ -37,7 +37,11 @@ std::string name_of_operation(const Seen& launch) {
 
 VirtualTime::VirtualTime(const Evidence& evidence, const NetworkModel& network,
                          const ComputeCost& cost)
-    : evidence_(evidence), network_(network), cost_(cost), ranks_(evidence.of.size()) {
+    : evidence_(evidence),
+      network_(network),
+      cost_(cost),
+      ranks_(evidence.of.size()),
+      messages_(evidence, network) {
   for (std::size_t group = 0; group <= evidence.world.subgroups.size(); ++group) {
     groups_.push_back({members_of(evidence.world, static_cast<int>(group)).size(), {}});
   }
@@ -52,6 +56,7 @@ VirtualTime::VirtualTime(const Evidence& evidence, const NetworkModel& network,
         any = true;
       }
     }
+    any = settle_messages() || any;
     any = begin_step() || any;
   }
 }
@@ -88,17 +93,64 @@ bool VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
     rank.spans.push_back(
         {.name = name_of_computing(seen), .begin_ns = begin, .end_ns = rank.clock});
   }
-  if (seen.kind == EventKind::kLaunch && !c10d::isP2POp(seen.type)) {
-    launch(rank, seen, number);
-  } else if (seen.kind == EventKind::kWait && seen.home) {
-    if (const auto found = rank.operations.find(seen.operation); found != rank.operations.end()) {
-      const auto [group, index] = found->second;
-      const std::int64_t end = groups_[group].operations[index].end;
-      rank.clock = std::max(rank.clock, end);
-      return end >= 0;
+  if (seen.kind == EventKind::kLaunch) {
+    c10d::isP2POp(seen.type) ? launch_message(rank, seen, number) : launch(rank, seen, number);
+  }
+  return seen.kind != EventKind::kWait || wait(rank, seen);
+}
+
+// False if the end of what is waited for is not known yet.
+bool VirtualTime::wait(Rank& rank, const Seen& seen) {
+  std::int64_t end = 0;
+  if (const auto message = rank.messages.find(seen.operation); message != rank.messages.end()) {
+    if (!seen.home) {
+      thread_of(rank, seen).awaited.push_back(message->second);
+      return true;
+    }
+    end = message->second->end_ns;
+  } else if (const auto found = rank.operations.find(seen.operation);
+             found != rank.operations.end() && seen.home) {
+    const auto [group, index] = found->second;
+    end = groups_[group].operations[index].end;
+  }
+  rank.clock = std::max(rank.clock, end);
+  return end >= 0;
+}
+
+VirtualTime::Thread& VirtualTime::thread_of(Rank& rank, const Seen& seen) {
+  Thread& thread = rank.threads[seen.thread];
+  if (thread.step != rank.step) {
+    thread = {rank.step, steps_[rank.step].begin, {}};
+  }
+  return thread;
+}
+
+void VirtualTime::launch_message(Rank& rank, const Seen& seen, int number) {
+  Thread* const other = seen.home ? nullptr : &thread_of(rank, seen);
+  std::int64_t& clock = other != nullptr ? other->clock : rank.clock;
+  clock += network_.launch_overhead_ns;
+  MessageTime& message = messages_.launch(number, seen, clock);
+  rank.messages[seen.operation] = &message;
+  if (other != nullptr) {
+    message.after.insert(message.after.end(), other->awaited.begin(), other->awaited.end());
+  }
+}
+
+bool VirtualTime::settle_messages() {
+  const auto settled = messages_.settle();
+  for (const MessageTime* message : settled) {
+    for (const MessageTime::End& end : message->ends) {
+      ranks_[end.rank].spans.push_back({.kind = SpanKind::kCommunication,
+                                        .name = name_of_operation(*end.launch),
+                                        .begin_ns = message->begin_ns,
+                                        .end_ns = message->end_ns,
+                                        .launched_ns = end.launched_ns,
+                                        .bytes = end.launch->bytes});
+      Step& step = steps_[end.launch->place.step];
+      step.end = std::max(step.end, message->end_ns);
     }
   }
-  return true;
+  return !settled.empty();
 }
 
 // The phase that the rank was in ends, and another one begins.

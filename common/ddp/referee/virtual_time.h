@@ -7,6 +7,7 @@
 
 #include "ddp/network_model.h"
 #include "ddp/referee/evidence.h"
+#include "ddp/referee/message_times.h"
 #include "ddp/simulation/timeline.h"
 
 namespace ddp {
@@ -20,11 +21,13 @@ using ComputeCost = std::function<std::int64_t(const Seen& seen, int rank)>;
 ///
 /// Each rank has a clock, which events move by their cost, and launches by the network's overhead. A
 /// collective begins when all its members have launched it and the one before it in its group is
-/// done, and lasts cost_ns(). A wait on the thread that runs the body moves the rank's clock to the
-/// operation's end; waits of other threads do not, nor do futures and polls. A step begins on all
-/// ranks when the last of them, and all communication of the step before, is done.
+/// done, and lasts cost_ns(); for messages see MessageTimes. A wait on the thread that runs the body
+/// moves the rank's clock to the operation's end; waits of other threads do not, nor do futures and
+/// polls. A step begins on all ranks when the last of them, and all communication of the step
+/// before, is done.
 ///
-/// Messages are not priced here.
+/// Another thread that sends or receives has a clock of its own, which begins with the step and is
+/// moved by its launches and by its waits for messages.
 class VirtualTime {
  public:
   struct Step {
@@ -54,6 +57,12 @@ class VirtualTime {
     std::size_t size = 0;
     std::vector<Operation> operations;
   };
+  // One that does not run the body.
+  struct Thread {
+    int step = -1;
+    std::int64_t clock = 0;
+    std::vector<const MessageTime*> awaited;
+  };
   struct Rank {
     std::size_t next = 0;  // event
     std::int64_t clock = 0;
@@ -62,13 +71,19 @@ class VirtualTime {
     std::vector<std::size_t> launched_in;  // how many collectives, by group
     std::map<std::int64_t, std::pair<GroupIndex, std::size_t>> operations;
     Span part;  // the phase that it is in, if that one is drawn
+    std::map<std::int64_t, const MessageTime*> messages;
+    std::map<int, Thread> threads;
     std::vector<Span> spans;
   };
 
   bool advance(int rank);
   bool happen(Rank& rank, const Seen& seen, int number);
   void enter(Rank& rank, Phase phase);
+  bool wait(Rank& rank, const Seen& seen);
   void launch(Rank& rank, const Seen& seen, int number);
+  void launch_message(Rank& rank, const Seen& seen, int number);
+  bool settle_messages();
+  Thread& thread_of(Rank& rank, const Seen& seen);
   bool begin_step();
 
   const Evidence& evidence_;
@@ -76,6 +91,7 @@ class VirtualTime {
   const ComputeCost& cost_;
   std::vector<Rank> ranks_;
   std::vector<Group> groups_;
+  MessageTimes messages_;
   std::map<int, Step> steps_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ddp/referee/own_access.h"
+#include "ddp/referee/thread_sleep.h"
 
 namespace ddp {
 
@@ -102,6 +103,7 @@ void Witness::release() {
 void Witness::post(Event event) {
   event.place = place_;
   event.home = std::this_thread::get_id() == home_;
+  event.thread = this_thread_id();
   mailbox_.post(event);
 }
 

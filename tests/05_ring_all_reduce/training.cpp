@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "05_ring_all_reduce/ring_all_reduce.h"
-#include "support/grading.h"
+#include "claims.h"
 #include "support/toy_bodies.h"
 #include "support/training_claims.h"
 
@@ -61,34 +61,26 @@ class RingSynchronizer : public GradientSynchronizer {
   at::Tensor buffer_;  // [elements of all gradients]; undefined: each in its own tensor
 };
 
-constexpr const char* kName = "training_by_the_ring_ends_at_the_oracles_parameters";
 const std::vector<ToyKind> kModels = {ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRankBranch};
 
-std::vector<Body> bodies() {
+}  // namespace
+
+std::vector<Body> training_bodies_of_ring(const std::string& charged_to) {
   std::vector<Body> all;
-  for (const bool flat : {false, true}) {
-    const Factory ring = [flat](Client&, const std::vector<at::Tensor>& parameters,
-                                const std::vector<at::Tensor>&, const ProcessGroupPtr& group) {
+  for (const auto& [ranks, flat] : {std::pair(2, false), {1, true}, {3, true}}) {
+    const Factory ring = [flat = flat](Client&, const std::vector<at::Tensor>& parameters,
+                                       const std::vector<at::Tensor>&,
+                                       const ProcessGroupPtr& group) {
       return std::make_unique<RingSynchronizer>(parameters, group, flat);
     };
-    for (const int ranks : {1, 2, 3}) {
-      all.push_back(toy_body(ranks, kModels, ring, kName));
-      all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
-    }
+    all.push_back(toy_body(ranks, kModels, ring, charged_to));
+    all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
   }
   return all;
 }
 
-const GradedTest kTraining{
-    {.name = kName,
-     .points = 1,
-     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
-             "consecutive views of one buffer: do you respect a view's offset?"},
-    [] {
-      judge(bodies(),
-            all_of({buffers_in_flight_are_left_alone, training_ends_at_the_oracle(kModels)}));
-    }};
-
-}  // namespace
+Predicate ring_trains() {
+  return all_of({buffers_in_flight_are_left_alone, training_ends_at_the_oracle(kModels)});
+}
 
 }  // namespace ddp::testing

@@ -1,0 +1,378 @@
+#include "bodies.h"
+
+#include <ATen/ATen.h>
+
+#include <sstream>
+
+#include "ddp/referee/client_group.h"
+#include "ring_calls.h"
+#include "support/settings.h"
+#include "support/training.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr const char* kSums = "all_reduce_gives_every_rank_the_sum_or_average";
+constexpr const char* kStorage = "the_result_is_in_the_callers_storage";
+constexpr const char* kLayouts = "tensors_need_not_be_contiguous";
+constexpr const char* kMemory = "memory_beside_the_tensor_is_one_chunk";
+constexpr const char* kErrors = "bad_arguments_are_refused_before_any_message";
+constexpr const char* kPrinting = "ranks_print_in_order";
+constexpr const char* kPipelining = "pipelined_ring_beside_gloos_all_reduce";
+
+using Calls = std::vector<RingCall>;
+
+Body body_of(const std::string& name, const World& world, const Calls& calls,
+             const std::string& charged_to = kSums) {
+  return {name, world,
+          [calls](Client& client) {
+            RingCaller caller(client);
+            for (const RingCall& call : calls) {
+              caller.call(call);
+            }
+          },
+          charged_to};
+}
+
+std::string on_ranks(int ranks) {
+  return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
+}
+
+struct Kind {
+  at::ScalarType dtype;
+  ReduceOp op;
+};
+
+// Every dtype of the contract with each of its ops.
+constexpr Kind kKinds[] = {{at::kFloat, ReduceOp::kSum},    {at::kBFloat16, ReduceOp::kAverage},
+                           {at::kLong, ReduceOp::kSum},     {at::kDouble, ReduceOp::kAverage},
+                           {at::kHalf, ReduceOp::kSum},     {at::kFloat, ReduceOp::kAverage},
+                           {at::kInt, ReduceOp::kSum},      {at::kDouble, ReduceOp::kSum},
+                           {at::kHalf, ReduceOp::kAverage}, {at::kShort, ReduceOp::kSum},
+                           {at::kBFloat16, ReduceOp::kSum}, {at::kByte, ReduceOp::kSum},
+                           {at::kChar, ReduceOp::kSum}};
+constexpr at::ScalarType kFloating[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+
+// A call of each function.
+Calls calls_of(std::int64_t elements, const Kind& kind) {
+  const RingCall call{.elements = elements, .dtype = kind.dtype, .op = kind.op};
+  Calls calls(3, call);
+  calls[0].function = Function::kReduceScatter;
+  calls[1] = {.function = Function::kAllGather,
+              .elements = elements,
+              .dtype = kind.dtype,
+              .values = Values::kBits};
+  return calls;
+}
+
+void append(Calls& calls, const Calls& more) {
+  calls.insert(calls.end(), more.begin(), more.end());
+}
+
+// Sizes around the number of ranks, and others, each with another kind.
+Body small_tensors(int ranks) {
+  const std::int64_t n = ranks;
+  std::vector<std::int64_t> sizes = {n + 1, 1, 64 * n, 2 * n - 1};
+  if (ranks < 5) {
+    sizes.insert(sizes.end(), {0, n - 1, n, 17, 1003});
+  }
+  Calls calls = calls_of(sizes[0], kKinds[0]);
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    append(calls, calls_of(sizes[i], kKinds[(3 * ranks + i) % std::size(kKinds)]));
+  }
+  return body_of("small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls);
+}
+
+Body all_kinds() {
+  Calls calls;
+  for (const Kind& kind : kKinds) {
+    append(calls, calls_of(257, kind));
+  }
+  return body_of("all dtypes", {.ranks = 3}, calls);
+}
+
+Body odd_numbers(int ranks) {
+  Calls calls;
+  for (const at::ScalarType dtype : kFloating) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      calls.push_back({.elements = 26, .dtype = dtype, .op = op, .values = Values::kNotFinite});
+    }
+    calls.push_back({.elements = 26, .dtype = dtype, .values = Values::kSubnormal});
+  }
+  return body_of("numbers that are subnormal, infinite or none, " + on_ranks(ranks),
+                 {.ranks = ranks}, calls);
+}
+
+// A group's ranks are not the world's, and some ranks are in more groups than others.
+Body several_groups() {
+  Calls calls;
+  for (const GroupIndex group : {1, 2, 0, 3, 2, 4, 1, 3, 0}) {
+    for (RingCall call : calls_of(12, {at::kFloat, ReduceOp::kAverage})) {
+      call.group = group;
+      calls.push_back(call);
+    }
+  }
+  return body_of("several groups",
+                 {.ranks = 5, .subgroups = {{3, 1, 4}, {0, 4}, {4, 3, 2, 1, 0}, {2}}}, calls);
+}
+
+Body slow_network() {
+  Calls calls;
+  append(calls, calls_of(12, {at::kFloat, ReduceOp::kAverage}));
+  return body_of("a slow network", {.ranks = 3, .slow = true}, calls);
+}
+
+// About a mebibyte, so that chunks are larger than what memory is not counted. Larger and larger
+// ones: a chunk's memory may be kept.
+Body large_tensors(int ranks) {
+  const std::int64_t bytes = std::int64_t{1} << 20;
+  std::vector<Kind> kinds = {{at::kHalf, ReduceOp::kAverage},   {at::kInt, ReduceOp::kSum},
+                             {at::kBFloat16, ReduceOp::kSum},   {at::kFloat, ReduceOp::kAverage},
+                             {at::kDouble, ReduceOp::kAverage}, {at::kLong, ReduceOp::kSum}};
+  Calls calls = {{.elements = 10}, {.elements = 10, .op = ReduceOp::kAverage}};
+  for (std::size_t i = 0; i < (ranks < 5 ? 3 : 1); ++i) {
+    const Kind& kind = kinds[(ranks + 2 * i) % kinds.size()];
+    const auto size = static_cast<std::int64_t>(c10::elementSize(kind.dtype));
+    const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
+    calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
+  }
+  return body_of("large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemory);
+}
+
+Body a_million_elements() {
+  return body_of("a million elements", {.ranks = 2},
+                 {{.elements = 65'537, .dtype = at::kShort},
+                  {.elements = (1 << 20) + 3, .dtype = at::kHalf, .op = ReduceOp::kAverage},
+                  {.elements = 1 << 20, .op = ReduceOp::kAverage}});
+}
+
+Body strided(int ranks) {
+  Calls calls;
+  for (const StridedView& view : strided_views()) {
+    calls.push_back({.view = &view});
+    calls.push_back({.dtype = at::kDouble, .op = ReduceOp::kAverage, .view = &view});
+    for (const Function function : {Function::kReduceScatter, Function::kAllGather}) {
+      calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
+    }
+  }
+  return body_of("tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls,
+                 kLayouts);
+}
+
+Body autograd_knows(int ranks) {
+  Calls calls;
+  for (const Autograd autograd :
+       {Autograd::kNone, Autograd::kParameter, Autograd::kResult, Autograd::kOff}) {
+    for (const StridedView* view :
+         {static_cast<const StridedView*>(nullptr), &strided_views()[0], &strided_views()[6]}) {
+      for (RingCall call : calls_of(35, {at::kFloat, ReduceOp::kAverage})) {
+        call.values = Values::kPlain;
+        call.view = view;
+        call.autograd = autograd;
+        calls.push_back(call);
+      }
+    }
+  }
+  return body_of("parameters, and results of autograd, " + on_ranks(ranks), {.ranks = ranks}, calls,
+                 kStorage);
+}
+
+Body printing(int ranks) {
+  return {"printing, " + on_ranks(ranks),
+          {.ranks = ranks},
+          [](Client& client) {
+            RingCaller caller(client);
+            const std::string name = "rank " + std::to_string(client.rank());
+            for (const std::string& message :
+                 {name + " says hello", std::string(), name + ": " + std::string(500, 'x'),
+                  name + std::string(1, '\0') + " after a zero"}) {
+              caller.print(message);
+            }
+          },
+          kPrinting};
+}
+
+Body printing_in_groups() {
+  return {"printing in several groups",
+          {.ranks = 4, .subgroups = {{3, 1, 0}, {1, 2}}},
+          [](Client& client) {
+            RingCaller caller(client);
+            for (const GroupIndex group : {1, 2, 0, 1}) {
+              caller.print("rank " + std::to_string(client.rank()), group);
+            }
+          },
+          kPrinting};
+}
+
+using CallOfTensor = std::function<void(const at::Tensor&, const ProcessGroupPtr&)>;
+
+void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::string& name,
+                    const CallOfTensor& call) {
+  const at::TensorOptions options(settings().device);
+  attempt(client, name + " of an undefined tensor", [&] { call(at::Tensor(), group); });
+  attempt(client, name + " with a null group", [&] { call(at::ones({6}, options), nullptr); });
+  for (const at::ScalarType dtype :
+       {at::kBool, at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn}) {
+    for (const std::int64_t size : {8, 0}) {
+      attempt(client,
+              name + " of " + std::to_string(size) + " elements of " +
+                  c10::getDtypeNames(dtype).first + ", a dtype that the header does not list,",
+              [&] { call(at::zeros({size}, options.dtype(dtype)), group); });
+    }
+  }
+}
+
+void refuse_ops(Client& client, const std::string& name,
+                const std::function<void(const at::Tensor&, ReduceOp)>& call) {
+  const at::TensorOptions options(settings().device);
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    attempt(client, name + " with " + (op == ReduceOp::kMin ? "kMin" : "kMax"),
+            [&] { call(at::ones({6}, options), op); });
+  }
+  for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
+    for (const std::int64_t size : {8, 0}) {
+      attempt(client,
+              name + ": the average of " + std::to_string(size) + " elements of " +
+                  c10::getDtypeNames(dtype).first + ", of which integers have none,",
+              [&] { call(at::ones({size}, options.dtype(dtype)), ReduceOp::kAverage); });
+    }
+  }
+}
+
+// An error does not affect later calls.
+Body misuse(int ranks) {
+  return {"wrong arguments, " + on_ranks(ranks),
+          {.ranks = ranks},
+          [](Client& client) {
+            RingCaller caller(client);
+            const ProcessGroupPtr group = caller.group(0);
+            refuse_tensors(client, group, "ring_reduce_scatter()",
+                           [](const auto& t, const auto& g) { ring_reduce_scatter(t, g); });
+            refuse_tensors(client, group, "ring_all_gather()",
+                           [](const auto& t, const auto& g) { ring_all_gather(t, g); });
+            refuse_tensors(client, group, "ring_all_reduce()",
+                           [](const auto& t, const auto& g) { ring_all_reduce(t, g); });
+            refuse_ops(client, "ring_reduce_scatter()",
+                       [&](const auto& t, ReduceOp op) { ring_reduce_scatter(t, group, op); });
+            refuse_ops(client, "ring_all_reduce()",
+                       [&](const auto& t, ReduceOp op) { ring_all_reduce(t, group, op); });
+            std::ostringstream out;
+            attempt(client, "print_in_rank_order() with a null group",
+                    [&] { print_in_rank_order("hello", out, nullptr); });
+            client.fact("attempt", 0);
+            caller.call({.elements = 10, .op = ReduceOp::kAverage});
+          },
+          kErrors};
+}
+
+Body hundreds_of_calls() {
+  return {"450 calls",
+          {},
+          [](Client& client) {
+            RingCaller caller(client);
+            caller.call({.elements = 100});
+            for (int call = 1; call <= 450; ++call) {
+              caller.quiet_call({.elements = 3 + call % 5});
+              if (call % 150 == 0) {
+                caller.count_what_is_held();
+              }
+            }
+          },
+          kMemory};
+}
+
+Body pipelined(int ranks) {
+  constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
+  Calls calls;
+  const auto add = [&](std::int64_t segment_bytes, RingCall call) {
+    call.function = Function::kPipelined;
+    call.segment_bytes = segment_bytes;
+    calls.push_back(call);
+  };
+  for (const std::int64_t segment_bytes : {std::int64_t{1}, std::int64_t{12}, kWhole}) {
+    for (const std::int64_t elements : {0, 1, 11}) {
+      add(segment_bytes, {.elements = elements});
+    }
+  }
+  add(256, {.elements = 1001, .dtype = at::kLong});
+  add(100, {.elements = 999, .dtype = at::kBFloat16, .op = ReduceOp::kAverage});
+  add(300, {.elements = 2051, .op = ReduceOp::kAverage});
+  return body_of("the pipelined ring, " + on_ranks(ranks), {.ranks = ranks}, calls, kPipelining);
+}
+
+Body wrong_segments() {
+  return {"the pipelined ring, segments of no size",
+          {},
+          [](Client& client) {
+            const ProcessGroupPtr group = make_group(client.shared_from_this());
+            for (const std::int64_t bytes : {0, -1}) {
+              attempt(client, "segment_bytes = " + std::to_string(bytes), [&] {
+                pipelined_ring_all_reduce(at::ones({6}), group, {.segment_bytes = bytes});
+              });
+            }
+          },
+          kPipelining};
+}
+
+// A body for each number of ranks.
+std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks)) {
+  std::vector<Body> bodies;
+  for (const int ranks : numbers) {
+    bodies.push_back(body(ranks));
+  }
+  return bodies;
+}
+
+}  // namespace
+
+const std::vector<Body>& ring_bodies() {
+  static const std::vector<Body> bodies =
+      joined({for_ranks({2, 1, 3, 4, 5, 6, 7, 8, 9}, small_tensors),
+              {all_kinds()},
+              for_ranks({2, 3}, odd_numbers),
+              {several_groups(), slow_network()},
+              for_ranks({2, 3, 5, 8}, large_tensors),
+              {a_million_elements()}});
+  return bodies;
+}
+
+const std::vector<Body>& strided_bodies() {
+  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, strided);
+  return bodies;
+}
+
+const std::vector<Body>& autograd_bodies() {
+  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, autograd_knows);
+  return bodies;
+}
+
+const std::vector<Body>& all_bodies() {
+  static const std::vector<Body> bodies =
+      joined({ring_bodies(), strided_bodies(), autograd_bodies()});
+  return bodies;
+}
+
+const std::vector<Body>& printing_bodies() {
+  static const std::vector<Body> bodies =
+      joined({for_ranks({2, 1, 3, 4, 8}, printing), {printing_in_groups()}});
+  return bodies;
+}
+
+const std::vector<Body>& misuse_bodies() {
+  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, misuse);
+  return bodies;
+}
+
+const std::vector<Body>& many_calls() {
+  static const std::vector<Body> bodies = {hundreds_of_calls()};
+  return bodies;
+}
+
+const std::vector<Body>& pipelined_bodies() {
+  static const std::vector<Body> bodies =
+      joined({for_ranks({2, 1, 3, 4}, pipelined), {wrong_segments()}});
+  return bodies;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include "support/body.h"
+
+namespace ddp::testing {
+
+/// What ranks do with the functions of the ring, the simplest first.
+const std::vector<Body>& ring_bodies();
+
+/// Those with tensors that are not contiguous, or that autograd knows.
+const std::vector<Body>& strided_bodies();
+const std::vector<Body>& autograd_bodies();
+
+/// All of them.
+const std::vector<Body>& all_bodies();
+
+/// Ranks print.
+const std::vector<Body>& printing_bodies();
+
+/// Wrong arguments, which must be refused.
+const std::vector<Body>& misuse_bodies();
+
+/// Hundreds of calls.
+const std::vector<Body>& many_calls();
+
+/// Of the extension.
+const std::vector<Body>& pipelined_bodies();
+
+}  // namespace ddp::testing

@@ -1,0 +1,132 @@
+#include "claims.h"
+
+#include "bodies.h"
+#include "support/grading.h"
+#include "support/training_claims.h"
+
+// What must be true of all that the ranks did, in every body.
+
+namespace ddp::testing {
+
+namespace {
+
+// Of the calls of one function.
+Predicate in_calls_of(Function function, const CheckOfCall& check) {
+  return in_each_call([=](const CallOfGroup& call) {
+    return call.function() == function ? check(call) : std::string();
+  });
+}
+
+const GradedTest kPrint{
+    {.name = "ranks_print_in_order",
+     .points = 1,
+     .hint = "The rank before yours sends you a message when its line is written and flushed; wait "
+             "for it, write, flush, and only then tell the next rank."},
+    [] { judge(printing_bodies(), wrong_printing); }};
+
+const GradedTest kReduceScatter{
+    {.name = "reduce_scatter_completes_chunk_r_on_rank_r",
+     .points = 2,
+     .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
+             "to it: so which chunk does rank r send first?"},
+    [] { judge(all_bodies(), in_calls_of(Function::kReduceScatter, wrong_sum)); }};
+
+const GradedTest kAllGather{
+    {.name = "all_gather_hands_chunk_r_of_rank_r_to_all",
+     .points = 2,
+     .hint = "Rank r begins with its own chunk r, and passes on what it received in the step "
+             "before. Chunks are copied into their place, whatever was there."},
+    [] { judge(all_bodies(), in_each_call(wrong_gather)); }};
+
+const GradedTest kAllReduce{
+    {.name = "all_reduce_gives_every_rank_the_sum_or_average",
+     .points = 3,
+     .hint =
+         "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
+         "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
+    [] { judge(ring_bodies(), in_calls_of(Function::kAllReduce, wrong_sum)); }};
+
+const GradedTest kSameBits{
+    {.name = "all_ranks_end_with_the_same_bits",
+     .points = 1,
+     .hint = "Numbers that are rounded differently on two ranks drift apart in training. Which "
+             "ranks divide, and do all divide in the same way?"},
+    [] { judge(all_bodies(), in_each_call(differing_bits)); }};
+
+const GradedTest kStorage{
+    {.name = "the_result_is_in_the_callers_storage",
+     .points = 1,
+     .hint = "Write into the memory that the tensor has: flat views, narrow(), in-place operators. "
+             "A parameter that requires a gradient takes these only where autograd is off."},
+    [] {
+      judge(autograd_bodies(), in_calls_of(Function::kAllReduce, wrong_sum));
+      judge(all_bodies(), in_each_call(changed_tensor));
+    }};
+
+const GradedTest kLayouts{
+    {.name = "tensors_need_not_be_contiguous",
+     .points = 1,
+     .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
+             "the end?"},
+    [] { judge(strided_bodies(), in_calls_of(Function::kAllReduce, wrong_sum)); }};
+
+const GradedTest kRounding{
+    {.name = "rounding_stays_within_the_rings_bound",
+     .points = 1,
+     .hint = "N-1 additions and one division, in the tensor's dtype or a better one: convert "
+             "nothing to fewer digits on the way, and do not divide in every step."},
+    [] { judge(all_bodies(), in_each_call(too_much_rounding)); }};
+
+const GradedTest kMessages{
+    {.name = "each_step_sends_one_chunk_to_the_right",
+     .points = 2,
+     .hint = "2(N-1) sends to rank (r+1) mod N, 2(N-1) recvs from rank (r-1) mod N, and nothing "
+             "else. A message is exactly its chunk of balanced_split()."},
+    [] { judge(all_bodies(), in_each_call(wrong_messages)); }};
+
+const GradedTest kInFlight{
+    {.name = "nothing_touches_a_chunk_in_flight",
+     .points = 1,
+     .hint = "Between the launch of a send or recv and the end of wait() its memory belongs to the "
+             "network: no reading of what is being received, no writing to either."},
+    [] { judge(all_bodies(), in_each_call(touched_in_flight)); }};
+
+const GradedTest kMemory{
+    {.name = "memory_beside_the_tensor_is_one_chunk",
+     .points = 1,
+     .hint = "Receive what you add into one buffer of a chunk's size, and what you keep into its "
+             "place. Views of the tensor (narrow) need no memory, copies do."},
+    [] {
+      judge(all_bodies(), uses_much_memory);
+      judge(many_calls(), nothing_grows);
+    }};
+
+const GradedTest kTime{
+    {.name = "time_is_the_rings",
+     .points = 2,
+     .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank sends and receives at the "
+             "same time: launch the recv and the send before you wait for either."},
+    [] { judge(all_bodies(), wrong_time); }};
+
+constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
+const GradedTest kTraining{
+    {.name = kTrains,
+     .points = 1,
+     .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
+             "consecutive views of one buffer: do you respect a view's offset?"},
+    [] { judge(training_bodies_of_ring(kTrains), ring_trains()); }};
+
+const GradedTest kErrors{
+    {.name = "bad_arguments_are_refused_before_any_message",
+     .points = 1,
+     .hint =
+         "TORCH_CHECK() what the header lists, at the very beginning of each function, also "
+         "for one rank and for no elements: a rank that has sent already leaves others waiting."},
+    [] {
+      judge(misuse_bodies(),
+            all_of({misuse_is_refused, in_calls_of(Function::kAllReduce, wrong_sum)}));
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,52 @@
+#include "heap_watch.h"
+
+#include <ATen/record_function.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace ddp::testing {
+
+namespace {
+
+// A callback is a plain function, so its state has to be global.
+Client* watched = nullptr;
+std::atomic<std::int64_t> peak_bytes{0};
+
+void look() {
+  const std::int64_t now = heap_bytes();
+  std::int64_t before = peak_bytes;
+  while (before < now && !peak_bytes.compare_exchange_weak(before, now)) {
+  }
+}
+
+std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction&) {
+  look();
+  watched->look_at_buffers();
+  return nullptr;
+}
+
+}  // namespace
+
+std::int64_t heap_bytes() {
+  const auto info = mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+}
+
+HeapWatch::HeapWatch(Client& client) {
+  watched = &client;
+  handle_ = at::addGlobalCallback(
+      at::RecordFunctionCallback(on_operator).scopes({at::RecordScope::FUNCTION}));
+}
+
+HeapWatch::~HeapWatch() { at::removeCallback(handle_); }
+
+std::int64_t HeapWatch::peak() const {
+  look();
+  return peak_bytes;
+}
+
+void HeapWatch::reset() { peak_bytes = heap_bytes(); }
+
+}  // namespace ddp::testing

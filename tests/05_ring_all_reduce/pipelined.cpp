@@ -1,0 +1,75 @@
+#include <ATen/ATen.h>
+
+#include <iomanip>
+#include <sstream>
+
+#include "bodies.h"
+#include "claims.h"
+#include "ddp/meters/statistics.h"
+#include "ddp/ranks/launch.h"
+#include "support/grading.h"
+#include "support/ranks.h"
+#include "support/training_claims.h"
+
+// The extension: a report, worth no points, and only if the results are right.
+
+namespace ddp::testing {
+
+namespace {
+
+// Interleaved, so that both are measured under the same conditions.
+void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibytes, int rounds) {
+  const at::Tensor tensor = at::ones({mebibytes << 18});
+  std::vector<double> ring;
+  std::vector<double> gloo;
+  for (int round = 0; round <= rounds; ++round) {
+    barrier(group);
+    Stopwatch watch;
+    pipelined_ring_all_reduce(tensor, group);
+    ring.push_back(watch.lap());
+    barrier(group);
+    watch.lap();
+    all_reduce(tensor, group);
+    gloo.push_back(watch.lap());
+    tensor.fill_(1);
+  }
+  ring.erase(ring.begin());  // the first repetition was the warm-up
+  gloo.erase(gloo.begin());
+  if (rank.rank() == 0) {
+    std::ostringstream text;
+    text << "leaderboard: pipelined ring on " << rank.world_size() << " ranks, speed relative to "
+         << "Gloo's all-reduce at " << mebibytes << " MiB: " << std::fixed << std::setprecision(2)
+         << percentile(gloo, 50) / percentile(ring, 50);
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kPipelined{
+    {.name = "pipelined_ring_beside_gloos_all_reduce",
+     .points = 0,
+     .hint = "An extension, worth no points: chunks in segments, so that adding one overlaps with "
+             "the transfer of the next. How fast does it get?"},
+    [] {
+      if (!settings().device.is_cpu()) {
+        GTEST_SKIP() << "compared with Gloo's all-reduce on the CPU only";
+      }
+      judge(pipelined_bodies(),
+            all_of({misuse_is_refused, in_each_call(wrong_sum), in_each_call(differing_bits),
+                    in_each_call(wrong_messages)}));
+      if (::testing::Test::HasFailure() || ::testing::Test::IsSkipped()) {
+        return;
+      }
+      RankOptions options;
+      options.network = {.alpha_ns = 0, .beta_ns_per_byte = 0};
+      options.real_time = true;
+      run_ranks(options, [](Rank& rank) {
+        const ProcessGroupPtr gloo = make_gloo_group(rank.context());
+        report_ratio(rank, gloo, 1, /*rounds=*/11);
+        report_ratio(rank, gloo, 4, /*rounds=*/5);
+        report_ratio(rank, gloo, 16, /*rounds=*/3);
+      });
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

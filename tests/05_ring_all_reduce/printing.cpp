@@ -1,0 +1,161 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "claims.h"
+
+// The warm-up: what ranks write, and in which order.
+
+namespace ddp::testing {
+
+namespace {
+
+// What a rank did, as numbers of its events.
+struct History {
+  struct Message {
+    bool sent = false;  // else received
+    int peer = -1;
+    int tag = 0;
+    std::int64_t moment = -1;  // a send's launch, or the end of a recv
+  };
+  std::vector<Message> messages;  // in the order of their launches
+  std::int64_t began = -1;        // to write
+  std::int64_t flushed = -1;      // after the last that it wrote
+};
+
+std::int64_t end_of(const CallOfRank& rank, std::int64_t operation) {
+  const auto done = rank.of_kind(EventKind::kDone);
+  const auto found = std::ranges::find(done, operation, &Seen::operation);
+  return found != done.end() ? (*found)->order : -1;
+}
+
+History history_of(const CallOfRank& rank) {
+  History history;
+  for (const Seen* seen : rank.events) {
+    if (seen->kind == EventKind::kLaunch) {
+      const bool sent = seen->type == c10d::OpType::SEND;
+      history.messages.push_back(
+          {sent, seen->peer, seen->tag, sent ? seen->order : end_of(rank, seen->operation)});
+    } else if (seen->kind == EventKind::kFact && std::strcmp(seen->text, "wrote") == 0) {
+      history.began = history.began < 0 ? seen->order : history.began;
+      history.flushed = -1;
+    } else if (seen->kind == EventKind::kFact && std::strcmp(seen->text, "flushed") == 0) {
+      history.flushed = history.flushed < 0 ? seen->order : history.flushed;
+    }
+  }
+  return history;
+}
+
+// The send whose data this recv took: messages with the same ends and tag are matched in order.
+const History::Message* sent_for(const std::vector<History>& histories, int receiver,
+                                 std::size_t received) {
+  const auto& mine = histories[receiver].messages;
+  const History::Message& message = mine[received];
+  const auto like = [](bool sent, int peer, int tag) {
+    return
+        [=](const History::Message& m) { return m.sent == sent && m.peer == peer && m.tag == tag; };
+  };
+  auto before = std::count_if(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(received),
+                              like(false, message.peer, message.tag));
+  for (const History::Message& candidate : histories[message.peer].messages) {
+    if (like(true, receiver, message.tag)(candidate) && before-- == 0) {
+      return &candidate;
+    }
+  }
+  return nullptr;
+}
+
+// True if messages let rank `later` begin to write only after rank `earlier` has flushed, whatever
+// the timing of this run: `later` must first have received a message sent after the flush, or one
+// sent after receiving such a message.
+bool is_ordered(const std::vector<History>& histories, int earlier, int later) {
+  // For each rank: the moment up to which everything has happened when `later` begins.
+  std::vector<std::int64_t> happened(histories.size(), -1);
+  happened[later] = histories[later].began;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (int rank = 0; rank < static_cast<int>(histories.size()); ++rank) {
+      const auto& messages = histories[rank].messages;
+      for (std::size_t i = 0; i < messages.size(); ++i) {
+        if (messages[i].sent || messages[i].moment < 0 || messages[i].moment >= happened[rank]) {
+          continue;
+        }
+        const History::Message* sent = sent_for(histories, rank, i);
+        if (sent != nullptr && sent->moment > happened[messages[i].peer]) {
+          happened[messages[i].peer] = sent->moment;
+          changed = true;
+        }
+      }
+    }
+  }
+  return histories[earlier].flushed >= 0 && histories[earlier].flushed < happened[earlier];
+}
+
+// In quotes; \0 is a zero.
+std::string quoted(const at::Tensor& bytes) {
+  std::string text = "\"";
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(bytes.numel(), 60); ++i) {
+    const auto character = static_cast<char>(bytes[i].item<std::uint8_t>());
+    text += character == '\0' ? "\\0" : character == '\n' ? "\\n" : std::string(1, character);
+  }
+  return text + (bytes.numel() > 60 ? "..." : "\"");
+}
+
+std::string wrong_line(const CallOfGroup&, const CallOfRank& rank) {
+  for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {
+    if (!c10d::isP2POp(launch->type) || launch->group != rank.group) {
+      return "the order should be kept by point-to-point messages (send and recv) of the given "
+             "group only, and not by " +
+             describe_operation(*launch);
+    }
+  }
+  const at::Tensor newline = at::full({1}, '\n', at::kByte);
+  const at::Tensor line = at::cat({rank.value.at("message"), newline});
+  const at::Tensor& text = rank.value.at("text");
+  if (!text.equal(line)) {
+    return "should write the message and a newline to `out`, " + quoted(line) + "; it wrote " +
+           quoted(text);
+  }
+  return history_of(rank).flushed >= 0
+             ? ""
+             : "the line should be flushed when it is written: out << std::flush";
+}
+
+std::string wrong_order(const CallOfGroup& call) {
+  std::vector<History> histories;
+  for (const CallOfRank& rank : call.ranks) {
+    histories.push_back(history_of(rank));
+  }
+  for (int rank = 1; rank < call.size(); ++rank) {
+    if (!is_ordered(histories, rank - 1, rank)) {
+      return "rank " + std::to_string(rank) + " of the group may write before rank " +
+             std::to_string(rank - 1) +
+             " has flushed its line: when it began, no message had come that was sent after that "
+             "flush, be it by way of others. That the lines come in order now and then is luck";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string wrong_printing(const Evidence& evidence) {
+  for (const CallOfGroup& call : calls_in(evidence)) {
+    if (!call.prints()) {
+      continue;
+    }
+    for (const std::string& text :
+         {on_each_rank(call, wrong_line), touched_in_flight(call), wrong_order(call)}) {
+      if (!text.empty()) {
+        return text;
+      }
+    }
+    if (call.size() == 1 && !call.ranks[0].of_kind(EventKind::kLaunch).empty()) {
+      return "one rank alone should send nothing";
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

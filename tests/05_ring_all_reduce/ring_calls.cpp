@@ -1,0 +1,274 @@
+#include "ring_calls.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <ostream>
+#include <streambuf>
+
+#include "ddp/balanced_split.h"
+#include "ddp/referee/client_group.h"
+#include "ddp/referee/own_access.h"
+#include "support/compare.h"
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr double kOutside = 77;        // elements that are not the tensor's
+constexpr std::int64_t kMargin = 5;    // of them, before and after a row
+constexpr std::int64_t kSmallest = 9;  // times the smallest number
+
+at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {
+  const auto bytes = elements * static_cast<std::int64_t>(c10::elementSize(dtype));
+  const at::Tensor bits = at::empty({bytes / 8 + 1}, at::kLong);
+  bits.random_(std::numeric_limits<std::int64_t>::min(), std::nullopt, random);
+  return bits.view(dtype).narrow(0, 0, elements).clone();
+}
+
+at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int ranks, int step) {
+  const auto random =
+      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * step);
+  if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
+    at::Tensor bits = bits_of(elements, call.dtype, random);
+    if (const Chunk own = balanced_split(elements, ranks)[rank];
+        own.size > 0 && bits.is_floating_point()) {
+      bits[own.begin].fill_(-0.0);
+    }
+    return bits;
+  }
+  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
+  if (call.values == Values::kSubnormal) {
+    values = (values * kSmallest).round_() * smallest_number(call.dtype);
+  } else if (call.values == Values::kNotFinite) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    for (std::int64_t at = 0; at + 8 <= elements && rank < 2; at += 8) {
+      values[at + 1 + rank].fill_(std::numeric_limits<double>::quiet_NaN());
+      values[at + 4].fill_(rank == 0 ? kInfinity : -kInfinity);
+      values[at + 6].fill_(rank == 0 ? -kInfinity : 1.0);
+    }
+  }
+  return values.to(call.dtype);
+}
+
+StridedView row_of(std::int64_t elements) {
+  return {"", {elements + 2 * kMargin}, [elements](const at::Tensor& whole) {
+            return whole.narrow(0, kMargin, elements);
+          }};
+}
+
+std::string describe(const RingCall& call, const at::Tensor& tensor) {
+  std::string text = to_string(call.function) + " of " + std::to_string(tensor.numel());
+  text += call.op == ReduceOp::kAverage ? " elements, averaged, of " : " elements of ";
+  text += c10::getDtypeNames(call.dtype).first;
+  text += call.view != nullptr ? " (" + call.view->name + ")" : "";
+  text += call.values == Values::kNotFinite   ? ", of which some are NaN or infinite"
+          : call.values == Values::kSubnormal ? ", subnormal numbers"
+                                              : "";
+  return text;
+}
+
+void run(const RingCall& call, const at::Tensor& tensor, const ProcessGroupPtr& group) {
+  switch (call.function) {
+    case Function::kReduceScatter:
+      return ring_reduce_scatter(tensor, group, call.op);
+    case Function::kAllGather:
+      return ring_all_gather(tensor, group);
+    case Function::kAllReduce:
+      return ring_all_reduce(tensor, group, call.op);
+    case Function::kPipelined:
+      return pipelined_ring_all_reduce(tensor, group,
+                                       {.op = call.op, .segment_bytes = call.segment_bytes});
+  }
+}
+
+std::int64_t hash_of(at::IntArrayRef numbers) {
+  return fingerprint(at::tensor(numbers, at::kLong));
+}
+
+// What a call leaves as it was, see kKept.
+at::Tensor kept(const at::Tensor& tensor) {
+  const auto address = [](const void* what) { return reinterpret_cast<std::intptr_t>(what); };
+  const std::int64_t numbers[] = {
+      address(tensor.detach().data_ptr()), hash_of(tensor.sizes()),
+      hash_of(tensor.strides()),           tensor.requires_grad(),
+      address(tensor.grad_fn().get()),     tensor.mutable_grad().defined(),
+      at::GradMode::is_enabled()};
+  static_assert(std::size(numbers) == std::size(kKept));
+  return at::tensor(at::ArrayRef<std::int64_t>(numbers), at::kLong);
+}
+
+// What a stream's user writes, and when.
+class WatchedBuffer : public std::streambuf {
+ public:
+  explicit WatchedBuffer(Client& client) : client_(client) {}
+
+  const std::string& text() const { return text_; }
+
+ protected:
+  int overflow(int character) override {
+    const char one = traits_type::to_char_type(character);
+    return xsputn(&one, 1) == 1 ? character : traits_type::eof();
+  }
+
+  std::streamsize xsputn(const char* characters, std::streamsize count) override {
+    client_.fact("wrote", count);
+    text_.append(characters, count);
+    return count;
+  }
+
+  int sync() override {
+    client_.fact("flushed", 1);
+    return 0;
+  }
+
+ private:
+  Client& client_;
+  std::string text_;
+};
+
+at::Tensor as_tensor(const std::string& text) {
+  return at::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
+}
+
+}  // namespace
+
+double smallest_number(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return std::numeric_limits<double>::denorm_min();
+    case at::kFloat:
+      return std::numeric_limits<float>::denorm_min();
+    case at::kHalf:
+      return 0x1p-24;
+    default:
+      return 0x1p-133;  // bfloat16
+  }
+}
+
+std::string to_string(Function function) {
+  static constexpr const char* kNames[] = {"ring_reduce_scatter()", "ring_all_gather()",
+                                           "ring_all_reduce()", "pipelined_ring_all_reduce()"};
+  return kNames[static_cast<int>(function)];
+}
+
+const std::vector<StridedView>& strided_views() {
+  using at::Tensor;
+  static const std::vector<StridedView> views = {
+      {"a transposed matrix", {9, 7}, [](const Tensor& t) { return t.t(); }},
+      {"every second column", {5, 12}, [](const Tensor& t) { return t.slice(1, 0, 12, 2); }},
+      {"some columns", {6, 11}, [](const Tensor& t) { return t.narrow(1, 3, 5); }},
+      {"one column", {13, 3}, [](const Tensor& t) { return t.select(1, 2); }},
+      {"a block, transposed", {4, 5, 6}, [](const Tensor& t) { return t.transpose(0, 1); }},
+      {"a permuted block, cut",
+       {4, 5, 6},
+       [](const Tensor& t) {
+         return t.permute({2, 0, 1}).narrow(0, 1, 3);
+       }},
+      {"a channels-last image",
+       {2, 4, 5, 3},
+       [](const Tensor& t) {
+         return t.permute({0, 3, 1, 2});
+       }},
+      {"an empty selection", {4, 6}, [](const Tensor& t) { return t.slice(1, 2, 2, 2); }},
+      {"a large transposed matrix", {301, 613}, [](const Tensor& t) { return t.t(); }},
+  };
+  return views;
+}
+
+void RingCaller::go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
+
+bool RingCaller::is_member(GroupIndex group) const {
+  const auto members = members_of(client_.world(), group);
+  return std::ranges::find(members, client_.rank()) != members.end();
+}
+
+ProcessGroupPtr RingCaller::group(GroupIndex index) {
+  ProcessGroupPtr& group = groups_[index];
+  if (!group) {
+    group = make_group(client_.shared_from_this(), index);
+  }
+  return group;
+}
+
+void RingCaller::call(const RingCall& call) {
+  ++step_;
+  go_to(Phase::kSetup);
+  if (!is_member(call.group)) {
+    return;
+  }
+  const ProcessGroupPtr group = this->group(call.group);
+  const bool strided = call.view != nullptr;
+  const StridedView view = strided ? *call.view : row_of(call.elements);
+  const at::Tensor whole =
+      at::full(view.whole, kOutside, at::TensorOptions(call.dtype).device(settings().device));
+  const at::Tensor place = view.of(whole);
+  place.copy_(values_of(call, place.numel(), group->getRank(), group->getSize(), step_)
+                  .view(place.sizes()));
+  at::Tensor tensor = place;
+  if (call.autograd == Autograd::kParameter) {
+    tensor.set_requires_grad(true);
+  } else if (call.autograd == Autograd::kResult) {
+    tensor = place * at::ones({}, place.options()).set_requires_grad(true);
+  }
+  const at::Tensor seen = tensor.detach();
+  client_.fact("call: " + describe(call, tensor), static_cast<std::int64_t>(call.function),
+               static_cast<std::int64_t>(call.op));
+  client_.fact("group", call.group);
+  client_.fact("strided", strided);
+  client_.fact("values", static_cast<std::int64_t>(call.values));
+  client_.value("input", seen.reshape({-1}));
+  const at::AutoGradMode mode(call.autograd != Autograd::kOff);
+  client_.value("kept before", kept(tensor));
+  const auto own = static_cast<std::int64_t>(whole.nbytes());
+  heap_.reset();
+  client_.fact("heap before", heap_.peak() - own);
+  go_to(Phase::kCall);
+  run(call, tensor, group);
+  client_.fact("heap peak", heap_.peak() - own);
+  go_to(Phase::kSetup);
+  client_.value("kept after", kept(tensor));
+  const OwnAccess unseen;
+  client_.value("result", seen.reshape({-1}));
+  place.detach().fill_(kOutside);
+  client_.fact("written outside", whole.detach().ne(kOutside).sum().item<std::int64_t>());
+}
+
+void RingCaller::quiet_call(const RingCall& call) {
+  ++step_;
+  go_to(Phase::kSetup);
+  const at::Tensor tensor = at::ones({call.elements}, settings().device);
+  run(call, tensor, group(call.group));
+}
+
+void RingCaller::print(const std::string& message, GroupIndex group) {
+  ++step_;
+  go_to(Phase::kSetup);
+  if (!is_member(group)) {
+    return;
+  }
+  client_.fact("prints", group);
+  client_.value("message", as_tensor(message));
+  const ProcessGroupPtr in = this->group(group);
+  WatchedBuffer buffer(client_);
+  std::ostream out(&buffer);
+  const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
+  go_to(Phase::kCall);
+  print_in_rank_order(std::string_view(around).substr(1, message.size()), out, in);
+  go_to(Phase::kSetup);
+  client_.value("text", as_tensor(buffer.text()));
+}
+
+void RingCaller::count_what_is_held() {
+  namespace fs = std::filesystem;
+  client_.fact("held: handles of messages", client_.live_handles());
+  client_.fact("held: bytes of the heap", heap_bytes());
+  client_.fact("held: threads",
+               std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,287 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "claims.h"
+#include "ddp/balanced_split.h"
+#include "support/claim_tools.h"
+#include "support/compare.h"
+
+// What is in the tensors.
+
+namespace ddp::testing {
+
+namespace {
+
+using TensorList = std::vector<at::Tensor>;
+
+// Bounds on rounding are not computed for larger tensors.
+constexpr std::int64_t kMostRounded = 1 << 15;
+
+// Of the relative error of one operation.
+double unit_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return std::numeric_limits<double>::epsilon() / 2;
+    case at::kFloat:
+      return std::numeric_limits<float>::epsilon() / 2;
+    case at::kHalf:
+      return 0x1p-11;
+    default:
+      return 0x1p-8;  // bfloat16
+  }
+}
+
+// The ranks' parts of a chunk, or of the whole tensor, in a type that rounds less.
+TensorList inputs_of(const CallOfGroup& call, const Chunk& chunk) {
+  const auto wide = at::isFloatingType(call.dtype()) ? at::kDouble : at::kLong;
+  TensorList inputs;
+  for (const CallOfRank& rank : call.ranks) {
+    inputs.push_back(rank.input().narrow(0, chunk.begin, chunk.size).to(wide));
+  }
+  return inputs;
+}
+
+at::Tensor plain_sum(const TensorList& values) {
+  at::Tensor sum = values[0];
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    sum = sum + values[i];
+  }
+  return sum;
+}
+
+// The sum in float64, as if it were rounded only once: the error of each addition is computed
+// (Knuth's two-sum), and added at the end.
+at::Tensor accurate_sum(const TensorList& values) {
+  at::Tensor sum = at::zeros_like(values[0]);
+  at::Tensor lost = at::zeros_like(sum);
+  for (const at::Tensor& value : values) {
+    const at::Tensor next = sum + value;
+    const at::Tensor added = next - sum;
+    lost = lost + (sum - (next - added)) + (value - added);
+    sum = next;
+  }
+  return sum + lost;
+}
+
+// What a chunk should be, and how far each element may be off.
+struct Wanted {
+  at::Tensor values;
+  double tolerance = 0;
+};
+
+Wanted wanted_of(const CallOfGroup& call, const Chunk& part) {
+  const TensorList inputs = inputs_of(call, part);
+  const at::Tensor sum = call.dtype() == at::kDouble && call.values() == Values::kPlain
+                             ? accurate_sum(inputs)
+                             : plain_sum(inputs);
+  if (!at::isFloatingType(call.dtype())) {
+    return {sum.to(call.dtype())};  // sums that are too large wrap around
+  }
+  double largest = 0;
+  for (const at::Tensor& input : inputs) {
+    const at::Tensor finite =
+        call.values() == Values::kNotFinite ? input.nan_to_num(0, 0, 0) : input;
+    largest = input.numel() == 0 ? 0 : std::max(largest, finite.abs().max().item<double>());
+  }
+  // N-1 additions in whatever order, and a division.
+  const double size = call.size();
+  const double bound = (size + 1) * unit_of(call.dtype()) * size * largest;
+  return call.is_average()
+             ? Wanted{sum / size, bound / size + 2 * size * smallest_number(call.dtype())}
+             : Wanted{sum, bound};
+}
+
+// The elements that must be the result: all, or the rank's own.
+Chunk judged_part(const CallOfGroup& call, int position) {
+  return call.function() == Function::kReduceScatter
+             ? balanced_split(call.elements(), call.size())[position]
+             : Chunk{0, call.elements()};
+}
+
+std::string compare(const CallOfGroup& call, const CallOfRank& rank, const Chunk& part,
+                    const Wanted& wanted) {
+  const Subject subject{call.is_average() ? "the average" : "the sum", call.size(),
+                        rank.input().narrow(0, part.begin, part.size)};
+  const at::Tensor actual = rank.result().narrow(0, part.begin, part.size);
+  if (!at::isFloatingType(call.dtype())) {
+    return said(is_bitwise_equal(subject, actual, wanted.values));
+  }
+  const at::Tensor wide = actual.to(at::kDouble);
+  if (call.values() != Values::kNotFinite) {
+    return said(is_close(subject, wide, wanted.values, wanted.tolerance));
+  }
+  const at::Tensor infinite = wanted.values.isfinite().logical_not();
+  const at::Tensor same = wide.eq(wanted.values)
+                              .logical_or(wide.isnan().logical_and(wanted.values.isnan()))
+                              .logical_and(infinite);
+  return said(is_close(subject, wide.masked_fill(same, 0), wanted.values.masked_fill(same, 0),
+                       wanted.tolerance));
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+std::string find_wrong_sum(const CallOfGroup& call) {
+  const bool own = call.function() == Function::kReduceScatter;
+  Wanted wanted;
+  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> std::string {
+    const Chunk part = judged_part(call, rank.position);
+    if (own || rank.position == 0) {
+      wanted = wanted_of(call, part);
+    } else if (same_bits(rank.result(), call.ranks[0].result())) {
+      return "";
+    }
+    const std::string text = compare(call, rank, part, wanted);
+    return text.empty() || !own
+               ? text
+               : "chunk " + std::to_string(rank.position) + ", this rank's own: " + text;
+  });
+}
+
+// For every element, how far its sum may be from the exact one. Each addition rounds its result s
+// by at most u |s|. The sum begins on rank `first`, and the ranks to its right add to it.
+at::Tensor bound_of_sum(const TensorList& values, std::size_t first, double u) {
+  at::Tensor sum = values[first];
+  at::Tensor error = at::zeros_like(sum);
+  for (std::size_t step = 1; step < values.size(); ++step) {
+    sum = sum + values[(first + step) % values.size()];
+    error = error + u * (sum.abs() + error);
+  }
+  return error;
+}
+
+// An average divides once, possibly by multiplying with the rounded reciprocal; or every rank
+// divides its own values before they are added.
+at::Tensor bound_of_average(const TensorList& values, std::size_t first, double u) {
+  const auto size = static_cast<double>(values.size());
+  at::Tensor magnitude = at::zeros_like(values[0]);
+  for (const at::Tensor& value : values) {
+    magnitude = magnitude + value.abs() / size;
+  }
+  const at::Tensor added = bound_of_sum(values, first, u) / size;
+  const bool exact = (values.size() & (values.size() - 1)) == 0;
+  return added + (exact ? 0 : 2 * u) * (magnitude + added);
+}
+
+// One chunk of the result. The chunk's number does not fix the rank on which its sum begins.
+std::string rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
+                          const TensorList& values, std::size_t number) {
+  const double u = unit_of(call.dtype());
+  const at::Tensor expected = accurate_sum(values) / (call.is_average() ? call.size() : 1);
+  // The reference is rounded, too, and twice for an average.
+  const at::Tensor slack = expected.abs() * std::numeric_limits<double>::epsilon() +
+                           (call.is_average() ? call.size() * smallest_number(call.dtype()) : 0);
+  std::string text;
+  for (std::size_t i = 1; i <= values.size(); ++i) {
+    const std::size_t first = (number + i) % values.size();
+    const at::Tensor bound =
+        call.is_average() ? bound_of_average(values, first, u) : bound_of_sum(values, first, u);
+    const std::string name = "chunk " + std::to_string(number) +
+                             ", compared with an exact one: off by more than " +
+                             std::to_string(call.size() - 1) + " additions" +
+                             (call.is_average() ? " and a division" : "") + " in " +
+                             c10::getDtypeNames(call.dtype()).first + " may be; it";
+    text = said(is_close({name, call.size()}, actual, expected, bound + slack));
+    if (text.empty()) {
+      break;
+    }
+  }
+  return text;
+}
+
+bool is_sum(const CallOfGroup& call) { return call.function() != Function::kAllGather; }
+
+// Integers of the same size, which compare and show every bit, even those of a NaN.
+at::Tensor as_bits(const at::Tensor& tensor) {
+  switch (tensor.element_size()) {
+    case 1:
+      return tensor.view(at::kByte);
+    case 2:
+      return tensor.view(at::kShort);
+    case 4:
+      return tensor.view(at::kInt);
+    default:
+      return tensor.view(at::kLong);
+  }
+}
+
+}  // namespace
+
+std::string wrong_sum(const CallOfGroup& call) {
+  // Several claims ask for it.
+  static std::map<const CallOfGroup*, std::string> known;
+  const auto found = known.find(&call);
+  return found != known.end() ? found->second
+                              : known[&call] = is_sum(call) ? find_wrong_sum(call) : "";
+}
+
+std::string wrong_gather(const CallOfGroup& call) {
+  if (call.function() != Function::kAllGather) {
+    return "";
+  }
+  TensorList chunks;
+  for (const CallOfRank& rank : call.ranks) {
+    const Chunk chunk = balanced_split(call.elements(), call.size())[rank.position];
+    chunks.push_back(rank.input().narrow(0, chunk.begin, chunk.size));
+  }
+  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) {
+    return said(is_bitwise_equal({"the tensor (each chunk r is to be rank r's in every bit; shown "
+                                  "as integers of these bits)",
+                                  call.size()},
+                                 as_bits(rank.result()), as_bits(at::cat(chunks))));
+  });
+}
+
+std::string differing_bits(const CallOfGroup& call) {
+  if (!is_sum(call) || call.function() == Function::kReduceScatter || !wrong_sum(call).empty()) {
+    return "";
+  }
+  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> std::string {
+    return same_bits(rank.result(), call.ranks[0].result())
+               ? ""
+               : "the result has not the same bits on all ranks: each element should be added up "
+                 "and divided once, on one rank, and be copied to the others";
+  });
+}
+
+std::string too_much_rounding(const CallOfGroup& call) {
+  if (!is_sum(call) || !at::isFloatingType(call.dtype()) || call.values() == Values::kNotFinite ||
+      call.elements() > kMostRounded || !wrong_sum(call).empty()) {
+    return "";
+  }
+  const auto chunks = balanced_split(call.elements(), call.size());
+  for (std::size_t number = 0; number < chunks.size(); ++number) {
+    const Chunk& chunk = chunks[number];
+    // Of an all-reduce all ranks have the same bits, or another claim says so.
+    const CallOfRank& rank = call.ranks[call.function() == Function::kReduceScatter ? number : 0];
+    const at::Tensor actual = rank.result().narrow(0, chunk.begin, chunk.size).to(at::kDouble);
+    if (auto text = rounded_chunk(call, actual, inputs_of(call, chunk), number); !text.empty()) {
+      return rank.what + ": " + text;
+    }
+  }
+  return "";
+}
+
+std::string changed_tensor(const CallOfGroup& call) {
+  return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> std::string {
+    const at::Tensor changed = rank.value.at("kept before").ne(rank.value.at("kept after"));
+    if (const at::Tensor which = changed.nonzero(); which.numel() > 0) {
+      return std::string(kKept[which[0].item<std::int64_t>()]) +
+             " changed. The result belongs into the memory that the tensor has, where views of it "
+             "and optimizers look for it, and autograd must not notice: work on tensor.detach() "
+             "under at::NoGradGuard";
+    }
+    const std::int64_t outside = rank.facts.at("written outside");
+    return outside == 0 ? ""
+                        : std::to_string(outside) +
+                              " elements in memory that are not the tensor's "
+                              "were written";
+  });
+}
+
+}  // namespace ddp::testing
