@@ -6,7 +6,7 @@
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/meters/statistics.h"
 #include "support/grading.h"
-#include "support/limited_link_report.h"
+#include "support/real_time_report.h"
 
 // The same in real time: a report, worth no points.
 

@@ -7,7 +7,7 @@
 #include "ddp/meters/statistics.h"
 #include "norm_case.h"
 #include "support/grading.h"
-#include "support/limited_link_report.h"
+#include "support/real_time_report.h"
 
 // The same in real time: a report, worth no points.
 

@@ -6,9 +6,8 @@
 #include "bodies.h"
 #include "claims.h"
 #include "ddp/meters/statistics.h"
-#include "ddp/ranks/launch.h"
 #include "support/grading.h"
-#include "support/ranks.h"
+#include "support/real_time_report.h"
 #include "support/training_claims.h"
 
 // The extension: a report, worth no points, and only if the results are right.
@@ -18,7 +17,8 @@ namespace ddp::testing {
 namespace {
 
 // Interleaved, so that both are measured under the same conditions.
-void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibytes, int rounds) {
+void report_ratio(ReportingRank& rank, std::int64_t mebibytes, int rounds) {
+  const ProcessGroupPtr& group = rank.group();
   const at::Tensor tensor = at::ones({mebibytes << 18});
   std::vector<double> ring;
   std::vector<double> gloo;
@@ -37,7 +37,7 @@ void report_ratio(Rank& rank, const ProcessGroupPtr& group, std::int64_t mebibyt
   gloo.erase(gloo.begin());
   if (rank.rank() == 0) {
     std::ostringstream text;
-    text << "leaderboard: pipelined ring on " << rank.world_size() << " ranks, speed relative to "
+    text << "leaderboard: pipelined ring on " << group->getSize() << " ranks, speed relative to "
          << "Gloo's all-reduce at " << mebibytes << " MiB: " << std::fixed << std::setprecision(2)
          << percentile(gloo, 50) / percentile(ring, 50);
     rank.report_measured(text.str());
@@ -50,23 +50,16 @@ const GradedTest kPipelined{
      .hint = "An extension, worth no points: chunks in segments, so that adding one overlaps with "
              "the transfer of the next. How fast does it get?"},
     [] {
-      if (!settings().device.is_cpu()) {
-        GTEST_SKIP() << "compared with Gloo's all-reduce on the CPU only";
-      }
       judge(pipelined_bodies(),
             all_of({misuse_is_refused, in_each_call(wrong_sum), in_each_call(differing_bits),
                     in_each_call(wrong_messages)}));
       if (::testing::Test::HasFailure() || ::testing::Test::IsSkipped()) {
         return;
       }
-      RankOptions options;
-      options.network = {.alpha_ns = 0, .beta_ns_per_byte = 0};
-      options.real_time = true;
-      run_ranks(options, [](Rank& rank) {
-        const ProcessGroupPtr gloo = make_gloo_group(rank.context());
-        report_ratio(rank, gloo, 1, /*rounds=*/11);
-        report_ratio(rank, gloo, 4, /*rounds=*/5);
-        report_ratio(rank, gloo, 16, /*rounds=*/3);
+      run_in_real_time([](ReportingRank& rank) {
+        report_ratio(rank, 1, /*rounds=*/11);
+        report_ratio(rank, 4, /*rounds=*/5);
+        report_ratio(rank, 16, /*rounds=*/3);
       });
     }};
 

@@ -25,8 +25,11 @@ class ReportingRank {
   ProcessGroupPtr group_;
 };
 
-/// Runs `report` in two ranks with the stage's library, over a link as slow as `network` says: a
-/// report, worth no points. Skips the test on a GPU.
+/// Runs `report` in two ranks with the stage's library, over Gloo and the loopback device: a report,
+/// worth no points. Skips the test on a GPU.
+void run_in_real_time(const std::function<void(ReportingRank&)>& report);
+
+/// The same over a link as slow as `network` says.
 void run_on_limited_link(const NetworkModel& network,
                          const std::function<void(ReportingRank&)>& report);
 

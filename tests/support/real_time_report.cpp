@@ -1,0 +1,67 @@
+#include "support/real_time_report.h"
+
+#include <gtest/gtest.h>
+
+#include "ddp/backends/limited_link.h"
+#include "ddp/collectives.h"
+#include "ddp/ranks/launch.h"
+#include "ddp/ranks/stage_library.h"
+#include "support/grading.h"
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+namespace {
+
+using MakeBackend = std::function<BackendPtr(const RankContext&)>;
+using Report = std::function<void(ReportingRank&)>;
+
+BackendPtr make_gloo(const RankContext& context) {
+  return make_gloo_backend(context, std::chrono::seconds(60));
+}
+
+void run_rank(const RankContext& context, const MakeBackend& make_backend, const Report& report) {
+  load_stage_library(settings().stage_library);
+  ReportingRank rank(context,
+                     make_process_group(make_backend(context), store_for_next_backend(context)));
+  report(rank);
+  barrier(rank.group());  // no rank leaves while another one still needs it
+}
+
+void run_ranks(const MakeBackend& make_backend, const Report& report) {
+  if (!settings().device.is_cpu()) {
+    GTEST_SKIP() << "a report on CPU tensors only";
+  }
+  ForkOptions options;
+  options.deadline = settings().deadline;
+  const RankReports reports = fork_ranks(
+      options, [&](const RankContext& context) { run_rank(context, make_backend, report); });
+  for (const RankReport& rank : reports.ranks) {
+    for (const std::string& measured : rank.messages) {
+      note_measured(measured);
+    }
+  }
+  if (reports.ok()) {
+    return;
+  }
+  const RankReport& culprit = reports.ranks[reports.culprit];
+  if (culprit.not_implemented) {
+    note_todo(culprit.reason);
+  } else {
+    ADD_FAILURE() << reports.describe();
+  }
+}
+
+}  // namespace
+
+void run_in_real_time(const Report& report) { run_ranks(make_gloo, report); }
+
+void run_on_limited_link(const NetworkModel& network, const Report& report) {
+  run_ranks(
+      [&](const RankContext& context) -> BackendPtr {
+        return c10::make_intrusive<LimitedLink>(make_gloo(context), network);
+      },
+      report);
+}
+
+}  // namespace ddp::testing
