@@ -27,7 +27,7 @@ struct NetworkModel {
 ///     gather, scatter      (p-1) alpha +   (p-1)   S beta   the root's port; S is one rank's part
 ///     broadcast, reduce    ceil(log2 p) (alpha + S beta)    binomial tree
 ///     barrier              ceil(log2 p) alpha               dissemination
-///     send, recv           alpha + S beta                   one message, see SimulatedNetwork
+///     send, recv           alpha + S beta                   one message, see MessageTimes
 ///
 /// With p = 1 every collective is free. The tests call this same function with the operations they
 /// recorded. Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication

@@ -2,7 +2,7 @@
 #include <sstream>
 
 #include "bodies.h"
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
 #include "support/training_evidence.h"
 

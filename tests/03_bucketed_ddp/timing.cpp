@@ -6,7 +6,7 @@
 #include "buckets.h"
 #include "ddp/peers/reducer_peer.h"
 #include "ddp/referee/client_group.h"
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
 #include "support/training_bodies.h"
 

@@ -3,7 +3,7 @@
 
 #include "bodies.h"
 #include "ddp/peers/reducer_peer.h"
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 #include "subject.h"
 #include "support/grading.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 #include "peers/butterfly.h"
 #include "peers/logarithmic_all_reduces.h"
 #include "support/ranks.h"

@@ -1,5 +1,5 @@
 // Virtual time: what ranks did, priced and drawn for a network.
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
-#include "ddp/referee/virtual_time.h"
 #include "ddp/simulation/timeline_file.h"
+#include "ddp/simulation/virtual_time.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -16,7 +16,7 @@ from tools.setup.toolchain import ROOT, LabError
 
 PUBLIC, SIMULATION = "common/ddp", "common/ddp/simulation"
 # From the bottom up: each may use those before it.
-LAYERS = (PUBLIC, "common/ddp/meters", "common/ddp/ranks", "common/ddp/backends", SIMULATION, "common/ddp/referee")
+LAYERS = (PUBLIC, "common/ddp/meters", "common/ddp/ranks", "common/ddp/backends", "common/ddp/referee", SIMULATION)
 COMMON = (PUBLIC, "common/ddp/*")
 CONTRACTS = "assignments/*"
 SHARED = ("benchmarks/harness", "benchmarks/models", "benchmarks/peers")
@@ -27,7 +27,7 @@ GIVEN_ALONE = "given code knows little of the lab; move what needs more to its u
 # belongs to the one above it. {stage} is the name of a stage, the same one throughout a row.
 ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     *((room, LAYERS[:height], "move what both need down, or the user up") for height, room in enumerate(LAYERS)),
-    ("common/ddp/models", (PUBLIC, SIMULATION), GIVEN_ALONE),
+    ("common/ddp/models", (PUBLIC,), GIVEN_ALONE),
     ("common/ddp/peers", (PUBLIC,), GIVEN_ALONE),
     ("assignments/{stage}", (PUBLIC,), STAGE_ALONE),
     ("solutions/{stage}", (PUBLIC, "assignments/{stage}"), STAGE_ALONE),

@@ -33,8 +33,8 @@ struct Span {
 };
 
 /// What one rank computed and communicated, and when; ddp/simulation/timeline_file.h writes it as a
-/// file for a viewer. simulated_compute() and SimulatedNetwork add spans in virtual time,
-/// ComputeScope and TimelineBackend in real time. All of them accept a null timeline and then draw
+/// file for a viewer. ComputeScope and TimelineBackend add spans in real time;
+/// for those in virtual time see VirtualTime. All of them accept a null timeline and then draw
 /// nothing.
 ///
 /// Any thread may call all functions.

@@ -7,7 +7,7 @@
 
 #include "ddp/network_model.h"
 #include "ddp/referee/evidence.h"
-#include "ddp/referee/message_times.h"
+#include "ddp/simulation/message_times.h"
 #include "ddp/simulation/timeline.h"
 
 namespace ddp {

@@ -1,4 +1,4 @@
-#include "ddp/referee/message_times.h"
+#include "ddp/simulation/message_times.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 
 #include <algorithm>
 #include <utility>
