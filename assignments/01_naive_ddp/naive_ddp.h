@@ -18,8 +18,9 @@ namespace ddp {
 // `parameters`: in the order of torch::nn::Module::parameters(), the same on all ranks. A tensor
 // that is listed more than once (tied weights) is handled once: one all-reduce, one division. (Its
 // broadcast may be repeated.) What counts is whether it is the same tensor, not equal values or the
-// same memory. A parameter is trainable if it requires a gradient at construction. Frozen ones are
-// broadcast like the others, never reduced; their gradients are left alone.
+// same memory. A parameter is trainable if it requires a gradient at construction; it is then
+// float32, float64, half or bfloat16. Frozen ones are broadcast like the others, never reduced;
+// their gradients are left alone.
 //
 // `buffers`: state that is not trained, such as BatchNorm's running statistics. They may have any
 // shape and any dtype that the group can broadcast, such as int64 counters. They are broadcast at
@@ -42,7 +43,7 @@ namespace ddp {
 // In finish(): a sparse gradient. Check only what this rank can see; differences between ranks are
 // for the grader to find.
 
-/// One blocking all-reduce for each trainable parameter, of exactly its elements in its dtype.
+/// One all-reduce for each trainable parameter, of exactly its elements in its dtype.
 std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> parameters,
                                                      std::vector<at::Tensor> buffers,
                                                      ProcessGroupPtr group);

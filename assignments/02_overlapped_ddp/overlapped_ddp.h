@@ -34,7 +34,10 @@ namespace ddp {
 /// gradients that it accumulates into. Gradients accumulated only inside the scope are launched by
 /// finish(), in the order of `parameters`. At most one backward outside NoSync may run between two
 /// calls of finish(), because a second would add to gradients in flight: its hook throws
-/// c10::Error, and so does backward().
+/// c10::Error, and so does backward(). (One that reaches only other gradients need not be noticed.)
+///
+/// A sparse gradient is refused where it would be sent: by its hook, or by finish() if it was
+/// accumulated inside NoSync. Others may be in flight by then.
 ///
 /// Destruction removes the hooks: a later backward communicates nothing.
 std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,

@@ -59,8 +59,10 @@ struct BucketedDdpOptions {
 ///
 /// Buckets are launched in plan order on every rank, in whatever order gradients become ready.
 /// Bucket b starts when all its gradients are ready (on_gradient_ready, ddp/gradient_hooks.h) and
-/// bucket b - 1 has started; a bucket that is full early waits its turn. Nothing waits inside
-/// backward. Ranks may take different branches.
+/// bucket b - 1 has started; a bucket that is full early waits its turn. It has started when the hook
+/// of the gradient that it waited for returns. Nothing waits inside backward. From the moment a
+/// gradient is ready to the end of finish() it belongs to the synchronizer, which may copy it at
+/// once or when its bucket starts. Ranks may take different branches.
 ///
 /// finish() is collective. It launches the remaining buckets in plan order, waits for all, and
 /// leaves gradient = sum over ranks of parameter.grad() / world size. Whatever a gradient holds
@@ -70,14 +72,16 @@ struct BucketedDdpOptions {
 ///
 /// NoSync: inside the scope hooks launch nothing. At most one backward outside NoSync may run
 /// between two calls of finish(), because a second would add to gradients in flight: its hook
-/// throws c10::Error, and so does backward().
+/// throws c10::Error, and so does backward(). (One that reaches only gradients of buckets that have
+/// not started need not be noticed.)
 ///
 /// The averages are copied back, or parameter.grad() becomes a view of its bucket. Memory: all flat
 /// tensors together take no more than the trainable parameters' bytes plus one bucket.
 ///
 /// Errors besides stage 01's: options.cap_bytes <= 0; a trainable parameter whose dtype or device
 /// is no longer that of its bucket (thrown by its hook or finish(), naming its index in
-/// `parameters`).
+/// `parameters`). Like a sparse gradient they are found when a gradient comes into its bucket:
+/// others may be in flight by then.
 ///
 /// Destruction removes the hooks: a later backward communicates nothing.
 std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> parameters,
