@@ -4,8 +4,8 @@ Everything is built; the solutions get full marks and the stubs none; mutants di
 live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
 passed and failed; the exit code is 0 only if nothing failed.
 
-A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, AddressSanitizer, and the
-slow Python tests. Neither repeats what has passed on the same content: see tools/checking/remembered.py.
+A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, AddressSanitizer, the other
+compiler and the slow Python tests. Neither repeats what has passed on the same content: see tools/checking/remembered.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tools.checking import includes
 from tools.checking import linting
 from tools.checking import own_tests
 from tools.checking import mutants
+from tools.checking import other_compiler
 from tools.checking import remembered
 from tools.checking import sanitizer
 from tools.grading import stages
@@ -106,6 +107,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "claims": ("Tables of claims and mutants", claims.check_claims),
     "variants": ("Correct variants get full marks", sanitizer.check_variants),
     "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
+    "compilers": ("Stages built by the other compiler", other_compiler.check_other_compiler),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
     "figures": ("Figures on small data", own_tests.check_figures),
@@ -115,7 +117,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "lint": ("Linter", linting.check_lint),
 }
 
-LONG = ("sanitizer",)  # run with ALL=1 only, or when asked for
+LONG = ("sanitizer", "compilers")  # run with ALL=1 only, or when asked for
 
 
 def main() -> int:

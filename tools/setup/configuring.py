@@ -19,14 +19,17 @@ def configure(toolchain: Toolchain, log: Path) -> list[str]:
     build_dir = Path(toolchain.build_dir)
     if not same_cache(toolchain):
         clear(build_dir)
-    argv = [toolchain.cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", toolchain.generator]
-    argv += [f"-DCMAKE_CXX_COMPILER={toolchain.cxx}", f"-DDDP_LAB_PYTHON={toolchain.python or sys.executable}"]
-    argv += [f"-DLIBTORCH={'' if toolchain.python else toolchain.libtorch}"]
-    configured, lines = progress.run(argv, "Configuring with CMake", log)
+    configured, lines = progress.run(cmake_command(toolchain), "Configuring with CMake", log)
     if not configured:
         raise LabError(configure_failure(lines, log))
     link_compile_commands(build_dir)
     return [line.removeprefix("-- ") for line in lines if line.startswith("-- CUDA")]
+
+
+def cmake_command(toolchain: Toolchain) -> list[str]:
+    argv = [toolchain.cmake, "-S", str(ROOT), "-B", toolchain.build_dir, "-G", toolchain.generator]
+    argv += [f"-DCMAKE_CXX_COMPILER={toolchain.cxx}", f"-DDDP_LAB_PYTHON={toolchain.python or sys.executable}"]
+    return argv + [f"-DLIBTORCH={'' if toolchain.python else toolchain.libtorch}"]
 
 
 def same_cache(toolchain: Toolchain) -> bool:
