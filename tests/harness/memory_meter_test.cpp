@@ -12,9 +12,9 @@
 namespace ddp {
 namespace {
 
-using testing::run_ranks;
 using testing::in_child;
 using testing::Rank;
+using testing::run_ranks;
 
 TEST(MemoryMeter, CountsTensorsAndNotViews) {
   in_child([] {
