@@ -114,16 +114,16 @@ void weight_of_zero(Uses& uses) {
   }
 }
 
-// What follows may write its result over the output.
-void relu_in_place(Uses& uses) {
+// What follows may write its result over the output, as an in-place ReLU does.
+void output_is_overwritten(Uses& uses) {
   for (const bool training : {true, false}) {
     Use& use = *uses.add({.mode = {.training = training}, .note = "followed by an in-place ReLU"});
     use.forward();
     const at::Tensor output = use.output;
     use.output = output.detach().clone();
-    const at::Tensor given = use.upstream;
-    use.upstream = given * (use.output > 0).to(given);
-    use.backward_of(output.relu_(), given);
+    output.variable_data().relu_();
+    use.upstream.mul_(use.output > 0);
+    use.backward_of(output, use.upstream);
   }
 }
 
@@ -181,7 +181,7 @@ const std::vector<Body>& plain() {
                        with_ranks({2}, "sixty steps", kOutput, many_steps),
                        with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
                        with_ranks({2}, "a weight of zero", kGradients, weight_of_zero),
-                       with_ranks({2}, "an in-place ReLU", kGradients, relu_in_place),
+                       with_ranks({2}, "an in-place ReLU", kGradients, output_is_overwritten),
                        with_ranks({2}, "the group is dropped", kGradients, group_is_dropped)});
     all.push_back(in_groups("four groups in turns", kOutput, groups_in_turns));
     all.push_back(body_of("a network that takes a second", 2, kOutput, one_small_use));
