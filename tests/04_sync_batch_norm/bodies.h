@@ -51,7 +51,4 @@ std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& n
 /// Of two to five dimensions.
 const std::vector<Shape>& shapes();
 
-/// Every layout of the input, of the upstream gradient, and of both.
-void every_layout(Uses& uses, const SyncBatchNormOptions& mode);
-
 }  // namespace ddp::testing

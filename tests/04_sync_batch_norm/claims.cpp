@@ -47,6 +47,25 @@ Predicate right(Mode mode, const std::vector<std::string>& names) {
   return in_batches(mode, [names](const Batch& batch) { return wrong_values(batch, names); });
 }
 
+Predicate all_right() { return all_of({right(kTraining, kAll), right(kEvaluation, kAll)}); }
+
+// What does nothing communicates nothing, changes nothing and calls no one.
+std::string something_is_normalized(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    const at::Tensor input = use.at("input", kBefore);
+    if (input.numel() > 0 && is_bitwise_equal({}, use.at("output", kAfterForward), input)) {
+      return describe(batch, use) + ": the output is the input";
+    }
+  }
+  return "";
+}
+
+std::string something_is_communicated(const Evidence& evidence) {
+  const bool silent =
+      std::ranges::any_of(evidence.launches, [](const auto& l) { return l.empty(); });
+  return silent && evidence.world.ranks > 1 ? "a rank communicated nothing" : "";
+}
+
 // --- State ---
 
 std::string changed(const Batch& batch, const UseOnRank& use, const std::string& name) {
@@ -166,6 +185,12 @@ std::string evaluation_is_silent(const Batch& batch) {
     }
   }
   return "";
+}
+
+std::string evaluation_communicates(const Evidence& evidence) {
+  return in_batches(kEvaluation, evaluation_is_silent)(evidence).empty()
+             ? ""
+             : "evaluation communicates, which another test reports";
 }
 
 std::string construction_is_silent(const Evidence& evidence) {
@@ -324,7 +349,8 @@ const GradedTest kSilence{
      .hint = "training = false: no collective, in backward neither, no update, no count, nothing "
              "written over: not the input, not the upstream gradient, not an earlier output."},
     [] {
-      judge(all_uses(), all_of({in_batches(kEvaluation, evaluation_is_silent),
+      judge(all_uses(), all_of({in_batches(kEvaluation, something_is_normalized),
+                                in_batches(kEvaluation, evaluation_is_silent),
                                 in_batches(kEvaluation, nothing_else_changes)}));
     }};
 
@@ -335,8 +361,8 @@ const GradedTest kOfEvaluation{
          "In evaluation the running statistics are constants, so the gradient has one term; "
          "where there are none, the statistics are those of this rank's batch, and it has all."},
     [] {
-      judge(all_uses(), right(kEvaluation, {"output", "gradient of the input",
-                                            "gradient of the weight", "gradient of the bias"}));
+      judge(joined({evaluation(), plain(), modules()}), right(kEvaluation, kAll),
+            evaluation_communicates);
     }};
 
 const GradedTest kModule{
@@ -355,7 +381,7 @@ const GradedTest kShards{
      .hint = "Weight a rank's statistics by its number of values. A rank without any has no mean: "
              "it contributes zeros, takes part in both collectives, and its results are empty or "
              "zero."},
-    [] { judge(shards(), right(kTraining, kAll)); }};
+    [] { judge(shards(), all_right()); }};
 
 const GradedTest kCount{
     {.name = "a_global_count_of_one_is_an_error_on_all_ranks",
@@ -372,7 +398,7 @@ const GradedTest kLargeMean{
      .hint = "With a mean of 10000 and a deviation of 1, mean(x^2) - mean(x)^2 in float32 is "
              "noise, and so is sum(g x) - mean sum(g). Subtract the mean first."},
     [] {
-      judge(large_means(), right(kTraining, kAll));
+      judge(large_means(), all_right(), evaluation_communicates);
       judge(large_products(), right(kTraining, {"gradient of the weight"}));
     }};
 
@@ -381,14 +407,14 @@ const GradedTest kLowPrecision{
      .points = 1,
      .hint = "Convert to float32 before anything is subtracted, added up or sent, in backward too. "
              "Only returned tensors have the input's dtype."},
-    [] { judge(low_precision(), right(kTraining, kAll)); }};
+    [] { judge(low_precision(), all_right()); }};
 
 const GradedTest kLayouts{
     {.name = "strides_do_not_matter",
      .points = 1,
      .hint = "Go by shape and strides, or make contiguous what you read by pointer: the input, and "
              "the gradient from upstream, which after a sum has stride 0 everywhere."},
-    [] { judge(layouts(), right(kTraining, kAll)); }};
+    [] { judge(layouts(), all_right()); }};
 
 const GradedTest kCollectives{
     {.name = "one_collective_each_way",
@@ -407,7 +433,8 @@ const GradedTest kOwnBackward{
      .hint = "A torch::autograd::Function with the handout's formula, in evaluation and on one "
              "rank, too; do not call libtorch's own batch norm in it, least of all its backward."},
     [] {
-      judge(all_uses(), all_of({in_batches(kTraining, backward_is_its_own),
+      judge(all_uses(), all_of({in_batches(kTraining, something_is_normalized),
+                                in_batches(kTraining, backward_is_its_own),
                                 in_batches(kEvaluation, backward_is_its_own)}));
     }};
 
@@ -420,7 +447,7 @@ const GradedTest kMemory{
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";
       }
-      judge(memory(), all_of({little_is_kept, nothing_grows}));
+      judge(memory(), all_of({little_is_kept, nothing_grows, something_is_communicated}));
     }};
 
 const GradedTest kErrors{
@@ -429,8 +456,7 @@ const GradedTest kErrors{
      .hint = "TORCH_CHECK() what the header lists, first of all, in training and in evaluation: a "
              "rank that throws later leaves the others waiting."},
     [] {
-      judge(misuse(), all_of({misuse_is_refused, errors_change_nothing,
-                              in_batches(kTraining, one_collective_each_way)}));
+      judge(misuse(), all_of({misuse_is_refused, errors_change_nothing}));
     }};
 
 const GradedTest kTrainingTogether{

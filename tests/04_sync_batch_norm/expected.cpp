@@ -104,7 +104,7 @@ Expected parameter_gradient(const Terms& terms, const UseOnRank& use, const std:
     // The mean's error is the same in every term, that of a product is not.
     const at::Tensor errors =
         16 * sum_of_channels(g).abs() + 4 * sum_of_channels(g.square()).sqrt();
-    const at::Tensor rounding = 4 * sum_of_channels((g * factors).abs());
+    const at::Tensor rounding = 32 * sum_of_channels((g * factors).abs());
     const double in_common = terms.dtype == at::kFloat ? 0 : 1e-3;
     tolerance = 1e-3 + 0x1p-23 * (terms.relative * errors + rounding) +
                 value.abs() * (in_common + 4 * epsilon_of(dtype));

@@ -57,8 +57,6 @@ void evaluations(Uses& uses) {
     }
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
   }
-  evaluate(uses, {.shape = {64, 5}, .dtype = at::kFloat, .mean = 1e4});
-  evaluate(uses, {.shape = {64, 5}, .dtype = at::kFloat, .running = false, .mean = 1e4});
 }
 
 // What backward needs of the statistics is as it was in forward; or autograd notices the change.
@@ -101,7 +99,9 @@ void evaluate(Uses& uses, const NormModule& module, const UseOptions& options) {
 // Holds a layer as a model does.
 class Parent : public torch::nn::Module {
  public:
-  explicit Parent(const NormModule& module) { register_module("norm", std::static_pointer_cast<BatchNorm>(module)); }
+  explicit Parent(const NormModule& module) {
+    register_module("norm", std::static_pointer_cast<BatchNorm>(module));
+  }
 };
 
 // The names of its state, and those that it must have.
@@ -119,7 +119,8 @@ void tell_state(Uses& uses, const BatchNormOptions& options, const std::string& 
 
 void module_steps(Uses& uses, const std::optional<double>& momentum) {
   const at::ScalarType dtype = momentum ? at::kFloat : at::kDouble;  // also the counter's
-  const NormModule module = uses.module({.num_features = 4, .eps = 0.5, .momentum = momentum}, dtype);
+  const NormModule module =
+      uses.module({.num_features = 4, .eps = 0.5, .momentum = momentum}, dtype);
   int step = 0;
   for (const Shape& shape :
        std::vector<Shape>{{9, 4}, {6, 4, 3}, {5, 4, 2, 2}, {8, 4, 1, 2, 2}, {6, 4}, {6, 4}}) {
@@ -155,7 +156,7 @@ void use_modules(Uses& uses) {
     BatchNormOptions options = plain;
     options.affine = affine;
     options.track_running_stats = !affine;
-    for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
       const NormModule module = uses.module(options);
       for (int step = 0; step < 2; ++step) {
         uses.run({.shape = {5, 4, 3}, .dtype = dtype}, module);
@@ -174,9 +175,7 @@ void use_modules(Uses& uses) {
 const std::vector<Body>& evaluation() {
   static const char* const kTest = "evaluation_is_local_and_changes_nothing";
   static const std::vector<Body> bodies =
-      joined({with_ranks({2, 1, 3}, "evaluation", kTest, evaluations),
-              with_ranks({2}, "every layout in evaluation", kTest,
-                         [](Uses& uses) { every_layout(uses, evaluating()); }),
+      joined({with_ranks({2, 1}, "evaluation", kTest, evaluations),
               with_ranks({2}, "statistics change after forward", kTest, statistics_change),
               with_ranks({2}, "one rank evaluates", kTest, one_rank_evaluates)});
   return bodies;
@@ -184,7 +183,7 @@ const std::vector<Body>& evaluation() {
 
 const std::vector<Body>& modules() {
   static const std::vector<Body> bodies =
-      with_ranks({2, 1, 3}, "modules", "module_keeps_the_state_of_batch_norm", use_modules);
+      with_ranks({2, 1}, "modules", "module_keeps_the_state_of_batch_norm", use_modules);
   return bodies;
 }
 

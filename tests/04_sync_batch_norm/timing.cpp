@@ -49,6 +49,9 @@ std::string wrong_time(const Evidence& evidence, const Batch& batch, const Netwo
                   cost_ns(network, launch->type, launch->bytes, static_cast<int>(batch.size()));
     }
   }
+  if (launches.empty()) {
+    return describe(batch, slowest) + ": nothing was launched";
+  }
   const bool exact =
       std::ranges::all_of(batch, [&](const UseOnRank& use) { return all_waited(evidence, use); });
   if (took == expected || (took < expected && !exact)) {

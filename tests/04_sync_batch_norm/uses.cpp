@@ -157,14 +157,15 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Use::state() const {
-  std::vector<std::pair<std::string, at::Tensor>> all = {{"input", input},
-                                                         {"weight", tensors.weight},
-                                                         {"bias", tensors.bias},
-                                                         {"running_mean", tensors.running_mean},
-                                                         {"running_var", tensors.running_var},
-                                                         {"num_batches_tracked", batches},
-                                                         {"upstream", backwards_ > 0 ? upstream : at::Tensor()},
-                                                         {"output", output}};
+  std::vector<std::pair<std::string, at::Tensor>> all = {
+      {"input", input},
+      {"weight", tensors.weight},
+      {"bias", tensors.bias},
+      {"running_mean", tensors.running_mean},
+      {"running_var", tensors.running_var},
+      {"num_batches_tracked", batches},
+      {"upstream", backwards_ > 0 ? upstream : at::Tensor()},
+      {"output", output}};
   std::erase_if(
       all, [](const auto& entry) { return !entry.second.defined() || entry.second.is_meta(); });
   return all;
