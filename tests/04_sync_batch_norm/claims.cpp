@@ -1,14 +1,13 @@
-#include <algorithm>
-#include <cctype>
+#include <map>
 #include <string_view>
 
 #include "bodies.h"
+#include "predicates.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/grading.h"
 #include "support/settings.h"
 #include "support/training_claims.h"
-#include "use_evidence.h"
 
 // What must be true of all that the ranks did, in every body.
 
@@ -18,207 +17,6 @@ namespace {
 
 const std::vector<std::string> kGradients = {"gradient of the input", "gradient of the weight",
                                              "gradient of the bias"};
-const std::vector<std::string> kState = {"running_mean", "running_var", "num_batches_tracked"};
-const std::vector<std::string> kAll = {"output",
-                                       "running_mean",
-                                       "running_var",
-                                       "num_batches_tracked",
-                                       "gradient of the input",
-                                       "gradient of the weight",
-                                       "gradient of the bias"};
-
-enum Mode { kEvaluation, kTraining };
-
-// What `check` finds in the first batch of a mode.
-Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) {
-  return [mode, check = std::move(check)](const Evidence& evidence) -> std::string {
-    for (const Batch& batch : batches_in(evidence)) {
-      if (batch[0].training == (mode == kTraining)) {
-        if (std::string text = check(batch); !text.empty()) {
-          return text;
-        }
-      }
-    }
-    return "";
-  };
-}
-
-Predicate right(Mode mode, const std::vector<std::string>& names) {
-  return in_batches(mode, [names](const Batch& batch) { return wrong_values(batch, names); });
-}
-
-Predicate all_right() { return all_of({right(kTraining, kAll), right(kEvaluation, kAll)}); }
-
-// What does nothing communicates nothing, changes nothing and calls no one.
-std::string something_is_normalized(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    const at::Tensor input = use.at("input", kBefore);
-    if (input.numel() > 0 && is_bitwise_equal({}, use.at("output", kAfterForward), input)) {
-      return describe(batch, use) + ": the output is the input";
-    }
-  }
-  return "";
-}
-
-std::string something_is_communicated(const Evidence& evidence) {
-  const bool silent =
-      std::ranges::any_of(evidence.launches, [](const auto& l) { return l.empty(); });
-  return silent && evidence.world.ranks > 1 ? "a rank communicated nothing" : "";
-}
-
-// --- State ---
-
-std::string changed(const Batch& batch, const UseOnRank& use, const std::string& name) {
-  const bool is_state = std::ranges::find(kState, name) != kState.end();
-  const bool comes_later = name == "output" || name == "upstream";
-  at::Tensor before = use.at(name, comes_later ? kAfterForward : kBefore);
-  for (const Moment moment : {kAfterForward, kAfterBackward, kAtEnd}) {
-    const bool skip = is_state && (moment == kAtEnd || (use.training && moment == kAfterForward) ||
-                                   use.facts.contains("the caller changes the running statistics"));
-    const at::Tensor now = use.at(name, moment);
-    if (!skip && now.defined() && before.defined()) {
-      const char* const when[] = {"", "forward", "backward", "later uses"};
-      const Subject subject{describe(batch, use) + ": after " + when[moment] + " the " + name +
-                            ", which nobody may change,"};
-      if (const auto same = is_bitwise_equal(subject, now, before); !same) {
-        return same.message();
-      }
-    }
-    before = now.defined() && moment == kAfterForward ? now : before;
-  }
-  return "";
-}
-
-// Running statistics and counter are changed by forward in training, in place; nothing else is.
-std::string nothing_else_changes(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const auto& [name, moments] : use.tensors) {
-      if (std::string text = changed(batch, use, name); !text.empty()) {
-        return text;
-      }
-    }
-    for (const std::string& fact : use.facts) {
-      if (fact.starts_with("moved: ")) {
-        return describe(batch, use) + ": " + fact.substr(7) +
-               " has been replaced by another tensor, or moved to another storage: write the new "
-               "values into the old one";
-      }
-      if (fact == "grad mode changed") {
-        return describe(batch, use) + ": autograd's grad mode was left switched over";
-      }
-    }
-  }
-  return "";
-}
-
-// Sums in a different order on each rank would not have the same bits.
-std::string same_on_all_ranks(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const std::string& name : {"running_mean", "running_var"}) {
-      const Subject subject{describe(batch, use) + ": the " + name + ", compared with rank " +
-                            std::to_string(batch[0].rank) + "'s,"};
-      const at::Tensor first = batch[0].at(name, kAfterForward);
-      if (const auto same = is_bitwise_equal(subject, use.at(name, kAfterForward), first); !same) {
-        return same.message();
-      }
-    }
-  }
-  return "";
-}
-
-// --- Communication ---
-
-// How many numbers a rank contributes. Whole structures may travel as bytes; their contents are
-// unknown, so they count as float64.
-std::int64_t numbers_in(const Seen& launch) {
-  const auto size = static_cast<std::int64_t>(c10::elementSize(launch.dtype));
-  return size == 1 ? launch.bytes / 8 : launch.elements;
-}
-
-// Operations that carry data; the price of others is another claim's business.
-std::vector<const Seen*> with_data(std::vector<const Seen*> launches) {
-  std::erase_if(launches, [](const Seen* launch) { return launch->bytes == 0; });
-  return launches;
-}
-
-std::string wrong_launches(const std::vector<const Seen*>& launches, int due, std::int64_t most,
-                           std::size_t ranks) {
-  const auto sent = with_data(launches);
-  const bool alone = ranks == 1 && sent.empty();
-  if (due == 0 && !sent.empty()) {
-    return " communicated, and nobody needs it:" + list_of(sent);
-  }
-  if (!alone &&
-      (static_cast<int>(sent.size()) != due || (due > 0 && c10d::isP2POp(sent[0]->type)))) {
-    return " should be one collective; here it was:" + list_of(sent);
-  }
-  const auto large =
-      std::ranges::find_if(sent, [&](const Seen* launch) { return numbers_in(*launch) > most; });
-  return large == sent.end() ? ""
-                             : ": a rank should put in at most " + std::to_string(most) +
-                                   " elements; here it was:" + list_of(sent);
-}
-
-std::string one_collective_each_way(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    const std::int64_t channels = use.at("input", kBefore).size(1);
-    auto text = wrong_launches(use.forward, 1, 2 * channels + 1, batch.size());
-    if (!text.empty()) {
-      return describe(batch, use) + ": forward" + text;
-    }
-    text = wrong_launches(use.backward, use.wants_input ? use.backwards : 0, 2 * channels,
-                          batch.size());
-    if (!text.empty()) {
-      return describe(batch, use) + ": backward" +
-             (use.wants_input ? "" : ", where the input requires no gradient,") + text;
-    }
-  }
-  return "";
-}
-
-std::string evaluation_is_silent(const Batch& batch) {
-  for (const UseOnRank& use : batch) {
-    for (const auto* launches : {&use.forward, &use.backward}) {
-      if (!launches->empty()) {
-        return describe(batch, use) + " communicated:" + list_of(*launches);
-      }
-    }
-  }
-  return "";
-}
-
-std::string evaluation_communicates(const Evidence& evidence) {
-  return in_batches(kEvaluation, evaluation_is_silent)(evidence).empty()
-             ? ""
-             : "evaluation communicates, which another test reports";
-}
-
-std::string construction_is_silent(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
-    return launch.place.phase == Phase::kConstruction
-               ? where(launch, rank) + ": construction of a module launched " +
-                     describe_operation(launch)
-               : "";
-  });
-}
-
-std::string nothing_in_flight_is_touched(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
-    return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
-           describe_operation(evidence.launch_of(rank, touch.operation)) +
-           " and the wait for it, when " + touch.detail;
-  });
-}
-
-std::string graph_keeps_the_group(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return std::string_view(fact.text) == "the group is gone"
-               ? where(fact, rank) +
-                     ": after forward, when the caller had dropped its handle, nobody had the "
-                     "process group any more: what backward needs the graph must keep alive"
-               : "";
-  });
-}
 
 // --- What only a rank can see; it handed in facts. ---
 
@@ -339,7 +137,8 @@ const GradedTest kRunning{
          "running = (1 - momentum) * running + momentum * batch, in place, and nothing else "
          "changes. The variance is over n - 1, n being the global count. Same bits everywhere."},
     [] {
-      judge(plain(), all_of({right(kTraining, kState), in_batches(kTraining, same_on_all_ranks)}));
+      judge(plain(), all_of({right(kTraining, {"running_mean", "running_var"}),
+                             in_batches(kTraining, same_on_all_ranks)}));
       judge(all_uses(), in_batches(kTraining, nothing_else_changes));
     }};
 
@@ -361,7 +160,7 @@ const GradedTest kOfEvaluation{
          "In evaluation the running statistics are constants, so the gradient has one term; "
          "where there are none, the statistics are those of this rank's batch, and it has all."},
     [] {
-      judge(joined({evaluation(), plain(), modules()}), right(kEvaluation, kAll),
+      judge(joined({evaluation(), plain(), modules()}), right(kEvaluation),
             evaluation_communicates);
     }};
 
@@ -371,8 +170,7 @@ const GradedTest kModule{
      .hint = "Each forward in training counts one batch, in num_batches_tracked itself, and then "
              "uses options().momentum, or 1 / that count if it is none."},
     [] {
-      judge(modules(),
-            all_of({modules_have_the_names, construction_is_silent, right(kTraining, kAll)}));
+      judge(modules(), all_of({modules_have_the_names, construction_is_silent, right(kTraining)}));
     }};
 
 const GradedTest kShards{
@@ -467,7 +265,7 @@ const GradedTest kTrainingTogether{
          "what backward needs belongs to the graph, not to the module or a variable of its own."},
     [] {
       judge(networks(), network_is_trained_as_by_one);
-      judge(interleaved(), right(kTraining, kAll));
+      judge(interleaved(), right(kTraining));
     }};
 
 }  // namespace

@@ -51,8 +51,13 @@ void evaluations(Uses& uses) {
             uses,
             {.dtype = dtype, .running = running, .wants_input = input, .wants_parameters = !input});
       }
-      evaluate(uses,
-               {.dtype = dtype, .running = running, .graph = false, .note = "without a graph"});
+      evaluate(uses, {.dtype = dtype,
+                      .weight = false,
+                      .bias = false,
+                      .running = running,
+                      .wants_input = false,
+                      .graph = false,
+                      .note = "without a graph"});
       evaluate(uses, {.dtype = dtype, .running = running, .upstream = Upstream::kExpanded});
     }
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
