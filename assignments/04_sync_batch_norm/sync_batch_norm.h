@@ -13,9 +13,9 @@ namespace ddp {
 class BatchNorm;          // ddp/batch_norm.h: the module that holds the state
 struct BatchNormOptions;  // ddp/batch_norm.h
 
-/// The tensors of a batch normalization besides its input: shape [C], the input's dtype or float32,
-/// on the input's device. Any may be undefined. A missing weight counts as ones, a missing bias as
-/// zeros. Either both running statistics are defined or neither.
+/// The tensors of a batch normalization besides its input: shape [C], each in the input's dtype or
+/// in float32 (they may differ), on the input's device. Any may be undefined. A missing weight
+/// counts as ones, a missing bias as zeros. Either both running statistics are defined or neither.
 struct BatchNormTensors {
   at::Tensor weight = {}, bias = {};
   at::Tensor running_mean = {}, running_var = {};
@@ -43,16 +43,18 @@ struct SyncBatchNormOptions {
 /// Training. mean and variance (biased) are taken for each channel over N, L, H, W, D of all ranks,
 /// in float32 or better, and are accurate even if |mean| is much larger than the deviation. Running
 /// statistics are updated in place, equally on all ranks, with the global batch's unbiased variance
-/// (divided by its count minus one).
+/// (divided by its count minus one), whether or not anything requires a gradient. No other tensor of
+/// the caller's is changed, in forward or in backward.
 ///
 /// Collective calls in training: ONE in forward, with at most 2C + 1 elements from each rank, and
 /// ONE in backward, with at most 2C, if the input requires a gradient (on all ranks or on none).
 /// All ranks of the group take part in both, including those without samples and those whose
-/// upstream gradient is zero.
+/// upstream gradient is zero; an undefined one counts as zero.
 ///
 /// Backward. The input's gradient is that of the sum of all ranks' losses. The gradients of weight
 /// and bias are this rank's local sums, as in PyTorch: DDP averages them later. Between forward and
-/// backward only the input and O(C) numbers are kept.
+/// backward only the input and O(C) numbers are kept, and the group: the graph keeps it alive. What
+/// happens to the running statistics in between does not matter.
 ///
 /// Evaluation (training = false) communicates nothing and changes nothing. It uses the running
 /// statistics or, without any, those of this rank's own batch, as torch.nn.SyncBatchNorm does.
@@ -60,7 +62,8 @@ struct SyncBatchNormOptions {
 /// Throws c10::Error before any communication: undefined input, fewer than 2 or more than 5
 /// dimensions, an integer dtype, tensors whose shape, dtype or device does not fit, one running
 /// statistic without the other, eps <= 0, a null group. On all ranks, after the forward collective:
-/// a global count (samples * positions) of 1 or less.
+/// a global count (samples * positions) of 1 or less. After an error the running statistics are as
+/// before.
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
                            const ProcessGroupPtr& group, const SyncBatchNormOptions& options = {});
 

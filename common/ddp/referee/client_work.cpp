@@ -52,6 +52,12 @@ ClientWork::ClientWork(std::shared_ptr<WorkOwner> owner, Operation operation, co
       caller_(this_thread_id()),
       watched_(can_be_watched(operation_)) {
   owner_->count_handles(+1);
+  for (const at::Tensor& input : operation_.inputs) {
+    if (watched_ && !operation_.in_place) {
+      const auto* bytes = static_cast<const char*>(input.const_data_ptr());
+      sent_.insert(sent_.end(), bytes, bytes + input.nbytes());
+    }
+  }
   for (const at::Tensor& output : operation_.outputs) {
     if (watched_) {
       poison(output.variable_data(), number());
@@ -159,7 +165,7 @@ void ClientWork::look(bool whole) {
 
 std::optional<std::string> ClientWork::changed_buffer(bool whole) const {
   const OwnAccess own;
-  const char* copy = owner_->witness().bytes_of(launch_);
+  const char* copy = sent_.data();
   for (std::size_t i = 0; i < operation_.inputs.size() && !operation_.in_place; ++i) {
     const at::Tensor& input = operation_.inputs[i];
     const bool is_output_too = std::ranges::any_of(

@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/backends/worker_queue.h"
@@ -74,6 +75,7 @@ class ClientWork : public c10d::Work {
   const std::vector<std::string> names_;
   const int caller_;  // the launching thread's id
   const bool watched_;
+  std::vector<char> sent_;  // the inputs, unless they are outputs, too; the arena gets the result
 
   std::once_flag delivery_;
   mutable std::mutex delivery_mutex_;  // guards all below

@@ -130,6 +130,7 @@ Bytes result_for(const std::vector<Part>& parts, std::size_t member) {
     case OpType::BROADCAST:
       return copy_of(parts.at(root), 0, launch.output_bytes);
     case OpType::ALLGATHER:
+    case OpType::ALLGATHER_COALESCED:
     case OpType::_ALLGATHER_BASE:
       return all_inputs(parts);
     case OpType::GATHER:

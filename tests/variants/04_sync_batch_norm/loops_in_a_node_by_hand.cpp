@@ -124,7 +124,7 @@ class NormBackward : public autograd::Node {
     const at::Tensor input = input_.unpack();
     const at::Tensor weight = weight_.unpack();
     const at::Tensor x_cube = cube_of(input);
-    const at::Tensor g_cube = cube_of(upstream[0]);
+    const at::Tensor g_cube = cube_of(upstream[0].defined() ? upstream[0] : at::zeros_like(input));
     const auto x = x_cube.accessor<double, 3>();
     const auto g = g_cube.accessor<double, 3>();
     const std::int64_t size = input.size(1);

@@ -65,7 +65,8 @@ void blend(const at::Tensor& running, const at::Tensor& batch, double momentum) 
 Statistics statistics_for(const at::Tensor& input, const BatchNormTensors& tensors,
                           const ProcessGroupPtr& group, const SyncBatchNormOptions& options) {
   if (!options.training && tensors.running_mean.defined()) {
-    return {tensors.running_mean.to(at::kDouble), tensors.running_var.to(at::kDouble), 0};
+    return {tensors.running_mean.to(at::kDouble, false, /*copy=*/true),
+            tensors.running_var.to(at::kDouble, false, /*copy=*/true), 0};
   }
   const at::Tensor sums = local_sums(input);
   if (!options.training) {

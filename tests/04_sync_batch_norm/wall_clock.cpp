@@ -4,10 +4,11 @@
 #include <iomanip>
 #include <sstream>
 
+#include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
-#include "norm_case.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
+#include "uses.h"
 
 // The same in real time: a report, worth no points.
 
@@ -34,29 +35,34 @@ void measure(std::vector<Entry>& entries) {
   }
 }
 
-void report_times(Rank& rank) {
+void report_times(ReportingRank& rank) {
   constexpr std::int64_t kBatch = 64;
   constexpr std::int64_t kHidden = 1024;
-  const NormCase norm(rank, {.shape = {kBatch * rank.world_size(), kHidden}});
-  const at::Tensor input = norm.input_shard();
-  const at::Tensor upstream = norm.shard(norm.upstream());
+  const auto numbers = [](at::IntArrayRef shape) {
+    return random_numbers(shape, 1).to(at::kFloat);
+  };
+  const at::Tensor input = numbers({kBatch, kHidden}).set_requires_grad(true);
+  const at::Tensor upstream = numbers({kBatch, kHidden});
+  const BatchNormTensors tensors = {.weight = at::ones({kHidden}).set_requires_grad(true),
+                                    .bias = at::zeros({kHidden}).set_requires_grad(true),
+                                    .running_mean = at::zeros({kHidden}),
+                                    .running_var = at::ones({kHidden})};
   std::vector<Entry> entries = {
-      {"synchronized",
-       [&] { sync_batch_norm(input, norm.tensors, rank.group()).backward(upstream); }},
+      {"synchronized", [&] { sync_batch_norm(input, tensors, rank.group()).backward(upstream); }},
       {"its two collectives alone, as all-reduces of float32,",
        [&] {
          all_reduce(at::zeros({2 * kHidden + 1}), rank.group());
          all_reduce(at::zeros({2 * kHidden}), rank.group());
        }},
       {"libtorch's own, local,", [&] {
-         at::batch_norm(input, norm.tensors.weight, norm.tensors.bias, norm.tensors.running_mean,
-                        norm.tensors.running_var, true, 0.1, 1e-5, false)
+         at::batch_norm(input, tensors.weight, tensors.bias, tensors.running_mean,
+                        tensors.running_var, true, 0.1, 1e-5, false)
              .backward(upstream);
        }}};
   measure(entries);
   std::ostringstream text;
   text << std::fixed << std::setprecision(2) << "forward and backward of [" << kBatch << ", "
-       << kHidden << "] on each of " << rank.world_size() << " ranks, median:";
+       << kHidden << "] on each of " << rank.group()->getSize() << " ranks, median:";
   const char* separator = " ";
   for (const Entry& entry : entries) {
     text << separator << entry.name << " " << percentile(entry.milliseconds, 50) << " ms";

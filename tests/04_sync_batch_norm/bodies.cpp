@@ -1,0 +1,214 @@
+#include "bodies.h"
+
+#include <ATen/ATen.h>
+
+#include "ddp/referee/own_access.h"
+#include "uses.h"
+
+// What ranks do with the function and with modules.
+
+namespace ddp::testing {
+
+namespace {
+
+const char* const kOutput = "output_is_batch_norm_of_the_whole_batch";
+const char* const kGradients = "gradients_are_those_of_the_whole_batch";
+const char* const kTraining = "training_on_many_ranks_is_training_on_one";
+
+// --- Training by the function ---
+
+// Inputs with each number of dimensions, each combination of tensors, and of gradients.
+void shapes_and_tensors(Uses& uses) {
+  const double momenta[] = {0.1, 0.7, 1.0, 0.0};
+  int i = 0;
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    for (const Shape& shape : shapes()) {
+      uses.run({.shape = shape,
+                .dtype = dtype,
+                .weight = i % 2 == 0,
+                .bias = i % 2 == 0,
+                .mode = {.momentum = momenta[i % 4], .eps = 0.03},
+                .temporary = i % 3 == 0});
+      ++i;
+    }
+    for (int present = 0; present < 8; ++present) {
+      uses.run({.dtype = dtype,
+                .weight = present % 2 == 1,
+                .bias = present / 2 % 2 == 1,
+                .running = present / 4 == 1});
+    }
+    for (const bool input : {true, false}) {
+      uses.run({.dtype = dtype, .wants_input = input, .wants_parameters = !input});
+    }
+    uses.run({.dtype = dtype,
+              .wants_input = false,
+              .wants_parameters = false,
+              .note = "nothing requires a gradient"});
+    uses.run({.dtype = dtype, .graph = false, .note = "without a graph"});
+  }
+  for (const Shape& shape : shapes()) {
+    uses.run({.shape = shape, .of_weight = at::kFloat, .of_bias = at::kFloat});
+  }
+  uses.run({.of_weight = at::kFloat, .note = "weight and running variance of float32"});
+  uses.run({.of_bias = at::kFloat, .note = "bias and running mean of float32"});
+}
+
+void many_sizes(Uses& uses) {
+  int i = 0;
+  for (const std::int64_t hidden : {128, 256, 512, 1024, 1100}) {
+    for (const std::int64_t batch : {8, 21}) {
+      uses.run({.shape = {batch, hidden}, .dtype = ++i % 2 == 0 ? at::kFloat : at::kDouble});
+    }
+  }
+  uses.run({.shape = {3, 2500, 2}, .dtype = at::kFloat});
+}
+
+void one_small_use(Uses& uses) {
+  uses.run({.shape = {4, 3}});
+  uses.run({.shape = {5, 2, 3}, .dtype = at::kFloat});
+}
+
+void many_steps(Uses& uses) {
+  for (int step = 0; step < 60; ++step) {
+    uses.run({.shape = {3 + step % 3, 3}, .mean = 0.1 * step});
+  }
+}
+
+// Each use has the next group. A rank may be in several, in each at another place.
+void groups_in_turns(Uses& uses) {
+  for (int step = 0; step < 9; ++step) {
+    uses.run({.group = static_cast<GroupIndex>((step * 2 + step / 4) % 4)});
+  }
+}
+
+// Several forwards go before the first backward, which begins with the last.
+void forwards_first(Uses& uses, const std::vector<UseOptions>& options) {
+  std::vector<Use*> all;
+  for (const UseOptions& of_use : options) {
+    all.push_back(uses.add(of_use));
+    if (all.back() != nullptr) {
+      all.back()->forward();
+    }
+  }
+  for (auto use = all.rbegin(); use != all.rend(); ++use) {
+    if (*use != nullptr) {
+      (*use)->backward();
+    }
+  }
+}
+
+// Backward may run twice through a graph, and gradients add up.
+void two_backwards(Uses& uses) {
+  Use& use = *uses.add({});
+  use.forward();
+  use.backward_of(use.output, use.upstream * 0.25, /*keep_graph=*/true);
+  use.backward_of(use.output, use.upstream * 0.75);
+}
+
+void weight_of_zero(Uses& uses) {
+  for (const bool training : {true, false}) {
+    Use& use = *uses.add({.mode = {.training = training}, .note = "a weight is 0"});
+    use.tensors.weight.detach().select(0, 1).zero_();
+    use.forward();
+    use.backward();
+  }
+}
+
+// What follows may write its result over the output, as an in-place ReLU does.
+void output_is_overwritten(Uses& uses) {
+  for (const bool training : {true, false}) {
+    Use& use = *uses.add({.mode = {.training = training}, .note = "followed by an in-place ReLU"});
+    use.forward();
+    const at::Tensor output = use.output;
+    use.output = output.detach().clone();
+    output.variable_data().relu_();
+    use.upstream.mul_(use.output > 0);
+    use.backward_of(output, use.upstream);
+  }
+}
+
+void group_is_dropped(Uses& uses) {
+  Use& use = *uses.add({.note = "the caller's handle of the group is gone"});
+  use.forward();
+  uses.drop_groups();
+  use.drop_group();
+  use.backward();
+}
+
+Body in_groups(const std::string& name, const std::string& charged_to,
+               const std::function<void(Uses&)>& run) {
+  Body body = body_of(name, 4, charged_to, run);
+  body.world.subgroups = {{0, 1, 2}, {3, 1}, {2, 0}};
+  return body;
+}
+
+}  // namespace
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {{24, 5},         {9, 6, 7},    {8, 3, 5, 4},
+                                         {7, 4, 2, 3, 5}, {8, 1, 3, 3}, {6, 3, 1}};
+  return all;
+}
+
+Body body_of(const std::string& name, int ranks, const std::string& charged_to,
+             const std::function<void(Uses&)>& run) {
+  return {name,
+          {.ranks = ranks, .hold = false},
+          [run](Client& client) {
+            Uses uses(client);
+            run(uses);
+            uses.end();
+          },
+          charged_to};
+}
+
+std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,
+                             const std::string& charged_to, const std::function<void(Uses&)>& run) {
+  std::vector<Body> all;
+  for (const int count : ranks) {
+    const std::string text = std::to_string(count) + (count == 1 ? " rank" : " ranks");
+    all.push_back(body_of(name + ", " + text, count, charged_to, run));
+  }
+  return all;
+}
+
+const std::vector<Body>& plain() {
+  static const std::vector<Body> bodies = [] {
+    auto all = joined({with_ranks({2, 1}, "one small batch", kOutput, one_small_use),
+                       with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutput, shapes_and_tensors),
+                       with_ranks({2}, "many channels", kOutput, many_sizes),
+                       with_ranks({5, 6, 8}, "one small batch", kOutput, one_small_use),
+                       with_ranks({2}, "sixty steps", kOutput, many_steps),
+                       with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
+                       with_ranks({2}, "a weight of zero", kGradients, weight_of_zero),
+                       with_ranks({2}, "an in-place ReLU", kGradients, output_is_overwritten),
+                       with_ranks({2}, "the group is dropped", kGradients, group_is_dropped)});
+    all.push_back(in_groups("four groups in turns", kOutput, groups_in_turns));
+    all.push_back(body_of("a network that takes a second", 2, kOutput, one_small_use));
+    all.back().world.slow = true;
+    return all;
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& interleaved() {
+  static const std::vector<Body> bodies = {
+      body_of("forwards first", 2, kTraining,
+              [](Uses& uses) {
+                forwards_first(uses, {{}, {}, {.shape = {4, 3}}});
+              }),
+      in_groups("forwards of several groups first", kTraining, [](Uses& uses) {
+        forwards_first(uses,
+                       {{.group = 1}, {.shape = {4, 3}, .group = 2}, {.group = 1}, {.group = 0}});
+      })};
+  return bodies;
+}
+
+const std::vector<Body>& all_uses() {
+  static const std::vector<Body> bodies =
+      joined({plain(), interleaved(), upstreams(), shards(), large_means(), low_precision(),
+              layouts(), evaluation(), modules()});
+  return bodies;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,273 @@
+#include <map>
+#include <string_view>
+
+#include "bodies.h"
+#include "predicates.h"
+#include "support/claim_tools.h"
+#include "support/compare.h"
+#include "support/grading.h"
+#include "support/settings.h"
+#include "support/training_claims.h"
+
+// What must be true of all that the ranks did, in every body.
+
+namespace ddp::testing {
+
+namespace {
+
+const std::vector<std::string> kGradients = {"gradient of the input", "gradient of the weight",
+                                             "gradient of the bias"};
+
+// --- What only a rank can see; it handed in facts. ---
+
+// GPU operators for parts of backward leave the sums to the caller.
+bool is_libtorchs_backward(const std::string& name) {
+  return name.find("norm") != std::string::npos && name.find("backward") != std::string::npos &&
+         !name.ends_with("batch_norm_backward_reduce") &&
+         !name.ends_with("batch_norm_backward_elemt");
+}
+
+std::string backward_is_its_own(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    for (const std::string& fact : use.facts) {
+      if (fact.starts_with("called: ") && is_libtorchs_backward(fact)) {
+        return describe(batch, use) + ": " + fact.substr(8) +
+               " was called: the sums and the formula of backward should be your own";
+      }
+    }
+  }
+  return "";
+}
+
+std::string little_is_kept(const Evidence& evidence) {
+  constexpr std::int64_t kFewNumbers = 16'384;
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
+    const std::string_view text = fact.text;
+    if (!text.starts_with("kept: ") || fact.number <= fact.index + kFewNumbers) {
+      return "";
+    }
+    return "rank " + std::to_string(rank) + ": for backward of " + std::string(text.substr(6)) +
+           ", " + std::to_string(fact.number) + " bytes are kept, where " +
+           std::to_string(fact.index) +
+           (fact.index > 0 ? " (the input's) and a few numbers for each channel are enough"
+                           : " and a few are enough");
+  });
+}
+
+std::string modules_have_the_names(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kThrew, [](const Seen& said, int rank) -> std::string {
+    const std::string_view call = said.text;
+    if (!call.starts_with("state: ") || call.substr(7) == said.detail) {
+      return "";
+    }
+    return "rank " + std::to_string(rank) + ": a module's parameters and buffers are \"" +
+           said.detail + "\", expected \"" + std::string(call.substr(7)) + "\"";
+  });
+}
+
+// --- Errors ---
+
+// The running statistics are as they were before calls that must throw.
+std::string errors_change_nothing(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    std::map<std::string, at::Tensor> before;
+    std::string call;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kThrew) {
+        call = seen.text;
+      } else if (seen.kind != EventKind::kValue ||
+                 !std::string_view(seen.text).starts_with("running")) {
+        continue;
+      } else if (seen.index == kBefore) {
+        before[seen.text] = seen.value;
+        call.clear();
+      } else if (!call.empty()) {
+        const Subject subject{"rank " + std::to_string(rank) + ": after " + call +
+                              ", which is an error, the " + seen.text};
+        if (const auto same = is_bitwise_equal(subject, seen.value, before[seen.text]); !same) {
+          return same.message();
+        }
+      }
+    }
+  }
+  return "";
+}
+
+std::string too_few_values_are_refused(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> std::string {
+    const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
+    const std::string_view exception = threw.detail;
+    if (exception.empty()) {
+      return what + " should be an error on every rank; nothing was thrown";
+    }
+    return exception.starts_with("c10::Error")
+               ? ""
+               : what + " should throw c10::Error; it threw: " + std::string(exception);
+  });
+}
+
+// --- The tests ---
+
+const GradedTest kOutputs{
+    {.name = "output_is_batch_norm_of_the_whole_batch",
+     .points = 2,
+     .hint = "Mean and variance are of all ranks' values together; from n, mean and M of each rank "
+             "they follow by the handout's formulas. eps goes under the root."},
+    [] { judge(plain(), right(kTraining, {"output"})); }};
+
+const GradedTest kOfWholeBatch{
+    {.name = "gradients_are_those_of_the_whole_batch",
+     .points = 2,
+     .hint = "The two means in the handout's formula are over all ranks: sums of this rank, one "
+             "collective, divided by the global count. Weight and bias: this rank's sums only."},
+    [] {
+      judge(joined({plain(), upstreams()}),
+            all_of({right(kTraining, kGradients), graph_keeps_the_group}),
+            [](const Evidence& evidence) {
+              return right(kTraining, {"output"})(evidence).empty()
+                         ? ""
+                         : "outputs are wrong, which another test reports";
+            });
+    }};
+
+const GradedTest kRunning{
+    {.name = "running_statistics_are_those_of_the_whole_batch",
+     .points = 1,
+     .hint =
+         "running = (1 - momentum) * running + momentum * batch, in place, and nothing else "
+         "changes. The variance is over n - 1, n being the global count. Same bits everywhere."},
+    [] {
+      judge(plain(), all_of({right(kTraining, {"running_mean", "running_var"}),
+                             in_batches(kTraining, same_on_all_ranks)}));
+      judge(all_uses(), in_batches(kTraining, nothing_else_changes));
+    }};
+
+const GradedTest kSilence{
+    {.name = "evaluation_is_local_and_changes_nothing",
+     .points = 1,
+     .hint = "training = false: no collective, in backward neither, no update, no count, nothing "
+             "written over: not the input, not the upstream gradient, not an earlier output."},
+    [] {
+      judge(all_uses(), all_of({in_batches(kEvaluation, something_is_normalized),
+                                in_batches(kEvaluation, evaluation_is_silent),
+                                in_batches(kEvaluation, nothing_else_changes)}));
+    }};
+
+const GradedTest kOfEvaluation{
+    {.name = "evaluation_has_the_right_output_and_gradients",
+     .points = 1,
+     .hint =
+         "In evaluation the running statistics are constants, so the gradient has one term; "
+         "where there are none, the statistics are those of this rank's batch, and it has all."},
+    [] {
+      judge(joined({evaluation(), plain(), modules()}), right(kEvaluation),
+            evaluation_communicates);
+    }};
+
+const GradedTest kModule{
+    {.name = "module_keeps_the_state_of_batch_norm",
+     .points = 1,
+     .hint = "Each forward in training counts one batch, in num_batches_tracked itself, and then "
+             "uses options().momentum, or 1 / that count if it is none."},
+    [] {
+      judge(modules(), all_of({modules_have_the_names, construction_is_silent, right(kTraining)}));
+    }};
+
+const GradedTest kShards{
+    {.name = "shards_may_be_unequal_or_empty",
+     .points = 1,
+     .hint = "Weight a rank's statistics by its number of values. A rank without any has no mean: "
+             "it contributes zeros, takes part in both collectives, and its results are empty or "
+             "zero."},
+    [] { judge(shards(), all_right()); }};
+
+const GradedTest kCount{
+    {.name = "a_global_count_of_one_is_an_error_on_all_ranks",
+     .points = 1,
+     .hint = "Before the collective no rank knows the total number of values; after it, all do: "
+             "TORCH_CHECK() the global count there, before the running statistics change."},
+    [] {
+      judge(counts(), all_of({too_few_values_are_refused, errors_change_nothing}));
+    }};
+
+const GradedTest kLargeMean{
+    {.name = "a_large_mean_costs_no_digits",
+     .points = 1,
+     .hint = "With a mean of 10000 and a deviation of 1, mean(x^2) - mean(x)^2 in float32 is "
+             "noise, and so is sum(g x) - mean sum(g). Subtract the mean first."},
+    [] {
+      judge(large_means(), all_right(), evaluation_communicates);
+      judge(large_products(), right(kTraining, {"gradient of the weight"}));
+    }};
+
+const GradedTest kLowPrecision{
+    {.name = "half_and_bfloat16_keep_float32_statistics",
+     .points = 1,
+     .hint = "Convert to float32 before anything is subtracted, added up or sent, in backward too. "
+             "Only returned tensors have the input's dtype."},
+    [] { judge(low_precision(), all_right()); }};
+
+const GradedTest kLayouts{
+    {.name = "strides_do_not_matter",
+     .points = 1,
+     .hint = "Go by shape and strides, or make contiguous what you read by pointer: the input, and "
+             "the gradient from upstream, which after a sum has stride 0 everywhere."},
+    [] { judge(layouts(), all_right()); }};
+
+const GradedTest kCollectives{
+    {.name = "one_collective_each_way",
+     .points = 2,
+     .hint =
+         "Put a rank's count, means and Ms into one flat tensor, for one all-gather or (as sums) "
+         "all-reduce: 2C + 1 numbers. Backward: 2C sums, if needs_input_grad."},
+    [] {
+      judge(all_uses(),
+            all_of({in_batches(kTraining, one_collective_each_way), nothing_in_flight_is_touched}));
+    }};
+
+const GradedTest kOwnBackward{
+    {.name = "backward_is_your_own",
+     .points = 1,
+     .hint = "A torch::autograd::Function with the handout's formula, in evaluation and on one "
+             "rank, too; do not call libtorch's own batch norm in it, least of all its backward."},
+    [] {
+      judge(all_uses(), all_of({in_batches(kTraining, something_is_normalized),
+                                in_batches(kTraining, backward_is_its_own),
+                                in_batches(kEvaluation, backward_is_its_own)}));
+    }};
+
+const GradedTest kMemory{
+    {.name = "backward_keeps_no_more_than_the_input",
+     .points = 1,
+     .hint = "save_for_backward() the input, the mean and the inverse deviation: x-hat follows "
+             "from them, so do not keep it, nor a converted copy of the input."},
+    [] {
+      if (!settings().device.is_cpu()) {
+        GTEST_SKIP() << "memory is counted on the CPU only";
+      }
+      judge(memory(), all_of({little_is_kept, nothing_grows, something_is_communicated}));
+    }};
+
+const GradedTest kErrors{
+    {.name = "errors_come_before_communication",
+     .points = 1,
+     .hint = "TORCH_CHECK() what the header lists, first of all, in training and in evaluation: a "
+             "rank that throws later leaves the others waiting."},
+    [] {
+      judge(misuse(), all_of({misuse_is_refused, errors_change_nothing}));
+    }};
+
+const GradedTest kTrainingTogether{
+    {.name = "training_on_many_ranks_is_training_on_one",
+     .points = 1,
+     .hint =
+         "Several layers, and one layer several times, go forward before any goes backward: "
+         "what backward needs belongs to the graph, not to the module or a variable of its own."},
+    [] {
+      judge(networks(), network_is_trained_as_by_one);
+      judge(interleaved(), right(kTraining));
+    }};
+
+}  // namespace
+
+}  // namespace ddp::testing

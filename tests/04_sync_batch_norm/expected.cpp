@@ -1,0 +1,214 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/compare.h"
+#include "use_evidence.h"
+
+// What a use should have given, in float64.
+
+namespace ddp::testing {
+
+namespace {
+
+double epsilon_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return 0x1p-52;
+    case at::kHalf:
+      return 0x1p-10;
+    case at::kBFloat16:
+      return 0x1p-7;
+    default:
+      return 0x1p-23;
+  }
+}
+
+at::Tensor sum_of_channels(const at::Tensor& values) {
+  return values.sum(without_channels(values));
+}
+
+at::Tensor or_full(const at::Tensor& of_channels, const at::Tensor& mean, double otherwise) {
+  return of_channels.defined() ? of_channels : at::full_like(mean, otherwise);
+}
+
+// The quantities of the handout, for one rank of a batch.
+struct Terms {
+  Terms(const Batch& batch, const UseOnRank& use)
+      : statistics(statistics_of(batch)),
+        dtype(use.at("input", kBefore).scalar_type()),
+        x(use.wide("input")),
+        deviation((statistics.variance + use.eps).sqrt()),
+        weight(or_full(use.wide("weight"), deviation, 1)),
+        x_hat(normalized(x)),
+        relative(statistics.mean.abs() / deviation) {}
+
+  at::Tensor normalized(const at::Tensor& of) const {
+    return (of - along_channels(statistics.mean, of)) / along_channels(deviation, of);
+  }
+
+  // `scale`: the factor by which errors of the normalized values grow.
+  at::Tensor tolerance(const at::Tensor& expected, const at::Tensor& scale) const {
+    const at::Tensor of_channel = along_channels(scale.clamp_min(1), expected);
+    if (dtype == at::kDouble) {
+      return of_channel * 1e-10;
+    }
+    return along_channels(1e-3 + 4 * 0x1p-23 * relative, expected) * of_channel +
+           expected.abs() * epsilon_of(dtype);
+  }
+
+  Statistics statistics;
+  at::ScalarType dtype;
+  at::Tensor x, deviation, weight, x_hat;
+  at::Tensor relative;  // |mean| / deviation: how many digits the subtraction costs
+};
+
+Expected output(const Terms& terms, const UseOnRank& use) {
+  const at::Tensor bias = or_full(use.wide("bias"), terms.deviation, 0);
+  const at::Tensor value =
+      terms.x_hat * along_channels(terms.weight, terms.x) + along_channels(bias, terms.x);
+  return {value.to(terms.dtype), terms.tolerance(value, terms.weight.abs())};
+}
+
+Expected input_gradient(const Terms& terms, const Batch& batch, const UseOnRank& use) {
+  const at::Tensor g = use.wide("upstream", kAfterBackward);
+  at::Tensor value = g;
+  if (terms.statistics.count > 0) {
+    at::Tensor sum = at::zeros_like(terms.deviation);
+    at::Tensor sum_x_hat = at::zeros_like(terms.deviation);
+    for (const UseOnRank& other : batch) {
+      const at::Tensor theirs = other.wide("upstream", kAfterBackward);
+      if (!theirs.defined()) {
+        return {};  // that rank's backward has not ended
+      }
+      sum = sum + sum_of_channels(theirs);
+      sum_x_hat = sum_x_hat + sum_of_channels(theirs * terms.normalized(other.wide("input")));
+    }
+    value = g - along_channels(sum / terms.statistics.count, g) -
+            terms.x_hat * along_channels(sum_x_hat / terms.statistics.count, g);
+  }
+  const at::Tensor factor = terms.weight / terms.deviation;
+  value = value * along_channels(factor, g);
+  return {value.to(terms.dtype), terms.tolerance(value, factor.abs())};
+}
+
+// `factors`: what the upstream gradient is multiplied by before it is summed up.
+Expected parameter_gradient(const Terms& terms, const UseOnRank& use, const std::string& parameter,
+                            const at::Tensor& factors) {
+  const at::Tensor g = use.wide("upstream", kAfterBackward);
+  const at::ScalarType dtype = use.at(parameter, kBefore).scalar_type();
+  const at::Tensor value = sum_of_channels(g * factors);
+  at::Tensor tolerance = at::full_like(value, 1e-10);
+  if (terms.dtype != at::kDouble) {
+    // The mean's error is the same in every term, that of a product is not.
+    const at::Tensor errors =
+        16 * sum_of_channels(g).abs() + 4 * sum_of_channels(g.square()).sqrt();
+    const at::Tensor rounding = 32 * sum_of_channels((g * factors).abs());
+    const double in_common = terms.dtype == at::kFloat ? 0 : 1e-3;
+    tolerance = 1e-3 + 0x1p-23 * (terms.relative * errors + rounding) +
+                value.abs() * (in_common + 4 * epsilon_of(dtype));
+  }
+  return {value.to(dtype), tolerance};
+}
+
+Expected running(const Terms& terms, const UseOnRank& use, const std::string& name) {
+  const at::Tensor before = use.at(name, kBefore);
+  if (!use.training) {
+    return {before, at::zeros({}, at::kDouble)};
+  }
+  const double momentum = std::isnan(use.momentum)
+                              ? 1 / (use.at("num_batches_tracked", kBefore).item<double>() + 1)
+                              : use.momentum;
+  const auto& [mean, variance, count] = terms.statistics;
+  const at::Tensor batch = name == "running_mean" ? mean : variance * (count / (count - 1));
+  const at::Tensor value = before.to(at::kDouble) * (1 - momentum) + batch * momentum;
+  // A float32 mean of a rank may be off, which affects the variance between ranks.
+  const at::Tensor floor = terms.dtype == at::kDouble
+                               ? at::full_like(value, 1e-10)
+                               : 2e-5 + 4 * 0x1p-23 * terms.relative * (1 + variance);
+  return {value.to(before.scalar_type()),
+          floor + (value.abs() + batch.abs()) * (4 * epsilon_of(before.scalar_type()))};
+}
+
+bool looks_like(const at::Tensor& actual, const at::Tensor& value) {
+  const bool precise = actual.scalar_type() == at::kDouble;
+  return actual.sizes() == value.sizes() &&
+         at::allclose(actual.to(at::kDouble), value.to(at::kDouble), precise ? 1e-7 : 1e-4,
+                      precise ? 1e-9 : 1e-5);
+}
+
+std::string diagnosis(const Batch& batch, const UseOnRank& use, const std::string& name,
+                      const at::Tensor& actual, const at::Tensor& right) {
+  if (!actual.defined() || actual.numel() == 0) {
+    return "";
+  }
+  for (const auto& [text, value] : suspicions(batch, use, name)) {
+    if (looks_like(actual, value) && !looks_like(right, value)) {
+      return "\n  diagnosis: this is what comes of " + text;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Statistics statistics_of(const Batch& batch) {
+  const UseOnRank& first = batch[0];
+  if (!first.training && first.at("running_mean", kBefore).defined()) {
+    return {first.wide("running_mean"), first.wide("running_var"), 0};
+  }
+  std::vector<at::Tensor> inputs;
+  for (const UseOnRank& use : batch) {
+    inputs.push_back(use.wide("input"));
+  }
+  const at::Tensor x = at::cat(inputs);
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+  const at::Tensor mean = sum_of_channels(x) / count;
+  return {mean, sum_of_channels((x - along_channels(mean, x)).square()) / count, count};
+}
+
+Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name) {
+  const bool is_gradient = name.starts_with("gradient");
+  if (is_gradient ? use.tensors.count(name) == 0 : !use.at(name, kAfterForward).defined()) {
+    return {};
+  }
+  if (name == "num_batches_tracked") {
+    return {use.at(name, kBefore) + (use.training ? 1 : 0), at::zeros({}, at::kDouble)};
+  }
+  const Terms terms(batch, use);
+  if (name == "output") {
+    return output(terms, use);
+  }
+  if (name == "gradient of the input") {
+    return input_gradient(terms, batch, use);
+  }
+  if (name == "gradient of the weight") {
+    return parameter_gradient(terms, use, "weight", terms.x_hat);
+  }
+  if (name == "gradient of the bias") {
+    return parameter_gradient(terms, use, "bias", at::ones_like(terms.x_hat));
+  }
+  return running(terms, use, name);
+}
+
+std::string wrong_values(const Batch& batch, const std::vector<std::string>& names) {
+  for (const UseOnRank& use : batch) {
+    for (const std::string& name : names) {
+      const auto [value, tolerance] = expected(batch, use, name);
+      if (!value.defined()) {
+        continue;
+      }
+      const bool is_gradient = name.starts_with("gradient");
+      const at::Tensor actual = use.at(name, is_gradient ? kAfterBackward : kAfterForward);
+      const Subject subject{describe(batch, use) + ": the " + name, static_cast<int>(batch.size())};
+      const auto result = is_close(subject, actual, value, tolerance);
+      if (!result) {
+        return result.message() + diagnosis(batch, use, name, actual, value);
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

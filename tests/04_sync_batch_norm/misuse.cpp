@@ -1,0 +1,245 @@
+#include <ATen/ATen.h>
+#include <malloc.h>
+
+#include <sstream>
+#include <utility>
+
+#include "bodies.h"
+#include "ddp/meters/memory_meter.h"
+#include "support/settings.h"
+#include "support/training.h"
+
+// Uses that must be refused, and what is in use in memory.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kChannels = 3;
+
+at::Tensor ones(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
+  return at::ones(shape, at::TensorOptions(dtype).device(settings().device));
+}
+
+using Change = std::function<void(Use&)>;
+
+// A call with one argument that does not fit.
+void refuse(Uses& uses, const std::string& what, bool training, const Change& spoil,
+            double eps = 1e-5) {
+  Use& use = *uses.add({.shape = {4, kChannels, 2},
+                        .dtype = at::kFloat,
+                        .mode = {.training = training, .eps = eps}});
+  spoil(use);
+  use.attempt(what + (training ? "" : " in evaluation"));
+}
+
+void wrong_inputs(Uses& uses, bool training) {
+  const auto input = [&](const std::string& what, const at::Tensor& culprit) {
+    refuse(uses, what, training, [&](Use& use) { use.input = culprit; });
+  };
+  input("an undefined input", at::Tensor());
+  input("an input without dimensions", ones({}));
+  input("an input of 1 dimension", ones({kChannels}));
+  input("an input of 6 dimensions", ones({4, kChannels, 2, 1, 1, 1}));
+  input("an input of int64", ones({4, kChannels}, at::kLong));
+  input("an input of int32", ones({4, kChannels, 2}, at::kInt));
+  input("an input without channels", ones({4, 0, 2}));
+}
+
+// In the place of each of the four.
+void wrong_tensors(Uses& uses, bool training) {
+  const std::vector<std::pair<std::string, at::Tensor>> culprits = {
+      {"one channel more", ones({kChannels + 1})},
+      {"one channel only", ones({1})},
+      {"two dimensions", ones({1, kChannels})},
+      {"no dimension", ones({})},
+      {"float64 with a float32 input", ones({kChannels}, at::kDouble)},
+      {"half with a float32 input", ones({kChannels}, at::kHalf)},
+      {"int64", ones({kChannels}, at::kLong)},
+      {"another device", at::ones({kChannels}, at::TensorOptions(at::kFloat).device(at::kMeta))}};
+  const std::vector<std::pair<std::string, at::Tensor BatchNormTensors::*>> places = {
+      {"a weight of ", &BatchNormTensors::weight},
+      {"a bias of ", &BatchNormTensors::bias},
+      {"a running mean of ", &BatchNormTensors::running_mean},
+      {"a running variance of ", &BatchNormTensors::running_var}};
+  for (const auto& place : places) {
+    for (const auto& culprit : culprits) {
+      refuse(uses, place.first + culprit.first, training,
+             [&](Use& use) { use.tensors.*place.second = culprit.second; });
+    }
+  }
+  refuse(uses, "a running mean without a variance", training,
+         [](Use& use) { use.tensors.running_var.reset(); });
+  refuse(uses, "a running variance without a mean", training,
+         [](Use& use) { use.tensors.running_mean.reset(); });
+}
+
+void wrong_arguments(Uses& uses) {
+  for (const bool training : {true, false}) {
+    wrong_inputs(uses, training);
+    wrong_tensors(uses, training);
+    for (const double eps : {0.0, -1e-5}) {
+      refuse(
+          uses, "eps = " + std::to_string(eps), training, [](Use&) {}, eps);
+    }
+    refuse(uses, "a null group", training, [](Use& use) { use.drop_group(); });
+  }
+  uses.run({.dtype = at::kFloat});  // what rejects everything does not pass
+}
+
+void wrong_modules(Uses& uses) {
+  Client& client = uses.client();
+  const auto make = [&](const std::string& what, const BatchNormOptions& options,
+                        const ProcessGroupPtr& group) {
+    attempt(client, what, [&] { static_cast<void>(make_sync_batch_norm(options, group)); });
+  };
+  make("a module of no features", {.num_features = 0}, uses.group());
+  make("a module of -2 features", {.num_features = -2}, uses.group());
+  make("a module with eps = 0", {.num_features = 2, .eps = 0}, uses.group());
+  make("a module with a null group", {.num_features = 2}, nullptr);
+  const NormModule module = uses.module({.num_features = kChannels});
+  for (const at::Tensor& input :
+       {ones({4, kChannels + 1}), ones({kChannels}), ones({4, kChannels, 1, 1, 1, 2}),
+        ones({4, kChannels}, at::kLong)}) {
+    std::ostringstream text;
+    text << "a module of " << kChannels << " features, given " << input.dtype() << " "
+         << input.sizes();
+    Use& use = *uses.add({.dtype = at::kFloat}, module);
+    use.input = input;
+    use.attempt(text.str());
+  }
+  uses.run({.dtype = at::kFloat}, module);
+}
+
+// Every rank must throw, before or after the collective, and none may be left waiting in it.
+void too_few_values(Uses& uses) {
+  const int last = uses.client().world().ranks - 1;
+  const auto refuse_sizes = [&](const std::string& what, Shape shape, const NormModule& module) {
+    shape[0] = uses.client().rank() == last ? shape[0] : 0;
+    Use& use = *uses.add({.shape = shape, .dtype = at::kFloat}, module);
+    use.attempt(what);
+  };
+  const NormModule module = uses.module({.num_features = kChannels});
+  for (const NormModule& by : {NormModule(), module}) {
+    const std::string of = by ? ", by a module" : "";
+    refuse_sizes("one value a channel on all ranks together" + of, {1, kChannels}, by);
+    refuse_sizes("one sample of one position on all ranks together" + of, {1, kChannels, 1, 1}, by);
+    refuse_sizes("no sample on any rank" + of, {0, kChannels, 4}, by);
+    refuse_sizes("samples without a position" + of, {2, kChannels, 0}, by);
+  }
+  uses.run({.shape = {last == 0 ? 2 : 1, kChannels}, .dtype = at::kFloat});  // is enough
+}
+
+// --- Memory ---
+
+constexpr std::int64_t kWide = 16;
+
+struct Source {
+  std::string name;
+  at::ScalarType dtype;
+  std::function<at::Tensor(const at::Tensor& leaf)> make;  // keeps nothing for backward
+};
+
+std::vector<Source> sources() {
+  return {{"a contiguous input", at::kFloat, [](const at::Tensor& leaf) { return leaf * 2; }},
+          {"a half-precision input", at::kHalf, [](const at::Tensor& leaf) { return leaf * 2; }},
+          {"a channels_last input", at::kFloat,
+           [](const at::Tensor& leaf) {
+             return (leaf * 2).contiguous(at::MemoryFormat::ChannelsLast);
+           }},
+          {"a transposed input", at::kFloat,
+           [](const at::Tensor& leaf) { return (leaf * 2).transpose(0, 2); }}};
+}
+
+// Tensors are in it, too.
+std::int64_t bytes_of_the_heap() {
+  const auto info = mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+}
+
+// Hands in the bytes in use after forward in addition to its output, when only the graph keeps the
+// input; the index is what the input takes.
+void keep(Uses& uses, const Source& source, bool training, bool graph) {
+  const at::AutoGradMode mode(graph);
+  const at::Tensor leaf =
+      random_numbers({32, kWide, 16, 16}, 11).to(source.dtype).set_requires_grad(true);
+  const BatchNormTensors tensors = {.weight = ones({kWide}).set_requires_grad(true),
+                                    .bias = ones({kWide}).set_requires_grad(true),
+                                    .running_mean = ones({kWide}),
+                                    .running_var = ones({kWide})};
+  const std::int64_t before = bytes_of_the_heap();
+  at::Tensor input = source.make(leaf);
+  const at::Tensor output = sync_batch_norm(input, tensors, uses.group(), {.training = training});
+  input.reset();
+  const auto bytes = static_cast<std::int64_t>(output.nbytes());
+  const std::int64_t kept = bytes_of_the_heap() - before - bytes;
+  uses.client().fact("kept: " + source.name + (training ? "" : " in evaluation") +
+                         (graph ? "" : " without a graph"),
+                     kept, graph ? bytes : 0);
+}
+
+void keep_all(Uses& uses) {
+  const Source first = sources().front();
+  for (int i = 0; i < 2; ++i) {  // what libtorch allocates once is no one's business
+    sync_batch_norm(first.make(random_numbers({4, kWide}, 1).set_requires_grad(true)), {},
+                    uses.group())
+        .sum()
+        .backward();
+  }
+  for (const Source& source : sources()) {
+    for (const bool graph : {true, false}) {
+      keep(uses, source, /*training=*/true, graph);
+      keep(uses, source, /*training=*/false, graph);
+    }
+  }
+}
+
+// Steps that leave nothing behind, with a backward or without.
+void many_uses(Uses& uses) {
+  const MemoryMeter meter;
+  const NormModule module = uses.module({.num_features = kWide});
+  const at::Tensor leaf = random_numbers({2, kWide, 3}, 11).to(at::kFloat).set_requires_grad(true);
+  for (int step = 1; step <= 450; ++step) {
+    leaf.mutable_grad().reset();
+    module->weight.mutable_grad().reset();
+    module->bias.mutable_grad().reset();
+    const at::Tensor input = leaf * 2;
+    module->train(step % 4 != 0);
+    const at::Tensor output =
+        step % 3 == 0 ? sync_batch_norm(input, {}, uses.group()) : module->forward(input);
+    if (step % 2 == 0) {
+      output.sum().backward();
+    }
+    if (step % 150 == 0) {
+      uses.client().fact("held: bytes of the heap", bytes_of_the_heap());
+      uses.client().fact("held: bytes of tensors", meter.live_bytes());
+      uses.client().fact("held: handles of operations", uses.client().live_handles());
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Body>& counts() {
+  static const std::vector<Body> bodies =
+      with_ranks({2, 1, 3}, "too few values", "a_global_count_of_one_is_an_error_on_all_ranks",
+                 too_few_values);
+  return bodies;
+}
+
+const std::vector<Body>& misuse() {
+  static const char* const kTest = "errors_come_before_communication";
+  static const std::vector<Body> bodies =
+      joined({with_ranks({1, 2}, "wrong arguments", kTest, wrong_arguments),
+              with_ranks({2}, "wrong modules", kTest, wrong_modules)});
+  return bodies;
+}
+
+const std::vector<Body>& memory() {
+  static const char* const kTest = "backward_keeps_no_more_than_the_input";
+  static const std::vector<Body> bodies = joined(
+      {with_ranks({2}, "memory", kTest, keep_all), with_ranks({2}, "450 uses", kTest, many_uses)});
+  return bodies;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,195 @@
+#include <ATen/ATen.h>
+
+#include "bodies.h"
+
+// Evaluation, and modules.
+
+namespace ddp::testing {
+
+namespace {
+
+SyncBatchNormOptions evaluating(double eps = 0.02) { return {.training = false, .eps = eps}; }
+
+// A forward and backward in evaluation. Each rank has other statistics and, unless the options say
+// so, another number of samples: no rank may depend on another.
+void evaluate(Uses& uses, UseOptions options) {
+  options.mode = evaluating();
+  for (int rank = 0; rank < uses.client().world().ranks && options.rows.size() < 8; ++rank) {
+    options.rows.push_back(options.shape[0] + 2 * rank);
+  }
+  Use& use = *uses.add(options);
+  if (use.tensors.running_mean.defined()) {
+    use.tensors.running_mean.add_(uses.client().rank());
+  }
+  use.forward();
+  if (use.output.requires_grad()) {
+    use.backward();
+  }
+}
+
+// With running statistics, or those of the rank's own batch.
+void evaluations(Uses& uses) {
+  int i = 0;
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+    const auto of_tensors = dtype == at::kHalf ? at::kFloat : dtype;
+    for (const bool running : {true, false}) {
+      for (const Shape& shape : shapes()) {
+        evaluate(uses, {.shape = shape,
+                        .dtype = dtype,
+                        .of_weight = of_tensors,
+                        .of_bias = of_tensors,
+                        .running = running,
+                        .temporary = ++i % 2 == 0});
+      }
+      for (int present = 0; present < 3; ++present) {
+        evaluate(
+            uses,
+            {.dtype = dtype, .weight = present == 1, .bias = present == 2, .running = running});
+      }
+      for (const bool input : {true, false}) {
+        evaluate(
+            uses,
+            {.dtype = dtype, .running = running, .wants_input = input, .wants_parameters = !input});
+      }
+      evaluate(uses, {.dtype = dtype,
+                      .weight = false,
+                      .bias = false,
+                      .running = running,
+                      .wants_input = false,
+                      .graph = false,
+                      .note = "without a graph"});
+      evaluate(uses, {.dtype = dtype, .running = running, .upstream = Upstream::kExpanded});
+    }
+    evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
+  }
+}
+
+// What backward needs of the statistics is as it was in forward; or autograd notices the change.
+void statistics_change(Uses& uses) {
+  Use& use = *uses.add({.mode = evaluating(), .note = "statistics change before backward"});
+  use.forward();
+  use.tensors.running_mean.add_(3);
+  use.tensors.running_var.mul_(2);
+  uses.client().fact("the caller changes the running statistics", 1);
+  try {
+    use.backward();
+  } catch (const c10::Error& error) {
+    const std::string_view text = error.what();
+    if (text.find("modified by an inplace operation") == std::string_view::npos) {
+      throw;
+    }
+  }
+}
+
+void one_rank_evaluates(Uses& uses) {
+  if (uses.client().rank() == 0) {
+    const NormModule module = uses.module({.num_features = 3}, at::kDouble);
+    module->eval();
+    uses.run({}, module);
+    uses.run({.shape = {1, 3}}, module);
+    uses.run({.shape = {0, 3, 4}}, module);
+    uses.run({.mode = evaluating()});
+    uses.run({.running = false, .mode = evaluating()});
+  }
+}
+
+// --- Modules ---
+
+void evaluate(Uses& uses, const NormModule& module, const UseOptions& options) {
+  module->eval();
+  uses.run(options, module);
+  module->train();
+}
+
+// Holds a layer as a model does.
+class Parent : public torch::nn::Module {
+ public:
+  explicit Parent(const NormModule& module) {
+    register_module("norm", std::static_pointer_cast<BatchNorm>(module));
+  }
+};
+
+// The names of its state, and those that it must have.
+void tell_state(Uses& uses, const BatchNormOptions& options, const std::string& due) {
+  const NormModule module = uses.module(options);
+  std::string names;
+  for (const auto& parameter : Parent(module).named_parameters()) {
+    names += parameter.key() + " ";
+  }
+  for (const auto& buffer : Parent(module).named_buffers()) {
+    names += buffer.key() + " ";
+  }
+  uses.client().threw("state: " + due, names);
+}
+
+void module_steps(Uses& uses, const std::optional<double>& momentum) {
+  const at::ScalarType dtype = momentum ? at::kFloat : at::kDouble;  // also the counter's
+  const NormModule module =
+      uses.module({.num_features = 4, .eps = 0.5, .momentum = momentum}, dtype);
+  int step = 0;
+  for (const Shape& shape :
+       std::vector<Shape>{{9, 4}, {6, 4, 3}, {5, 4, 2, 2}, {8, 4, 1, 2, 2}, {6, 4}, {6, 4}}) {
+    uses.run({.shape = shape,
+              .dtype = dtype,
+              .mean = 0.5 + step,
+              .temporary = step % 2 == 1,
+              .note = "step " + std::to_string(step) + " with momentum " +
+                      (momentum ? std::to_string(*momentum) : "none")},
+             module);
+    ++step;
+    evaluate(uses, module, {.shape = {3, 4}, .dtype = dtype});
+    evaluate(uses, module, {.shape = {3, 4}, .dtype = dtype, .graph = false});
+  }
+  uses.run({.shape = {5, 4}, .dtype = dtype, .wants_input = false}, module);
+  uses.run({.shape = {5, 4}, .dtype = dtype, .graph = false}, module);
+  module->num_batches_tracked.fill_(7);  // from a file
+  module->running_mean.fill_(3);
+  uses.run({.shape = {5, 4}, .dtype = dtype}, module);
+  uses.run({.shape = {5, 4}, .dtype = dtype}, module);
+}
+
+void use_modules(Uses& uses) {
+  const BatchNormOptions plain = {.num_features = 4, .affine = false, .track_running_stats = false};
+  tell_state(uses, {.num_features = 4},
+             "norm.weight norm.bias norm.running_mean norm.running_var norm.num_batches_tracked ");
+  tell_state(uses, plain, "");
+  for (const std::optional<double> momentum :
+       {std::optional(0.25), std::optional(0.0), std::optional<double>()}) {
+    module_steps(uses, momentum);
+  }
+  for (const bool affine : {true, false}) {
+    BatchNormOptions options = plain;
+    options.affine = affine;
+    options.track_running_stats = !affine;
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+      const NormModule module = uses.module(options);
+      for (int step = 0; step < 2; ++step) {
+        uses.run({.shape = {5, 4, 3}, .dtype = dtype}, module);
+        evaluate(uses, module, {.shape = {6, 4}, .dtype = dtype});
+      }
+    }
+  }
+  const NormModule frozen = uses.module({.num_features = 4});
+  frozen->weight.set_requires_grad(false);
+  frozen->bias.set_requires_grad(false);
+  uses.run({.shape = {5, 4}, .dtype = at::kFloat, .wants_input = false}, frozen);
+}
+
+}  // namespace
+
+const std::vector<Body>& evaluation() {
+  static const char* const kTest = "evaluation_is_local_and_changes_nothing";
+  static const std::vector<Body> bodies =
+      joined({with_ranks({2, 1}, "evaluation", kTest, evaluations),
+              with_ranks({2}, "statistics change after forward", kTest, statistics_change),
+              with_ranks({2}, "one rank evaluates", kTest, one_rank_evaluates)});
+  return bodies;
+}
+
+const std::vector<Body>& modules() {
+  static const std::vector<Body> bodies =
+      with_ranks({2, 1}, "modules", "module_keeps_the_state_of_batch_norm", use_modules);
+  return bodies;
+}
+
+}  // namespace ddp::testing

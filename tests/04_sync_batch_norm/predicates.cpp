@@ -1,0 +1,212 @@
+#include "predicates.h"
+
+#include <algorithm>
+
+#include "support/claim_tools.h"
+#include "support/compare.h"
+
+namespace ddp::testing {
+
+namespace {
+
+const std::vector<std::string> kState = {"running_mean", "running_var", "num_batches_tracked"};
+const std::vector<std::string> kAll = {"output",
+                                       "running_mean",
+                                       "running_var",
+                                       "num_batches_tracked",
+                                       "gradient of the input",
+                                       "gradient of the weight",
+                                       "gradient of the bias"};
+
+std::string changed(const Batch& batch, const UseOnRank& use, const std::string& name) {
+  const bool is_state = std::ranges::find(kState, name) != kState.end();
+  const bool comes_later = name == "output" || name == "upstream";
+  at::Tensor before = use.at(name, comes_later ? kAfterForward : kBefore);
+  for (const Moment moment : {kAfterForward, kAfterBackward, kAtEnd}) {
+    const bool skip = is_state && (moment == kAtEnd || (use.training && moment == kAfterForward) ||
+                                   use.facts.contains("the caller changes the running statistics"));
+    const at::Tensor now = use.at(name, moment);
+    if (!skip && now.defined() && before.defined()) {
+      const char* const when[] = {"", "forward", "backward", "later uses"};
+      const Subject subject{describe(batch, use) + ": after " + when[moment] + " the " + name +
+                            ", which nobody may change,"};
+      if (const auto same = is_bitwise_equal(subject, now, before); !same) {
+        return same.message();
+      }
+    }
+    before = now.defined() && moment == kAfterForward ? now : before;
+  }
+  return "";
+}
+
+// How many numbers a rank contributes. Whole structures may travel as bytes; their contents are
+// unknown, so they count as float64.
+std::int64_t numbers_in(const Seen& launch) {
+  const auto size = static_cast<std::int64_t>(c10::elementSize(launch.dtype));
+  return size == 1 ? launch.bytes / 8 : launch.elements;
+}
+
+// Operations that carry data; the price of others is another claim's business.
+std::vector<const Seen*> with_data(std::vector<const Seen*> launches) {
+  std::erase_if(launches, [](const Seen* launch) { return launch->bytes == 0; });
+  return launches;
+}
+
+std::string wrong_launches(const std::vector<const Seen*>& launches, int due, std::int64_t most,
+                           std::size_t ranks) {
+  const auto sent = with_data(launches);
+  const bool alone = ranks == 1 && sent.empty();
+  if (due == 0 && !sent.empty()) {
+    return " communicated, and nobody needs it:" + list_of(sent);
+  }
+  if (!alone &&
+      (static_cast<int>(sent.size()) != due || (due > 0 && c10d::isP2POp(sent[0]->type)))) {
+    return " should be one collective; here it was:" + list_of(sent);
+  }
+  const auto large =
+      std::ranges::find_if(sent, [&](const Seen* launch) { return numbers_in(*launch) > most; });
+  return large == sent.end() ? ""
+                             : ": a rank should put in at most " + std::to_string(most) +
+                                   " elements; here it was:" + list_of(sent);
+}
+
+}  // namespace
+
+// What `check` finds in the first batch of a mode.
+Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) {
+  return [mode, check = std::move(check)](const Evidence& evidence) -> std::string {
+    for (const Batch& batch : batches_in(evidence)) {
+      if (batch[0].training == (mode == kTraining)) {
+        if (std::string text = check(batch); !text.empty()) {
+          return text;
+        }
+      }
+    }
+    return "";
+  };
+}
+
+Predicate right(Mode mode, const std::vector<std::string>& names) {
+  return in_batches(mode, [names](const Batch& batch) {
+    return wrong_values(batch, names.empty() ? kAll : names);
+  });
+}
+
+Predicate all_right() { return all_of({right(kTraining), right(kEvaluation)}); }
+
+// What does nothing communicates nothing, changes nothing and calls no one.
+std::string something_is_normalized(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    const at::Tensor input = use.at("input", kBefore);
+    if (input.numel() > 0 && is_bitwise_equal({}, use.at("output", kAfterForward), input)) {
+      return describe(batch, use) + ": the output is the input";
+    }
+  }
+  return "";
+}
+
+std::string something_is_communicated(const Evidence& evidence) {
+  const bool silent =
+      std::ranges::any_of(evidence.launches, [](const auto& l) { return l.empty(); });
+  return silent && evidence.world.ranks > 1 ? "a rank communicated nothing" : "";
+}
+
+// Running statistics and counter are changed by forward in training, in place; nothing else is.
+std::string nothing_else_changes(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    for (const auto& [name, moments] : use.tensors) {
+      if (std::string text = changed(batch, use, name); !text.empty()) {
+        return text;
+      }
+    }
+    for (const std::string& fact : use.facts) {
+      if (fact.starts_with("moved: ")) {
+        return describe(batch, use) + ": " + fact.substr(7) +
+               " has been replaced by another tensor, or moved to another storage: write the new "
+               "values into the old one";
+      }
+      if (fact == "grad mode changed") {
+        return describe(batch, use) + ": autograd's grad mode was left switched over";
+      }
+    }
+  }
+  return "";
+}
+
+// Sums in a different order on each rank would not have the same bits.
+std::string same_on_all_ranks(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    for (const std::string& name : {"running_mean", "running_var"}) {
+      const Subject subject{describe(batch, use) + ": the " + name + ", compared with rank " +
+                            std::to_string(batch[0].rank) + "'s,"};
+      const at::Tensor first = batch[0].at(name, kAfterForward);
+      if (const auto same = is_bitwise_equal(subject, use.at(name, kAfterForward), first); !same) {
+        return same.message();
+      }
+    }
+  }
+  return "";
+}
+
+std::string one_collective_each_way(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    const std::int64_t channels = use.at("input", kBefore).size(1);
+    auto text = wrong_launches(use.forward, 1, 2 * channels + 1, batch.size());
+    if (!text.empty()) {
+      return describe(batch, use) + ": forward" + text;
+    }
+    text = wrong_launches(use.backward, use.wants_input ? use.backwards : 0, 2 * channels,
+                          batch.size());
+    if (!text.empty()) {
+      return describe(batch, use) + ": backward" +
+             (use.wants_input ? "" : ", where the input requires no gradient,") + text;
+    }
+  }
+  return "";
+}
+
+std::string evaluation_is_silent(const Batch& batch) {
+  for (const UseOnRank& use : batch) {
+    for (const auto* launches : {&use.forward, &use.backward}) {
+      if (!launches->empty()) {
+        return describe(batch, use) + " communicated:" + list_of(*launches);
+      }
+    }
+  }
+  return "";
+}
+
+std::string evaluation_communicates(const Evidence& evidence) {
+  return in_batches(kEvaluation, evaluation_is_silent)(evidence).empty()
+             ? ""
+             : "evaluation communicates, which another test reports";
+}
+
+std::string construction_is_silent(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    return launch.place.phase == Phase::kConstruction
+               ? where(launch, rank) + ": construction of a module launched " +
+                     describe_operation(launch)
+               : "";
+  });
+}
+
+std::string nothing_in_flight_is_touched(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
+    return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
+           describe_operation(evidence.launch_of(rank, touch.operation)) +
+           " and the wait for it, when " + touch.detail;
+  });
+}
+
+std::string graph_keeps_the_group(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    return std::string_view(fact.text) == "the group is gone"
+               ? where(fact, rank) +
+                     ": after forward, when the caller had dropped its handle, nobody had the "
+                     "process group any more: what backward needs the graph must keep alive"
+               : "";
+  });
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include "bodies.h"
+#include "ddp/referee/virtual_time.h"
+#include "support/claim_tools.h"
+#include "support/grading.h"
+#include "use_evidence.h"
+
+// How long a use takes, in virtual nanoseconds: exact, and the same on every machine.
+
+namespace ddp::testing {
+
+namespace {
+
+// Ranks with higher numbers are slower.
+std::int64_t compute_ns(const Seen& seen, int rank) {
+  if (seen.kind != EventKind::kPhase) {
+    return 0;
+  }
+  const bool forward = seen.place.phase == Phase::kForward;
+  return forward                                ? 3'000 + 500 * rank
+         : seen.place.phase == Phase::kBackward ? 4'000 + 700 * rank
+                                                : 0;
+}
+
+// A wait by future moves no clock: then no exact time is known.
+bool all_waited(const Evidence& evidence, const UseOnRank& use) {
+  const auto& said = evidence.of[use.rank];
+  const auto waited = [&](const Seen* launch) {
+    return std::ranges::any_of(said, [&](const Seen& seen) {
+      return seen.kind == EventKind::kWait && seen.operation == launch->operation;
+    });
+  };
+  return std::ranges::all_of(use.forward, waited) && std::ranges::all_of(use.backward, waited);
+}
+
+// The collectives that carry data synchronize the ranks: the slowest rank's computation, and then
+// one after the other.
+std::string wrong_time(const Evidence& evidence, const Batch& batch, const NetworkModel& network,
+                       std::int64_t took) {
+  const UseOnRank& slowest = batch.back();
+  std::int64_t expected =
+      3'000 + 500 * slowest.rank + slowest.backwards * (4'000 + 700 * slowest.rank);
+  std::vector<const Seen*> launches = slowest.forward;
+  launches.insert(launches.end(), slowest.backward.begin(), slowest.backward.end());
+  for (const Seen* launch : launches) {
+    if (launch->bytes > 0) {
+      expected += network.launch_overhead_ns +
+                  cost_ns(network, launch->type, launch->bytes, static_cast<int>(batch.size()));
+    }
+  }
+  if (launches.empty()) {
+    return describe(batch, slowest) + ": nothing was launched";
+  }
+  const bool exact =
+      std::ranges::all_of(batch, [&](const UseOnRank& use) { return all_waited(evidence, use); });
+  if (took == expected || (took < expected && !exact)) {
+    return "";
+  }
+  return describe(batch, slowest) +
+         ": virtual ns of forward and backward: " + std::to_string(took) +
+         "; computing on the slowest rank, and the collectives with data " +
+         "one after the other, take " + std::to_string(expected) +
+         (took > expected ? " (longer: another operation, such as a barrier)"
+                          : " (shorter: not waited for?)") +
+         "; launched was:" + list_of(launches);
+}
+
+std::string time_is_that_of_the_collectives(const Evidence& evidence) {
+  const auto& batches = batches_in(evidence);
+  for (const NetworkModel& network :
+       {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
+        NetworkModel{.alpha_ns = 20'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 700}}) {
+    const VirtualTime time(evidence, network, compute_ns);
+    for (const Batch& batch : batches) {
+      if (!batch[0].training) {
+        continue;
+      }
+      auto text = wrong_time(evidence, batch, network, time.step_ns(batch[0].number));
+      if (!text.empty()) {
+        return text;
+      }
+    }
+  }
+  return "";
+}
+
+// Those in which all ranks go through the same uses, one after another.
+const std::vector<Body>& in_order() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all = joined({plain(), upstreams(), shards(), modules()});
+    std::erase_if(all, [](const Body& body) {
+      return body.world.ranks == 1 || !body.world.subgroups.empty();
+    });
+    return all;
+  }();
+  return bodies;
+}
+
+const GradedTest kTime{
+    {.name = "time_is_that_of_two_collectives_a_layer",
+     .points = 1,
+     .hint = "Each layer costs 2(p-1) alpha forward and the same backward, with all-reduces. More? "
+             "Look for barriers and other waits."},
+    [] { judge(in_order(), time_is_that_of_the_collectives); }};
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,124 @@
+#include "use_evidence.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string_view>
+
+namespace ddp::testing {
+
+namespace {
+
+void sort_fact(const Seen& seen, UseOnRank& use) {
+  constexpr std::string_view kNote = "note: ";
+  const std::string_view text = seen.text;
+  if (text == "group") {
+    use.group = static_cast<int>(seen.number);
+  } else if (text == "wants the input's gradient") {
+    use.wants_input = seen.number != 0;
+  } else if (text == "backward") {
+    ++use.backwards;
+  } else if (text.starts_with(kNote)) {
+    use.note = text.substr(kNote.size());
+  } else {
+    use.facts.emplace(text);
+  }
+}
+
+void sort_value(const Seen& seen, UseOnRank& use) {
+  if (std::string_view(seen.text) == "options") {
+    const auto* options = seen.value.const_data_ptr<double>();
+    use.training = options[0] != 0;
+    use.momentum = options[1];
+    use.eps = options[2];
+    use.of_module = options[3] != 0;
+  } else {
+    use.tensors[seen.text][std::min<std::int64_t>(seen.index, kAtEnd)] = seen.value;
+  }
+}
+
+std::vector<Batch> sort(const Evidence& evidence) {
+  std::map<int, std::map<int, UseOnRank>> all;  // by number, then rank
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    for (const Seen& seen : evidence.of[rank]) {
+      const bool at_end = seen.place.phase == Phase::kEnd && seen.kind == EventKind::kValue;
+      const int number = at_end ? static_cast<int>(seen.index - kAtEnd) : seen.place.step;
+      if (number < 0) {
+        continue;
+      }
+      UseOnRank& use = all[number][static_cast<int>(rank)];
+      use.rank = static_cast<int>(rank);
+      use.number = number;
+      if (seen.kind == EventKind::kFact) {
+        sort_fact(seen, use);
+      } else if (seen.kind == EventKind::kValue) {
+        sort_value(seen, use);
+      } else if (seen.kind == EventKind::kLaunch) {
+        (seen.place.phase == Phase::kForward ? use.forward : use.backward).push_back(&seen);
+      }
+    }
+  }
+  std::vector<Batch> batches;
+  for (auto& [number, uses] : all) {
+    Batch together;
+    for (auto& [rank, use] : uses) {
+      if (use.ended() && !use.training) {
+        batches.push_back({std::move(use)});
+      } else if (use.ended()) {
+        together.push_back(std::move(use));
+      }
+    }
+    if (!together.empty()) {
+      const auto members = members_of(evidence.world, together[0].group);
+      std::ranges::sort(together, {}, [&](const UseOnRank& use) {
+        return std::ranges::find(members, use.rank) - members.begin();
+      });
+      if (together.size() == members.size()) {
+        batches.push_back(std::move(together));
+      }
+    }
+  }
+  return batches;
+}
+
+}  // namespace
+
+at::Tensor UseOnRank::at(const std::string& name, Moment moment) const {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) {
+    return {};
+  }
+  const auto then = found->second.find(moment);
+  return then == found->second.end() ? at::Tensor() : then->second;
+}
+
+at::Tensor UseOnRank::wide(const std::string& name, Moment moment) const {
+  const at::Tensor tensor = at(name, moment);
+  return tensor.defined() ? tensor.to(at::kDouble) : tensor;
+}
+
+const std::vector<Batch>& batches_in(const Evidence& evidence) {
+  static std::map<const Evidence*, std::vector<Batch>> all;
+  const auto found = all.find(&evidence);
+  return found != all.end() ? found->second : all[&evidence] = sort(evidence);
+}
+
+std::string describe(const Batch& batch, const UseOnRank& use) {
+  const at::Tensor input = use.at("input", kBefore);
+  std::ostringstream text;
+  text << "rank " << use.rank << ", use " << use.number << " ("
+       << (use.training ? "training" : "evaluation") << (use.of_module ? " by a module" : "")
+       << ", input " << input.sizes() << " " << c10::getDtypeNames(input.scalar_type()).first;
+  if (batch.size() > 1) {
+    std::vector<std::int64_t> rows;
+    for (const UseOnRank& other : batch) {
+      rows.push_back(other.at("input", kBefore).size(0));
+    }
+    text << " where the ranks have " << at::IntArrayRef(rows) << " samples";
+  }
+  text << (use.note.empty() ? "" : "; ") << use.note << ")";
+  return text.str();
+}
+
+}  // namespace ddp::testing

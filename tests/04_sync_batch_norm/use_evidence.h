@@ -1,0 +1,76 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ddp/referee/evidence.h"
+#include "uses.h"
+
+// The evidence of uses (uses.h), sorted, and what it should have been.
+
+namespace ddp::testing {
+
+/// One use on a rank.
+struct UseOnRank {
+  int rank = 0;
+  int number = 0;
+  int group = 0;
+  std::string note;
+  bool training = false, of_module = false;
+  double momentum = 0;  // NaN for the cumulative average
+  double eps = 0;
+  bool wants_input = false;
+  int backwards = 0;
+  std::map<std::string, std::map<std::int64_t, at::Tensor>> tensors;  // by name and moment
+  std::set<std::string> facts;                                        // those without a number
+  std::vector<const Seen*> forward, backward;                         // launches
+
+  /// Undefined if it was not handed in.
+  at::Tensor at(const std::string& name, Moment moment) const;
+  /// In float64.
+  at::Tensor wide(const std::string& name, Moment moment = kBefore) const;
+  /// Whether forward has returned.
+  bool ended() const { return at("output", kAfterForward).defined(); }
+};
+
+/// One use on all ranks of its group, in the group's order; one rank's alone in evaluation.
+using Batch = std::vector<UseOnRank>;
+
+/// The uses of a body that all their ranks have ended, in order.
+const std::vector<Batch>& batches_in(const Evidence& evidence);
+
+/// "rank 1, use 2 (training by the function, float32 [6, 3, 2] on rank 0; ...)".
+std::string describe(const Batch& batch, const UseOnRank& use);
+
+/// Statistics of a batch, float64 [C].
+struct Statistics {
+  at::Tensor mean, variance;  // biased
+  double count = 0;           // samples * positions; 0 for running statistics
+};
+Statistics statistics_of(const Batch& batch);
+
+/// Another result, and the mistake that it comes of.
+struct Suspicion {
+  std::string text;  // "the biased variance"
+  at::Tensor value;
+};
+
+/// What a tensor should be, computed in float64 from what the ranks handed in, and how far from it
+/// the result may be: 1e-10 in float64, else 1e-3 + 4 eps |mean| / std and a rounding.
+struct Expected {
+  at::Tensor value, tolerance;
+};
+
+/// Of the output, a gradient or a running statistic by its name; undefined where it is not due.
+Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name);
+
+/// What typical mistakes make of it.
+std::vector<Suspicion> suspicions(const Batch& batch, const UseOnRank& use,
+                                  const std::string& name);
+
+/// What is wrong with the tensors of these names, of one use; or nothing.
+std::string wrong_values(const Batch& batch, const std::vector<std::string>& names);
+
+}  // namespace ddp::testing

@@ -1,0 +1,249 @@
+#include "uses.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ddp/referee/client_group.h"
+#include "ddp/referee/own_access.h"
+#include "support/operator_watch.h"
+#include "support/settings.h"
+#include "support/training.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// Passes its input on; its backward returns no gradient at all, which means zero.
+struct Undefined : torch::autograd::Function<Undefined> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    return {at::Tensor()};
+  }
+};
+
+// Which of libtorch's normalizations were called.
+void tell_normalizations(Client& client, const OperatorWatch& watch) {
+  for (const std::string& name : watch.called()) {
+    if (name.find("norm") != std::string::npos) {
+      client.fact("called: " + name, 1);
+    }
+  }
+}
+
+}  // namespace
+
+Use::Use(Client& client, int number, ProcessGroupPtr group, UseOptions options, NormModule module)
+    : client_(client),
+      number_(number),
+      group_(std::move(group)),
+      member_(group_->getRank()),
+      options_(std::move(options)),
+      module_(std::move(module)) {
+  const OwnAccess own;
+  go_to(Phase::kSetup);
+  make_tensors();
+  const std::vector<std::int64_t> equal(group_->getSize(), options_.shape[0]);
+  make_input(options_.rows.empty() ? equal : options_.rows);
+  make_upstream(options_.rows.empty() ? equal : options_.rows);
+  note_places();
+}
+
+void Use::replace_tensors(const BatchNormTensors& others) {
+  tensors = others;
+  note_places();
+}
+
+void Use::note_places() {
+  for (const auto& [name, tensor] : state()) {
+    places_[name] = tensor.const_data_ptr();
+  }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Use::state() const {
+  std::vector<std::pair<std::string, at::Tensor>> all = {
+      {"input", input},
+      {"weight", tensors.weight},
+      {"bias", tensors.bias},
+      {"running_mean", tensors.running_mean},
+      {"running_var", tensors.running_var},
+      {"num_batches_tracked", batches},
+      {"upstream", backwards_ > 0 ? upstream : at::Tensor()},
+      {"output", output}};
+  std::erase_if(
+      all, [](const auto& entry) { return !entry.second.defined() || entry.second.is_meta(); });
+  return all;
+}
+
+// Tensors of a module are those that the caller has got hold of before: their values must follow,
+// and the module must still have them.
+void Use::hand_in(Moment moment) {
+  for (const auto& [name, tensor] : state()) {
+    client_.value(name, tensor, moment);
+    const auto place = places_.find(name);
+    if (place != places_.end() && place->second != tensor.const_data_ptr()) {
+      client_.fact("moved: " + name, 1);
+    }
+  }
+  const auto check = [&](const char* name, const at::Tensor& mine, const at::Tensor& its) {
+    if (!mine.is_same(its)) {
+      client_.fact("moved: " + std::string(name), 1);
+    }
+  };
+  if (module_ != nullptr) {
+    check("weight", tensors.weight, module_->weight);
+    check("bias", tensors.bias, module_->bias);
+    check("running_mean", tensors.running_mean, module_->running_mean);
+    check("running_var", tensors.running_var, module_->running_var);
+    check("num_batches_tracked", batches, module_->num_batches_tracked);
+  }
+}
+
+void Use::call() {
+  const at::AutoGradMode mode(options_.graph);
+  const OperatorWatch watch;
+  const at::Tensor given = options_.temporary ? input * 1 : input;
+  output = module_ != nullptr ? module_->forward(given)
+                              : sync_batch_norm(given, tensors, group_, options_.mode);
+  if (at::GradMode::is_enabled() != options_.graph) {
+    client_.fact("grad mode changed", 1);
+  }
+  tell_normalizations(client_, watch);
+}
+
+void Use::forward() {
+  go_to(Phase::kSetup);
+  client_.fact("group", options_.group);
+  client_.fact("note: " + options_.note, 1);
+  client_.fact("wants the input's gradient", input.requires_grad() && options_.graph);
+  SyncBatchNormOptions mode = options_.mode;
+  if (module_ != nullptr) {
+    mode = {module_->is_training(),
+            module_->options().momentum.value_or(std::numeric_limits<double>::quiet_NaN()),
+            module_->options().eps};
+  }
+  client_.value("options", at::tensor({mode.training ? 1.0 : 0.0, mode.momentum, mode.eps,
+                                       module_ != nullptr ? 1.0 : 0.0}));
+  hand_in(kBefore);
+  go_to(Phase::kForward);
+  call();
+  go_to(Phase::kSetup);
+  for (int i = 0; i < 4 && options_.temporary; ++i) {
+    litter_.push_back(at::full_like(input, std::numeric_limits<double>::quiet_NaN()));
+  }
+  hand_in(kAfterForward);
+}
+
+// Outside the step, so that it takes no part in its time.
+void Use::end() {
+  client_.go_to({.phase = Phase::kEnd});
+  for (const auto& [name, tensor] : state()) {
+    client_.value(name, tensor, kAtEnd + number_);
+  }
+}
+
+void Use::drop_group() {
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group_);
+  module_.reset();
+  group_.reset();
+  if (weak.expired()) {
+    client_.fact("the group is gone", 1);
+  }
+}
+
+void Use::attempt(const std::string& what) {
+  go_to(Phase::kSetup);
+  hand_in(kBefore);
+  testing::attempt(client_, what, [&] { call(); });
+  output.reset();
+  hand_in(kAfterForward);
+}
+
+void Use::backward() {
+  if (options_.upstream == Upstream::kUndefinedOnOdd && member_ % 2 == 1) {
+    const at::Tensor root = Undefined::apply(output);
+    backward_of(root, at::ones_like(root));
+  } else {
+    backward_of(output, upstream);
+  }
+}
+
+void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph) {
+  const std::pair<const char*, at::Tensor> leaves[] = {{"gradient of the input", input},
+                                                       {"gradient of the weight", tensors.weight},
+                                                       {"gradient of the bias", tensors.bias}};
+  for (const auto& [name, leaf] : leaves) {
+    if (leaf.defined() && backwards_ == 0) {
+      leaf.mutable_grad().reset();
+    }
+  }
+  ++backwards_;
+  go_to(Phase::kSetup);
+  client_.fact("backward", 1);
+  client_.value("upstream", upstream, kAfterForward);
+  go_to(Phase::kBackward);
+  {
+    const OperatorWatch watch;
+    root.backward(gradient, keep_graph);
+    tell_normalizations(client_, watch);
+  }
+  if (!at::GradMode::is_enabled()) {
+    client_.fact("grad mode changed", 1);
+  }
+  go_to(Phase::kSetup);
+  for (const auto& [name, leaf] : leaves) {
+    if (leaf.defined() && leaf.requires_grad()) {
+      client_.value(name, leaf.grad(), kAfterBackward);
+    }
+  }
+  hand_in(kAfterBackward);
+}
+
+void Uses::end() {
+  for (const auto& use : all_) {
+    if (use != nullptr && use->output.defined()) {
+      use->end();
+    }
+  }
+}
+
+ProcessGroupPtr Uses::group(GroupIndex index) {
+  ProcessGroupPtr& group = groups_[index];
+  if (group == nullptr) {
+    group = make_group(client_.shared_from_this(), index);
+  }
+  return group;
+}
+
+NormModule Uses::module(const BatchNormOptions& options, at::ScalarType dtype) {
+  client_.go_to({.phase = Phase::kConstruction});
+  const NormModule made = make_sync_batch_norm(options, group());
+  client_.go_to({.phase = Phase::kSetup});
+  made->to(settings().device, dtype);
+  return made;
+}
+
+Use* Uses::add(const UseOptions& options, const NormModule& module) {
+  const auto members = members_of(client_.world(), options.group);
+  const bool member = std::ranges::find(members, client_.rank()) != members.end();
+  all_.push_back(member ? std::make_unique<Use>(client_, static_cast<int>(all_.size()),
+                                                group(options.group), options, module)
+                        : nullptr);
+  return all_.back().get();
+}
+
+void Uses::run(const UseOptions& options, const NormModule& module) {
+  if (Use* use = add(options, module)) {
+    use->forward();
+    if (use->output.requires_grad()) {
+      use->backward();
+    }
+  }
+}
+
+}  // namespace ddp::testing
