@@ -266,15 +266,15 @@ Body misuse(int ranks) {
           kErrors};
 }
 
-Body hundreds_of_calls() {
-  return {"450 calls",
+Body many_calls_of_one_kind() {
+  return {"many calls",
           {},
           [](Client& client) {
             RingCaller caller(client);
-            caller.call({.elements = 100});
-            for (int call = 1; call <= 450; ++call) {
-              caller.quiet_call({.elements = 3 + call % 5});
-              if (call % 150 == 0) {
+            caller.call({.elements = 300});
+            for (int call = 1; call <= 3 * kCallsBetweenCounts; ++call) {
+              caller.quiet_call({.elements = 300});
+              if (call % kCallsBetweenCounts == 0) {
                 caller.count_what_is_held();
               }
             }
@@ -365,7 +365,7 @@ const std::vector<Body>& misuse_bodies() {
 }
 
 const std::vector<Body>& many_calls() {
-  static const std::vector<Body> bodies = {hundreds_of_calls()};
+  static const std::vector<Body> bodies = {many_calls_of_one_kind()};
   return bodies;
 }
 

@@ -22,7 +22,8 @@ const std::vector<Body>& printing_bodies();
 /// Wrong arguments, which must be refused.
 const std::vector<Body>& misuse_bodies();
 
-/// Hundreds of calls.
+/// One call after another; what is held is counted three times.
+constexpr int kCallsBetweenCounts = 20;
 const std::vector<Body>& many_calls();
 
 /// Of the extension.

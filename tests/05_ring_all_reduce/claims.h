@@ -25,7 +25,7 @@ std::string wrong_messages(const CallOfGroup& call);
 /// Every message is waited for, once, and has ended when the call returns; nothing touches it before.
 std::string touched_in_flight(const CallOfGroup& call);
 
-/// One chunk, and a copy of a tensor that is not contiguous.
+/// One chunk, and two copies of a tensor that is not contiguous.
 std::string uses_much_memory(const Evidence& evidence);
 
 /// The time of the ring, on several networks.
