@@ -77,19 +77,20 @@ Body small_tensors(int ranks) {
   if (ranks < 5) {
     sizes.insert(sizes.end(), {0, n - 1, n, 17, 1003});
   }
-  Calls calls = calls_of(sizes[0], kKinds[0]);
+  Calls calls = calls_of(sizes[0], {at::kFloat, ReduceOp::kSum});
+  append(calls, calls_of(sizes[0], {at::kFloat, ReduceOp::kAverage}));
   for (std::size_t i = 1; i < sizes.size(); ++i) {
     append(calls, calls_of(sizes[i], kKinds[(3 * ranks + i) % std::size(kKinds)]));
   }
   return body_of("small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls);
 }
 
-Body all_kinds() {
+Body all_kinds(int ranks) {
   Calls calls;
   for (const Kind& kind : kKinds) {
-    append(calls, calls_of(257, kind));
+    append(calls, calls_of(4'099, kind));
   }
-  return body_of("all dtypes", {.ranks = 3}, calls);
+  return body_of("all dtypes, " + on_ranks(ranks), {.ranks = ranks}, calls);
 }
 
 Body odd_numbers(int ranks) {
@@ -329,7 +330,7 @@ std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int
 const std::vector<Body>& ring_bodies() {
   static const std::vector<Body> bodies =
       joined({for_ranks({2, 1, 3, 4, 5, 6, 7, 8, 9}, small_tensors),
-              {all_kinds()},
+              for_ranks({3, 8}, all_kinds),
               for_ranks({2, 3}, odd_numbers),
               {several_groups(), slow_network()},
               for_ranks({2, 3, 5, 8}, large_tensors),

@@ -238,7 +238,7 @@ std::string wrong_gather(const CallOfGroup& call) {
 }
 
 std::string differing_bits(const CallOfGroup& call) {
-  if (!is_sum(call) || call.function() == Function::kReduceScatter || !wrong_sum(call).empty()) {
+  if (!is_sum(call) || call.function() == Function::kReduceScatter) {
     return "";
   }
   return on_each_rank(call, [&](const auto&, const CallOfRank& rank) -> std::string {
@@ -251,7 +251,7 @@ std::string differing_bits(const CallOfGroup& call) {
 
 std::string too_much_rounding(const CallOfGroup& call) {
   if (!is_sum(call) || !at::isFloatingType(call.dtype()) || call.values() == Values::kNotFinite ||
-      call.elements() > kMostRounded || !wrong_sum(call).empty()) {
+      call.elements() > kMostRounded) {
     return "";
   }
   const auto chunks = balanced_split(call.elements(), call.size());
