@@ -1,10 +1,18 @@
 #pragma once
 
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "support/body.h"
 
 namespace ddp::testing {
+
+/// "3 ranks".
+std::string on_ranks(int ranks);
+
+/// A body for each number of ranks.
+std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks));
 
 /// What ranks do with the functions of the ring, the simplest first.
 const std::vector<Body>& ring_bodies();
@@ -22,7 +30,8 @@ const std::vector<Body>& printing_bodies();
 /// Wrong arguments, which must be refused.
 const std::vector<Body>& misuse_bodies();
 
-/// Hundreds of calls.
+/// One call after another; what is held is counted three times.
+constexpr int kCallsBetweenCounts = 20;
 const std::vector<Body>& many_calls();
 
 /// Of the extension.

@@ -17,6 +17,18 @@ Predicate in_calls_of(Function function, const CheckOfCall& check) {
   });
 }
 
+Predicate all_reduces(bool strided) {
+  return in_calls_of(Function::kAllReduce, [=](const CallOfGroup& call) {
+    return call.strided() == strided ? wrong_sum(call) : std::string();
+  });
+}
+
+constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
+
+// What another test reports, and makes a claim meaningless.
+const Predicate kWrongSums = in_each_call(wrong_sum);
+const Predicate kSendsNothing = in_calls_of(Function::kAllReduce, sends_nothing);
+
 const GradedTest kPrint{
     {.name = "ranks_print_in_order",
      .points = 1,
@@ -44,38 +56,39 @@ const GradedTest kAllReduce{
      .hint =
          "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
          "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
-    [] { judge(ring_bodies(), in_calls_of(Function::kAllReduce, wrong_sum)); }};
+    [] {
+      judge(joined({all_bodies(), misuse_bodies()}), all_reduces(/*strided=*/false));
+    }};
 
 const GradedTest kSameBits{
     {.name = "all_ranks_end_with_the_same_bits",
      .points = 1,
      .hint = "Numbers that are rounded differently on two ranks drift apart in training. Which "
              "ranks divide, and do all divide in the same way?"},
-    [] { judge(all_bodies(), in_each_call(differing_bits)); }};
+    [] { judge(all_bodies(), in_each_call(differing_bits), kWrongSums); }};
 
 const GradedTest kStorage{
     {.name = "the_result_is_in_the_callers_storage",
      .points = 1,
      .hint = "Write into the memory that the tensor has: flat views, narrow(), in-place operators. "
              "A parameter that requires a gradient takes these only where autograd is off."},
-    [] {
-      judge(autograd_bodies(), in_calls_of(Function::kAllReduce, wrong_sum));
-      judge(all_bodies(), in_each_call(changed_tensor));
-    }};
+    [] { judge(all_bodies(), in_each_call(changed_tensor), kSendsNothing); }};
 
 const GradedTest kLayouts{
     {.name = "tensors_need_not_be_contiguous",
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
              "the end?"},
-    [] { judge(strided_bodies(), in_calls_of(Function::kAllReduce, wrong_sum)); }};
+    [] {
+      judge(joined({strided_bodies(), autograd_bodies()}), all_reduces(/*strided=*/true));
+    }};
 
 const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
      .points = 1,
      .hint = "N-1 additions and one division, in the tensor's dtype or a better one: convert "
              "nothing to fewer digits on the way, and do not divide in every step."},
-    [] { judge(all_bodies(), in_each_call(too_much_rounding)); }};
+    [] { judge(all_bodies(), in_each_call(too_much_rounding), kWrongSums); }};
 
 const GradedTest kMessages{
     {.name = "each_step_sends_one_chunk_to_the_right",
@@ -89,7 +102,10 @@ const GradedTest kInFlight{
      .points = 1,
      .hint = "Between the launch of a send or recv and the end of wait() its memory belongs to the "
              "network: no reading of what is being received, no writing to either."},
-    [] { judge(all_bodies(), in_each_call(touched_in_flight)); }};
+    [] {
+      judge(all_bodies(), in_each_call(touched_in_flight), kSendsNothing);
+      judge(training_bodies_of_ring(kTrains), buffers_in_flight_are_left_alone);
+    }};
 
 const GradedTest kMemory{
     {.name = "memory_beside_the_tensor_is_one_chunk",
@@ -97,8 +113,10 @@ const GradedTest kMemory{
      .hint = "Receive what you add into one buffer of a chunk's size, and what you keep into its "
              "place. Views of the tensor (narrow) need no memory, copies do."},
     [] {
-      judge(all_bodies(), uses_much_memory);
-      judge(many_calls(), nothing_grows);
+      judge(all_bodies(), uses_much_memory, kSendsNothing);
+      judge(many_calls(), [](const Evidence& evidence) {
+        return growth_in_steps(evidence, kCallsBetweenCounts);
+      });
     }};
 
 const GradedTest kTime{
@@ -106,9 +124,8 @@ const GradedTest kTime{
      .points = 2,
      .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank sends and receives at the "
              "same time: launch the recv and the send before you wait for either."},
-    [] { judge(all_bodies(), wrong_time); }};
+    [] { judge(all_bodies(), wrong_time, kSendsNothing); }};
 
-constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
 const GradedTest kTraining{
     {.name = kTrains,
      .points = 1,
@@ -122,10 +139,7 @@ const GradedTest kErrors{
      .hint =
          "TORCH_CHECK() what the header lists, at the very beginning of each function, also "
          "for one rank and for no elements: a rank that has sent already leaves others waiting."},
-    [] {
-      judge(misuse_bodies(),
-            all_of({misuse_is_refused, in_calls_of(Function::kAllReduce, wrong_sum)}));
-    }};
+    [] { judge(misuse_bodies(), misuse_is_refused); }};
 
 }  // namespace
 

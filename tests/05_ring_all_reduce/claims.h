@@ -22,10 +22,12 @@ std::string changed_tensor(const CallOfGroup& call);
 
 /// Chunks, to the right neighbour and from the left one, and nothing else.
 std::string wrong_messages(const CallOfGroup& call);
+/// Ranks that have something to send do not.
+std::string sends_nothing(const CallOfGroup& call);
 /// Every message is waited for, once, and has ended when the call returns; nothing touches it before.
 std::string touched_in_flight(const CallOfGroup& call);
 
-/// One chunk, and a copy of a tensor that is not contiguous.
+/// One chunk, and two copies of a tensor that is not contiguous.
 std::string uses_much_memory(const Evidence& evidence);
 
 /// The time of the ring, on several networks.

@@ -122,6 +122,9 @@ std::string wrong_line(const CallOfGroup&, const CallOfRank& rank) {
              : "the line should be flushed when it is written: out << std::flush";
 }
 
+std::string wrong_lines(const CallOfGroup& call) { return on_each_rank(call, wrong_line); }
+
+// Of ranks that send messages only.
 std::string wrong_order(const CallOfGroup& call) {
   std::vector<History> histories;
   for (const CallOfRank& rank : call.ranks) {
@@ -145,9 +148,8 @@ std::string wrong_printing(const Evidence& evidence) {
     if (!call.prints()) {
       continue;
     }
-    for (const std::string& text :
-         {on_each_rank(call, wrong_line), touched_in_flight(call), wrong_order(call)}) {
-      if (!text.empty()) {
+    for (const auto& check : {wrong_lines, touched_in_flight, wrong_order}) {
+      if (std::string text = check(call); !text.empty()) {
         return text;
       }
     }

@@ -19,9 +19,10 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr double kOutside = 77;        // elements that are not the tensor's
-constexpr std::int64_t kMargin = 5;    // of them, before and after a row
-constexpr std::int64_t kSmallest = 9;  // times the smallest number
+constexpr double kOutside = 77;                           // elements that are not the tensor's
+constexpr std::int64_t kMargin = 5;                       // of them, before and after a row
+constexpr std::int64_t kSmallest = 9;                     // times the smallest number
+constexpr std::int64_t kLarge = std::int64_t{128} << 10;  // bytes: what takes memory is watched
 
 at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {
   const auto bytes = elements * static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -30,9 +31,24 @@ at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Genera
   return bits.view(dtype).narrow(0, 0, elements).clone();
 }
 
-at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int ranks, int step) {
+// The bits of the smallest numbers are small integers beside a sign. No arithmetic of floating point
+// makes them, which may have been told to flush them.
+at::Tensor small_integers_as_bits(std::int64_t elements, at::ScalarType dtype,
+                                  const at::Generator& random) {
+  constexpr at::ScalarType kBySize[] = {at::kByte, at::kByte, at::kShort, at::kInt, at::kInt,
+                                        at::kLong, at::kLong, at::kLong,  at::kLong};
+  const auto bytes = static_cast<int>(c10::elementSize(dtype));
+  const at::Tensor numbers = at::randint(10, {elements}, random, at::kLong);
+  const at::Tensor signs = at::randint(2, {elements}, random, at::kLong);
+  return (numbers + signs * (std::int64_t{-1} << (8 * bytes - 1))).to(kBySize[bytes]).view(dtype);
+}
+
+// The elements in row-major order.
+at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
+  const std::int64_t elements =
+      call.view == nullptr ? call.elements : call.view->of(at::empty(call.view->whole)).numel();
   const auto random =
-      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * step);
+      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * number);
   if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
     at::Tensor bits = bits_of(elements, call.dtype, random);
     if (const Chunk own = balanced_split(elements, ranks)[rank];
@@ -41,10 +57,11 @@ at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int 
     }
     return bits;
   }
-  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
   if (call.values == Values::kSubnormal) {
-    values = (values * kSmallest).round_() * smallest_number(call.dtype);
-  } else if (call.values == Values::kNotFinite) {
+    return small_integers_as_bits(elements, call.dtype, random);
+  }
+  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
+  if (call.values == Values::kNotFinite) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     for (std::int64_t at = 0; at + 8 <= elements && rank < 2; at += 8) {
       values[at + 1 + rank].fill_(std::numeric_limits<double>::quiet_NaN());
@@ -55,10 +72,24 @@ at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int 
   return values.to(call.dtype);
 }
 
-StridedView row_of(std::int64_t elements) {
-  return {"", {elements + 2 * kMargin}, [elements](const at::Tensor& whole) {
-            return whole.narrow(0, kMargin, elements);
-          }};
+// The tensor of a call, as the part of a larger one, whose other elements are kOutside.
+RingCaller::Placed place(const RingCall& call, const at::Tensor& values) {
+  const StridedView row = {"", {values.numel() + 2 * kMargin}, [&](const at::Tensor& whole) {
+                             return whole.narrow(0, kMargin, values.numel());
+                           }};
+  const StridedView& view = call.view == nullptr ? row : *call.view;
+  RingCaller::Placed placed;
+  placed.whole =
+      at::full(view.whole, kOutside, at::TensorOptions(call.dtype).device(settings().device));
+  placed.part = view.of(placed.whole);
+  placed.part.copy_(values.view(placed.part.sizes()));
+  placed.tensor = placed.part.alias();
+  if (call.autograd == Autograd::kParameter) {
+    placed.tensor.set_requires_grad(true);
+  } else if (call.autograd == Autograd::kResult) {
+    placed.tensor = placed.part * at::ones({}, placed.part.options()).set_requires_grad(true);
+  }
+  return placed;
 }
 
 std::string describe(const RingCall& call, const at::Tensor& tensor) {
@@ -137,19 +168,6 @@ at::Tensor as_tensor(const std::string& text) {
 
 }  // namespace
 
-double smallest_number(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::denorm_min();
-    case at::kFloat:
-      return std::numeric_limits<float>::denorm_min();
-    case at::kHalf:
-      return 0x1p-24;
-    default:
-      return 0x1p-133;  // bfloat16
-  }
-}
-
 std::string to_string(Function function) {
   static constexpr const char* kNames[] = {"ring_reduce_scatter()", "ring_all_gather()",
                                            "ring_all_reduce()", "pipelined_ring_all_reduce()"};
@@ -202,40 +220,38 @@ void RingCaller::call(const RingCall& call) {
     return;
   }
   const ProcessGroupPtr group = this->group(call.group);
-  const bool strided = call.view != nullptr;
-  const StridedView view = strided ? *call.view : row_of(call.elements);
-  const at::Tensor whole =
-      at::full(view.whole, kOutside, at::TensorOptions(call.dtype).device(settings().device));
-  const at::Tensor place = view.of(whole);
-  place.copy_(values_of(call, place.numel(), group->getRank(), group->getSize(), step_)
-                  .view(place.sizes()));
-  at::Tensor tensor = place;
-  if (call.autograd == Autograd::kParameter) {
-    tensor.set_requires_grad(true);
-  } else if (call.autograd == Autograd::kResult) {
-    tensor = place * at::ones({}, place.options()).set_requires_grad(true);
-  }
-  const at::Tensor seen = tensor.detach();
-  client_.fact("call: " + describe(call, tensor), static_cast<std::int64_t>(call.function),
+  const Placed placed =
+      place(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_));
+  const at::Tensor seen = placed.tensor.detach();
+  client_.fact("call: " + describe(call, seen), static_cast<std::int64_t>(call.function),
                static_cast<std::int64_t>(call.op));
   client_.fact("group", call.group);
-  client_.fact("strided", strided);
+  client_.fact("strided", call.view != nullptr);
   client_.fact("values", static_cast<std::int64_t>(call.values));
   client_.value("input", seen.reshape({-1}));
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
-  client_.value("kept before", kept(tensor));
-  const auto own = static_cast<std::int64_t>(whole.nbytes());
-  heap_.reset();
-  client_.fact("heap before", heap_.peak() - own);
-  go_to(Phase::kCall);
-  run(call, tensor, group);
-  client_.fact("heap peak", heap_.peak() - own);
-  go_to(Phase::kSetup);
-  client_.value("kept after", kept(tensor));
+  client_.value("kept before", kept(placed.tensor));
+  run_watched(call, placed, group);
+  client_.value("kept after", kept(placed.tensor));
   const OwnAccess unseen;
   client_.value("result", seen.reshape({-1}));
-  place.detach().fill_(kOutside);
-  client_.fact("written outside", whole.detach().ne(kOutside).sum().item<std::int64_t>());
+  placed.part.fill_(kOutside);
+  client_.fact("written outside", placed.whole.ne(kOutside).sum().item<std::int64_t>());
+}
+
+void RingCaller::run_watched(const RingCall& call, const Placed& placed,
+                             const ProcessGroupPtr& group) {
+  const auto own = static_cast<std::int64_t>(placed.whole.nbytes());
+  client_.fact("heap before", heap_bytes() - own);
+  go_to(Phase::kCall);
+  if (own < kLarge) {
+    run(call, placed.tensor, group);
+  } else {
+    heap_.begin();
+    run(call, placed.tensor, group);
+    client_.fact("heap peak", heap_.end() - own);
+  }
+  go_to(Phase::kSetup);
 }
 
 void RingCaller::quiet_call(const RingCall& call) {

@@ -37,9 +37,6 @@ enum class Values {
   kNotFinite,  // some are NaN or infinite, on rank 0 or 1
 };
 
-/// The smallest positive number of a dtype, and the spacing of those near it.
-double smallest_number(at::ScalarType dtype);
-
 /// What a call leaves as it was.
 constexpr const char* kKept[] = {"the tensor's memory",
                                  "the tensor's shape",
@@ -70,7 +67,7 @@ struct RingCall {
 /// Evidence of each: the facts "call: <what>" (the function; its index is the op), "group", "strided"
 /// and "values"; the values "input" and "result" (the elements in row-major order), "kept before"
 /// and "kept after"; the facts "written outside" (elements that are not the tensor's), "heap before"
-/// and "heap peak" (bytes, without the tensor).
+/// and, of a large tensor, "heap peak" (bytes, without the tensor's).
 class RingCaller {
  public:
   explicit RingCaller(Client& client) : client_(client), heap_(client) {}
@@ -87,7 +84,15 @@ class RingCaller {
 
   ProcessGroupPtr group(GroupIndex index);
 
+  /// A call's tensor, and the memory around it.
+  struct Placed {
+    at::Tensor whole;
+    at::Tensor part;
+    at::Tensor tensor;  // of the part's memory, or made from it
+  };
+
  private:
+  void run_watched(const RingCall& call, const Placed& placed, const ProcessGroupPtr& group);
   void go_to(Phase phase);
   bool is_member(GroupIndex group) const;
 

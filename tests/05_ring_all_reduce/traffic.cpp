@@ -162,6 +162,13 @@ std::vector<std::int64_t> chunk_bytes(const CallOfGroup& call) {
 
 std::string wrong_messages(const CallOfGroup& call) { return on_each_rank(call, messages_of_rank); }
 
+std::string sends_nothing(const CallOfGroup& call) {
+  const bool due = call.size() > 1 && call.elements() > 0;
+  return due && call.ranks[0].of_kind(EventKind::kLaunch).empty()
+             ? call.ranks[0].what + " sends nothing"
+             : "";
+}
+
 std::string touched_in_flight(const CallOfGroup& call) {
   return on_each_rank(call, [](const auto&, const CallOfRank& rank) -> std::string {
     for (const Seen* launch : rank.of_kind(EventKind::kLaunch)) {

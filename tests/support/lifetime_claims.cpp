@@ -110,7 +110,10 @@ std::string destruction_ends_everything(const Evidence& evidence) {
   return text.empty() ? every_step_reduces(evidence) : text;
 }
 
-std::string nothing_grows(const Evidence& evidence) {
+std::string nothing_grows(const Evidence& evidence) { return growth_in_steps(evidence, 150); }
+
+std::string growth_in_steps(const Evidence& evidence, int steps) {
+  const auto after = [&](int times) { return " after step " + std::to_string(times * steps); };
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
     for (const Seen& seen : evidence.of[rank]) {
@@ -129,9 +132,9 @@ std::string nothing_grows(const Evidence& evidence) {
       const auto growth = std::min(held.at(1) - held.at(0), held.at(2) - held.at(1));
       if (growth > 0 && !(what == "bytes of the heap" && growth < kHeapNoise)) {
         return "rank " + std::to_string(rank) + ": " + what + " were " + std::to_string(held[0]) +
-               " after step 150, " + std::to_string(held[1]) + " after step 300 and " +
-               std::to_string(held[2]) +
-               " after step 450: somebody collects them, and does not let go of them";
+               after(1) + ", " + std::to_string(held[1]) + after(2) + " and " +
+               std::to_string(held[2]) + after(3) +
+               ": somebody collects them, and does not let go of them";
       }
     }
   }

@@ -51,6 +51,8 @@ std::string destruction_ends_everything(const Evidence& evidence);
 
 /// What the body kManySteps counts does not grow.
 std::string nothing_grows(const Evidence& evidence);
+/// The same of a body that counts, as facts "held: <what>", three times after so many steps each.
+std::string growth_in_steps(const Evidence& evidence, int steps);
 
 /// Backward launches something: else there is nothing that it could have waited for.
 std::string backward_launches(const Evidence& evidence);

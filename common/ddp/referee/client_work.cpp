@@ -202,6 +202,10 @@ void ClientWork::deliver(Answer answer) {
       if (!error_) {
         copy_out();
       }
+      if (c10d::isP2POp(operation_.type)) {
+        operation_.inputs.clear();
+        operation_.outputs.clear();
+      }
       delivered_ = true;
       future = future_;  // later calls of getFuture() complete theirs themselves
     }

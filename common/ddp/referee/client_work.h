@@ -31,7 +31,8 @@ class WorkOwner {
 
 /// The handle of an operation in a refereed world. The result is delivered to the caller's tensors by
 /// wait(), by a poll that returns true, or, where a future was taken, once the launching thread is
-/// asleep: so what uses it too early does so in every run.
+/// asleep: so what uses it too early does so in every run. A message's handle then lets go of its
+/// tensor, and its future has no value.
 class ClientWork : public c10d::Work {
  public:
   /// Poisons the outputs; the inputs have been copied.
@@ -70,7 +71,7 @@ class ClientWork : public c10d::Work {
   void complete(c10::ivalue::Future& future) const;
 
   const std::shared_ptr<WorkOwner> owner_;
-  const Operation operation_;
+  Operation operation_;
   const Event launch_;
   const std::vector<std::string> names_;
   const int caller_;  // the launching thread's id

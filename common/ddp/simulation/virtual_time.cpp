@@ -68,22 +68,24 @@ bool VirtualTime::advance(int number) {
     return false;
   }
   const Seen& seen = evidence_.of[number][rank.next];
+  // What other threads do meanwhile may be what it waits for.
+  if (seen.home && !end_wait(rank)) {
+    return false;
+  }
   if (seen.kind == EventKind::kPhase && seen.place.step != rank.step) {
     enter(rank, Phase::kEnd);
     rank.step = seen.place.step;
     rank.at_step = true;
     return false;
   }
-  if (!happen(rank, seen, number)) {
-    return false;
-  }
+  happen(rank, seen, number);
   ++rank.next;
   Step& step = steps_[rank.step];
   step.end = std::max(step.end, rank.clock);
   return true;
 }
 
-bool VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
+void VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
   if (seen.kind == EventKind::kPhase) {
     enter(rank, seen.place.phase);
   }
@@ -95,26 +97,35 @@ bool VirtualTime::happen(Rank& rank, const Seen& seen, int number) {
   }
   if (seen.kind == EventKind::kLaunch) {
     c10d::isP2POp(seen.type) ? launch_message(rank, seen, number) : launch(rank, seen, number);
+  } else if (seen.kind == EventKind::kWait) {
+    wait(rank, seen);
   }
-  return seen.kind != EventKind::kWait || wait(rank, seen);
 }
 
-// False if the end of what is waited for is not known yet.
-bool VirtualTime::wait(Rank& rank, const Seen& seen) {
+void VirtualTime::wait(Rank& rank, const Seen& seen) {
+  if (seen.home) {
+    rank.awaited = seen.operation;
+  } else if (const auto message = rank.messages.find(seen.operation);
+             message != rank.messages.end()) {
+    thread_of(rank, seen).awaited.push_back(message->second);
+  }
+}
+
+// False if the end of what the rank waits for is not known yet.
+bool VirtualTime::end_wait(Rank& rank) {
   std::int64_t end = 0;
-  if (const auto message = rank.messages.find(seen.operation); message != rank.messages.end()) {
-    if (!seen.home) {
-      thread_of(rank, seen).awaited.push_back(message->second);
-      return true;
-    }
+  if (const auto message = rank.messages.find(rank.awaited); message != rank.messages.end()) {
     end = message->second->end_ns;
-  } else if (const auto found = rank.operations.find(seen.operation);
-             found != rank.operations.end() && seen.home) {
-    const auto [group, index] = found->second;
-    end = groups_[group].operations[index].end;
+  } else if (const auto found = rank.operations.find(rank.awaited);
+             found != rank.operations.end()) {
+    end = groups_[found->second.first].operations[found->second.second].end;
+  }
+  if (end < 0) {
+    return false;
   }
   rank.clock = std::max(rank.clock, end);
-  return end >= 0;
+  rank.awaited = -1;
+  return true;
 }
 
 VirtualTime::Thread& VirtualTime::thread_of(Rank& rank, const Seen& seen) {

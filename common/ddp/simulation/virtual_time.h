@@ -67,6 +67,7 @@ class VirtualTime {
     std::size_t next = 0;  // event
     std::int64_t clock = 0;
     int step = -1;
+    std::int64_t awaited = -1;             // the operation that its body's thread waits for
     bool at_step = false;                  // waits for the others at the beginning of its step
     std::vector<std::size_t> launched_in;  // how many collectives, by group
     std::map<std::int64_t, std::pair<GroupIndex, std::size_t>> operations;
@@ -77,9 +78,10 @@ class VirtualTime {
   };
 
   bool advance(int rank);
-  bool happen(Rank& rank, const Seen& seen, int number);
+  void happen(Rank& rank, const Seen& seen, int number);
+  void wait(Rank& rank, const Seen& seen);
+  bool end_wait(Rank& rank);
   void enter(Rank& rank, Phase phase);
-  bool wait(Rank& rank, const Seen& seen);
   void launch(Rank& rank, const Seen& seen, int number);
   void launch_message(Rank& rank, const Seen& seen, int number);
   bool settle_messages();
