@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "bodies.h"
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 #include "support/claim_tools.h"
 #include "support/grading.h"
 #include "use_evidence.h"

@@ -7,7 +7,7 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/run_refereed.h"
-#include "ddp/referee/virtual_time.h"
+#include "ddp/simulation/virtual_time.h"
 
 namespace ddp {
 
