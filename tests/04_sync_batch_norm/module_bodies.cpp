@@ -162,7 +162,7 @@ void use_modules(Uses& uses) {
     options.affine = affine;
     options.track_running_stats = !affine;
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-      const NormModule module = uses.module(options);
+      const NormModule module = uses.module(options, dtype);
       for (int step = 0; step < 2; ++step) {
         uses.run({.shape = {5, 4, 3}, .dtype = dtype}, module);
         evaluate(uses, module, {.shape = {6, 4}, .dtype = dtype});
