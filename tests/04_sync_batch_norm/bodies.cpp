@@ -166,8 +166,8 @@ std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& n
                              const std::string& charged_to, const std::function<void(Uses&)>& run) {
   std::vector<Body> all;
   for (const int count : ranks) {
-    const std::string text = std::to_string(count) + (count == 1 ? " rank" : " ranks");
-    all.push_back(body_of(name + ", " + text, count, charged_to, run));
+    const std::string text = ", " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
+    all.push_back(body_of(name + text, count, charged_to, run));
   }
   return all;
 }

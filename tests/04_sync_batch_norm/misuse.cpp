@@ -228,17 +228,17 @@ const std::vector<Body>& counts() {
 }
 
 const std::vector<Body>& misuse() {
-  static const char* const kTest = "errors_come_before_communication";
+  const char* const test = "errors_come_before_communication";
   static const std::vector<Body> bodies =
-      joined({with_ranks({1, 2}, "wrong arguments", kTest, wrong_arguments),
-              with_ranks({2}, "wrong modules", kTest, wrong_modules)});
+      joined({with_ranks({1, 2}, "wrong arguments", test, wrong_arguments),
+              with_ranks({2}, "wrong modules", test, wrong_modules)});
   return bodies;
 }
 
 const std::vector<Body>& memory() {
-  static const char* const kTest = "backward_keeps_no_more_than_the_input";
+  const char* const test = "backward_keeps_no_more_than_the_input";
   static const std::vector<Body> bodies = joined(
-      {with_ranks({2}, "memory", kTest, keep_all), with_ranks({2}, "450 uses", kTest, many_uses)});
+      {with_ranks({2}, "memory", test, keep_all), with_ranks({2}, "450 uses", test, many_uses)});
   return bodies;
 }
 

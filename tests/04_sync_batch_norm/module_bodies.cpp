@@ -162,7 +162,7 @@ void use_modules(Uses& uses) {
     options.affine = affine;
     options.track_running_stats = !affine;
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-      const NormModule module = uses.module(options);
+      const NormModule module = uses.module(options, dtype);
       for (int step = 0; step < 2; ++step) {
         uses.run({.shape = {5, 4, 3}, .dtype = dtype}, module);
         evaluate(uses, module, {.shape = {6, 4}, .dtype = dtype});
@@ -178,11 +178,11 @@ void use_modules(Uses& uses) {
 }  // namespace
 
 const std::vector<Body>& evaluation() {
-  static const char* const kTest = "evaluation_is_local_and_changes_nothing";
+  const char* const test = "evaluation_is_local_and_changes_nothing";
   static const std::vector<Body> bodies =
-      joined({with_ranks({2, 1}, "evaluation", kTest, evaluations),
-              with_ranks({2}, "statistics change after forward", kTest, statistics_change),
-              with_ranks({2}, "one rank evaluates", kTest, one_rank_evaluates)});
+      joined({with_ranks({2, 1}, "evaluation", test, evaluations),
+              with_ranks({2}, "statistics change after forward", test, statistics_change),
+              with_ranks({2}, "one rank evaluates", test, one_rank_evaluates)});
   return bodies;
 }
 

@@ -8,8 +8,6 @@ namespace ddp::testing {
 
 namespace {
 
-// --- Special inputs ---
-
 // How many samples each rank has.
 std::vector<Shape> divisions(int ranks) {
   switch (ranks) {

@@ -222,7 +222,7 @@ ProcessGroupPtr Uses::group(GroupIndex index) {
 
 NormModule Uses::module(const BatchNormOptions& options, at::ScalarType dtype) {
   client_.go_to({.phase = Phase::kConstruction});
-  const NormModule made = make_sync_batch_norm(options, group());
+  NormModule made = make_sync_batch_norm(options, group());
   client_.go_to({.phase = Phase::kSetup});
   made->to(settings().device, dtype);
   return made;
