@@ -210,14 +210,21 @@ at::Tensor as_bits(const at::Tensor& tensor) {
   }
 }
 
+// Wrong values that come from a tensor in flight say so.
+std::string with_cause(const CallOfGroup& call, const std::string& text) {
+  const std::string cause = text.empty() ? "" : touched_in_flight(call);
+  return cause.empty() ? text : cause + ". So a result is wrong: " + text;
+}
+
 }  // namespace
 
 std::string wrong_sum(const CallOfGroup& call) {
   // Several claims ask for it.
   static std::map<const CallOfGroup*, std::string> known;
   const auto found = known.find(&call);
-  return found != known.end() ? found->second
-                              : known[&call] = is_sum(call) ? find_wrong_sum(call) : "";
+  return found != known.end()
+             ? found->second
+             : known[&call] = is_sum(call) ? with_cause(call, find_wrong_sum(call)) : "";
 }
 
 std::string wrong_gather(const CallOfGroup& call) {
@@ -229,12 +236,13 @@ std::string wrong_gather(const CallOfGroup& call) {
     const Chunk chunk = balanced_split(call.elements(), call.size())[rank.position];
     chunks.push_back(rank.input().narrow(0, chunk.begin, chunk.size));
   }
-  return on_each_rank(call, [&](const auto&, const CallOfRank& rank) {
-    return said(is_bitwise_equal({"the tensor (each chunk r is to be rank r's in every bit; shown "
-                                  "as integers of these bits)",
-                                  call.size()},
-                                 as_bits(rank.result()), as_bits(at::cat(chunks))));
-  });
+  return with_cause(call, on_each_rank(call, [&](const auto&, const CallOfRank& rank) {
+                      return said(is_bitwise_equal(
+                          {"the tensor (each chunk r is to be rank r's in every bit; shown "
+                           "as integers of these bits)",
+                           call.size()},
+                          as_bits(rank.result()), as_bits(at::cat(chunks))));
+                    }));
 }
 
 std::string differing_bits(const CallOfGroup& call) {
