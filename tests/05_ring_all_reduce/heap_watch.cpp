@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string_view>
 
 namespace ddp::testing {
 
@@ -12,6 +13,7 @@ namespace {
 
 // A callback is a plain function, so its state has to be global.
 Client* watched = nullptr;
+std::atomic<bool> looking{false};
 std::atomic<std::int64_t> peak_bytes{0};
 
 void look() {
@@ -21,9 +23,13 @@ void look() {
   }
 }
 
-std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction&) {
-  look();
-  watched->look_at_buffers();
+std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
+  if (looking) {
+    look();
+  }
+  if (std::string_view(call.name()).starts_with("c10d::")) {
+    watched->look_at_buffers();
+  }
   return nullptr;
 }
 
@@ -42,11 +48,15 @@ HeapWatch::HeapWatch(Client& client) {
 
 HeapWatch::~HeapWatch() { at::removeCallback(handle_); }
 
-std::int64_t HeapWatch::peak() const {
-  look();
-  return peak_bytes;
+void HeapWatch::begin() {
+  peak_bytes = heap_bytes();
+  looking = true;
 }
 
-void HeapWatch::reset() { peak_bytes = heap_bytes(); }
+std::int64_t HeapWatch::end() {
+  look();
+  looking = false;
+  return peak_bytes;
+}
 
 }  // namespace ddp::testing

@@ -10,8 +10,9 @@ namespace ddp::testing {
 /// AddressSanitizer, which cannot tell.
 std::int64_t heap_bytes();
 
-/// While it lives, each operator of libtorch, send and recv among them, is a moment to look at the
-/// heap, and at buffers in flight. One at a time in a process.
+/// While it lives, each send and recv is a moment to look at buffers in flight; from begin() to end()
+/// each operator of libtorch is one to look at the heap, which takes some microseconds. One at a time
+/// in a process.
 class HeapWatch {
  public:
   explicit HeapWatch(Client& client);
@@ -19,9 +20,9 @@ class HeapWatch {
   HeapWatch& operator=(const HeapWatch&) = delete;
   ~HeapWatch();
 
-  /// The most that any moment since the last reset() has seen.
-  std::int64_t peak() const;
-  void reset();
+  void begin();
+  /// The most bytes that any moment since begin() has seen.
+  std::int64_t end();
 
  private:
   std::uint64_t handle_;

@@ -25,7 +25,8 @@ std::string uses_much_memory(const Evidence& evidence) {
     const std::int64_t allowed = chunk + (call.strided() ? 2 * bytes : 0);
     const CheckOfRank check = [&](const auto&, const CallOfRank& rank) -> std::string {
       const auto first = before.emplace(rank.rank, rank.facts.at("heap before")).first;
-      const std::int64_t used = rank.facts.at("heap peak") - first->second;
+      const auto peak = rank.facts.find("heap peak");
+      const std::int64_t used = peak == rank.facts.end() ? 0 : peak->second - first->second;
       return used <= allowed + kConstant
                  ? ""
                  : "at its peak the call had " + std::to_string(used) +

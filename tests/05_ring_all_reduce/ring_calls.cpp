@@ -19,9 +19,10 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr double kOutside = 77;        // elements that are not the tensor's
-constexpr std::int64_t kMargin = 5;    // of them, before and after a row
-constexpr std::int64_t kSmallest = 9;  // times the smallest number
+constexpr double kOutside = 77;                           // elements that are not the tensor's
+constexpr std::int64_t kMargin = 5;                       // of them, before and after a row
+constexpr std::int64_t kSmallest = 9;                     // times the smallest number
+constexpr std::int64_t kLarge = std::int64_t{128} << 10;  // bytes: what takes memory is watched
 
 at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {
   const auto bytes = elements * static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -225,11 +226,15 @@ void RingCaller::call(const RingCall& call) {
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
   client_.value("kept before", kept(tensor));
   const auto own = static_cast<std::int64_t>(whole.nbytes());
-  heap_.reset();
-  client_.fact("heap before", heap_.peak() - own);
+  client_.fact("heap before", heap_bytes() - own);
   go_to(Phase::kCall);
-  run(call, tensor, group);
-  client_.fact("heap peak", heap_.peak() - own);
+  if (own < kLarge) {
+    run(call, tensor, group);
+  } else {
+    heap_.begin();
+    run(call, tensor, group);
+    client_.fact("heap peak", heap_.end() - own);
+  }
   go_to(Phase::kSetup);
   client_.value("kept after", kept(tensor));
   const OwnAccess unseen;

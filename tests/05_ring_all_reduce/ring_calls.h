@@ -70,7 +70,7 @@ struct RingCall {
 /// Evidence of each: the facts "call: <what>" (the function; its index is the op), "group", "strided"
 /// and "values"; the values "input" and "result" (the elements in row-major order), "kept before"
 /// and "kept after"; the facts "written outside" (elements that are not the tensor's), "heap before"
-/// and "heap peak" (bytes, without the tensor).
+/// and, of a large tensor, "heap peak" (bytes, without the tensor's).
 class RingCaller {
  public:
   explicit RingCaller(Client& client) : client_(client), heap_(client) {}
