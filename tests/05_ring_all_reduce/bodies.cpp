@@ -342,7 +342,7 @@ const std::vector<Body>& ring_bodies() {
   static const std::vector<Body> bodies =
       joined({for_ranks({2, 1, 3, 4, 5, 6, 7, 8, 9}, small_tensors),
               {all_kinds()},
-              for_ranks({3, 8}, rounded),
+              for_ranks({3, 4, 8}, rounded),
               for_ranks({2, 3}, odd_numbers),
               {several_groups(), slow_network()},
               for_ranks({2, 3, 5, 8}, large_tensors),

@@ -23,6 +23,8 @@ Predicate all_reduces(bool strided) {
   });
 }
 
+constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
+
 // What another test reports, and makes a claim meaningless.
 const Predicate kWrongSums = in_each_call(wrong_sum);
 const Predicate kSendsNothing = in_calls_of(Function::kAllReduce, sends_nothing);
@@ -100,7 +102,10 @@ const GradedTest kInFlight{
      .points = 1,
      .hint = "Between the launch of a send or recv and the end of wait() its memory belongs to the "
              "network: no reading of what is being received, no writing to either."},
-    [] { judge(all_bodies(), in_each_call(touched_in_flight), kSendsNothing); }};
+    [] {
+      judge(all_bodies(), in_each_call(touched_in_flight), kSendsNothing);
+      judge(training_bodies_of_ring(kTrains), buffers_in_flight_are_left_alone);
+    }};
 
 const GradedTest kMemory{
     {.name = "memory_beside_the_tensor_is_one_chunk",
@@ -121,7 +126,6 @@ const GradedTest kTime{
              "same time: launch the recv and the send before you wait for either."},
     [] { judge(all_bodies(), wrong_time, kSendsNothing); }};
 
-constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
 const GradedTest kTraining{
     {.name = kTrains,
      .points = 1,

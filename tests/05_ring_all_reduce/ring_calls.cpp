@@ -31,6 +31,18 @@ at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Genera
   return bits.view(dtype).narrow(0, 0, elements).clone();
 }
 
+// The bits of the smallest numbers are small integers beside a sign. No arithmetic of floating point
+// makes them, which may have been told to flush them.
+at::Tensor small_integers_as_bits(std::int64_t elements, at::ScalarType dtype,
+                                  const at::Generator& random) {
+  constexpr at::ScalarType kBySize[] = {at::kByte, at::kByte, at::kShort, at::kInt, at::kInt,
+                                        at::kLong, at::kLong, at::kLong,  at::kLong};
+  const auto bytes = static_cast<int>(c10::elementSize(dtype));
+  const at::Tensor numbers = at::randint(10, {elements}, random, at::kLong);
+  const at::Tensor signs = at::randint(2, {elements}, random, at::kLong);
+  return (numbers + signs * (std::int64_t{-1} << (8 * bytes - 1))).to(kBySize[bytes]).view(dtype);
+}
+
 at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int ranks, int step) {
   const auto random =
       at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * step);
@@ -42,10 +54,11 @@ at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int 
     }
     return bits;
   }
-  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
   if (call.values == Values::kSubnormal) {
-    values = (values * kSmallest).round_() * smallest_number(call.dtype);
-  } else if (call.values == Values::kNotFinite) {
+    return small_integers_as_bits(elements, call.dtype, random);
+  }
+  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
+  if (call.values == Values::kNotFinite) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     for (std::int64_t at = 0; at + 8 <= elements && rank < 2; at += 8) {
       values[at + 1 + rank].fill_(std::numeric_limits<double>::quiet_NaN());
@@ -137,19 +150,6 @@ at::Tensor as_tensor(const std::string& text) {
 }
 
 }  // namespace
-
-double smallest_number(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::denorm_min();
-    case at::kFloat:
-      return std::numeric_limits<float>::denorm_min();
-    case at::kHalf:
-      return 0x1p-24;
-    default:
-      return 0x1p-133;  // bfloat16
-  }
-}
 
 std::string to_string(Function function) {
   static constexpr const char* kNames[] = {"ring_reduce_scatter()", "ring_all_gather()",

@@ -37,9 +37,6 @@ enum class Values {
   kNotFinite,  // some are NaN or infinite, on rank 0 or 1
 };
 
-/// The smallest positive number of a dtype, and the spacing of those near it.
-double smallest_number(at::ScalarType dtype);
-
 /// What a call leaves as it was.
 constexpr const char* kKept[] = {"the tensor's memory",
                                  "the tensor's shape",

@@ -35,6 +35,20 @@ double unit_of(at::ScalarType dtype) {
   }
 }
 
+// The spacing of the smallest numbers: quotients there are off by more than a relative error.
+double smallest_number(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return std::numeric_limits<double>::denorm_min();
+    case at::kFloat:
+      return std::numeric_limits<float>::denorm_min();
+    case at::kHalf:
+      return 0x1p-24;
+    default:
+      return 0x1p-133;  // bfloat16
+  }
+}
+
 // The ranks' parts of a chunk, or of the whole tensor, in a type that rounds less.
 TensorList inputs_of(const CallOfGroup& call, const Chunk& chunk) {
   const auto wide = at::isFloatingType(call.dtype()) ? at::kDouble : at::kLong;
