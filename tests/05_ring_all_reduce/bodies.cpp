@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <sstream>
-
 #include "ddp/referee/client_group.h"
 #include "ring_calls.h"
 #include "support/settings.h"
@@ -17,8 +15,6 @@ constexpr const char* kSums = "all_reduce_gives_every_rank_the_sum_or_average";
 constexpr const char* kStorage = "the_result_is_in_the_callers_storage";
 constexpr const char* kLayouts = "tensors_need_not_be_contiguous";
 constexpr const char* kMemory = "memory_beside_the_tensor_is_one_chunk";
-constexpr const char* kErrors = "bad_arguments_are_refused_before_any_message";
-constexpr const char* kPrinting = "ranks_print_in_order";
 constexpr const char* kPipelining = "pipelined_ring_beside_gloos_all_reduce";
 
 using Calls = std::vector<RingCall>;
@@ -33,10 +29,6 @@ Body body_of(const std::string& name, const World& world, const Calls& calls,
             }
           },
           charged_to};
-}
-
-std::string on_ranks(int ranks) {
-  return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
 struct Kind {
@@ -190,94 +182,6 @@ Body autograd_knows(int ranks) {
                  kStorage);
 }
 
-Body printing(int ranks) {
-  return {"printing, " + on_ranks(ranks),
-          {.ranks = ranks},
-          [](Client& client) {
-            RingCaller caller(client);
-            const std::string name = "rank " + std::to_string(client.rank());
-            for (const std::string& message :
-                 {name + " says hello", std::string(), name + ": " + std::string(500, 'x'),
-                  name + std::string(1, '\0') + " after a zero"}) {
-              caller.print(message);
-            }
-          },
-          kPrinting};
-}
-
-Body printing_in_groups() {
-  return {"printing in several groups",
-          {.ranks = 4, .subgroups = {{3, 1, 0}, {1, 2}}},
-          [](Client& client) {
-            RingCaller caller(client);
-            for (const GroupIndex group : {1, 2, 0, 1}) {
-              caller.print("rank " + std::to_string(client.rank()), group);
-            }
-          },
-          kPrinting};
-}
-
-using CallOfTensor = std::function<void(const at::Tensor&, const ProcessGroupPtr&)>;
-
-void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::string& name,
-                    const CallOfTensor& call) {
-  const at::TensorOptions options(settings().device);
-  attempt(client, name + " of an undefined tensor", [&] { call(at::Tensor(), group); });
-  attempt(client, name + " with a null group", [&] { call(at::ones({6}, options), nullptr); });
-  for (const at::ScalarType dtype :
-       {at::kBool, at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn}) {
-    for (const std::int64_t size : {8, 0}) {
-      attempt(client,
-              name + " of " + std::to_string(size) + " elements of " +
-                  c10::getDtypeNames(dtype).first + ", a dtype that the header does not list,",
-              [&] { call(at::zeros({size}, options.dtype(dtype)), group); });
-    }
-  }
-}
-
-void refuse_ops(Client& client, const std::string& name,
-                const std::function<void(const at::Tensor&, ReduceOp)>& call) {
-  const at::TensorOptions options(settings().device);
-  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-    attempt(client, name + " with " + (op == ReduceOp::kMin ? "kMin" : "kMax"),
-            [&] { call(at::ones({6}, options), op); });
-  }
-  for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
-    for (const std::int64_t size : {8, 0}) {
-      attempt(client,
-              name + ": the average of " + std::to_string(size) + " elements of " +
-                  c10::getDtypeNames(dtype).first + ", of which integers have none,",
-              [&] { call(at::ones({size}, options.dtype(dtype)), ReduceOp::kAverage); });
-    }
-  }
-}
-
-// An error does not affect later calls.
-Body misuse(int ranks) {
-  return {"wrong arguments, " + on_ranks(ranks),
-          {.ranks = ranks},
-          [](Client& client) {
-            RingCaller caller(client);
-            const ProcessGroupPtr group = caller.group(0);
-            refuse_tensors(client, group, "ring_reduce_scatter()",
-                           [](const auto& t, const auto& g) { ring_reduce_scatter(t, g); });
-            refuse_tensors(client, group, "ring_all_gather()",
-                           [](const auto& t, const auto& g) { ring_all_gather(t, g); });
-            refuse_tensors(client, group, "ring_all_reduce()",
-                           [](const auto& t, const auto& g) { ring_all_reduce(t, g); });
-            refuse_ops(client, "ring_reduce_scatter()",
-                       [&](const auto& t, ReduceOp op) { ring_reduce_scatter(t, group, op); });
-            refuse_ops(client, "ring_all_reduce()",
-                       [&](const auto& t, ReduceOp op) { ring_all_reduce(t, group, op); });
-            std::ostringstream out;
-            attempt(client, "print_in_rank_order() with a null group",
-                    [&] { print_in_rank_order("hello", out, nullptr); });
-            client.fact("attempt", 0);
-            caller.call({.elements = 10, .op = ReduceOp::kAverage});
-          },
-          kErrors};
-}
-
 Body many_calls_of_one_kind() {
   return {"many calls",
           {},
@@ -327,15 +231,6 @@ Body wrong_segments() {
           kPipelining};
 }
 
-// A body for each number of ranks.
-std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks)) {
-  std::vector<Body> bodies;
-  for (const int ranks : numbers) {
-    bodies.push_back(body(ranks));
-  }
-  return bodies;
-}
-
 }  // namespace
 
 const std::vector<Body>& ring_bodies() {
@@ -363,17 +258,6 @@ const std::vector<Body>& autograd_bodies() {
 const std::vector<Body>& all_bodies() {
   static const std::vector<Body> bodies =
       joined({ring_bodies(), strided_bodies(), autograd_bodies()});
-  return bodies;
-}
-
-const std::vector<Body>& printing_bodies() {
-  static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3, 4, 8}, printing), {printing_in_groups()}});
-  return bodies;
-}
-
-const std::vector<Body>& misuse_bodies() {
-  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, misuse);
   return bodies;
 }
 

@@ -1,10 +1,18 @@
 #pragma once
 
+#include <initializer_list>
+#include <string>
 #include <vector>
 
 #include "support/body.h"
 
 namespace ddp::testing {
+
+/// "3 ranks".
+std::string on_ranks(int ranks);
+
+/// A body for each number of ranks.
+std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks));
 
 /// What ranks do with the functions of the ring, the simplest first.
 const std::vector<Body>& ring_bodies();

@@ -43,9 +43,12 @@ at::Tensor small_integers_as_bits(std::int64_t elements, at::ScalarType dtype,
   return (numbers + signs * (std::int64_t{-1} << (8 * bytes - 1))).to(kBySize[bytes]).view(dtype);
 }
 
-at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int ranks, int step) {
+// The elements in row-major order.
+at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
+  const std::int64_t elements =
+      call.view == nullptr ? call.elements : call.view->of(at::empty(call.view->whole)).numel();
   const auto random =
-      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * step);
+      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * number);
   if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
     at::Tensor bits = bits_of(elements, call.dtype, random);
     if (const Chunk own = balanced_split(elements, ranks)[rank];
@@ -69,10 +72,24 @@ at::Tensor values_of(const RingCall& call, std::int64_t elements, int rank, int 
   return values.to(call.dtype);
 }
 
-StridedView row_of(std::int64_t elements) {
-  return {"", {elements + 2 * kMargin}, [elements](const at::Tensor& whole) {
-            return whole.narrow(0, kMargin, elements);
-          }};
+// The tensor of a call, as the part of a larger one, whose other elements are kOutside.
+RingCaller::Placed place(const RingCall& call, const at::Tensor& values) {
+  const StridedView row = {"", {values.numel() + 2 * kMargin}, [&](const at::Tensor& whole) {
+                             return whole.narrow(0, kMargin, values.numel());
+                           }};
+  const StridedView& view = call.view == nullptr ? row : *call.view;
+  RingCaller::Placed placed;
+  placed.whole =
+      at::full(view.whole, kOutside, at::TensorOptions(call.dtype).device(settings().device));
+  placed.part = view.of(placed.whole);
+  placed.part.copy_(values.view(placed.part.sizes()));
+  placed.tensor = placed.part.alias();
+  if (call.autograd == Autograd::kParameter) {
+    placed.tensor.set_requires_grad(true);
+  } else if (call.autograd == Autograd::kResult) {
+    placed.tensor = placed.part * at::ones({}, placed.part.options()).set_requires_grad(true);
+  }
+  return placed;
 }
 
 std::string describe(const RingCall& call, const at::Tensor& tensor) {
@@ -203,44 +220,38 @@ void RingCaller::call(const RingCall& call) {
     return;
   }
   const ProcessGroupPtr group = this->group(call.group);
-  const bool strided = call.view != nullptr;
-  const StridedView view = strided ? *call.view : row_of(call.elements);
-  const at::Tensor whole =
-      at::full(view.whole, kOutside, at::TensorOptions(call.dtype).device(settings().device));
-  const at::Tensor place = view.of(whole);
-  place.copy_(values_of(call, place.numel(), group->getRank(), group->getSize(), step_)
-                  .view(place.sizes()));
-  at::Tensor tensor = place;
-  if (call.autograd == Autograd::kParameter) {
-    tensor.set_requires_grad(true);
-  } else if (call.autograd == Autograd::kResult) {
-    tensor = place * at::ones({}, place.options()).set_requires_grad(true);
-  }
-  const at::Tensor seen = tensor.detach();
-  client_.fact("call: " + describe(call, tensor), static_cast<std::int64_t>(call.function),
+  const Placed placed =
+      place(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_));
+  const at::Tensor seen = placed.tensor.detach();
+  client_.fact("call: " + describe(call, seen), static_cast<std::int64_t>(call.function),
                static_cast<std::int64_t>(call.op));
   client_.fact("group", call.group);
-  client_.fact("strided", strided);
+  client_.fact("strided", call.view != nullptr);
   client_.fact("values", static_cast<std::int64_t>(call.values));
   client_.value("input", seen.reshape({-1}));
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
-  client_.value("kept before", kept(tensor));
-  const auto own = static_cast<std::int64_t>(whole.nbytes());
+  client_.value("kept before", kept(placed.tensor));
+  run_watched(call, placed, group);
+  client_.value("kept after", kept(placed.tensor));
+  const OwnAccess unseen;
+  client_.value("result", seen.reshape({-1}));
+  placed.part.fill_(kOutside);
+  client_.fact("written outside", placed.whole.ne(kOutside).sum().item<std::int64_t>());
+}
+
+void RingCaller::run_watched(const RingCall& call, const Placed& placed,
+                             const ProcessGroupPtr& group) {
+  const auto own = static_cast<std::int64_t>(placed.whole.nbytes());
   client_.fact("heap before", heap_bytes() - own);
   go_to(Phase::kCall);
   if (own < kLarge) {
-    run(call, tensor, group);
+    run(call, placed.tensor, group);
   } else {
     heap_.begin();
-    run(call, tensor, group);
+    run(call, placed.tensor, group);
     client_.fact("heap peak", heap_.end() - own);
   }
   go_to(Phase::kSetup);
-  client_.value("kept after", kept(tensor));
-  const OwnAccess unseen;
-  client_.value("result", seen.reshape({-1}));
-  place.detach().fill_(kOutside);
-  client_.fact("written outside", whole.detach().ne(kOutside).sum().item<std::int64_t>());
 }
 
 void RingCaller::quiet_call(const RingCall& call) {

@@ -84,7 +84,15 @@ class RingCaller {
 
   ProcessGroupPtr group(GroupIndex index);
 
+  /// A call's tensor, and the memory around it.
+  struct Placed {
+    at::Tensor whole;
+    at::Tensor part;
+    at::Tensor tensor;  // of the part's memory, or made from it
+  };
+
  private:
+  void run_watched(const RingCall& call, const Placed& placed, const ProcessGroupPtr& group);
   void go_to(Phase phase);
   bool is_member(GroupIndex group) const;
 
