@@ -22,8 +22,8 @@ at::Tensor message() { return at::ones({40}); }
 using Body = std::function<void(Client& client, const ProcessGroupPtr& group)>;
 
 // All ranks begin a step at once; its times are from there.
-struct Run {
-  Run(int ranks, const Body& body)
+struct Timed {
+  Timed(int ranks, const Body& body)
       : evidence(run_refereed({.ranks = ranks}, {},
                               [&](Client& client, RankContext&) {
                                 const auto group = make_group(client.shared_from_this());
@@ -47,7 +47,7 @@ struct Run {
 
 TEST(VirtualMessages, StartWhenBothEndsAreThere) {
   for (const int late : {0, 1}) {
-    const Run run(2, [&](Client& client, const auto& group) {
+    const Timed run(2, [&](Client& client, const auto& group) {
       if (client.rank() == late) {
         client.compute(3'000, "something");
       }
@@ -61,7 +61,7 @@ TEST(VirtualMessages, StartWhenBothEndsAreThere) {
 // step together take the time of one.
 TEST(VirtualMessages, ARingStepTakesOneMessage) {
   for (const int ranks : {2, 3, 8}) {
-    const Run run(ranks, [&](Client& client, const auto& group) {
+    const Timed run(ranks, [&](Client& client, const auto& group) {
       const at::Tensor incoming = message();
       for (int step = 1; step < ranks; ++step) {
         const WorkPtr sending = send_async(message(), (client.rank() + 1) % ranks, group);
@@ -76,7 +76,7 @@ TEST(VirtualMessages, ARingStepTakesOneMessage) {
 // A thread's launches and waits are by its own clock, in whichever order they are seen.
 TEST(VirtualMessages, AThreadMaySendWhileAnotherReceives) {
   for (int repeat = 0; repeat < 5; ++repeat) {
-    const Run run(3, [](Client& client, const auto& group) {
+    const Timed run(3, [](Client& client, const auto& group) {
       const at::Tensor incoming = message();
       for (int step = 1; step < 3; ++step) {
         std::thread sender([&] { send(message(), (client.rank() + 1) % 3, group); });
@@ -90,7 +90,7 @@ TEST(VirtualMessages, AThreadMaySendWhileAnotherReceives) {
 }
 
 TEST(VirtualMessages, OnePortOut) {
-  const Run run(3, [](Client& client, const auto& group) {
+  const Timed run(3, [](Client& client, const auto& group) {
     if (client.rank() > 0) {
       return recv(message(), 0, group);
     }
@@ -104,7 +104,7 @@ TEST(VirtualMessages, OnePortOut) {
 }
 
 TEST(VirtualMessages, OnePortIn) {
-  const Run run(3, [](Client& client, const auto& group) {
+  const Timed run(3, [](Client& client, const auto& group) {
     if (client.rank() > 0) {
       return send(message(), 0, group);
     }
@@ -119,7 +119,7 @@ TEST(VirtualMessages, OnePortIn) {
 
 // Tags make this legal, whichever end blocks.
 TEST(VirtualMessages, OppositeOrdersDoNotBlockEachOther) {
-  const Run run(2, [](Client& client, const auto& group) {
+  const Timed run(2, [](Client& client, const auto& group) {
     if (client.rank() == 0) {
       send(message(), 1, group, /*tag=*/0);
       send(message(), 1, group, /*tag=*/1);
@@ -135,7 +135,7 @@ TEST(VirtualMessages, OppositeOrdersDoNotBlockEachOther) {
 }
 
 TEST(VirtualMessages, DoNotDelayCollectives) {
-  const Run run(2, [](Client& client, const auto& group) {
+  const Timed run(2, [](Client& client, const auto& group) {
     const WorkPtr transfer =
         client.rank() == 0 ? send_async(message(), 1, group) : recv_async(message(), 0, group);
     all_reduce(message(), group);
@@ -146,7 +146,7 @@ TEST(VirtualMessages, DoNotDelayCollectives) {
 
 // Four messages, each of which has to wait for the next on one port: they have no times.
 TEST(VirtualMessages, ACircleHasNoTime) {
-  const Run run(4, [](Client& client, const auto& group) {
+  const Timed run(4, [](Client& client, const auto& group) {
     const auto post = [&](int peer) {
       return client.rank() < 2 ? send_async(message(), peer, group)
                                : recv_async(message(), peer, group);
