@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "ddp/referee/client_group.h"
 #include "ring_calls.h"
 #include "support/settings.h"
@@ -11,7 +14,10 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr const char* kSums = "all_reduce_gives_every_rank_the_sum_or_average";
+// What is charged with a body, unless the body has another test of its own; by function.
+constexpr const char* kCharged[] = {"reduce_scatter_completes_chunk_r_on_rank_r",
+                                    "all_gather_hands_chunk_r_of_rank_r_to_all",
+                                    "all_reduce_gives_every_rank_the_sum_or_average"};
 constexpr const char* kStorage = "the_result_is_in_the_callers_storage";
 constexpr const char* kLayouts = "tensors_need_not_be_contiguous";
 constexpr const char* kMemory = "memory_beside_the_tensor_is_one_chunk";
@@ -19,16 +25,27 @@ constexpr const char* kPipelining = "pipelined_ring_beside_gloos_all_reduce";
 
 using Calls = std::vector<RingCall>;
 
-Body body_of(const std::string& name, const World& world, const Calls& calls,
-             const std::string& charged_to = kSums) {
-  return {name, world,
+// Calls of several functions in a world, of which each function makes a body: so a function is judged
+// before the others are written.
+struct Plan {
+  std::string name;
+  World world;
+  Calls calls;
+  std::string charged_to;
+};
+
+Body body_of(const Plan& plan, Function function) {
+  Calls calls;
+  std::ranges::copy_if(plan.calls, std::back_inserter(calls),
+                       [&](const RingCall& call) { return call.function == function; });
+  return {to_string(function) + ", " + plan.name, plan.world,
           [calls](Client& client) {
             RingCaller caller(client);
             for (const RingCall& call : calls) {
               caller.call(call);
             }
           },
-          charged_to};
+          plan.charged_to.empty() ? kCharged[static_cast<int>(function)] : plan.charged_to};
 }
 
 struct Kind {
@@ -63,7 +80,7 @@ void append(Calls& calls, const Calls& more) {
 }
 
 // Sizes around the number of ranks, and others, each with another kind.
-Body small_tensors(int ranks) {
+Plan small_tensors(int ranks) {
   const std::int64_t n = ranks;
   std::vector<std::int64_t> sizes = {n + 1, 1, 64 * n, 2 * n - 1};
   if (ranks < 5) {
@@ -74,29 +91,29 @@ Body small_tensors(int ranks) {
   for (std::size_t i = 1; i < sizes.size(); ++i) {
     append(calls, calls_of(sizes[i], kKinds[(3 * ranks + i) % std::size(kKinds)]));
   }
-  return body_of("small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls);
+  return {"small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, ""};
 }
 
-Body all_kinds() {
+Plan all_kinds() {
   Calls calls;
   for (const Kind& kind : kKinds) {
     append(calls, calls_of(257, kind));
   }
-  return body_of("all dtypes", {.ranks = 3}, calls);
+  return {"all dtypes", {.ranks = 3}, calls, ""};
 }
 
 // Enough numbers, and enough ranks, that some results are rounded as much as they may be.
-Body rounded(int ranks) {
+Plan rounded(int ranks) {
   Calls calls;
   for (const at::ScalarType dtype : kFloating) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
       calls.push_back({.elements = 4'099, .dtype = dtype, .op = op});
     }
   }
-  return body_of("numbers that are rounded, " + on_ranks(ranks), {.ranks = ranks}, calls);
+  return {"numbers that are rounded, " + on_ranks(ranks), {.ranks = ranks}, calls, ""};
 }
 
-Body odd_numbers(int ranks) {
+Plan odd_numbers(int ranks) {
   Calls calls;
   for (const at::ScalarType dtype : kFloating) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
@@ -104,12 +121,14 @@ Body odd_numbers(int ranks) {
     }
     calls.push_back({.elements = 26, .dtype = dtype, .values = Values::kSubnormal});
   }
-  return body_of("numbers that are subnormal, infinite or none, " + on_ranks(ranks),
-                 {.ranks = ranks}, calls);
+  return {"numbers that are subnormal, infinite or none, " + on_ranks(ranks),
+          {.ranks = ranks},
+          calls,
+          ""};
 }
 
 // A group's ranks are not the world's, and some ranks are in more groups than others.
-Body several_groups() {
+Plan several_groups() {
   Calls calls;
   for (const GroupIndex group : {1, 2, 0, 3, 2, 4, 1, 3, 0}) {
     for (RingCall call : calls_of(12, {at::kFloat, ReduceOp::kAverage})) {
@@ -117,19 +136,21 @@ Body several_groups() {
       calls.push_back(call);
     }
   }
-  return body_of("several groups",
-                 {.ranks = 5, .subgroups = {{3, 1, 4}, {0, 4}, {4, 3, 2, 1, 0}, {2}}}, calls);
+  return {"several groups",
+          {.ranks = 5, .subgroups = {{3, 1, 4}, {0, 4}, {4, 3, 2, 1, 0}, {2}}},
+          calls,
+          ""};
 }
 
-Body slow_network() {
+Plan slow_network() {
   Calls calls;
   append(calls, calls_of(12, {at::kFloat, ReduceOp::kAverage}));
-  return body_of("a slow network", {.ranks = 3, .slow = true}, calls);
+  return {"a slow network", {.ranks = 3, .slow = true}, calls, ""};
 }
 
 // About a mebibyte, so that chunks are larger than what memory is not counted. Larger and larger
 // ones: a chunk's memory may be kept.
-Body large_tensors(int ranks) {
+Plan large_tensors(int ranks) {
   const std::int64_t bytes = std::int64_t{1} << 20;
   std::vector<Kind> kinds = {{at::kHalf, ReduceOp::kAverage},   {at::kInt, ReduceOp::kSum},
                              {at::kBFloat16, ReduceOp::kSum},   {at::kFloat, ReduceOp::kAverage},
@@ -141,17 +162,19 @@ Body large_tensors(int ranks) {
     const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
     calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
-  return body_of("large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemory);
+  return {"large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemory};
 }
 
-Body a_million_elements() {
-  return body_of("a million elements", {.ranks = 2},
-                 {{.elements = 65'537, .dtype = at::kShort},
-                  {.elements = (1 << 20) + 3, .dtype = at::kHalf, .op = ReduceOp::kAverage},
-                  {.elements = 1 << 20, .op = ReduceOp::kAverage}});
+Plan a_million_elements() {
+  return {"a million elements",
+          {.ranks = 2},
+          {{.elements = 65'537, .dtype = at::kShort},
+           {.elements = (1 << 20) + 3, .dtype = at::kHalf, .op = ReduceOp::kAverage},
+           {.elements = 1 << 20, .op = ReduceOp::kAverage}},
+          ""};
 }
 
-Body strided(int ranks) {
+Plan strided(int ranks) {
   Calls calls;
   for (const StridedView& view : strided_views()) {
     calls.push_back({.view = &view});
@@ -160,11 +183,10 @@ Body strided(int ranks) {
       calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
     }
   }
-  return body_of("tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls,
-                 kLayouts);
+  return {"tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayouts};
 }
 
-Body autograd_knows(int ranks) {
+Plan autograd_knows(int ranks) {
   Calls calls;
   for (const Autograd autograd :
        {Autograd::kNone, Autograd::kParameter, Autograd::kResult, Autograd::kOff}) {
@@ -178,8 +200,8 @@ Body autograd_knows(int ranks) {
       }
     }
   }
-  return body_of("parameters, and results of autograd, " + on_ranks(ranks), {.ranks = ranks}, calls,
-                 kStorage);
+  return {
+      "parameters, and results of autograd, " + on_ranks(ranks), {.ranks = ranks}, calls, kStorage};
 }
 
 Body many_calls_of_one_kind() {
@@ -198,7 +220,7 @@ Body many_calls_of_one_kind() {
           kMemory};
 }
 
-Body pipelined(int ranks) {
+Plan pipelined(int ranks) {
   constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
   Calls calls;
   const auto add = [&](std::int64_t segment_bytes, RingCall call) {
@@ -214,7 +236,7 @@ Body pipelined(int ranks) {
   add(256, {.elements = 1001, .dtype = at::kLong});
   add(100, {.elements = 999, .dtype = at::kBFloat16, .op = ReduceOp::kAverage});
   add(300, {.elements = 2051, .op = ReduceOp::kAverage});
-  return body_of("the pipelined ring, " + on_ranks(ranks), {.ranks = ranks}, calls, kPipelining);
+  return {"the pipelined ring, " + on_ranks(ranks), {.ranks = ranks}, calls, kPipelining};
 }
 
 Body wrong_segments() {
@@ -231,34 +253,32 @@ Body wrong_segments() {
           kPipelining};
 }
 
+const std::vector<Plan>& plans() {
+  static const std::vector<Plan> all = {
+      small_tensors(2),  small_tensors(1),  small_tensors(3),    small_tensors(4), small_tensors(5),
+      small_tensors(6),  small_tensors(7),  small_tensors(8),    small_tensors(9), all_kinds(),
+      rounded(3),        rounded(4),        rounded(8),          odd_numbers(2),   odd_numbers(3),
+      several_groups(),  slow_network(),    strided(2),          strided(1),       strided(3),
+      autograd_knows(2), autograd_knows(1), autograd_knows(3),   large_tensors(2), large_tensors(3),
+      large_tensors(5),  large_tensors(8),  a_million_elements()};
+  return all;
+}
+
 }  // namespace
 
-const std::vector<Body>& ring_bodies() {
-  static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3, 4, 5, 6, 7, 8, 9}, small_tensors),
-              {all_kinds()},
-              for_ranks({3, 4, 8}, rounded),
-              for_ranks({2, 3}, odd_numbers),
-              {several_groups(), slow_network()},
-              for_ranks({2, 3, 5, 8}, large_tensors),
-              {a_million_elements()}});
+std::vector<Body> bodies_of(Function function) {
+  std::vector<Body> bodies;
+  for (const Plan& plan : plans()) {
+    if (std::ranges::find(plan.calls, function, &RingCall::function) != plan.calls.end()) {
+      bodies.push_back(body_of(plan, function));
+    }
+  }
   return bodies;
 }
 
-const std::vector<Body>& strided_bodies() {
-  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, strided);
-  return bodies;
-}
-
-const std::vector<Body>& autograd_bodies() {
-  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, autograd_knows);
-  return bodies;
-}
-
-const std::vector<Body>& all_bodies() {
-  static const std::vector<Body> bodies =
-      joined({ring_bodies(), strided_bodies(), autograd_bodies()});
-  return bodies;
+std::vector<Body> all_bodies() {
+  return joined({bodies_of(Function::kAllReduce), bodies_of(Function::kReduceScatter),
+                 bodies_of(Function::kAllGather)});
 }
 
 const std::vector<Body>& many_calls() {
@@ -268,7 +288,9 @@ const std::vector<Body>& many_calls() {
 
 const std::vector<Body>& pipelined_bodies() {
   static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3, 4}, pipelined), {wrong_segments()}});
+      joined({for_ranks({2, 1, 3, 4},
+                        [](int ranks) { return body_of(pipelined(ranks), Function::kPipelined); }),
+              {wrong_segments()}});
   return bodies;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ring_calls.h"
 #include "support/body.h"
 
 namespace ddp::testing {
@@ -14,15 +15,11 @@ std::string on_ranks(int ranks);
 /// A body for each number of ranks.
 std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks));
 
-/// What ranks do with the functions of the ring, the simplest first.
-const std::vector<Body>& ring_bodies();
+/// What ranks do with a function of the ring, the simplest first.
+std::vector<Body> bodies_of(Function function);
 
-/// Those with tensors that are not contiguous, or that autograd knows.
-const std::vector<Body>& strided_bodies();
-const std::vector<Body>& autograd_bodies();
-
-/// All of them.
-const std::vector<Body>& all_bodies();
+/// With all of them, the all-reduce first.
+std::vector<Body> all_bodies();
 
 /// Ranks print.
 const std::vector<Body>& printing_bodies();

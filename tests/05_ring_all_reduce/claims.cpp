@@ -10,24 +10,17 @@ namespace ddp::testing {
 
 namespace {
 
-// Of the calls of one function.
-Predicate in_calls_of(Function function, const CheckOfCall& check) {
-  return in_each_call([=](const CallOfGroup& call) {
-    return call.function() == function ? check(call) : std::string();
-  });
-}
-
-Predicate all_reduces(bool strided) {
-  return in_calls_of(Function::kAllReduce, [=](const CallOfGroup& call) {
+CheckOfCall sums_of(bool strided) {
+  return [=](const CallOfGroup& call) {
     return call.strided() == strided ? wrong_sum(call) : std::string();
-  });
+  };
 }
 
 constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
 
 // What another test reports, and makes a claim meaningless.
 const Predicate kWrongSums = in_each_call(wrong_sum);
-const Predicate kSendsNothing = in_calls_of(Function::kAllReduce, sends_nothing);
+const Predicate kSendsNothing = in_each_call(sends_nothing);
 
 const GradedTest kPrint{
     {.name = "ranks_print_in_order",
@@ -41,14 +34,14 @@ const GradedTest kReduceScatter{
      .points = 2,
      .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
              "to it: so which chunk does rank r send first?"},
-    [] { judge(all_bodies(), in_calls_of(Function::kReduceScatter, wrong_sum)); }};
+    [] { judge(bodies_of(Function::kReduceScatter), in_each_call(wrong_sum)); }};
 
 const GradedTest kAllGather{
     {.name = "all_gather_hands_chunk_r_of_rank_r_to_all",
      .points = 2,
      .hint = "Rank r begins with its own chunk r, and passes on what it received in the step "
              "before. Chunks are copied into their place, whatever was there."},
-    [] { judge(all_bodies(), in_each_call(wrong_gather)); }};
+    [] { judge(bodies_of(Function::kAllGather), in_each_call(wrong_gather)); }};
 
 const GradedTest kAllReduce{
     {.name = "all_reduce_gives_every_rank_the_sum_or_average",
@@ -56,9 +49,7 @@ const GradedTest kAllReduce{
      .hint =
          "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
          "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
-    [] {
-      judge(joined({all_bodies(), misuse_bodies()}), all_reduces(/*strided=*/false));
-    }};
+    [] { judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/false))); }};
 
 const GradedTest kSameBits{
     {.name = "all_ranks_end_with_the_same_bits",
@@ -79,9 +70,7 @@ const GradedTest kLayouts{
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
              "the end?"},
-    [] {
-      judge(joined({strided_bodies(), autograd_bodies()}), all_reduces(/*strided=*/true));
-    }};
+    [] { judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true))); }};
 
 const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
@@ -139,7 +128,9 @@ const GradedTest kErrors{
      .hint =
          "TORCH_CHECK() what the header lists, at the very beginning of each function, also "
          "for one rank and for no elements: a rank that has sent already leaves others waiting."},
-    [] { judge(misuse_bodies(), misuse_is_refused); }};
+    [] {
+      judge(misuse_bodies(), all_of({misuse_is_refused, in_each_call(wrong_sum)}));
+    }};
 
 }  // namespace
 

@@ -104,7 +104,7 @@ std::string wrong_time(const Evidence& evidence) {
       if (!call.prints() && !wrong_messages(call).empty()) {
         break;  // another test's to judge; later times may hang on it
       }
-      const std::string text =
+      std::string text =
           is_timed(call) ? wrong_time_of(call, time.step_ns(call.step), network) : "";
       if (!text.empty()) {
         return text;
