@@ -67,7 +67,7 @@ def draw_times(axes: Axes, result: Result, rows: list[tuple[str, str]]) -> float
     for index, (layout, part) in enumerate(rows):
         times = {variant: milliseconds(result, layout, variant, part) for variant in VARIANTS}
         if len({len(values) for values in times.values()}) > 1:
-            raise ResultError(f"{result.file}: {part} of {layout} differs in its number of rounds; run it again")
+            raise ResultError(f"{result.file}: {part} of {layout} differs in its number of repetitions; run it again")
         for variant, values in times.items():
             median = statistics.median(values)
             low, high = np.percentile(values, [10, 90])
@@ -130,8 +130,8 @@ def add_texts(figure: Figure, result: Result) -> None:
     ranks = result.provenance["world_size"]
     style.add_caption(
         figure,
-        f"{ranks} rank{'s' if ranks > 1 else ''}{threads}. Medians of {values['repetitions']} rounds, in each of which both "
-        "take their turn; lines: 10th to 90th percentile;\nratios of times: the median of the rounds' ratios. Peak "
+        f"{ranks} rank{'s' if ranks > 1 else ''}{threads}. Medians of {values['repetitions']} interleaved repetitions; "
+        "lines: 10th to 90th percentile;\nratios of times: the median of the repetitions' ratios. Peak "
         "memory: all tensors at once, with the input and the upstream gradient.",
         [result],
     )

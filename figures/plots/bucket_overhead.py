@@ -120,8 +120,8 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     text = (
         f"Gradients s = {size_in_words(values['gradient_bytes'])}; measured: all-reduces cost o = "
         f"{1e6 * values['overhead_s']:.0f} µs and move w = {1e-9 * values['bandwidth_bytes_per_s']:.3g} GB/s. Batch "
-        f"{values['batch_size']} a rank, {values['sequence_length']} tokens;\nmedians of {values['repetitions']} rounds, "
-        "slowest rank, bars: 10th to 90th percentile."
+        f"{values['batch_size']} a rank, {values['sequence_length']} tokens;\nmedians of {values['repetitions']} "
+        "repetitions, slowest rank, bars: 10th to 90th percentile."
     )
     if simulated:
         text += " The simulated network has the same s, w and o,\nand computing that takes as long as measured alone."

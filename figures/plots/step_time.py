@@ -167,8 +167,8 @@ def add_legend_and_caption(figure: Figure, results: list[Result]) -> None:
     ranks, steps = results[0].provenance["world_size"], results[0].parameters["steps"]
     style.add_caption(
         figure,
-        f"{ranks} ranks; medians of {steps} rounds, slowest rank. Whiskers: 10th to 90th percentile. "
-        f"× naive, × Reducer: so many times as fast,\nthe median of the rounds' ratios. Blue ends where "
+        f"{ranks} ranks; medians of {steps} repetitions, slowest rank. Whiskers: 10th to 90th percentile. "
+        f"× naive, × Reducer: so many times as fast,\nthe median of the repetitions' ratios. Blue ends where "
         f"{COMPUTE!r} does, or earlier.",
         results,
     )

@@ -4,6 +4,7 @@
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/referee/client_group.h"
+#include "support/attempt.h"
 #include "support/misuse_bodies.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"

@@ -4,6 +4,7 @@
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client_group.h"
 #include "subject.h"
+#include "support/attempt.h"
 #include "support/misuse_bodies.h"
 #include "support/settings.h"
 

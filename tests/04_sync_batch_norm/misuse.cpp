@@ -6,6 +6,7 @@
 
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
+#include "support/attempt.h"
 #include "support/settings.h"
 #include "support/training.h"
 

@@ -8,6 +8,7 @@
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
+#include "support/attempt.h"
 #include "support/operator_watch.h"
 #include "support/settings.h"
 #include "support/training.h"

@@ -7,6 +7,7 @@
 
 #include "ddp/referee/client_group.h"
 #include "ring_calls.h"
+#include "support/attempt.h"
 #include "support/settings.h"
 #include "support/training.h"
 

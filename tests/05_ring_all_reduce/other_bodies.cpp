@@ -4,6 +4,7 @@
 
 #include "bodies.h"
 #include "ring_calls.h"
+#include "support/attempt.h"
 #include "support/settings.h"
 #include "support/training.h"
 

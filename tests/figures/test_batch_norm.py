@@ -181,7 +181,7 @@ class BatchNormSpeed(FigureTest):
     def test_refuses_what_is_missing_or_uneven(self) -> None:
         missing = self.changed(lambda d: d["series"].pop())
         self.assert_refused([missing], "has 0 series of layout channels_last, variant local")
-        self.assert_refused([self.changed(lambda d: d["series"][0]["values"].pop())], "differs in its number of rounds")
+        self.assert_refused([self.changed(lambda d: d["series"][0]["values"].pop())], "differs in its number of repetitions")
         self.assert_refused([self.changed(lambda d: d["parameters"].pop("threads"))], "lacks the parameter 'threads'")
 
 

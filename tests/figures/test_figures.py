@@ -123,7 +123,7 @@ class StepTime(FigureTest):
         ):
             self.assertIn(expected, texts)
         self.assertTrue(any("commit 01234567" in text and "solutions" in text for text in texts), texts)
-        self.assertTrue(any(text.startswith("2 ranks; medians of 4 rounds") for text in texts), texts)
+        self.assertTrue(any(text.startswith("2 ranks; medians of 4 repetitions") for text in texts), texts)
 
     def test_ratios_are_medians_over_rounds(self) -> None:
         times = {"naive": [2.0, 30.0, 4.0], "flat": [1.0, 10.0, 8.0]}

@@ -328,26 +328,4 @@ std::vector<Layer> equal_layers(int count, std::int64_t elements) {
   return std::vector<Layer>(count, {{elements}});
 }
 
-bool is_todo(const std::exception& error) {
-  return dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr &&
-         std::string_view(error.what()).find("TODO(student)") != std::string_view::npos;
-}
-
-void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
-  client.fact("attempt", 1);
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    if (is_todo(error)) {
-      throw;
-    }
-    client.threw(what, std::string("c10::Error: ") + error.what_without_backtrace());
-    return;
-  } catch (const std::exception& error) {
-    client.threw(what, std::string("std::exception: ") + error.what());
-    return;
-  }
-  client.threw(what, "");
-}
-
 }  // namespace ddp::testing

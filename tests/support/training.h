@@ -123,10 +123,4 @@ class Training {
 /// `count` layers of `elements` elements.
 std::vector<Layer> equal_layers(int count, std::int64_t elements);
 
-/// True for the exception of a stub.
-bool is_todo(const std::exception& error);
-
-/// Calls `call`; hands in whether it threw: the type and the text of its exception.
-void attempt(Client& client, const std::string& what, const std::function<void()>& call);
-
 }  // namespace ddp::testing

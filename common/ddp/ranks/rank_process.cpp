@@ -22,6 +22,7 @@
 
 #include "ddp/ranks/last_throw.h"
 #include "ddp/ranks/peer_gone.h"
+#include "ddp/ranks/stub_error.h"
 
 namespace ddp {
 
@@ -153,13 +154,10 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
     return {FrameKind::kFinished, process.token};
   } catch (const PeerGone& error) {
     return {FrameKind::kPeerGone, error.what()};
-  } catch (const c10::NotImplementedError& error) {
-    // libtorch throws it, too, where an operator lacks a dtype.
-    const std::string what = error.what_without_backtrace();
-    const bool stub = what.find("TODO(student)") != std::string::npos;
-    return stub ? std::pair{FrameKind::kNotImplemented, what} : outcome_of_exception(what);
   } catch (const c10::Error& error) {
-    return outcome_of_exception(error.what_without_backtrace());
+    const std::string what = error.what_without_backtrace();
+    return is_stub_error(error) ? std::pair{FrameKind::kNotImplemented, what}
+                                : outcome_of_exception(what);
   } catch (const std::exception& error) {
     return outcome_of_exception(error.what());
   } catch (...) {

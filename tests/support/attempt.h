@@ -1,0 +1,14 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "ddp/referee/client.h"
+
+namespace ddp::testing {
+
+/// Calls `call`, which must be refused; hands in whether it threw: the type and the text of its
+/// exception. That of a stub goes on.
+void attempt(Client& client, const std::string& what, const std::function<void()>& call);
+
+}  // namespace ddp::testing
