@@ -72,8 +72,8 @@ struct BucketedDdpOptions {
 ///
 /// NoSync: inside the scope hooks launch nothing. At most one backward outside NoSync may run
 /// between two calls of finish(), because a second would add to gradients in flight: its hook
-/// throws c10::Error, and so does backward(). (One that reaches only gradients of buckets that have
-/// not started need not be noticed.)
+/// throws c10::Error, and so does backward(). (One that reaches only other gradients need not be
+/// noticed.)
 ///
 /// The averages are copied back, or parameter.grad() becomes a view of its bucket. Memory: all flat
 /// tensors together take no more than the trainable parameters' bytes plus one bucket.

@@ -49,7 +49,8 @@ struct SyncBatchNormOptions {
 /// Collective calls in training: ONE in forward, with at most 2C + 1 elements from each rank, and
 /// ONE in backward, with at most 2C, if the input requires a gradient (on all ranks or on none).
 /// All ranks of the group take part in both, including those without samples and those whose
-/// upstream gradient is zero; an undefined one counts as zero.
+/// upstream gradient is zero; an undefined one counts as zero. They call them on the thread that
+/// calls forward, or runs backward.
 ///
 /// Backward. The input's gradient is that of the sum of all ranks' losses. The gradients of weight
 /// and bias are this rank's local sums, as in PyTorch: DDP averages them later. Between forward and

@@ -29,7 +29,8 @@ class NoSync;
 ///
 /// Collective calls. All ranks must construct the synchronizer and call finish(), in the same
 /// order. Calling finish() twice in a row, or with no gradient ready on any rank, is harmless: the
-/// average of equal values is that value.
+/// average of equal values is that value. A single rank may communicate nothing, and what has no
+/// elements need not be sent.
 ///
 /// Lifetime. Destruction removes all hooks, and communicates nothing: a later backward neither
 /// communicates nor touches freed memory. No rank may destroy a synchronizer between backward and

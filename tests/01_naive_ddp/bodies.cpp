@@ -47,15 +47,18 @@ const SynchronizerUnderTest& subject(Form form) {
 // A flat tensor has one dtype.
 void construct_with_two_dtypes(Client& client) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
-  std::vector<at::Tensor> parameters;
-  for (int i = 0; i < 9; ++i) {
-    // Frozen ones do not count: they are never reduced.
-    const bool trainable = i != 2;
-    const auto dtype = i == 7 || !trainable ? at::kDouble : at::kFloat;
-    parameters.push_back(at::ones({2}, dtype).set_requires_grad(trainable));
+  for (const auto [first, other] :
+       {std::pair(at::kFloat, at::kDouble), std::pair(at::kHalf, at::kBFloat16)}) {
+    std::vector<at::Tensor> parameters;
+    for (int i = 0; i < 9; ++i) {
+      // Frozen ones do not count: they are never reduced.
+      const bool trainable = i != 2;
+      parameters.push_back(
+          at::ones({2}, i == 7 || !trainable ? other : first).set_requires_grad(trainable));
+    }
+    attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
+            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
   }
-  attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
-          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
 }
 
 std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {

@@ -101,7 +101,9 @@ const GradedTest kBitwise{
      .points = 1,
      .hint = "All ranks must end with the very same bits, or their parameters drift apart. Let "
              "every rank do the same arithmetic on the same reduced values."},
-    [] { judge(all_training(), gradients_have_the_same_bits); }};
+    [] {
+      judge(all_training(), all_of({every_step_reduces, gradients_have_the_same_bits}));
+    }};
 
 const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",

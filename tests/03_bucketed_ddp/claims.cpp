@@ -81,7 +81,7 @@ const GradedTest kAccumulation{
      .hint = "Inside NoSync hooks launch nothing. finish() reduces what each gradient holds, "
              "whether or not the last backward called its hook."},
     [] {
-      judge(overlapping(), no_sync_is_silent);
+      judge(overlapping(), all_of({every_step_reduces, no_sync_is_silent}));
       judge(without_overlap(), no_sync_is_silent);
     }};
 

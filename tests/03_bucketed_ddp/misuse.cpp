@@ -77,7 +77,7 @@ void second_backward_of_a_late_bucket(Client& client) {
 }
 
 // Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more.
-void count_memory(Client& client, std::int64_t layers_in_bucket) {
+void count_memory(Client& client, std::int64_t layers_in_bucket, bool overlap) {
   constexpr std::int64_t kElements = 4096;
   std::vector<at::Tensor> parameters(8);
   for (at::Tensor& parameter : parameters) {
@@ -86,8 +86,8 @@ void count_memory(Client& client, std::int64_t layers_in_bucket) {
   const std::int64_t cap = layers_in_bucket * kElements * 4;
   client.fact("bytes: limit", 8 * kElements * 4 + cap);
   MemoryMeter meter;
-  const auto synchronizer =
-      make_bucketed_ddp(parameters, {}, make_group(client.shared_from_this()), {.cap_bytes = cap});
+  const auto synchronizer = make_bucketed_ddp(parameters, {}, make_group(client.shared_from_this()),
+                                              {.cap_bytes = cap, .overlap = overlap});
   client.fact("bytes: after construction", meter.live_bytes());
   for (int step = 0; step < 61; ++step) {
     for (const at::Tensor& parameter : parameters) {
@@ -153,12 +153,17 @@ const std::vector<Body>& destruction() {
 const std::vector<Body>& memory() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
-    for (const std::int64_t layers : {1, 2, 8}) {
-      all.push_back({"memory with " + std::to_string(layers) + " layers in a bucket",
+    const auto add = [&](std::int64_t layers, bool overlap) {
+      const std::string form = overlap ? "memory with " : "without overlap: memory with ";
+      all.push_back({form + std::to_string(layers) + " layers in a bucket",
                      {},
-                     [layers](Client& client) { count_memory(client, layers); },
+                     [layers, overlap](Client& client) { count_memory(client, layers, overlap); },
                      "buckets_take_the_gradients_bytes_and_one_bucket"});
-    }
+    };
+    add(1, true);
+    add(2, true);
+    add(8, true);
+    add(2, false);
     return all;
   }();
   return bodies;

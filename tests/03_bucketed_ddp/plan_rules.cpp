@@ -31,8 +31,10 @@ std::vector<at::Tensor> make_weights(const std::vector<Weight>& weights) {
       tensors.push_back(tensors[weight.tied_to]);
       continue;
     }
-    tensors.push_back(
-        at::zeros(weight.shape, at::TensorOptions(weight.dtype).device(weight.device)));
+    // A part of a larger memory: the bytes that count are those of its elements.
+    const at::Tensor values =
+        at::zeros(weight.shape, at::TensorOptions(weight.dtype).device(weight.device));
+    tensors.push_back(at::stack({values, values}).select(0, 1));
     tensors.back().set_requires_grad(weight.trainable);
   }
   return tensors;

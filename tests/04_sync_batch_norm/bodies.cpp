@@ -77,7 +77,7 @@ void many_steps(Uses& uses) {
 // Each use has the next group. A rank may be in several, in each at another place.
 void groups_in_turns(Uses& uses) {
   for (int step = 0; step < 9; ++step) {
-    uses.run({.group = static_cast<GroupIndex>((step * 2 + step / 4) % 4)});
+    uses.run({.group = static_cast<GroupIndex>((step * 2 + step / 4 + 2) % 4)});
   }
 }
 
@@ -138,7 +138,7 @@ void group_is_dropped(Uses& uses) {
 Body in_groups(const std::string& name, const std::string& charged_to,
                const std::function<void(Uses&)>& run) {
   Body body = body_of(name, 4, charged_to, run);
-  body.world.subgroups = {{0, 1, 2}, {3, 1}, {2, 0}};
+  body.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
   return body;
 }
 

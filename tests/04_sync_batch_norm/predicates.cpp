@@ -125,6 +125,10 @@ std::string nothing_else_changes(const Batch& batch) {
                " has been replaced by another tensor, or moved to another storage: write the new "
                "values into the old one";
       }
+      if (fact.starts_with("unasked: ")) {
+        return describe(batch, use) + ": there is now a " + fact.substr(9) +
+               ", which requires none: leave it alone";
+      }
       if (fact == "grad mode changed") {
         return describe(batch, use) + ": autograd's grad mode was left switched over";
       }

@@ -165,6 +165,14 @@ void Use::attempt(const std::string& what) {
   hand_in(kAfterForward);
 }
 
+bool Use::has_graph() const {
+  const auto wants = [](const at::Tensor& leaf) { return leaf.defined() && leaf.requires_grad(); };
+  const bool due = options_.graph && (wants(input) || wants(tensors.weight) || wants(tensors.bias));
+  TORCH_CHECK(!due || output.requires_grad(),
+              "the output requires no gradient, although the input, the weight or the bias does");
+  return due;
+}
+
 void Use::backward() {
   if (options_.upstream == Upstream::kUndefinedOnOdd && member_ % 2 == 1) {
     const at::Tensor root = Undefined::apply(output);
@@ -200,6 +208,8 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
   for (const auto& [name, leaf] : leaves) {
     if (leaf.defined() && leaf.requires_grad()) {
       client_.value(name, leaf.grad(), kAfterBackward);
+    } else if (leaf.defined() && leaf.mutable_grad().defined()) {
+      client_.fact("unasked: " + std::string(name), 1);
     }
   }
   hand_in(kAfterBackward);
@@ -241,7 +251,7 @@ Use* Uses::add(const UseOptions& options, const NormModule& module) {
 void Uses::run(const UseOptions& options, const NormModule& module) {
   if (Use* use = add(options, module)) {
     use->forward();
-    if (use->output.requires_grad()) {
+    if (use->has_graph()) {
       use->backward();
     }
   }

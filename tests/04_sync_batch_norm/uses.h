@@ -67,6 +67,8 @@ class Use {
   void forward();
   /// A forward that must throw.
   void attempt(const std::string& what);
+  /// After forward: whether backward has anything to do. Throws if the output does not know.
+  bool has_graph() const;
   void backward();
   /// Of something computed from the output. What reaches the normalization has to be `upstream`.
   void backward_of(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph = false);

@@ -166,6 +166,10 @@ Plan large_tensors(int ranks) {
   return {"large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemory};
 }
 
+Plan many_ranks() {
+  return {"many ranks", {.ranks = 17}, {{.elements = 20, .op = ReduceOp::kAverage}}, ""};
+}
+
 Plan a_million_elements() {
   return {"a million elements",
           {.ranks = 2},
@@ -217,6 +221,7 @@ Body many_calls_of_one_kind() {
                 caller.count_what_is_held();
               }
             }
+            caller.call({.elements = 300});
           },
           kMemory};
 }
@@ -256,12 +261,14 @@ Body wrong_segments() {
 
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
-      small_tensors(2),  small_tensors(1),  small_tensors(3),    small_tensors(4), small_tensors(5),
-      small_tensors(6),  small_tensors(7),  small_tensors(8),    small_tensors(9), all_kinds(),
-      rounded(3),        rounded(4),        rounded(8),          odd_numbers(2),   odd_numbers(3),
-      several_groups(),  slow_network(),    strided(2),          strided(1),       strided(3),
-      autograd_knows(2), autograd_knows(1), autograd_knows(3),   large_tensors(2), large_tensors(3),
-      large_tensors(5),  large_tensors(8),  a_million_elements()};
+      small_tensors(2),  small_tensors(1),  small_tensors(3),  small_tensors(4),
+      small_tensors(5),  small_tensors(6),  small_tensors(7),  small_tensors(8),
+      small_tensors(9),  all_kinds(),       rounded(3),        rounded(4),
+      rounded(8),        odd_numbers(2),    odd_numbers(3),    several_groups(),
+      slow_network(),    strided(2),        strided(1),        strided(3),
+      autograd_knows(2), autograd_knows(1), autograd_knows(3), large_tensors(2),
+      large_tensors(3),  large_tensors(5),  large_tensors(8),  a_million_elements(),
+      many_ranks()};
   return all;
 }
 

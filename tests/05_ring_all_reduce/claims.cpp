@@ -49,7 +49,10 @@ const GradedTest kAllReduce{
      .hint =
          "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
          "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
-    [] { judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/false))); }};
+    [] {
+      judge(joined({bodies_of(Function::kAllReduce), many_calls()}),
+            in_each_call(sums_of(/*strided=*/false)));
+    }};
 
 const GradedTest kSameBits{
     {.name = "all_ranks_end_with_the_same_bits",

@@ -24,7 +24,7 @@ Body printing(int ranks) {
             RingCaller caller(client);
             const std::string name = "rank " + std::to_string(client.rank());
             for (const std::string& message :
-                 {name + " says hello", std::string(), name + ": " + std::string(500, 'x'),
+                 {name + " says hello", std::string(), name + ": " + std::string(70'000, 'x'),
                   name + std::string(1, '\0') + " after a zero"}) {
               caller.print(message);
             }
@@ -65,9 +65,10 @@ void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::str
 void refuse_ops(Client& client, const std::string& name,
                 const std::function<void(const at::Tensor&, ReduceOp)>& call) {
   const at::TensorOptions options(settings().device);
-  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-    attempt(client, name + " with " + (op == ReduceOp::kMin ? "kMin" : "kMax"),
-            [&] { call(at::ones({6}, options), op); });
+  const std::pair<const char*, ReduceOp> others[] = {
+      {"kMin", ReduceOp::kMin}, {"kMax", ReduceOp::kMax}, {"an op 7", static_cast<ReduceOp>(7)}};
+  for (const auto& [op_name, op] : others) {
+    attempt(client, name + " with " + op_name, [&, op = op] { call(at::ones({6}, options), op); });
   }
   for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
     for (const std::int64_t size : {8, 0}) {

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <ostream>
@@ -86,6 +87,7 @@ RingCaller::Placed place(const RingCall& call, const at::Tensor& values) {
   placed.tensor = placed.part.alias();
   if (call.autograd == Autograd::kParameter) {
     placed.tensor.set_requires_grad(true);
+    placed.tensor.mutable_grad() = at::ones_like(placed.tensor.detach());
   } else if (call.autograd == Autograd::kResult) {
     placed.tensor = placed.part * at::ones({}, placed.part.options()).set_requires_grad(true);
   }
@@ -127,7 +129,7 @@ at::Tensor kept(const at::Tensor& tensor) {
   const std::int64_t numbers[] = {
       address(tensor.detach().data_ptr()), hash_of(tensor.sizes()),
       hash_of(tensor.strides()),           tensor.requires_grad(),
-      address(tensor.grad_fn().get()),     tensor.mutable_grad().defined(),
+      address(tensor.grad_fn().get()),     address(tensor.mutable_grad().unsafeGetTensorImpl()),
       at::GradMode::is_enabled()};
   static_assert(std::size(numbers) == std::size(kKept));
   return at::tensor(at::ArrayRef<std::int64_t>(numbers), at::kLong);
@@ -194,8 +196,19 @@ const std::vector<StridedView>& strided_views() {
        }},
       {"an empty selection", {4, 6}, [](const Tensor& t) { return t.slice(1, 2, 2, 2); }},
       {"a large transposed matrix", {301, 613}, [](const Tensor& t) { return t.t(); }},
+      {"a channels-last volume",
+       {2, 3, 4, 5, 3},
+       [](const Tensor& t) {
+         return t.permute({0, 4, 1, 2, 3});
+       }},
+      {"a single number", {3}, [](const Tensor& t) { return t.select(0, 1); }},
   };
   return views;
+}
+
+RingCaller::RingCaller(Client& client) : client_(client), heap_(client) {
+  setenv("RANK", std::to_string(client.rank()).c_str(), /*overwrite=*/1);
+  setenv("WORLD_SIZE", std::to_string(client.world().ranks).c_str(), /*overwrite=*/1);
 }
 
 void RingCaller::go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }

@@ -70,7 +70,8 @@ struct RingCall {
 /// and, of a large tensor, "heap peak" (bytes, without the tensor's).
 class RingCaller {
  public:
-  explicit RingCaller(Client& client) : client_(client), heap_(client) {}
+  /// Also says in the environment which rank this is, of how many: not so in every group.
+  explicit RingCaller(Client& client);
 
   /// Ranks that are not in its group do nothing.
   void call(const RingCall& call);

@@ -143,6 +143,13 @@ std::string wrong_waits(const CallOfRank& rank, const Seen& launch) {
            " is still in flight when the function returns: it was never waited for. Who "
            "uses the tensor then, uses what may be gone, or not be there";
   }
+  const bool has_future = std::ranges::any_of(rank.events, [&](const Seen* seen) {
+    return seen->kind == EventKind::kFact && std::string_view(seen->text) == kTookFuture &&
+           seen->number == launch.operation;
+  });
+  if (count(EventKind::kWait) == 0 && !has_future) {
+    return which + " was asked whether it is complete, and never waited for: wait() ends a handle";
+  }
   return count(EventKind::kWait) < 2
              ? ""
              : which +

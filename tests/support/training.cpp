@@ -140,11 +140,22 @@ void Training::construct() {
       places.push_back(tensor.const_data_ptr());
     }
   }
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters_) {
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+  }
   go_to(Phase::kConstruction);
   synchronizer_ = make_(client_, listed_, buffers_, group_);
   group_.reset();  // the synchronizer keeps it alive
   go_to(Phase::kSetup);
   const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& now = parameters_[i].grad();
+    if (now.defined() != gradients[i].defined() ||
+        (now.defined() && !same_bits(now, gradients[i]))) {
+      client_.fact("touched gradient", 1, static_cast<std::int64_t>(i));
+    }
+  }
   kept_.clear();
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (std::size_t i = 0; i < tensors->size(); ++i) {

@@ -165,7 +165,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
 // What leaves much evidence comes last: the more memory this process has, the longer a fork takes.
 void add_large(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
-             {.layers = {{{}}, {{0}}, {{1}}, {{4'096}}, {{0, 3}}, {{65'537}}, {{1'100'000}}}},
+             {.layers = {{{}}, {{0}}, {{1}}, {{4'097}}, {{0, 3}}, {{65'537}}, {{1'100'001}}}},
              [](Training& training) {
                steps(training, 2, {Clear::kNone, Clear::kZero});
              });

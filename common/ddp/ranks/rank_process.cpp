@@ -153,7 +153,7 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
     run_body(process, options, body);
     return {FrameKind::kFinished, process.token};
   } catch (const PeerGone& error) {
-    return {FrameKind::kPeerGone, error.what()};
+    return {FrameKind::kPeerGone, error.what_without_backtrace()};
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
     return is_stub_error(error) ? std::pair{FrameKind::kNotImplemented, what}

@@ -53,7 +53,7 @@ ClientWork::ClientWork(std::shared_ptr<WorkOwner> owner, Operation operation, co
       watched_(can_be_watched(operation_)) {
   owner_->count_handles(+1);
   for (const at::Tensor& input : operation_.inputs) {
-    if (watched_ && !operation_.in_place) {
+    if (watched_ && !operation_.in_place && !operation_.outputs.empty()) {
       const auto* bytes = static_cast<const char*>(input.const_data_ptr());
       sent_.insert(sent_.end(), bytes, bytes + input.nbytes());
     }
@@ -100,6 +100,7 @@ bool ClientWork::isCompleted() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
+  owner_->witness().fact(kTookFuture, number());
   const std::lock_guard lock(delivery_mutex_);
   if (future_ == nullptr) {
     future_ =
@@ -165,7 +166,8 @@ void ClientWork::look(bool whole) {
 
 std::optional<std::string> ClientWork::changed_buffer(bool whole) const {
   const OwnAccess own;
-  const char* copy = sent_.data();
+  const char* copy =
+      operation_.outputs.empty() ? owner_->witness().bytes_of(launch_) : sent_.data();
   for (std::size_t i = 0; i < operation_.inputs.size() && !operation_.in_place; ++i) {
     const at::Tensor& input = operation_.inputs[i];
     const bool is_output_too = std::ranges::any_of(

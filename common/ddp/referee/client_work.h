@@ -29,6 +29,9 @@ class WorkOwner {
   virtual void deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) = 0;
 };
 
+/// The fact that somebody has taken an operation's future: its number.
+constexpr const char* kTookFuture = "took a future";
+
 /// The handle of an operation in a refereed world. The result is delivered to the caller's tensors by
 /// wait(), by a poll that returns true, or, where a future was taken, once the launching thread is
 /// asleep: so what uses it too early does so in every run. A message's handle then lets go of its
@@ -76,7 +79,7 @@ class ClientWork : public c10d::Work {
   const std::vector<std::string> names_;
   const int caller_;  // the launching thread's id
   const bool watched_;
-  std::vector<char> sent_;  // the inputs, unless they are outputs, too; the arena gets the result
+  std::vector<char> sent_;  // the inputs, where the arena gets another tensor's result
 
   std::once_flag delivery_;
   mutable std::mutex delivery_mutex_;  // guards all below

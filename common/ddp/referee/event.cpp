@@ -20,7 +20,8 @@ std::string describe_operation(const Event& launch) {
   if (launch.text[0] != '\0') {
     text.append(" of ").append(launch.text);
   }
-  return text + " (" + std::to_string(launch.bytes) + " bytes)";
+  const std::string tag = launch.tag != 0 ? ", tag " + std::to_string(launch.tag) : "";
+  return text + " (" + std::to_string(launch.bytes) + " bytes" + tag + ")";
 }
 
 std::string describe_agreement(const Event& launch) {
