@@ -68,8 +68,11 @@ std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTes
 }  // namespace
 
 const std::vector<Body>& training(Form form) {
-  static const std::vector<Body> per_parameter = training_bodies(subject(Form::kPerParameter));
-  static const std::vector<Body> flat = training_bodies(subject(Form::kFlat));
+  const auto bodies = [](Form of) {
+    return joined({training_bodies(subject(of)), {failing_hook_body(subject(of))}});
+  };
+  static const std::vector<Body> per_parameter = bodies(Form::kPerParameter);
+  static const std::vector<Body> flat = bodies(Form::kFlat);
   return form == Form::kFlat ? flat : per_parameter;
 }
 
@@ -81,8 +84,8 @@ const std::vector<Body>& rank_dependent(Form form) {
 }
 
 const std::vector<Body>& all_training() {
-  static const std::vector<Body> all =
-      joined({of_both(training_bodies), of_both(rank_dependent_bodies)});
+  static const std::vector<Body> all = joined(
+      {training(Form::kPerParameter), training(Form::kFlat), of_both(rank_dependent_bodies)});
   return all;
 }
 

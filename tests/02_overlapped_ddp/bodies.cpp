@@ -17,25 +17,6 @@ const SynchronizerUnderTest kSubject = {
                 .growth = "a_hundred_steps_do_not_grow",
                 .errors = "mistakes_are_errors_and_hang_nobody"}};
 
-// Backward fails in a hook that is not the synchronizer's, and the step is tried again.
-void train_beside_a_failing_hook(Client& client) {
-  Training training(client, {}, overlapped());
-  bool fails = false;
-  const GradientHook hook = on_gradient_ready(training.parameters()[1], [&](const at::Tensor&) {
-    TORCH_CHECK(!fails, "a hook of somebody else fails");
-  });
-  training.construct();
-  training.step();
-  fails = true;
-  try {
-    training.backward();
-  } catch (const c10::Error&) {
-    fails = false;
-  }
-  training.abandon();
-  training.step();
-}
-
 }  // namespace
 
 Factory overlapped() {
@@ -58,10 +39,7 @@ const std::vector<Body>& all_bodies() {
 
 const std::vector<Body>& training() {
   static const std::vector<Body> bodies = [] {
-    auto all = training_bodies(kSubject);
-    all.push_back(
-        {"a hook of somebody else throws", {}, train_beside_a_failing_hook, kSubject.charged.mean});
-    return all;
+    return joined({training_bodies(kSubject), {failing_hook_body(kSubject)}});
   }();
   return bodies;
 }

@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "ddp/gradient_hooks.h"
 #include "ddp/ranks/stub_error.h"
 #include "ddp/referee/client_group.h"
-#include "support/attempt.h"
 #include "support/attempt.h"
 #include "support/settings.h"
 
@@ -210,6 +210,30 @@ std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
       body("the synchronizer is destroyed before backward", 2, destroy_before_backward),
       body("the only rank's synchronizer is destroyed before backward", 1, destroy_before_backward),
       body("one of several synchronizers is destroyed", 3, destroy_one_of_two)};
+}
+
+Body failing_hook_body(const SynchronizerUnderTest& subject) {
+  const Factory make = subject.make;
+  return {subject.form + "a hook of somebody else throws",
+          {},
+          [make](Client& client) {
+            Training training(client, {}, make);
+            bool fails = false;
+            const GradientHook hook = on_gradient_ready(
+                training.parameters()[1],
+                [&](const at::Tensor&) { TORCH_CHECK(!fails, "a hook of somebody else fails"); });
+            training.construct();
+            training.step();
+            fails = true;
+            try {
+              training.backward();
+            } catch (const c10::Error&) {
+              fails = false;
+            }
+            training.abandon();
+            training.step();
+          },
+          subject.charged.mean};
 }
 
 }  // namespace ddp::testing
