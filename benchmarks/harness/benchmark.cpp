@@ -46,14 +46,19 @@ int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
   return unfinished.found() ? kUnfinished : code;
 }
 
+void run_with_stage(const BenchmarkOptions& options, const std::string& stage,
+                    const std::function<void()>& body) {
+  load_stage_library(stage_library(options.implementation, stage));
+  try {
+    body();
+  } catch (const c10::NotImplementedError& error) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, stage, " is unfinished: ", error.msg());
+  }
+}
+
 int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body) {
   return run_benchmark(options, [&](RankContext& context) {
-    load_stage_library(stage_library(options.implementation, stage));
-    try {
-      body(context);
-    } catch (const c10::NotImplementedError& error) {
-      TORCH_CHECK_NOT_IMPLEMENTED(false, stage, " is unfinished: ", error.msg());
-    }
+    run_with_stage(options, stage, [&] { body(context); });
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,6 +54,10 @@ int run_benchmark(const BenchmarkOptions& options, const RankBody& body);
 
 /// The same with the library of `stage` loaded in each rank, for programs that measure one stage.
 int run_benchmark(const BenchmarkOptions& options, const std::string& stage, const RankBody& body);
+
+/// In a rank: runs `body` with the library of `stage`. Of a stub the exception says which stage.
+void run_with_stage(const BenchmarkOptions& options, const std::string& stage,
+                    const std::function<void()>& body);
 
 /// A Run filled in from `options`.
 Run to_run(const BenchmarkOptions& options, const std::string& program,

@@ -77,7 +77,7 @@ class ProgramTest(unittest.TestCase):
 
     def assert_presets_are_described(self, *words: str) -> None:
         help_text = self.start("--help").stdout
-        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", "--resume", *words):
+        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", *words):
             self.assertIn(word, help_text)
 
     def assert_drawn(self, *modules: str, files: int = 2) -> None:

@@ -53,7 +53,7 @@ class SyncBatchNorm(ProgramTest):
         self.assert_not_resumed_otherwise(flags, other, 'was measured with batch_sizes "2, 3", and this run has "2"')
 
     def test_presets(self) -> None:
-        self.assert_presets_are_described("10,000 calls a row")
+        self.assert_presets_are_described("--resume", "10,000 calls a row")
         self.assert_paper_needs('2 GPUs named "RTX A4000"')
 
     def test_refusals(self) -> None:
@@ -84,7 +84,7 @@ class BatchNormSpeed(ProgramTest):
         self.resume(1, "--batch-size=8", "--channels=16", "--repetitions=300", "--warmup=0", "--threads=1")
 
     def test_presets(self) -> None:
-        self.assert_presets_are_described("(256, 64, 28, 28)")
+        self.assert_presets_are_described("--resume", "(256, 64, 28, 28)")
         self.assert_paper_needs("1 GPU")
 
     def test_refusals(self) -> None:

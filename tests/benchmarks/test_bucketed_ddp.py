@@ -106,7 +106,7 @@ class BucketedDdp(ProgramTest):
         self.assertEqual({one["labels"]["rank"] for one in document["series"]}, {0})
 
     def test_presets(self) -> None:
-        self.assert_presets_are_described("--model reduced", "--sequence-lengths 128,256,512")
+        self.assert_presets_are_described("--resume", "--model reduced", "--sequence-lengths 128,256,512")
         self.assert_paper_needs("2 GPUs")
 
     def test_memory_is_checked_before_it_is_taken(self) -> None:

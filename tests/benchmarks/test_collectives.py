@@ -63,7 +63,7 @@ class Collectives(ProgramTest):
         self.assert_not_resumed_otherwise(flags, other, message)
 
     def test_presets(self) -> None:
-        self.assert_presets_are_described("1 KiB to 16 MiB", "6 GPUs of any model")
+        self.assert_presets_are_described("--resume", "1 KiB to 16 MiB", "6 GPUs of any model")
         self.assert_paper_needs("6 GPUs")
 
     def test_refusals(self) -> None:

@@ -141,7 +141,7 @@ class DdpSuite(ProgramTest):
 
     def test_presets(self) -> None:
         self.assert_paper_needs('8 GPUs named "V100"')
-        self.assert_presets_are_described("batch 4, 32x32 images", "batch 32, 224x224 images", "8 V100 GPUs")
+        self.assert_presets_are_described("--resume", "batch 4, 32x32 images", "batch 32, 224x224 images", "8 V100 GPUs")
 
     def test_names_a_file_that_cannot_be_written_before_measuring(self) -> None:
         (self.folder / "file").touch()

@@ -81,7 +81,7 @@ class RingAllReduce(ProgramTest):
         )
 
     def test_presets(self) -> None:
-        self.assert_presets_are_described("10,000 calls a row")
+        self.assert_presets_are_described("--resume", "10,000 calls a row")
         self.assert_paper_needs('2 GPUs named "RTX A4000"')
 
     def test_refusals(self) -> None:

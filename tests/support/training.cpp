@@ -151,8 +151,8 @@ void Training::construct() {
   const OwnAccess own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& now = parameters_[i].grad();
-    if (now.defined() != gradients[i].defined() ||
-        (now.defined() && !same_bits(now, gradients[i]))) {
+    // One that there was not before may be there now: zeros, in a place of the synchronizer's.
+    if (gradients[i].defined() && (!now.defined() || !same_bits(now, gradients[i]))) {
       client_.fact("touched gradient", 1, static_cast<std::int64_t>(i));
     }
   }

@@ -180,11 +180,15 @@ std::string state_is_rank_0s(const Evidence& evidence) {
 
 std::string state_is_left_alone(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return std::string_view(fact.text).starts_with("touched ")
-               ? where(fact, rank) + ": " + std::string(fact.text).substr(8) + " " +
-                     std::to_string(fact.index) +
-                     " has changed in backward or finish(): a synchronizer writes gradients only"
-               : "";
+    const std::string_view text = fact.text;
+    if (!text.starts_with("touched ")) {
+      return std::string();
+    }
+    const std::string what = where(fact, rank) + ": " + std::string(text.substr(8)) + " " +
+                             std::to_string(fact.index) + " has changed ";
+    return what + (text == "touched gradient"
+                       ? "at construction: it was the caller's"
+                       : "in backward or finish(): a synchronizer writes gradients only");
   });
 }
 

@@ -62,7 +62,7 @@ class Directions(unittest.TestCase):
             ("common/ddp/a.h", "common/ddp/meters/b.h", '#include "ddp/meters/b.h"'),
             ("common/ddp/ranks/a.h", "common/ddp/backends/b.h", '#include "ddp/backends/b.h"'),
             ("common/ddp/ranks/a.cpp", "common/ddp/backends/cuda/b.h", '#include "ddp/backends/cuda/b.h"'),
-            ("common/ddp/simulation/a.cpp", "common/ddp/referee/b.h", "#  include <ddp/referee/b.h>"),
+            ("common/ddp/referee/a.cpp", "common/ddp/simulation/b.h", "#  include <ddp/simulation/b.h>"),
             ("common/ddp/models/a.cpp", "common/ddp/ranks/b.h", '#include "../ranks/b.h"'),
             ("common/ddp/peers/a.cpp", "common/ddp/simulation/b.h", '#include "ddp/simulation/b.h"'),
             ("common/ddp/a.cpp", "tests/support/b.h", '#include "support/b.h"'),

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <map>
 
-#include "ddp/ranks/stage_library.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/presets.h"
@@ -48,7 +47,6 @@ struct Settings : BenchmarkOptions {
 // One call of each algorithm with each size, one step of the body each.
 void run_rank(const Settings& settings, Client& client) {
   const DeviceContext context = virtual_context(client);
-  load_stage_library(stage_library(settings.implementation, kRingStage));
   const int ranks = context.group->getSize();
   int step = 0;
   for (const AllReduce& algorithm : usable_all_reduces(kAlgorithms, at::kCPU, context.group)) {
@@ -126,7 +124,10 @@ int run_worlds(Settings settings) {
   for (const int world : settings.worlds) {
     settings.world_size = world;
     const int code = run_in_virtual_time(
-        settings, [&](Client& client) { run_rank(settings, client); },
+        settings,
+        [&](Client& client) {
+          run_with_stage(settings, kRingStage, [&] { run_rank(settings, client); });
+        },
         [&](const Evidence& evidence) {
           std::ranges::move(series_of_world(settings, evidence), std::back_inserter(result.series));
         });
@@ -168,6 +169,13 @@ int ddp_main(int argc, char** argv) {
   describe_presets(line, kInWords);
   if (const auto code = line.parse(argc, argv)) {
     return *code;
+  }
+  if (!settings.trace.empty()) {
+    std::fputs(
+        "this program draws no trace, since each call would be one of its own; leave out --trace, "
+        "or see the program timeline\n",
+        stderr);
+    return 1;
   }
   const Grid& grid = kPresets.at(settings.preset);
   settings.worlds = choose_worlds(line, settings, grid.worlds);

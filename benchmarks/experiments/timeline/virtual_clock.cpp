@@ -39,6 +39,9 @@ void run_step(Client& client, Place place, Trainer& trainer, const LabelledBatch
   trainer.update();
 }
 
+// Begins the fact that there is a variant.
+const std::string kVariant = "variant: ";
+
 // Steps are numbered as they come, those of the warm-up too; a variant is a model of the evidence,
 // and a fact with its name.
 void run_rank(const TimelineSettings& settings, Client& client) {
@@ -50,7 +53,7 @@ void run_rank(const TimelineSettings& settings, Client& client) {
   };
   std::vector<Trainer> trainers;
   for (const std::string& variant : variants) {
-    client.fact(variant, static_cast<std::int64_t>(trainers.size()));
+    client.fact(kVariant + variant, static_cast<std::int64_t>(trainers.size()));
     trainers.emplace_back(variant,
                           make_layered_model({.seed = settings.seed,
                                               .compute = compute,
@@ -76,8 +79,9 @@ class VirtualSteps {
         ranks_(evidence.world.ranks),
         time_(evidence, settings.network, simulated_cost) {
     for (const Seen& seen : evidence.of[0]) {
-      if (seen.kind == EventKind::kFact) {
-        measured_.variants.emplace_back(seen.text);
+      const std::string_view text = seen.text;
+      if (seen.kind == EventKind::kFact && text.starts_with(kVariant)) {
+        measured_.variants.emplace_back(text.substr(kVariant.size()));
       }
     }
     const auto variants = static_cast<std::int64_t>(measured_.variants.size());
