@@ -119,24 +119,25 @@ void print_fastest(const Settings& settings, const Result& result) {
   }
 }
 
+// One world after the other; the last one's report has them all.
 int run_worlds(Settings settings) {
   Result result = header(settings);
+  const auto report = [&](const Evidence& evidence) {
+    std::ranges::move(series_of_world(settings, evidence), std::back_inserter(result.series));
+    if (evidence.world.ranks == settings.worlds.back()) {
+      save_result(settings, result);
+      print_fastest(settings, result);
+    }
+  };
   for (const int world : settings.worlds) {
     settings.world_size = world;
-    const int code = run_in_virtual_time(
-        settings,
-        [&](Client& client) {
-          run_with_stage(settings, kRingStage, [&] { run_rank(settings, client); });
-        },
-        [&](const Evidence& evidence) {
-          std::ranges::move(series_of_world(settings, evidence), std::back_inserter(result.series));
-        });
-    if (code != 0) {
+    const auto body = [&](Client& client) {
+      run_with_stage(settings, kRingStage, [&] { run_rank(settings, client); });
+    };
+    if (const int code = run_in_virtual_time(settings, body, report)) {
       return code;
     }
   }
-  save_result(settings, result);
-  print_fastest(settings, result);
   return 0;
 }
 
