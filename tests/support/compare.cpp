@@ -59,7 +59,7 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   const double world = subject.world_size;
   const auto factor = common_factor(actual, expected);
   if (subject.local.defined() && at::allclose(actual, subject.local.to(at::kDouble)) && world > 1) {
-    return "exactly this rank's own value: not reduced over the ranks, or not written back?";
+    return "exactly this rank's own value: " + subject.if_local;
   }
   if (!factor) {
     return "";
@@ -131,10 +131,12 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
     return ::testing::AssertionSuccess();
   }
   const at::NoGradGuard no_grad;
-  // In double, so that the comparison itself rounds nothing; negated, so that NaN counts as
-  // different.
-  const at::Tensor error = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs();
-  const at::Tensor differs = (error <= tolerance.to(at::kDouble)).logical_not();
+  // In double, so that the comparison itself rounds nothing.
+  const at::Tensor a = actual.to(at::kDouble);
+  const at::Tensor e = expected.to(at::kDouble);
+  const at::Tensor same = a.eq(e).logical_or(a.isnan().logical_and(e.isnan()));
+  const at::Tensor differs =
+      (a - e).abs().le(tolerance.to(at::kDouble)).logical_or(same).logical_not();
   if (!differs.any().item<bool>()) {
     return ::testing::AssertionSuccess();
   }
@@ -157,7 +159,11 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
     return ::testing::AssertionSuccess();
   }
   const at::NoGradGuard no_grad;
-  return different(subject, actual, expected, actual.ne(expected));
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.detach().contiguous().view({-1, 1}).view(at::kByte);
+  };
+  const at::Tensor differs = bytes(actual).ne(bytes(expected)).any(/*dim=*/1);
+  return different(subject, actual, expected, differs.view(expected.sizes()));
 }
 
 std::int64_t fingerprint(const at::Tensor& tensor) {

@@ -15,9 +15,12 @@ struct Subject {
   /// This rank's own value before any communication, if the test knows it: a result equal to it was
   /// never reduced.
   at::Tensor local = {};
+  /// What that means.
+  std::string if_local = "not reduced over the ranks, or not written back?";
 };
 
-/// Equal up to `tolerance`, a number or a tensor with one number for each element. The message
+/// Equal up to `tolerance`, a number or a tensor with one number for each element; what is infinite
+/// or no number has to be just that. The message
 /// shows the first few elements that differ and, if one fits, a diagnosis ("exactly 2 x the
 /// expected value: the sum, not the mean?").
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,

@@ -129,7 +129,7 @@ void note_measured(const std::string& text) { notes().measured.push_back(text); 
 
 // GoogleTest frames a message with the expression it checked: "Value of: is_close(...)
 //   Actual: false (message)
-// Expected: true". A student needs only the message.
+// Expected: true", or with the message below that. A student needs only the message.
 std::string failure_text(const ::testing::TestPartResult& part) {
   std::string text = part.message();
   const std::string failed = "Failed\n";
@@ -137,6 +137,11 @@ std::string failure_text(const ::testing::TestPartResult& part) {
   const std::string end = ")\nExpected: true";
   if (text.starts_with(failed)) {
     return text.substr(failed.size());
+  }
+  const std::string frame = "\n  Actual: false\nExpected: true\n";
+  if (const auto above = text.find(frame);
+      text.starts_with("Value of: ") && above != text.npos && above + frame.size() < text.size()) {
+    return text.substr(above + frame.size());
   }
   const auto from = text.find(begin);
   const auto to = text.rfind(end);

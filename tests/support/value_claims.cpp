@@ -102,7 +102,7 @@ std::string other_bits(const std::vector<TrainingOfRank>& ranks, int step, std::
   return "";
 }
 
-std::string wrong_state(const TrainingOfRank& training, const Tensors& found,
+std::string wrong_state(const TrainingOfRank& training, const Tensors& own, const Tensors& found,
                         const Tensors& rank_0s, const char* what) {
   for (const auto& [index, expected] : rank_0s) {
     const std::string name =
@@ -111,7 +111,8 @@ std::string wrong_state(const TrainingOfRank& training, const Tensors& found,
     if (actual == found.end()) {
       continue;  // construction threw, as it may have had to
     }
-    if (auto text = said(is_bitwise_equal({name}, actual->second, expected)); !text.empty()) {
+    const Subject subject{name, 2, own.at(index), "not broadcast?"};
+    if (auto text = said(is_bitwise_equal(subject, actual->second, expected)); !text.empty()) {
       return text;
     }
   }
@@ -147,10 +148,11 @@ std::string state_is_rank_0s(const Evidence& evidence) {
     bool reduced = false;
     bool due = false;
     for (const TrainingOfRank& training : ranks) {
-      auto text = wrong_state(training, training.parameter, ranks[0].start, "parameter");
-      text = text.empty()
-                 ? wrong_state(training, training.buffer, ranks[0].initial_buffer, "buffer")
-                 : text;
+      auto text =
+          wrong_state(training, training.start, training.parameter, ranks[0].start, "parameter");
+      text = text.empty() ? wrong_state(training, training.initial_buffer, training.buffer,
+                                        ranks[0].initial_buffer, "buffer")
+                          : text;
       if (!text.empty()) {
         return text;
       }
