@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 
-#include <iomanip>
 #include <sstream>
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
@@ -31,43 +30,32 @@ double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Te
   return 1e3 * watch.seconds();
 }
 
-// Interleaved, so that all are measured under the same conditions; only one exists at a time, so
-// that each step has one synchronizer.
 void report_times(ReportingRank& rank) {
-  struct Entry {
-    std::string name;
-    BucketedDdpOptions options;
-    std::vector<double> milliseconds = {};
-  };
   constexpr std::int64_t kLayerBytes = kWidth * kWidth * 4;
-  std::vector<Entry> entries = {
-      {"a bucket for each layer", {.cap_bytes = 1}},
-      {"3 layers in a bucket", {.cap_bytes = 3 * kLayerBytes}},
-      {"one bucket", {.cap_bytes = kLayers * kLayerBytes}},
-      {"3 layers in a bucket without overlap", {.cap_bytes = 3 * kLayerBytes, .overlap = false}}};
   std::vector<at::Tensor> weights;
   weights.reserve(kLayers);
   for (int i = 0; i < kLayers; ++i) {
     weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
   }
   const at::Tensor input = at::ones({kBatch, kWidth});
-  for (int round = 0; round < kRounds; ++round) {
-    for (Entry& entry : entries) {
-      const auto synchronizer = make_bucketed_ddp(weights, {}, rank.group(), entry.options);
-      entry.milliseconds.push_back(milliseconds_of_step(weights, input, *synchronizer));
-    }
-  }
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(1) << "a step of " << kLayers << " layers of "
-       << kLayerBytes / 1024 << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
-  const char* separator = " ";
-  for (const Entry& entry : entries) {
-    text << separator << entry.name << " " << percentile(entry.milliseconds, 50) << " ms";
-    separator = "; ";
-  }
-  if (rank.rank() == 0) {
-    rank.report_measured(text.str());
-  }
+  // Only one exists at a time, so that each step has one synchronizer.
+  const auto way = [&](const char* name, const BucketedDdpOptions& options) {
+    return TimedWay{name, [&, options] {
+                      const auto synchronizer =
+                          make_bucketed_ddp(weights, {}, rank.group(), options);
+                      return milliseconds_of_step(weights, input, *synchronizer);
+                    }};
+  };
+  std::ostringstream what;
+  what << "a step of " << kLayers << " layers of " << kLayerBytes / 1024
+       << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
+  report_medians(rank, what.str(),
+                 {way("a bucket for each layer", {.cap_bytes = 1}),
+                  way("3 layers in a bucket", {.cap_bytes = 3 * kLayerBytes}),
+                  way("one bucket", {.cap_bytes = kLayers * kLayerBytes}),
+                  way("3 layers in a bucket without overlap",
+                      {.cap_bytes = 3 * kLayerBytes, .overlap = false})},
+                 kRounds, /*digits=*/1);
 }
 
 const GradedTest kWallClock{

@@ -21,10 +21,7 @@ void evaluate(Uses& uses, UseOptions options) {
   if (use.tensors.running_mean.defined()) {
     use.tensors.running_mean.add_(uses.client().rank());
   }
-  use.forward();
-  if (use.has_graph()) {
-    use.backward();
-  }
+  use.run();
 }
 
 // With running statistics, or those of the rank's own batch.

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "support/sorted_once.h"
+
 namespace ddp::testing {
 
 namespace {
@@ -99,9 +101,7 @@ at::Tensor UseOnRank::wide(const std::string& name, Moment moment) const {
 }
 
 const std::vector<Batch>& batches_in(const Evidence& evidence) {
-  static std::map<const Evidence*, std::vector<Batch>> all;
-  const auto found = all.find(&evidence);
-  return found != all.end() ? found->second : all[&evidence] = sort(evidence);
+  return sorted_once(evidence, sort);
 }
 
 std::string describe(const Batch& batch, const UseOnRank& use) {

@@ -182,6 +182,13 @@ void Use::backward() {
   }
 }
 
+void Use::run() {
+  forward();
+  if (has_graph()) {
+    backward();
+  }
+}
+
 void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph) {
   const std::pair<const char*, at::Tensor> leaves[] = {{"gradient of the input", input},
                                                        {"gradient of the weight", tensors.weight},
@@ -250,10 +257,7 @@ Use* Uses::add(const UseOptions& options, const NormModule& module) {
 
 void Uses::run(const UseOptions& options, const NormModule& module) {
   if (Use* use = add(options, module)) {
-    use->forward();
-    if (use->has_graph()) {
-      use->backward();
-    }
+    use->run();
   }
 }
 

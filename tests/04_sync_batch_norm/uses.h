@@ -53,8 +53,9 @@ enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };
 using NormModule = std::shared_ptr<BatchNorm>;
 
 /// One forward on a rank, and its backward. Evidence, at place.step `number`: every tensor at every
-/// moment (its index; the end belongs to no step, so there it is kAtEnd + number); the gradients after backward; "options", [training, momentum or NaN, eps,
-/// whether it is a module's]; and facts about what only the rank sees.
+/// moment (its index; the end belongs to no step, so there it is kAtEnd + number); the gradients
+/// after backward; "options", [training, momentum or NaN, eps, whether it is a module's]; and facts
+/// about what only the rank sees.
 class Use {
  public:
   /// The module's forward with its own tensors or, without one, the function's.
@@ -67,9 +68,9 @@ class Use {
   void forward();
   /// A forward that must throw.
   void attempt(const std::string& what);
-  /// After forward: whether backward has anything to do. Throws if the output does not know.
-  bool has_graph() const;
   void backward();
+  /// Forward and, if there is a graph, backward.
+  void run();
   /// Of something computed from the output. What reaches the normalization has to be `upstream`.
   void backward_of(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph = false);
   void end();
@@ -87,6 +88,8 @@ class Use {
   void make_input(const std::vector<std::int64_t>& rows);
   void make_upstream(const std::vector<std::int64_t>& rows);
   void call();
+  /// After forward: whether backward has anything to do. Throws if the output does not know.
+  bool has_graph() const;
   void go_to(Phase phase) { client_.go_to({.phase = phase, .step = number_}); }
   void hand_in(Moment moment);
   /// Of this use's random numbers, on one member or (-1) on all; room for eight after each.

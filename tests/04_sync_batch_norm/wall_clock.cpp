@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include <functional>
-#include <iomanip>
 #include <sstream>
 
 #include "ddp/collectives.h"
@@ -18,21 +17,12 @@ namespace {
 
 constexpr int kRounds = 15;
 
-struct Entry {
-  std::string name;
-  std::function<void()> run;
-  std::vector<double> milliseconds = {};
-};
-
-// Interleaved, so that all are measured under the same conditions.
-void measure(std::vector<Entry>& entries) {
-  for (int round = 0; round < kRounds; ++round) {
-    for (Entry& entry : entries) {
-      const Stopwatch watch;
-      entry.run();
-      entry.milliseconds.push_back(1e3 * watch.seconds());
-    }
-  }
+TimedWay way(const char* name, const std::function<void()>& run) {
+  return {name, [run] {
+            const Stopwatch watch;
+            run();
+            return 1e3 * watch.seconds();
+          }};
 }
 
 void report_times(ReportingRank& rank) {
@@ -47,30 +37,24 @@ void report_times(ReportingRank& rank) {
                                     .bias = at::zeros({kHidden}).set_requires_grad(true),
                                     .running_mean = at::zeros({kHidden}),
                                     .running_var = at::ones({kHidden})};
-  std::vector<Entry> entries = {
-      {"synchronized", [&] { sync_batch_norm(input, tensors, rank.group()).backward(upstream); }},
-      {"its two collectives alone, as all-reduces of float32,",
-       [&] {
-         all_reduce(at::zeros({2 * kHidden + 1}), rank.group());
-         all_reduce(at::zeros({2 * kHidden}), rank.group());
-       }},
-      {"libtorch's own, local,", [&] {
-         at::batch_norm(input, tensors.weight, tensors.bias, tensors.running_mean,
-                        tensors.running_var, true, 0.1, 1e-5, false)
-             .backward(upstream);
-       }}};
-  measure(entries);
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2) << "forward and backward of [" << kBatch << ", "
-       << kHidden << "] on each of " << rank.group()->getSize() << " ranks, median:";
-  const char* separator = " ";
-  for (const Entry& entry : entries) {
-    text << separator << entry.name << " " << percentile(entry.milliseconds, 50) << " ms";
-    separator = "; ";
-  }
-  if (rank.rank() == 0) {
-    rank.report_measured(text.str());
-  }
+  std::ostringstream what;
+  what << "forward and backward of [" << kBatch << ", " << kHidden << "] on each of "
+       << rank.group()->getSize() << " ranks, median:";
+  report_medians(rank, what.str(),
+                 {way("synchronized",
+                      [&] { sync_batch_norm(input, tensors, rank.group()).backward(upstream); }),
+                  way("its two collectives alone, as all-reduces of float32,",
+                      [&] {
+                        all_reduce(at::zeros({2 * kHidden + 1}), rank.group());
+                        all_reduce(at::zeros({2 * kHidden}), rank.group());
+                      }),
+                  way("libtorch's own, local,",
+                      [&] {
+                        at::batch_norm(input, tensors.weight, tensors.bias, tensors.running_mean,
+                                       tensors.running_var, true, 0.1, 1e-5, false)
+                            .backward(upstream);
+                      })},
+                 kRounds, /*digits=*/2);
 }
 
 const GradedTest kWallClock{

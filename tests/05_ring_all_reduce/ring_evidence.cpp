@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/sorted_once.h"
+
 namespace ddp::testing {
 
 namespace {
@@ -89,10 +91,7 @@ std::vector<const Seen*> CallOfRank::of_kind(EventKind kind) const {
 }
 
 const std::vector<CallOfGroup>& calls_in(const Evidence& evidence) {
-  // Every claim asks for it; evidence is kept as long as the program runs.
-  static std::map<const Evidence*, std::vector<CallOfGroup>> sorted;
-  const auto found = sorted.find(&evidence);
-  return found != sorted.end() ? found->second : sorted[&evidence] = sort(evidence);
+  return sorted_once(evidence, sort);
 }
 
 Predicate in_each_call(const CheckOfCall& check) {

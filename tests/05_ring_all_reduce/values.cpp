@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <map>
 
@@ -78,10 +77,6 @@ std::string compare(const CallOfGroup& call, const CallOfRank& rank, const Chunk
                               .logical_and(infinite);
   return said(is_close(subject, wide.masked_fill(same, 0), wanted.values.masked_fill(same, 0),
                        wanted.tolerance));
-}
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 std::string find_wrong_sum(const CallOfGroup& call) {

@@ -32,6 +32,9 @@ struct Subject {
 ::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
                                             const at::Tensor& expected);
 
+/// The same bytes, without a message.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
 /// A hash of the tensor's bytes: the same for equal tensors, almost certainly different for others.
 std::int64_t fingerprint(const at::Tensor& tensor);
 

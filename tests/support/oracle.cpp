@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace ddp::testing {
 
@@ -83,15 +82,6 @@ void Oracle::sgd_step(double learning_rate) {
       }
     }
   }
-}
-
-at::Tensor gradient_tolerance(const Oracle::Gradient& gradient, int world_size) {
-  if (gradient.mean.scalar_type() == at::kDouble) {
-    return at::full_like(gradient.mean, 1e-12);
-  }
-  constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
-  return gradient.magnitude.to(at::kDouble) * ((world_size + 2) * kEpsilon) +
-         std::numeric_limits<float>::min();
 }
 
 }  // namespace ddp::testing

@@ -44,12 +44,4 @@ class Oracle {
 /// The parameters that require a gradient, tied ones once, in order.
 std::vector<NamedTensor> trainable(const std::vector<NamedTensor>& parameters);
 
-/// How far `gradient` may be from the oracle's, however its mean over N = `world_size` ranks was
-/// rounded:
-///
-///     float64          1e-12, as agreed
-///     any other dtype  (N + 2) eps mean|g|, the bound of N - 1 additions, one division, and a
-///                      rounding before them
-at::Tensor gradient_tolerance(const Oracle::Gradient& gradient, int world_size);
-
 }  // namespace ddp::testing

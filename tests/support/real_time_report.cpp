@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <iomanip>
+#include <sstream>
+
 #include "ddp/backends/limited_link.h"
 #include "ddp/collectives.h"
+#include "ddp/meters/statistics.h"
 #include "ddp/ranks/launch.h"
 #include "ddp/ranks/stage_library.h"
 #include "support/grading.h"
@@ -53,6 +57,26 @@ void run_ranks(const MakeBackend& make_backend, const Report& report) {
 }
 
 }  // namespace
+
+void report_medians(ReportingRank& rank, const std::string& what, const std::vector<TimedWay>& ways,
+                    int rounds, int digits) {
+  std::vector<std::vector<double>> milliseconds(ways.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t way = 0; way < ways.size(); ++way) {
+      milliseconds[way].push_back(ways[way].run());
+    }
+  }
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(digits) << what;
+  const char* separator = " ";
+  for (std::size_t way = 0; way < ways.size(); ++way) {
+    text << separator << ways[way].name << " " << percentile(milliseconds[way], 50) << " ms";
+    separator = "; ";
+  }
+  if (rank.rank() == 0) {
+    rank.report_measured(text.str());
+  }
+}
 
 void run_in_real_time(const Report& report) { run_ranks(make_gloo, report); }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "ddp/network_model.h"
 #include "ddp/ranks/process_group.h"
@@ -24,6 +25,17 @@ class ReportingRank {
   const RankContext& context_;
   ProcessGroupPtr group_;
 };
+
+/// One of several ways to do something: `run` returns the milliseconds that count.
+struct TimedWay {
+  std::string name;
+  std::function<double()> run;
+};
+
+/// Runs all ways `rounds` times, interleaved, so that all are measured under the same conditions.
+/// Rank 0 reports "<what> <name> <median> ms; <name> <median> ms", with so many digits.
+void report_medians(ReportingRank& rank, const std::string& what, const std::vector<TimedWay>& ways,
+                    int rounds, int digits);
 
 /// Runs `report` in two ranks with the stage's library, over Gloo and the loopback device: a report,
 /// worth no points. Skips the test on a GPU.

@@ -1,78 +1,22 @@
 #include "support/training.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
+#include "support/compare.h"
 #include "support/settings.h"
 #include "support/training_data.h"
 
 namespace ddp::testing {
 
-namespace autograd = torch::autograd;
-
 namespace {
 
 constexpr double kLearningRate = 0.125;
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor x = a.detach().cpu().contiguous();
-  const at::Tensor y = b.detach().cpu().contiguous();
-  return x.nbytes() == y.nbytes() &&
-         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
-}
-
-// Calls a function before an autograd node runs, and passes the gradients on unchanged.
-class BeforeNode : public autograd::FunctionPreHook {
- public:
-  explicit BeforeNode(std::function<void(const at::Tensor&)> function)
-      : function_(std::move(function)) {}
-
-  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
-    function_(gradients[0]);
-    return gradients;
-  }
-
- private:
-  std::function<void(const at::Tensor&)> function_;
-};
-
 }  // namespace
-
-// Sees each gradient just before autograd accumulates it, so before any hook of the parameter.
-class Training::Watch {
- public:
-  explicit Watch(Training& training) : training_(std::make_shared<Training*>(&training)) {
-    for (std::size_t layer = 0; layer < training.parameters_.size(); ++layer) {
-      if (!training.parameters_[layer].requires_grad()) {
-        continue;
-      }
-      const auto accumulator = autograd::impl::grad_accumulator(training.parameters_[layer]);
-      // Weak: a graph may keep the accumulator alive, and with it the hook, longer than the watch.
-      const std::weak_ptr<Training*> weak = training_;
-      accumulator->add_pre_hook(
-          std::make_unique<BeforeNode>([weak, layer](const at::Tensor& incoming) {
-            if (const auto alive = weak.lock(); alive && !(*alive)->quiet_) {
-              (*alive)->hand_in_local(layer, incoming);
-              (*alive)->client_.look_at_buffers();
-              (*alive)->client_.ready(static_cast<std::int64_t>(layer));
-            }
-          }));
-      accumulators_.push_back(accumulator);
-    }
-  }
-
- private:
-  std::shared_ptr<Training*> training_;
-  // A parameter owns its accumulator only as long as a graph does.
-  std::vector<std::shared_ptr<autograd::Node>> accumulators_;
-};
 
 Training::Training(Client& client, TrainingOptions options, Factory make)
     : client_(client),
@@ -106,7 +50,13 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
     client_.value("initial buffer", buffers_[i], static_cast<std::int64_t>(i));
   }
   client_.name(named);
-  watch_ = std::make_unique<Watch>(*this);
+  tap_.emplace(parameters_, [this](std::size_t layer, const at::Tensor& incoming) {
+    if (!quiet_) {
+      hand_in_local(layer, incoming);
+      client_.look_at_buffers();
+      client_.ready(static_cast<std::int64_t>(layer));
+    }
+  });
 }
 
 Training::~Training() { destroy(); }

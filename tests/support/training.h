@@ -8,6 +8,7 @@
 #include "ddp/gradient_hooks.h"
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/referee/client.h"
+#include "support/gradient_tap.h"
 #include "support/training_data.h"
 
 // What bodies of stages 01-03 are made of: a model in training, which hands in what a claim may want
@@ -96,8 +97,6 @@ class Training {
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
 
  private:
-  class Watch;
-
   void make_parameters();
   void go_to(Phase phase);
   void hand_in_local(std::size_t layer, const at::Tensor& incoming);
@@ -116,7 +115,7 @@ class Training {
   int step_ = -1;
   bool scope_ = false;
   bool quiet_ = false;
-  std::unique_ptr<Watch> watch_;
+  std::optional<GradientTap> tap_;
   std::unique_ptr<GradientSynchronizer> synchronizer_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "support/sorted_once.h"
+
 namespace ddp::testing {
 
 namespace {
@@ -75,10 +77,7 @@ TrainingsByModel sort(const Evidence& evidence) {
 }  // namespace
 
 const TrainingsByModel& trainings_in(const Evidence& evidence) {
-  // Every claim asks for it; evidence is kept as long as the program runs.
-  static std::map<const Evidence*, TrainingsByModel> sorted;
-  const auto found = sorted.find(&evidence);
-  return found != sorted.end() ? found->second : sorted[&evidence] = sort(evidence);
+  return sorted_once(evidence, sort);
 }
 
 std::string where(const Seen& seen, int rank) {

@@ -22,8 +22,6 @@ constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 // loop is.
 constexpr int kPollsAllowed = 16;
 
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
-
 }  // namespace
 
 Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -63,6 +64,8 @@ class Referee : public Companion {
     std::int64_t awaited = -1;  // the operation that its home thread waits for
     std::map<std::int64_t, int> polls;
   };
+
+  static std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
   bool turn();
   bool take(int rank);

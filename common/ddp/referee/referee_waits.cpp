@@ -16,8 +16,6 @@ constexpr int kLooksInBackward = 50;
 constexpr int kLooksAtEnd = 400;
 constexpr auto kEndless = milliseconds(3'000);
 
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
-
 }  // namespace
 
 void Referee::look_for_standstill(const std::vector<pid_t>& processes) {

@@ -5,31 +5,14 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <string_view>
+
+#include "ddp/referee/thread_sleep.h"
 
 namespace ddp {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-struct ThreadLook {
-  char state = '?';
-  std::string switches;  // "voluntary_ctxt_switches: 12"
-};
-
-ThreadLook look_at(const fs::path& task) {
-  std::ifstream file(task / "status");
-  ThreadLook look;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("State:\t")) {
-      look.state = line[7];
-    } else if (line.starts_with("voluntary_ctxt_switches")) {
-      look.switches = line;
-    }
-  }
-  return look;
-}
 
 // User and system time of all its threads, in clock ticks.
 std::int64_t ticks_of(pid_t process) {
@@ -64,8 +47,8 @@ void Standstill::look(const std::vector<pid_t>& processes) {
     std::error_code gone;
     const fs::path tasks = "/proc/" + std::to_string(process) + "/task";
     for (const auto& task : fs::directory_iterator(tasks, gone)) {
-      const ThreadLook thread = look_at(task.path());
-      asleep = asleep && thread.state == 'S';
+      const ThreadSleep thread = look_at_task(task.path());
+      asleep = asleep && thread.asleep;
       ++watched.threads;
       if (task.path().filename() == std::to_string(process)) {
         sleep = thread.switches;

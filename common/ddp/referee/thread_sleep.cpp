@@ -9,8 +9,8 @@ namespace ddp {
 
 int this_thread_id() { return static_cast<int>(syscall(SYS_gettid)); }
 
-ThreadSleep look_at_thread(int thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/status");
+ThreadSleep look_at_task(const std::filesystem::path& task) {
+  std::ifstream file(task / "status");
   ThreadSleep look;
   for (std::string line; std::getline(file, line);) {
     look.asleep = look.asleep || line.starts_with("State:\tS");
@@ -19,6 +19,10 @@ ThreadSleep look_at_thread(int thread) {
     }
   }
   return look;
+}
+
+ThreadSleep look_at_thread(int thread) {
+  return look_at_task("/proc/self/task/" + std::to_string(thread));
 }
 
 }  // namespace ddp

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace ddp {
@@ -7,7 +8,7 @@ namespace ddp {
 /// The kernel's id of the calling thread.
 int this_thread_id();
 
-/// A snapshot of a thread of this process. Two equal snapshots of a sleeping thread mean that it
+/// A snapshot of a thread. Two equal snapshots of a sleeping thread mean that it
 /// slept all the time between them: it waits for something, and was not merely preempted.
 struct ThreadSleep {
   bool asleep = false;
@@ -16,7 +17,10 @@ struct ThreadSleep {
   bool operator==(const ThreadSleep&) const = default;
 };
 
-/// A thread that has ended is not asleep.
+/// Of the thread whose folder in /proc is `task`. One that has ended is not asleep.
+ThreadSleep look_at_task(const std::filesystem::path& task);
+
+/// Of a thread of this process.
 ThreadSleep look_at_thread(int thread);
 
 }  // namespace ddp
