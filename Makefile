@@ -34,8 +34,8 @@ writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions
 	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
 check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n]
 	@$(SETUP) --for-check && python3 -m tools.checking.check $(if $(ALL),--all) $(if $(FRESH),--fresh)
-format:  ## clang-format on every source file
-	@$(SETUP) --for-check && git ls-files '*.h' '*.cpp' | xargs $$(command -v clang-format-14 || echo clang-format) -i
+format:  ## clang-format and ruff on every source file
+	@$(SETUP) --for-check && python3 -m tools.checking.formatting
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
 	@rm -rf build compile_commands.json
 distclean: clean  ## also the virtual environment and the drawn figures

@@ -61,8 +61,15 @@ def add_legend(figure: Figure, variants: list[str], own_and_published: bool) -> 
     if own_and_published:
         handles.append(
             plt.Line2D(
-                [], [], color="#444444", marker="o", markersize=4, markerfacecolor="white", linewidth=0.9,
-                linestyle=PUBLISHED_LINE, label="published, of the same colour",
+                [],
+                [],
+                color="#444444",
+                marker="o",
+                markersize=4,
+                markerfacecolor="white",
+                linewidth=0.9,
+                linestyle=PUBLISHED_LINE,
+                label="published, of the same colour",
             )  # fmt: skip
         )
     columns = 3 if own_and_published else len(handles)

@@ -16,7 +16,7 @@ from math import sqrt
 
 import numpy as np
 
-from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, SYNC, M, Comparison, delta, variants_of
+from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, SYNC, Comparison, M, delta, variants_of
 
 FEWEST_SIZES = 4  # to speak of a trend
 SIGNIFICANT = 1.96  # standard deviations of the rank correlation of independent values

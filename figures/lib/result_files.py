@@ -9,8 +9,20 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 # The facts in the corner of each figure.
-PROVENANCE = ("cpu", "cores", "gpu", "torch", "backend", "device", "implementation", "preset", "world_size", "seed",
-              "commit", "date")
+PROVENANCE = (
+    "cpu",
+    "cores",
+    "gpu",
+    "torch",
+    "backend",
+    "device",
+    "implementation",
+    "preset",
+    "world_size",
+    "seed",
+    "commit",
+    "date",
+)
 
 
 class ResultError(Exception):

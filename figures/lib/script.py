@@ -9,8 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from figures.lib import style
-from figures.lib import tables
+from figures.lib import style, tables
 from figures.lib.result_files import Result, ResultError, load_group
 
 # Makes the figures or tables of some result files, each with its name.

@@ -9,11 +9,11 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend must be chosen first)
-from matplotlib.figure import Figure  # noqa: E402
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
-from figures.lib import provenance  # noqa: E402
-from figures.lib.result_files import Result  # noqa: E402
+from figures.lib import provenance
+from figures.lib.result_files import Result
 
 # Okabe and Ito's palette: distinct with any kind of colour vision, and in grey by lightness.
 BLUE = "#0072B2"

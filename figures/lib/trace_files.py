@@ -86,9 +86,7 @@ def _milliseconds(microseconds: Any) -> float:
     return microseconds / 1e3
 
 
-def _by_group(
-    file: Path, processes: dict[int, RankTimeline], names: dict[int, str]
-) -> dict[str, list[RankTimeline]]:
+def _by_group(file: Path, processes: dict[int, RankTimeline], names: dict[int, str]) -> dict[str, list[RankTimeline]]:
     groups: dict[str, dict[int, RankTimeline]] = defaultdict(dict)
     for process, timeline in processes.items():
         match = _PROCESS.fullmatch(names.get(process, ""))

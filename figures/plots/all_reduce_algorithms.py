@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.all_reduce_costs import ALGORITHMS, crossover, formula_seconds
 from figures.lib.all_reduces import COLOURS, MARKERS, RING, size_label, write_plain_numbers
 from figures.lib.result_files import Result, ResultError

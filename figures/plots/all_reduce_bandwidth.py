@@ -15,8 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.all_reduces import (
     COLLECTIVES,
     COLOURS,

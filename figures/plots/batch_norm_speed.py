@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import Result, ResultError
 
 PROGRAM = "batch_norm_speed"

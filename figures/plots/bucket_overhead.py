@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import Result, ResultError
 from figures.lib.training_times import size_in_words
 

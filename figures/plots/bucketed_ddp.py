@@ -18,11 +18,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import Result
 from figures.lib.training_times import (
-    ALL_REDUCE, COMPUTE, REDUCER, TRAIN, UNBUCKETED, Trainings, Way, load_trainings, published_times,
+    ALL_REDUCE,
+    COMPUTE,
+    REDUCER,
+    TRAIN,
+    UNBUCKETED,
+    Trainings,
+    Way,
+    load_trainings,
+    published_times,
     size_in_words,
 )  # fmt: skip
 
@@ -164,7 +171,9 @@ def add_legend(figure: Figure, panels: Panels) -> None:
     handles = [Line2D([], [], linewidth=1.4, label=f"{n} tokens", **look) for n, look in panels.looks.items()]
     look = {"color": "#666666", "linewidth": 0.6, "marker": "o", "markersize": 3.4, "markerfacecolor": "white"}
     handles.append(Line2D([], [], label="without buckets", **look))
-    figure.legend(handles=handles, loc="upper left", ncols=len(handles), fontsize=6.5, columnspacing=1, handlelength=1.5)
+    figure.legend(
+        handles=handles, loc="upper left", ncols=len(handles), fontsize=6.5, columnspacing=1, handlelength=1.5
+    )
 
 
 def add_caption(figure: Figure, result: Result, panels: Panels) -> None:
@@ -172,7 +181,8 @@ def add_caption(figure: Figure, result: Result, panels: Panels) -> None:
     link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     order = "in turns" if values["interleaved"] else "one variant after the other"
     text = (
-        f"{ranks} ranks, {link}; means of {values['repetitions']} iterations with AdamW ({order}), largest of all ranks; bars: "
+        f"{ranks} ranks, {link}; means of {values['repetitions']} iterations with AdamW ({order}), "
+        f"largest of all ranks; bars: "
         f"10th to 90th percentile\nof the slowest rank."
     )
     if REDUCER in panels.others:

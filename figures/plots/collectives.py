@@ -16,8 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.all_reduces import (
     COLLECTIVES,
     COLOURS,

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import NO_DDP_ROUND, PROGRAM, PUBLISHED, VARIANTS, Choice, Suite, load_published
 
@@ -114,7 +113,8 @@ def add_caption(figure: Figure, suite: Suite) -> None:
     side = values["image_size"]
     style.add_caption(
         figure,
-        f"Here: {kind}, {link}, batch {suite.batch_size} of {side}×{side} images, buckets of {suite.bucket_sizes[0]} MB; "
+        f"Here: {kind}, {link}, batch {suite.batch_size} of {side}×{side} images, buckets of "
+        f"{suite.bucket_sizes[0]} MB; "
         "published: 32 of 224×224, 25 MB.\n"
         "Medians of all ranks' iterations; lines go to the slowest 5 % of them. Efficiency: relative to one rank "
         "without DDP, others idle.",

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import MODELS, PUBLISHED, VARIANTS, Choice, Suite

@@ -16,8 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "naive_vs_flat"
@@ -37,8 +36,7 @@ LABEL_SHARE = 0.09  # of the axis: narrower parts get no label
 def phase_milliseconds(result: Result, variant: str) -> dict[str, list[float]]:
     """The times of each phase, for each measured step."""
     times = {
-        phase: [1e3 * value for value in result.values("s", variant=variant, phase=phase)]
-        for phase in PHASE_COLOURS
+        phase: [1e3 * value for value in result.values("s", variant=variant, phase=phase)] for phase in PHASE_COLOURS
     }
     if len({len(values) for values in times.values()}) > 1:
         raise ResultError(f"{result.file}: the phases of {variant} differ in their number of steps")

@@ -16,8 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.all_reduces import COLOURS, MARKERS, RING, title_of, write_plain_numbers
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError, load_group
@@ -170,7 +169,8 @@ def add_legend_and_caption(figure: Figure, result: Result) -> None:
     setup = load_reference(TABLES[0].reference).source[1].removeprefix("Setup: ")
     style.add_caption(
         figure,
-        f"float32; means of {result.parameters['repetitions']} repeats, of the largest value of all ranks. Here the time is "
+        f"float32; means of {result.parameters['repetitions']} repeats, of the largest value of all "
+        f"ranks. Here the time is "
         "that of the call alone; what the published\ntime contains beside it is not known. allocated: tensors only, so "
         "not what the backend keeps for itself; no published numbers. Squared\nerrors are against the mean in float64. "
         f"Published with {setup}.",

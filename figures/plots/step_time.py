@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "step_time"
@@ -96,9 +95,7 @@ def draw_bar(axes: Axes, row: int, times: Times, variant: str) -> None:
         ratio = speedup(times, variant, reference)
         numbers.append("" if ratio is None else f"{ratio:.2f}")
     for number, right, weight in zip(numbers, COLUMNS.values(), ("bold", "normal", "normal")):
-        axes.text(
-            right, row, number, transform=axes.get_yaxis_transform(), ha="right", va="center", fontweight=weight
-        )
+        axes.text(right, row, number, transform=axes.get_yaxis_transform(), ha="right", va="center", fontweight=weight)
 
 
 def draw_panel(axes: Axes, times: Times, longest: float) -> None:

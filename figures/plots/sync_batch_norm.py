@@ -20,8 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError
 
@@ -196,7 +195,12 @@ def draw(result: Result) -> Figure:
     published = {variant: load_published(name, ranks) for variant, name in PUBLISHED.items()}
     height = LEGEND_HEIGHT + 3 * ROW_HEIGHT + CAPTION_HEIGHT
     figure, panels = plt.subplots(
-        3, len(grid.batches), figsize=(style.TEXT_WIDTH, height), sharex=True, sharey="row", squeeze=False,
+        3,
+        len(grid.batches),
+        figsize=(style.TEXT_WIDTH, height),
+        sharex=True,
+        sharey="row",
+        squeeze=False,
         layout="constrained",
     )
     rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.result_files import Result, ResultError, load_group
 from figures.lib.trace_files import Operation, RankTimeline, Span, load_trace
 
@@ -124,14 +123,17 @@ class Picture:
     def _box(self, span: Span, lane: float, colour: str, labels: tuple[str, ...], edge: float = 0.3) -> None:
         width = span.end - span.begin
         middle = self._y + lane / 2
-        self._axes.barh(
-            middle, width, left=span.begin, height=lane, color=colour, edgecolor="white", linewidth=edge
-        )
+        self._axes.barh(middle, width, left=span.begin, height=lane, color=colour, edgecolor="white", linewidth=edge)
         for label in labels:  # the first that fits
             if len(label) * CHARACTER * self._inch < width - 0.03 * self._inch and self._scale > 0.7:
                 text_colour = "white" if colour == BACKWARD else "black"
                 self._axes.text(
-                    span.begin + width / 2, middle + 0.005, label, ha="center", va="center", fontsize=LABEL_SIZE,
+                    span.begin + width / 2,
+                    middle + 0.005,
+                    label,
+                    ha="center",
+                    va="center",
+                    fontsize=LABEL_SIZE,
                     color=text_colour,
                 )
                 return
@@ -139,7 +141,11 @@ class Picture:
     def _step_end(self, top: float, time: float) -> None:
         self._axes.plot([time] * 2, [top - 0.03, self._y + 0.03], color="black", linewidth=1, clip_on=False)
         self._axes.text(
-            time + 0.05 * self._inch, (top + self._y) / 2, f"{time:.1f} ms", va="center", fontsize=7.5,
+            time + 0.05 * self._inch,
+            (top + self._y) / 2,
+            f"{time:.1f} ms",
+            va="center",
+            fontsize=7.5,
             fontweight="bold",
         )
 
@@ -193,8 +199,14 @@ def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
     cap = result.parameters["cap_bytes"] / MIB
     top = 1 - 0.07 / height
     figure.text(
-        0.5, top, f"One training step of {ranks} ranks, {result.parameters['parameters'] / 1e6:.1f} M parameters, "
-        f"buckets of {cap:g} MiB", ha="center", va="top", fontsize=9, fontweight="bold",
+        0.5,
+        top,
+        f"One training step of {ranks} ranks, {result.parameters['parameters'] / 1e6:.1f} M parameters, "
+        f"buckets of {cap:g} MiB",
+        ha="center",
+        va="top",
+        fontsize=9,
+        fontweight="bold",
     )
     figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
     add_legend(figure, 1 - 0.36 / height, real)
@@ -214,8 +226,15 @@ def add_legend(figure: Figure, top: float, real: bool) -> None:
         Line2D([], [], marker="|", color="black", linestyle="", markersize=8, label="end of the step"),
     ]
     figure.legend(
-        handles=handles, loc="upper center", bbox_to_anchor=(0.5, top), ncols=len(handles), fontsize=6.5,
-        columnspacing=1.2, handlelength=1, handletextpad=0.5, borderpad=0,
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, top),
+        ncols=len(handles),
+        fontsize=6.5,
+        columnspacing=1.2,
+        handlelength=1,
+        handletextpad=0.5,
+        borderpad=0,
     )
 
 
@@ -229,8 +248,10 @@ def load(file: Path) -> tuple[Result, dict[str, list[RankTimeline]]]:
     for variant in measured:
         ranks = trace.get(variant, [])
         if len(ranks) != result.provenance["world_size"]:
-            raise ResultError(f"{path}: has {len(ranks)} ranks of {variant}; {file} speaks of "
-                              f"{result.provenance['world_size']}. Run the benchmark again")
+            raise ResultError(
+                f"{path}: has {len(ranks)} ranks of {variant}; {file} speaks of "
+                f"{result.provenance['world_size']}. Run the benchmark again"
+            )
         if not all(STEP_END in timeline.moments and timeline.compute for timeline in ranks):
             raise ResultError(f"{path}: does not say when steps of {variant} end; run the benchmark again")
         drawn = max(timeline.moments[STEP_END] for timeline in ranks)

@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from figures.lib import script
-from figures.lib import style
+from figures.lib import script, style
 from figures.lib.train_cifar100_runs import PROGRAM, Trainings, load_published, load_trainings
 
 COLOURS = {"selfmade": style.BLUE, "pytorch": style.VERMILION}

@@ -15,7 +15,17 @@ from figures.lib import script
 from figures.lib.result_files import Result
 from figures.lib.tables import Table
 from figures.lib.training_times import (
-    BUCKETED, COMPUTE, PROGRAM, REDUCER, TRAIN, UNBUCKETED, Times, Trainings, Way, load_trainings, size_in_words,
+    BUCKETED,
+    COMPUTE,
+    PROGRAM,
+    REDUCER,
+    TRAIN,
+    UNBUCKETED,
+    Times,
+    Trainings,
+    Way,
+    load_trainings,
+    size_in_words,
 )  # fmt: skip
 
 MARK = "*"  # at times that are not those of finish()
@@ -98,8 +108,10 @@ def note_of(result: Result, trainings: Trainings) -> str:
     values = result.parameters
     link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     note = (
-        f"{result.provenance['world_size']} ranks, {link}; {values['model']}, {values['parameters']:,} parameters. Means "
-        f"of {values['repetitions']} iterations, the largest of all ranks. {MARK} The Reducer waits inside backward: what its "
+        f"{result.provenance['world_size']} ranks, {link}; {values['model']}, "
+        f"{values['parameters']:,} parameters. Means "
+        f"of {values['repetitions']} iterations, the largest of all ranks. {MARK} The Reducer waits "
+        f"inside backward: what its "
         "backward takes beyond that of computing alone."
     )
     caps = {way.bucket_size_mb: way.cap_bytes for way in trainings.ways() if way.variant == BUCKETED}

@@ -15,8 +15,21 @@ from tabulate import tabulate
 
 from figures.lib import script
 from figures.lib.ddp_comparison import (
-    ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, OPTIONS, PARAMETERS, PROGRAM, STATISTICS, SYNC, M, Comparison, delta,
-    measured, published, variants_of,
+    ASYNC,
+    CORE,
+    DIRECTIONS,
+    EQUAL_BYTES,
+    OPTIONS,
+    PARAMETERS,
+    PROGRAM,
+    STATISTICS,
+    SYNC,
+    Comparison,
+    M,
+    delta,
+    measured,
+    published,
+    variants_of,
 )  # fmt: skip
 from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
 from figures.lib.result_files import Result, load_group

@@ -44,7 +44,12 @@ def table(suite: Suite, choice: Choice) -> Table:
         for model in suite.models
     }
     rows = [
-        [model, str(round_.ranks), round_.name, *(text for cell in round_.cells for text in (cell.seconds, cell.examples))]
+        [
+            model,
+            str(round_.ranks),
+            round_.name,
+            *(text for cell in round_.cells for text in (cell.seconds, cell.examples)),
+        ]
         for model, rounds in models.items()
         for round_ in rounds
     ]

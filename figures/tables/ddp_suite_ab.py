@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from figures.lib import script
-from figures.plots.ddp_suite_ab import NAME, load_ab
 from figures.lib.suite_data import VARIANTS, Choice, Suite
 from figures.lib.tables import Table
-
-
+from figures.plots.ddp_suite_ab import NAME, load_ab
 from tools.report import ddp_diff
 
 QUANTITIES = ("sec/iter", "ex/sec", "diff")
@@ -27,9 +25,7 @@ def report(suite: Suite, choice: Choice) -> ddp_diff.Suite:
     provenance, version = suite.result.provenance, suite.result.parameters.get("cuda_version")
     results: list[dict[str, Any]] = []
     for model in suite.models:
-        rounds = [
-            {"ranks": list(range(one.ranks)), "measurements": one.seconds} for one in suite.rounds(model, choice)
-        ]
+        rounds = [{"ranks": list(range(one.ranks)), "measurements": one.seconds} for one in suite.rounds(model, choice)]
         results.append({"model": model, "batch_size": suite.batch_size, "result": rounds})
     return ddp_diff.parse(
         {
@@ -50,7 +46,10 @@ def table(suite: Suite, variant: str) -> Table:
             texts = [(f"{cell.seconds:.3f}", str(cell.examples), f"{cell.diff:+.1f}%") for cell in cells]
             rows.append([benchmark.model, str(ranks), *(text for cell in texts for text in cell)])
     before, after = suite.bucket_sizes
-    note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. They took turns."
+    note = (
+        f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. "
+        "They took turns."
+    )
     return Table(
         f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB",
         COLUMNS,

@@ -15,8 +15,8 @@ from figures.lib import script
 from figures.lib.all_reduces import RING, title_of
 from figures.lib.markdown_tables import markdown
 from figures.lib.result_files import Result, load_group
-from figures.plots.ring_all_reduce import PROGRAM, TABLES, Published, cells_of, check_any
 from figures.lib.tables import Table
+from figures.plots.ring_all_reduce import PROGRAM, TABLES, Published, cells_of, check_any
 
 # As published, with its spelling.
 TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
@@ -77,8 +77,8 @@ def make_table(result: Result, table: Published) -> Table:
         rows=[row_texts(row) for row in rows],
         text=text_of(table, rows, result.provenance["command"]),
         results=[result],
-        note=f"Means of {result.parameters['repetitions']} repeats of the largest value of all ranks: seconds of the call "
-        "alone, ru_maxrss in KiB, squared errors against the mean in float64. "
+        note=f"Means of {result.parameters['repetitions']} repeats of the largest value of all ranks: seconds of the "
+        "call alone, ru_maxrss in KiB, squared errors against the mean in float64. "
         + ("" if table.peer == "butterfly" else f"torch: {peer}. ")
         + f"The machine has {result.provenance['cores']} cores.",
     )

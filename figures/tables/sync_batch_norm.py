@@ -15,8 +15,8 @@ from pathlib import Path
 from figures.lib import script
 from figures.lib.markdown_tables import markdown
 from figures.lib.result_files import Result, load_group
-from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, Cell, Grid
 from figures.lib.tables import Table
+from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, Cell, Grid
 
 COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
 # The published titles, in their order, by the variant whose numbers are below them here.

@@ -1,5 +1,4 @@
-"""Tests of benchmarks that compare several stages: they measure finished stages, and name the others.
-"""
+"""Tests of benchmarks that compare several stages: they measure finished stages, and name the others."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.setup import toolchain
 from tests.benchmarks.program_test import ProgramTest
+from tools.setup import toolchain
 
 BUILD = toolchain.BUILD_DIR
 PROGRAM = BUILD / "bin" / "step_time"

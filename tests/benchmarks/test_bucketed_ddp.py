@@ -61,7 +61,8 @@ class BucketedDdp(ProgramTest):
         """The published form, with CPU tensors."""
         number = r"tensor\(\[-?\d[\d.e-]*\]\)\n"
         bucketed = (
-            r"Training DDP model, local_bs: 1, seq_len: \d, bucket_size_mb: 100 \(of xl's gradients; here 42103 bytes\)\n"
+            r"Training DDP model, local_bs: 1, seq_len: \d, bucket_size_mb: 100 \(of xl's gradients; "
+            r"here 42103 bytes\)\n"
             rf"total time train: {number}total time grad all reduce: {number}"
             rf"ratio grad all reduce to train time: {number}"
         )
@@ -114,7 +115,8 @@ class BucketedDdp(ProgramTest):
         self.assertEqual((ended.returncode, ended.stdout), (REFUSED, ""), ended.stderr)
         self.assertRegex(
             ended.stderr,
-            r"\Atraining xl takes at least 1278\.9 GB of memory \(ranks here: 32, models of each: 1; weights, gradients, "
+            r"\Atraining xl takes at least 1278\.9 GB of memory \(ranks here: 32, models of each: 1; "
+            r"weights, gradients, "
             r"AdamW's state and buckets\), and there are [\d.]+ GB; choose a smaller --model\n\Z",
         )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import unittest
 
 from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
-
 from tests.harness.test_launch import free_port
 
 VARIANTS = ("ring", "pipelined ring", "butterfly", "all_reduce")

@@ -17,8 +17,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.setup import toolchain
 from tests.harness.test_launch import environment
+from tools.setup import toolchain
 
 BUILD = toolchain.BUILD_DIR
 PROGRAM = BUILD / "bin" / "compare_ddp"

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.program_test import ROOT, SECONDS, UNFINISHED, ProgramTest, slow  # first: it finds the tools
-
+from tests.harness.test_launch import environment, free_port
 from tools.report import ddp_diff
 from tools.setup import toolchain
-from tests.harness.test_launch import environment, free_port
 
 TINY = ("--model", "resnet50", "--batch-size", "2", "--image-size", "32", "--steps", "1", "--warmup", "0")
 ROUNDS = [("no ddp", 1), ("1M/1G", 1), ("1M/2G", 2)]
@@ -57,8 +56,14 @@ class DdpSuite(ProgramTest):
         self.assertEqual([len(one["values"]) for one in document["series"]], [1, 1, 1, 2, 2])
         self.assertEqual(document["parameters"]["parameters of resnet50"], 25_557_032)
         self.assertFalse(self.partial.exists())
-        for expected in ("\nPyTorch distributed benchmark suite\n", "\n* PyTorch version: 2.", "\n* CUDA version: None\n",
-                         "\n* Distributed backend: gloo\n", "\n* Maximum bucket size: 25MB\n", " ---\n\n"):  # fmt: skip
+        for expected in (
+            "\nPyTorch distributed benchmark suite\n",
+            "\n* PyTorch version: 2.",
+            "\n* CUDA version: None\n",
+            "\n* Distributed backend: gloo\n",
+            "\n* Maximum bucket size: 25MB\n",
+            " ---\n\n",
+        ):
             self.assertIn(expected, self.output)
         for name, ranks in ROUNDS:
             line = rf"(?m)^{ranks:>4} GPUs -- {name:>8}:(  p\d\d:  \d+\.\d{{3}}s  [ \d]{{6}}/s){{4}}$"
@@ -141,7 +146,9 @@ class DdpSuite(ProgramTest):
 
     def test_presets(self) -> None:
         self.assert_paper_needs('8 GPUs named "V100"')
-        self.assert_presets_are_described("--resume", "batch 4, 32x32 images", "batch 32, 224x224 images", "8 V100 GPUs")
+        self.assert_presets_are_described(
+            "--resume", "batch 4, 32x32 images", "batch 32, 224x224 images", "8 V100 GPUs"
+        )
 
     def test_names_a_file_that_cannot_be_written_before_measuring(self) -> None:
         (self.folder / "file").touch()

@@ -1,14 +1,13 @@
-"""Tests of stage 05's benchmarks ring_all_reduce and all_reduce_algorithms, run on the solution: what they measure, what
-they refuse, and that their figures and tables can be made from it.
+"""Tests of stage 05's benchmarks ring_all_reduce and all_reduce_algorithms, run on the solution: what they measure,
+what they refuse, and that their figures and tables can be made from it.
 """
 
 from __future__ import annotations
 
 import unittest
 
-from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
-
 from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
+from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
 from tests.harness.test_launch import free_port
 
 STAGE = "05_ring_all_reduce"

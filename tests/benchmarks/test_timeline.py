@@ -1,5 +1,4 @@
-"""Tests of the benchmark timeline, run on the solutions: its traces are valid and, in virtual time, exact.
-"""
+"""Tests of the benchmark timeline, run on the solutions: its traces are valid and, in virtual time, exact."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.setup import toolchain
-from tests.harness.test_launch import environment, free_port
 from figures.lib.trace_files import Operation, RankTimeline, load_trace
+from tests.harness.test_launch import environment, free_port
+from tools.setup import toolchain
 
 PROGRAM = toolchain.BUILD_DIR / "bin" / "timeline"
 VARIANTS = ["naive", "flat", "overlapped", "bucketed", "Reducer"]
@@ -39,7 +38,12 @@ class TimelineTest(unittest.TestCase):
     def start(self, *flags: str, **variables: object) -> subprocess.CompletedProcess[str]:
         command = [PROGRAM, "--impl", "solutions", "--steps", "1", "--output", self.result, *flags]
         return subprocess.run(
-            command, cwd=self.folder, env=environment(**variables), text=True, capture_output=True, timeout=SECONDS,
+            command,
+            cwd=self.folder,
+            env=environment(**variables),
+            text=True,
+            capture_output=True,
+            timeout=SECONDS,
             check=False,
         )
 
@@ -95,8 +99,11 @@ class TimelineTest(unittest.TestCase):
 
         for variant, ranks in trace.items():
             operations = [timeline.communication for timeline in ranks]
-            self.assertEqual([(o.name, o.begin, o.end) for o in operations[0]],
-                             [(o.name, o.begin, o.end) for o in operations[1]], variant)
+            self.assertEqual(
+                [(o.name, o.begin, o.end) for o in operations[0]],
+                [(o.name, o.begin, o.end) for o in operations[1]],
+                variant,
+            )
             free = 0.0
             for both in zip(*operations):
                 begin = max(free, *(operation.launched for operation in both))

@@ -5,9 +5,9 @@ reads and what it refuses.
 from __future__ import annotations
 
 import json
-import re
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -18,9 +18,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tools.setup import toolchain
 from tests.benchmarks.program_test import slow
 from tests.harness.test_launch import environment, free_port
+from tools.setup import toolchain
 
 BUILD = toolchain.BUILD_DIR
 PROGRAM = BUILD / "bin" / "train_cifar100"
@@ -175,7 +175,9 @@ class Resumed(ProgramTest):
             [one["labels"] for one in resumed["series"]], [one["labels"] for one in expected["series"]]
         )  # fmt: skip
         # A run that is killed while writing leaves the beginning of a file, under a temporary name.
-        left = {file.name for file in self.folder.iterdir() if re.search(r"result.*(json|partial|checkpoint)$", file.name)}
+        left = {
+            file.name for file in self.folder.iterdir() if re.search(r"result.*(json|partial|checkpoint)$", file.name)
+        }
         self.assertEqual(left, {"result.json"})
 
     def test_without_resume_it_begins_anew(self) -> None:

@@ -8,15 +8,12 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from tests.figures.figure_test import FigureTest, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import all_reduce_algorithms
-from figures.lib import all_reduce_costs
-from figures.lib import reference_data
-from figures.lib import result_files
-from figures.plots import ring_all_reduce
-from figures.tables import ring_all_reduce as ring_all_reduce_table
 from matplotlib.text import Text
+
+from figures.lib import all_reduce_costs, reference_data, result_files
+from figures.plots import all_reduce_algorithms, ring_all_reduce
+from figures.tables import ring_all_reduce as ring_all_reduce_table
+from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
 
 
 class ReferenceData(unittest.TestCase):
@@ -68,8 +65,13 @@ class RingAllReduce(FigureTest):
     def test_says_what_was_measured_and_what_is_published(self) -> None:
         figure = ring_all_reduce.draw(result_files.load(self.sample, "ring_all_reduce"))
         texts = [text.get_text() for text in figure.findobj(Text)]
-        for expected in ("ring and butterfly", "ring and Gloo's all_reduce", "published", "time [ms]",
-                         "more ranks than the 2 cores here"):
+        for expected in (
+            "ring and butterfly",
+            "ring and Gloo's all_reduce",
+            "published",
+            "time [ms]",
+            "more ranks than the 2 cores here",
+        ):
             self.assertIn(expected, texts)
         self.assertTrue(any("Published with torch version 2.1.2; 2x nvidia RTX A4000" in text for text in texts))
         self.assertTrue(any("commit 01234567" in text for text in texts), texts)
@@ -94,7 +96,9 @@ class RingAllReduce(FigureTest):
 
     def test_refuses_what_is_missing(self) -> None:
         self.assert_refused([self.changed(lambda d: d["series"].pop())], "has 0 series of peer butterfly, world_size")
-        self.assert_refused([self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'")
+        self.assert_refused(
+            [self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'"
+        )
         self.assert_refused([self.changed(lambda d: d["series"][0].update(unit="ms"))], "in 'ms', not in 's'")
         without_size = self.changed(lambda d: d["series"][0]["labels"].pop("tensor_size"))
         self.assert_refused([without_size], "has a series without world_size and tensor_size")
@@ -117,7 +121,7 @@ Comprasion with given butterfly all reduce
 | 32 | 32 | 0.057 | 0.048 | 382398.4 | 382439.6 | 3.7367e-14 | 1.6990e-14 |
 
 to reproduce: `python allredce.py`
-""",
+""",  # noqa: E501
     "all_reduce": """\
 Comprasion with pytorch all reduce
 
@@ -130,7 +134,7 @@ Comprasion with pytorch all reduce
 | 16 | 131072 | 0.359 | 0.258 | 405353.2 | 410945.6 | 7.6576e-11 | 8.7605e-11 |
 
 to reproduce: `python allredce.py`
-""",
+""",  # noqa: E501
 }
 
 
@@ -183,7 +187,9 @@ class RingAllReduceTable(FigureTest):
     def test_refuses_what_is_missing(self) -> None:
         first = self.changed(lambda d: d["series"].pop(0))
         self.assert_refused([first], "has 0 series of peer butterfly, world_size 1")
-        self.assert_refused([self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'")
+        self.assert_refused(
+            [self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'"
+        )
         other = self.changed(lambda d: d.update(series=[{"labels": {"a": 1}, "unit": "s", "values": [1]}]))
         self.assert_refused([other], "has no series beside butterfly or all_reduce")
 

@@ -7,14 +7,13 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from tests.figures.figure_test import FigureTest, OWN_LINK, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import batch_norm_speed
-from figures.lib import result_files
-from figures.plots import sync_batch_norm
-from figures.tables import sync_batch_norm as sync_batch_norm_table
 from matplotlib.text import Text
+
+from figures.lib import result_files
 from figures.lib.reference_data import load_reference
+from figures.plots import batch_norm_speed, sync_batch_norm
+from figures.tables import sync_batch_norm as sync_batch_norm_table
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
 
 
 class SyncBatchNorm(FigureTest):
@@ -181,7 +180,9 @@ class BatchNormSpeed(FigureTest):
     def test_refuses_what_is_missing_or_uneven(self) -> None:
         missing = self.changed(lambda d: d["series"].pop())
         self.assert_refused([missing], "has 0 series of layout channels_last, variant local")
-        self.assert_refused([self.changed(lambda d: d["series"][0]["values"].pop())], "differs in its number of repetitions")
+        self.assert_refused(
+            [self.changed(lambda d: d["series"][0]["values"].pop())], "differs in its number of repetitions"
+        )
         self.assert_refused([self.changed(lambda d: d["parameters"].pop("threads"))], "lacks the parameter 'threads'")
 
 

@@ -7,15 +7,14 @@ import json
 import unittest
 from typing import Any
 
-from tests.figures.figure_test import FigureTest, OWN_LINK, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import bucket_overhead
-from figures.plots import bucketed_ddp
-from figures.tables import bucketed_ddp as bucketed_ddp_table
-from figures.lib.result_files import load_group
-from figures.lib import training_times
 from matplotlib.text import Text
+
+from figures.lib import training_times
 from figures.lib.reference_data import load_reference
+from figures.lib.result_files import load_group
+from figures.plots import bucket_overhead, bucketed_ddp
+from figures.tables import bucketed_ddp as bucketed_ddp_table
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "bucketed_ddp.json"
 UNBUCKETED_TABLE = """\
@@ -71,7 +70,13 @@ class BucketedDdpTable(FigureTest):
         self.assertEqual(text.count("#### Batch size "), 2)
 
     def test_numbers_are_printed_as_torch_does(self) -> None:
-        for value, text in ((0.72934, "0.7293"), (12.0, "12."), (0.0, "0."), (3.2e-5, "3.2000e-05"), (-0.25, "-0.2500")):
+        for value, text in (
+            (0.72934, "0.7293"),
+            (12.0, "12."),
+            (0.0, "0."),
+            (3.2e-5, "3.2000e-05"),
+            (-0.25, "-0.2500"),
+        ):
             self.assertEqual(bucketed_ddp_table.as_tensor(value, "cpu"), f"tensor([{text}])")
         self.assertEqual(bucketed_ddp_table.as_tensor(0.5, "cuda"), "tensor([0.5000], device='cuda:0')")
 
@@ -192,14 +197,14 @@ class BucketOverhead(FigureTest):
             self.assertEqual([round(1e3 * term, 2) for term in terms], [launches, last])
 
     def test_says_what_was_measured(self) -> None:
-        (result,) = load_group(
-            [self.sample], "bucket_overhead", shared=(), own=bucket_overhead.PARAMETERS
-        )
+        (result,) = load_group([self.sample], "bucket_overhead", shared=(), own=bucket_overhead.PARAMETERS)
         texts = [text.get_text() for text in bucket_overhead.draw(result).findobj(Text)]
         for expected in ("measured", "simulated network", "formula: s/b · o + b/w"):
             self.assertIn(expected, texts)
         self.assertTrue(any(text.startswith(" b* = √(s·w·o) = ") for text in texts), texts)
-        self.assertTrue(any("Gradients s = 3.06 MiB" in text and "medians of 3 repetitions" in text for text in texts), texts)
+        self.assertTrue(
+            any("Gradients s = 3.06 MiB" in text and "medians of 3 repetitions" in text for text in texts), texts
+        )
 
     def test_simulation_may_be_missing(self) -> None:
         def without(document: dict[str, Any]) -> None:
@@ -212,7 +217,9 @@ class BucketOverhead(FigureTest):
             document["series"] = [s for s in document["series"] if s["labels"].get("cap_bytes", 3209344) == 3209344]
 
         self.assert_refused([self.changed(keep_one_cap)], "needs buckets of two sizes or more")
-        self.assert_refused([self.changed(lambda d: d["parameters"].pop("overhead_s"))], "lacks the parameter 'overhead_s'")
+        self.assert_refused(
+            [self.changed(lambda d: d["parameters"].pop("overhead_s"))], "lacks the parameter 'overhead_s'"
+        )
         uneven = self.changed(lambda d: next(s for s in d["series"] if "cap_bytes" in s["labels"])["values"].pop())
         self.assert_refused([uneven], "differ in their number of steps")
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")

@@ -7,14 +7,12 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from tests.figures.figure_test import FigureTest, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import all_reduce_bandwidth
-from figures.lib import all_reduces
-from figures.plots import collectives
-from figures.tables import collectives as collectives_table
-from figures.lib import result_files
 from matplotlib.text import Text
+
+from figures.lib import all_reduces, result_files
+from figures.plots import all_reduce_bandwidth, collectives
+from figures.tables import collectives as collectives_table
+from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "collectives.json"
 WORLDS = (2, 4, 6)

@@ -9,17 +9,14 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
-from tests.figures.figure_test import FigureTest, OWN_LINK, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import compare_ddp
-from figures.plots import compare_ddp_delta
-from figures.tables import compare_ddp as compare_ddp_table
-from figures.lib import ddp_comparison
-from figures.lib import ddp_takeaways
-from figures.lib import result_files
-from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, SYNC, Latency
 from matplotlib.text import Text
+
+from figures.lib import ddp_comparison, ddp_takeaways, result_files
+from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, SYNC, Latency
 from figures.lib.reference_data import load_reference
+from figures.plots import compare_ddp, compare_ddp_delta
+from figures.tables import compare_ddp as compare_ddp_table
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
 
 ELEMENTS = 25_557_032
 SAMPLE = TEST_DATA / "compare_ddp.json"

@@ -6,15 +6,13 @@ import json
 import unittest
 from typing import Any
 
-from tests.figures.figure_test import FigureTest, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import ddp_suite
-from figures.plots import ddp_suite_ab
-from figures.tables import ddp_suite_ab as ddp_suite_ab_table
-from figures.tables import ddp_suite as ddp_suite_table
-from figures.lib import reference_data
-from figures.lib import suite_data
 from matplotlib.text import Text
+
+from figures.lib import reference_data, suite_data
+from figures.plots import ddp_suite, ddp_suite_ab
+from figures.tables import ddp_suite as ddp_suite_table
+from figures.tables import ddp_suite_ab as ddp_suite_ab_table
+from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "ddp_suite.json"
 AB_SAMPLE = TEST_DATA / "ddp_suite.ab.json"

@@ -6,17 +6,15 @@ import json
 import re
 import shutil
 import unittest
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
-from tests.figures.figure_test import FigureTest, OWN_LINK, TEST_DATA  # first: it finds the scripts
-
-from figures.plots import naive_vs_flat
-from figures.lib import result_files
-from figures.plots import step_time
-from figures.plots import timeline
-from figures.lib import trace_files
 from matplotlib.text import Text
+
+from figures.lib import result_files, trace_files
+from figures.plots import naive_vs_flat, step_time, timeline
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
 
 LIMITED_LINK = TEST_DATA / "naive_vs_flat.limited_link.json"
 
@@ -184,8 +182,17 @@ class Timeline(FigureTest):
 
     def test_says_what_happened_and_when(self) -> None:
         texts = self.texts(self.sample)
-        for expected in (*timeline.VARIANTS, "10 all-reduces", "1 all-reduce", "31.9 ms", "rank 1", "conv3",
-                         "fc1.weight, 8.0 MiB", "bucket 2, 8.0 MiB", "all gradients, 10.2 MiB"):
+        for expected in (
+            *timeline.VARIANTS,
+            "10 all-reduces",
+            "1 all-reduce",
+            "31.9 ms",
+            "rank 1",
+            "conv3",
+            "fc1.weight, 8.0 MiB",
+            "bucket 2, 8.0 MiB",
+            "all gradients, 10.2 MiB",
+        ):
             self.assertIn(expected, texts)
         self.assertTrue(any("α = 150 µs, β = 1 ns a byte" in text for text in texts), texts)
         self.assertTrue(any("commit 01234567" in text for text in texts), texts)

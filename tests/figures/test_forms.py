@@ -6,12 +6,11 @@ import json
 import unittest
 from typing import Any
 
-from tests.figures.figure_test import OWN_LINK, ROOT, TEST_DATA, FigureTest  # first: it finds the scripts
-
-from figures.lib import result_files
-from figures.lib import tables
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
+
+from figures.lib import result_files, tables
+from tests.figures.figure_test import OWN_LINK, ROOT, TEST_DATA, FigureTest  # first: it finds the scripts
 
 FOLDER = ROOT / "figures" / "lib"
 SCHEMAS = {name: json.loads((FOLDER / name).read_text()) for name in ("schema.json", "table_schema.json")}
@@ -45,13 +44,16 @@ class TableForm(FigureTest):
     def save(self, **changes: Any) -> dict[str, Any]:
         result = result_files.load(OWN_LINK, "naive_vs_flat")
         parts = {"title": "µs", "columns": ["a", "b"], "rows": [["1", "2"]], "text": "| a | b |\n", "results": [result]}
-        self.files = tables.save(tables.Table(**(parts | changes)), self.folder / "new", "naive_vs_flat.solutions.quick")
+        self.files = tables.save(
+            tables.Table(**(parts | changes)), self.folder / "new", "naive_vs_flat.solutions.quick"
+        )
         return json.loads(self.files[1].read_text())
 
     def test_is_written_as_text_and_as_json(self) -> None:
         document = self.save()
         self.assertEqual(
-            [file.name for file in self.files], ["naive_vs_flat.solutions.quick.txt", "naive_vs_flat.solutions.quick.json"]
+            [file.name for file in self.files],
+            ["naive_vs_flat.solutions.quick.txt", "naive_vs_flat.solutions.quick.json"],
         )
         text, origin = self.files[0].read_text().split("\n\n")
         self.assertEqual(text, "| a | b |")

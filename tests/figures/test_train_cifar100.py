@@ -9,13 +9,13 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
-
-from figures.plots import train_cifar100
-from figures.lib import train_cifar100_runs
-from figures.tables import train_cifar100 as train_cifar100_table
 from matplotlib.text import Text
+
+from figures.lib import train_cifar100_runs
 from figures.lib.reference_data import load_reference
+from figures.plots import train_cifar100
+from figures.tables import train_cifar100 as train_cifar100_table
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "train_cifar100.json"
 

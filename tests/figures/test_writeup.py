@@ -7,181 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 import shutil
 import sys
 import tempfile
 import unittest
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.figures.figure_test import FigureTest, ROOT, TEST_DATA  # first: it finds the scripts
-
-
-from figures.plots import naive_vs_flat
-from matplotlib import pyplot as plt
-from figures.lib import result_files
-from figures.lib import script
+from tests.figures.figure_test import ROOT  # first: it finds the scripts
 from tools.grading import stages
-from figures.lib import style
-from figures.lib import tables
-from tools.setup import toolchain
 from tools.report import writeup
-from tools.report.writeup_results import Origin, Unusable, find
 from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
+from tools.setup import toolchain
 
 try:
     import typst
 except ImportError:
     typst = None
-
-OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
-BATCH_NORM = TEST_DATA / "sync_batch_norm.json"
-
-
-def result_of(sample: Path, program: str, impl: str, preset: str) -> result_files.Result:
-    result = result_files.load(sample, program)
-    result.provenance.update(implementation=impl, preset=preset)
-    return result
-
-
-def draw_figure(folder: Path, file: str, impl: str = "assignments", preset: str = "quick", drawn_as: str = "") -> Path:
-    """A small figure that shows impl and preset, whatever `file` is called."""
-    figure = plt.figure(figsize=(1, 1))
-    style.add_provenance(figure, [result_of(OWN_LINK, "naive_vs_flat", impl, preset)])
-    drawn_as = drawn_as or f"naive_vs_flat.{impl}.{preset}"
-    with tempfile.TemporaryDirectory() as drawn:
-        style.save(figure, Path(drawn), drawn_as)
-        folder.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copy(Path(drawn) / f"{drawn_as}.png", folder / file))
-
-
-def save_table(folder: Path, name: str = "sync_batch_norm", impl: str = "assignments", preset: str = "quick") -> Path:
-    result = result_of(BATCH_NORM, "sync_batch_norm", impl, preset)
-    table = tables.Table("A table", ["implementation", "time"], [["own", "1.50 ms"], ["peer", "3.0"]], "text", [result])
-    return next(file for file in tables.save(table, folder, f"{name}.{impl}.{preset}") if file.suffix == ".json")
-
-
-class Provenance(FigureTest):
-    """The provenance that figures carry, and how it is used."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.origin = Origin(self.folder, "assignments", "quick", in_gallery=False)
-
-    def refuse(self, message: str, kind: str = "figure", name: str = "naive_vs_flat") -> None:
-        with self.assertRaisesRegex(Unusable, message):
-            find(kind, name, self.origin)
-
-    def change_table(self, **fields: Any) -> None:
-        file = save_table(self.folder)
-        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
-
-    def test_figure_says_whose_it_is_and_of_which_machine(self) -> None:
-        draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
-        shown = find("figure", "naive_vs_flat", self.origin)
-        (line,) = shown.lines
-        for part in ("assignments, quick preset", "AMD EPYC, 2 cores, host example", "2 ranks, gloo", "commit 0123456"):
-            self.assertIn(part, line)
-        self.assertEqual((len(shown.machines), shown.commits), (1, {"0123456789abcdef"}))
-
-    def test_metadata_has_no_paths_of_the_machine(self) -> None:
-        file = draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
-        self.assertNotIn(b"build/bin", file.read_bytes())
-
-    def test_the_same_data_give_the_same_bytes(self) -> None:
-        first, second = (draw_figure(self.folder, f"{number}.png") for number in range(2))
-        self.assertEqual(first.read_bytes(), second.read_bytes())
-
-    def test_results_of_several_machines_are_all_named(self) -> None:
-        results = [result_of(OWN_LINK, "naive_vs_flat", "solutions", "quick") for _ in range(2)]
-        results[1].provenance.update(cpu="Another CPU", host="another")
-        figure = naive_vs_flat.draw(results)
-        texts = [text.get_text() for text in figure.texts]
-        self.assertTrue(any("AMD EPYC, 2 cores and Another CPU" in text for text in texts), texts)
-        style.save(figure, self.folder, "naive_vs_flat.solutions.quick")
-        shown = find("figure", "naive_vs_flat", Origin(self.folder, "solutions", "quick", in_gallery=False))
-        self.assertEqual((len(shown.lines), len(shown.machines)), (2, 2))
-
-    def test_results_of_two_implementations_make_no_figure(self) -> None:
-        results = [result_of(OWN_LINK, "naive_vs_flat", impl, "quick") for impl in stages.IMPLEMENTATIONS]
-        with self.assertRaisesRegex(result_files.ResultError, "mix implementation: assignments, solutions"):
-            naive_vs_flat.draw(results)
-
-    def test_scripts_make_figures_and_tables(self) -> None:
-        def make(files: list[Path]) -> Iterator[tuple[str, Any]]:
-            result = result_of(files[0], "naive_vs_flat", "assignments", "quick")
-            figure = plt.figure(figsize=(1, 1))
-            style.add_provenance(figure, [result])
-            yield script.name_of("naive_vs_flat", result), figure
-            yield script.name_of("numbers", result), tables.Table("Numbers", ["a"], [["1"]], "a\n1", [result])
-
-        arguments = ["--data", str(OWN_LINK), "--out", str(self.folder / "out")]
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            self.assertEqual(script.run("Makes both", make, arguments), 0)
-        self.assertEqual(
-            sorted(file.name for file in (self.folder / "out").iterdir()),
-            [f"{name}.assignments.quick.{ending}" for name in ("naive_vs_flat", "numbers")
-             for ending in (("pdf", "png") if name == "naive_vs_flat" else ("json", "txt"))],
-        )  # fmt: skip
-        self.assertEqual(said.getvalue().count("wrote "), 4)
-        origin = Origin(self.folder / "out", "assignments", "quick", in_gallery=False)
-        for kind, name in (("figure", "naive_vs_flat"), ("table", "numbers")):
-            self.assertIn("assignments, quick preset", find(kind, name, origin).lines[0])
-
-    def test_missing(self) -> None:
-        self.refuse("not there yet")
-
-    def test_renamed_from_another_implementation_or_preset(self) -> None:
-        for impl, preset in (("solutions", "quick"), ("assignments", "full")):
-            draw_figure(self.folder, "naive_vs_flat.assignments.quick.png", impl, preset)
-            self.refuse(f"has numbers of {impl}, {preset} preset, not of assignments, quick preset")
-        save_table(self.folder, impl="solutions").replace(self.folder / "sync_batch_norm.assignments.quick.json")
-        self.refuse("has numbers of solutions, quick preset", "table", "sync_batch_norm")
-
-    def test_renamed_from_another_figure(self) -> None:
-        draw_figure(self.folder, "step_time.assignments.quick.png")
-        self.refuse("was drawn as naive_vs_flat.assignments.quick, so it shows something else", name="step_time")
-
-    def test_drawn_before_figures_said_it(self) -> None:
-        with mock.patch.object(style, "METADATA_KEY", "Comment"):
-            draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
-        self.refuse("does not say where its numbers come from; draw it again")
-
-    def test_damaged_figure(self) -> None:
-        file = draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
-        content = file.read_bytes()
-        half, flipped = len(content) // 2, bytes([content[len(content) // 2] ^ 1])
-        for damaged in (content[:half], content[:half] + flipped + content[half + 1 :], b"", b"<svg/>"):
-            file.write_bytes(damaged)
-            self.refuse("is not a whole PNG; draw it again")
-        file.unlink()
-        file.mkdir()
-        self.refuse("cannot be read: Is a directory")
-
-    def test_broken_metadata(self) -> None:
-        for provenance, message in ((None, "does not say where"), ([{}], "not say of which implementation, preset")):
-            document = {"kind": "figure", "name": "naive_vs_flat.assignments.quick", "provenance": provenance}
-            with mock.patch.object(style.json, "dumps", return_value=json.dumps(document)):
-                draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
-            self.refuse(message)
-
-    def test_broken_table(self) -> None:
-        for fields, message in (
-            ({"kind": "figure"}, "is not a table"),
-            ({"rows": []}, "has no columns or no rows"),
-            ({"rows": [["only one cell"]]}, "has a row that does not fit its columns"),
-            ({"rows": [["a number", 1.5]]}, "has a row that does not fit its columns"),
-            ({"provenance": []}, "does not say where its numbers come from"),
-            ({"name": "ring.assignments.quick"}, "was drawn as ring.assignments.quick"),
-        ):
-            self.change_table(**fields)
-            self.refuse(message, "table", "sync_batch_norm")
-        (self.folder / "sync_batch_norm.assignments.quick.json").write_text("{")
-        self.refuse("is not JSON", "table", "sync_batch_norm")
+from tests.figures.drawn_test import draw_figure, save_table
 
 
 @unittest.skipUnless(typst, "skipped: this Python has no typst")
@@ -258,7 +103,8 @@ class Questions(WriteupTest):
             "GPUs, XL model size), varying the maximum bucket size (1, 10, 100, 1000 MB). Compare your results to the "
             "previous experiments without bucketing---do the results align with your expectations? If they don't "
             "align, why not? You may have to use the PyTorch profiler as necessary to better understand how "
-            "communication calls are ordered and/or executed. What changes in the experimental setup would you expect to yield "
+            "communication calls are ordered and/or executed. What changes in the experimental setup "
+            "would you expect to yield "
             "results that are aligned with your expectations?",
             "Measured time per training iteration for various bucket sizes. 3-4 sentence commentary about the results, "
             "your expectations, and potential reasons for any mismatch.",
@@ -278,9 +124,7 @@ class Answers(WriteupTest):
         self.assertEqual(len(summary.unanswered), summary.total)
         self.assertIn("1.1 (2 points)", summary.unanswered)
         self.assertIn("1.5 (1 point)", summary.unanswered)
-        self.assertIn(
-            "1.3: figure naive_vs_flat: not there yet. It is made by: make figures STAGE=01", summary.missing
-        )
+        self.assertIn("1.3: figure naive_vs_flat: not there yet. It is made by: make figures STAGE=01", summary.missing)
         self.assertIn("your name, in writeup/answers/about.typ", summary.other)
         self.assertTrue(self.writeup().output.read_bytes().startswith(b"%PDF-"))
 

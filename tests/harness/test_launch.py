@@ -1,5 +1,4 @@
-"""Tests of launch(): the real torchrun, and the environments of mpirun and srun, around build/bin/hello_ranks.
-"""
+"""Tests of launch(): the real torchrun, and the environments of mpirun and srun, around build/bin/hello_ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 from tools.setup import toolchain
 
 PROGRAM = Path(os.environ.get("DDP_LAB_HELLO_RANKS", toolchain.BUILD_DIR / "bin" / "hello_ranks"))
-LAUNCHER_VARIABLES = re.compile(r"(OMPI_|PMI_|SLURM_|TORCHELASTIC_)|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)$")
+LAUNCHER_VARIABLES = re.compile(
+    r"(OMPI_|PMI_|SLURM_|TORCHELASTIC_)|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)$"
+)
 SECONDS = 60
 
 
@@ -74,7 +75,9 @@ class Launch(unittest.TestCase):
         if not python:
             self.skipTest("skipped: torchrun comes with a Python's torch, not with LIBTORCH=")
         if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
-            self.skipTest("skipped: .venv has torch for C++ on the CPU alone; make setup DEVICE=cuda adds torchrun's rest")
+            self.skipTest(
+                "skipped: .venv has torch for C++ on the CPU alone; make setup DEVICE=cuda adds torchrun's rest"
+            )
         torchrun = [python, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node=2"]
         done = subprocess.run(
             [*torchrun, PROGRAM], env=environment(), text=True, capture_output=True, timeout=3 * SECONDS

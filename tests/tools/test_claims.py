@@ -40,11 +40,14 @@ class Match(unittest.TestCase):
     def test_each_sentence_has_a_holder(self) -> None:
         held, problems = match("f.h", self.SAID, {"Sums all": ["sum", "bits"], "It waits": "the caller's duty"})
         self.assertEqual(problems, [])
-        self.assertEqual([(each.tests, each.reason) for each in held], [(("sum", "bits"), ""), ((), "the caller's duty")])
+        self.assertEqual(
+            [(each.tests, each.reason) for each in held], [(("sum", "bits"), ""), ((), "the caller's duty")]
+        )
 
     def test_what_does_not_fit_is_said(self) -> None:
         self.assertEqual(
-            self.problems({"Sums all": ["sum"]}), ['f.h: no entries of contract.json begin the sentence "It waits for all."']
+            self.problems({"Sums all": ["sum"]}),
+            ['f.h: no entries of contract.json begin the sentence "It waits for all."'],
         )
         self.assertIn("2 entries", self.problems({"Sums": ["sum"], "Sums all": ["sum"], "It": "a reason"})[0])
         self.assertIn('no sentence begins with "Divides"', self.problems({"S": ["a"], "I": ["b"], "Divides": ["c"]})[0])

@@ -1,5 +1,4 @@
-"""Tests of tools/report/ddp_diff.py: the published comparison, byte for byte, and files that do not fit.
-"""
+"""Tests of tools/report/ddp_diff.py: the published comparison, byte for byte, and files that do not fit."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tools.checking import check
-from tools.checking import includes
+from tools.checking import check, includes
 from tools.setup.toolchain import ROOT, LabError
 
 

@@ -14,8 +14,7 @@ from unittest import mock
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-from tools.report import deliverables
-from tools.report import figures
+from tools.report import deliverables, figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
 

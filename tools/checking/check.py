@@ -5,7 +5,7 @@ live; the harness's and the tools' own tests pass; the format is right and the l
 passed and failed; the exit code is 0 only if nothing failed.
 
 A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, AddressSanitizer, the other
-compiler and the slow Python tests. Neither repeats what has passed on the same content: see tools/checking/remembered.py.
+compiler and the slow Python tests. Neither repeats what has passed on the same content: tools/checking/remembered.py.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tools.checking import claims
-from tools.checking import costs
-from tools.checking import includes
-from tools.checking import linting
-from tools.checking import own_tests
-from tools.checking import mutants
-from tools.checking import other_compiler
-from tools.checking import remembered
-from tools.checking import sanitizer
-from tools.grading import stages
-from tools.setup import toolchain
-from tools.grading.building import condense
+from tools.checking import (
+    claims,
+    costs,
+    formatting,
+    includes,
+    linting,
+    mutants,
+    other_compiler,
+    own_tests,
+    remembered,
+    sanitizer,
+)
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
-from tools.setup.checkout_lock import hold
-from tools.setup.progress import ProgressLine, elapsed
+from tools.grading import stages
+from tools.grading.building import condense
 from tools.grading.results import StageReport, Status, TestResult
 from tools.grading.stages import Stage, short_paths
+from tools.setup import toolchain
+from tools.setup.checkout_lock import hold
+from tools.setup.progress import ProgressLine, elapsed
 from tools.setup.toolchain import LabError, Toolchain
 
 Step = Callable[[Context], Outcome]
@@ -113,7 +116,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "figures": ("Figures on small data", own_tests.check_figures),
     "benchmarks": ("Benchmarks run without the stages", own_tests.check_unfinished_benchmark),
     "includes": ("Include directions", includes.check_includes),
-    "format": ("Format", linting.check_format),
+    "format": ("Format, and Python by ruff", formatting.check_format),
     "lint": ("Linter", linting.check_lint),
 }
 

@@ -67,7 +67,9 @@ def match(header: str, said: list[str], entries: dict[str, list[str] | str]) -> 
     for sentence in said:
         fitting = [beginning for beginning in entries if sentence.startswith(beginning)]
         if len(fitting) != 1:
-            problems.append(f'{header}: {len(fitting) or "no"} entries of contract.json begin the sentence "{sentence}"')
+            problems.append(
+                f'{header}: {len(fitting) or "no"} entries of contract.json begin the sentence "{sentence}"'
+            )
             continue
         value = entries[fitting[0]]
         held.append(Held(sentence, (), value) if isinstance(value, str) else Held(sentence, tuple(value)))
@@ -137,11 +139,18 @@ class Tables:
         lines = [
             "# Wrong solutions, and what finds them",
             "",
-            f"Written by `{COMMAND}` from the lines above each patch, which `make check` holds true. The first test named",
+            f"Written by `{COMMAND}` from the lines above each patch, which `make check` holds true. "
+            f"The first test named",
             "says what matches the last column; in **bold**, the only test that fails.",
         ]
         for stage in self._stages:
-            lines += ["", f"## {stage.number} {stage.title}", "", "| mutant | mistake | killed by | says |", "|---|---|---|---|"]
+            lines += [
+                "",
+                f"## {stage.number} {stage.title}",
+                "",
+                "| mutant | mistake | killed by | says |",
+                "|---|---|---|---|",
+            ]
             for mutant in self._mutants[stage]:
                 tests = f"**{mutant.exclusive}**" if mutant.exclusive else ", ".join(mutant.killed_by)
                 tests = tests or f"AddressSanitizer: {mutant.sanitizer}"

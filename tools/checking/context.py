@@ -124,9 +124,7 @@ class Context:
     ) -> StageReport:
         """Runs these tests of a stage on a library."""
         report = StageReport(stage, [TestResult(spec) for spec in tests])
-        run_stage(
-            self.builder.program(stage), library, report, options or RunOptions(self.seed), lambda result: None
-        )
+        run_stage(self.builder.program(stage), library, report, options or RunOptions(self.seed), lambda result: None)
         return report
 
 

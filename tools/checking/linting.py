@@ -1,10 +1,10 @@
-"""Steps of `make check`: clang-format and clang-tidy have nothing to say.
+"""A step of `make check`: clang-tidy has nothing to say.
 
-clang-tidy looks at all that a file includes. With the build's precompiled header (clang's; a copy of the header with g++)
-one file costs 19 s of a core, nearly all of it for libtorch: 235 files would take 37 minutes on two cores. So as many
-files as compile together are looked at as one, in some 13 units: 4 minutes. A plain run looks at what was changed since
-the commit before last and at SAMPLE other files, in two to four units. A file that was clean is not looked at again until
-it, a header or .clang-tidy changes.
+It looks at all that a file includes. With the build's precompiled header (clang's; a copy with g++) one file costs 19 s
+of a core, nearly all of it for libtorch: 235 files would take 37 minutes on two cores. So as many files as compile
+together are looked at as one, in some 13 units: 4 minutes. A plain run looks at what was changed since the commit
+before last and at SAMPLE other files, in two to four units. A file that was clean is not looked at again until it, a
+header or .clang-tidy changes.
 """
 
 from __future__ import annotations
@@ -14,38 +14,23 @@ import math
 import random
 import re
 import shlex
-import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from tools.setup import system_packages
 from tools.checking import remembered
 from tools.checking.context import CORES, Context, Outcome, describe
+from tools.checking.formatting import FOLDERS, by_file, sources, tool
 from tools.grading.stages import short_paths
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup import system_packages
+from tools.setup.toolchain import ROOT
 
-FOLDERS = ("assignments", "benchmarks", "cmake", "common", "solutions", "tests")
 SAMPLE = 8  # of the linter's files in a plain run
 # Each program has an entry of the same name.
 _PART = '#define ddp_main ddp_main_{number}\n#include "{path}"\n#undef ddp_main\n'
 # What makes no sense if one file includes others.
 _NOT_TOGETHER = "-bugprone-suspicious-include"
-_FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|(?:fatal )?error): ", re.MULTILINE)
 _NOISE = re.compile(r"^(\d+ (warning|error).*generated\.|Error while processing.*|Suppressed \d+.*)\n", re.MULTILINE)
 Flags = tuple[str, ...]
-
-
-def check_format(context: Context) -> Outcome:
-    outcome, tool = Outcome(), _tool("clang-format")
-    files = _sources("*.cpp", "*.h")
-    log = context.folder("lint") / "clang-format.log"
-    code, text = context.run([tool, "--dry-run", "-Werror", *map(str, files)], log)
-    wrong = _by_file(text)
-    for path in files:
-        outcome.add(f"{short_paths(str(path))} is not formatted: make format" if path in wrong else "")
-    if code and not wrong:
-        outcome.add(describe(f"{tool} ended with code {code}", text[-4000:], log))
-    return outcome
 
 
 def check_lint(context: Context) -> Outcome:
@@ -59,7 +44,7 @@ def check_lint(context: Context) -> Outcome:
     found = linter.findings(chosen)
     for path in sorted(found.keys() | chosen.keys()):
         text = found.get(path, "")
-        outcome.add(describe(f"{_tool('clang-tidy')}: {short_paths(str(path))}", text) if text else "")
+        outcome.add(describe(f"{tool('clang-tidy')}: {short_paths(str(path))}", text) if text else "")
     for path in chosen if found.keys() <= chosen.keys() else ():  # what is found in a header may be any file's
         if path not in found:
             linter.keep(path, chosen[path])
@@ -80,36 +65,13 @@ def _changed(context: Context) -> set[Path]:
     return {ROOT / line for line in text.splitlines()} if code == 0 else set()
 
 
-def _tool(name: str) -> str:
-    found = shutil.which(f"{name}-14") or shutil.which(name)
-    if not found:
-        raise LabError(f"There is no {name}, so this was not checked. {_install(name)}")
-    return found
-
-
-def _install(name: str) -> str:
-    return system_packages.install_command([need for need in system_packages.FOR_CHECK if need.name == name])
-
-
-def _sources(*patterns: str) -> list[Path]:
-    return sorted(path for folder in FOLDERS for pattern in patterns for path in (ROOT / folder).rglob(pattern))
-
-
-def _by_file(text: str) -> dict[Path, str]:
-    """The findings in a tool's output, each with the lines that belong to it."""
-    found, starts = defaultdict(str), [*_FINDING.finditer(text)]
-    for this, following in zip(starts, [*starts[1:], None]):
-        found[Path(this["file"])] += text[this.start() : following.start() if following else len(text)]
-    return found
-
-
 class Linter:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._tool = _tool("clang-tidy")
+        self._tool = tool("clang-tidy")
         self._folder = context.folder("lint")
         version = str(system_packages.version_of(self._tool))
-        self._surroundings = [version, repr(context.toolchain), ROOT / ".clang-tidy", *_sources("*.h")]
+        self._surroundings = [version, repr(context.toolchain), ROOT / ".clang-tidy", *sources("*.h")]
 
     def recall(self, path: Path, flags: Flags) -> Outcome | None:
         return remembered.recall(self._context, self._name(path), [path, *flags, *self._surroundings])
@@ -131,10 +93,12 @@ class Linter:
         tests = next((command for command in shared if any("pch_tests" in word for word in command)), [])
         folders = sorted({word for command in shared for word in command if word.startswith("-I")})
         flags = (*folders, *self._without_files(tests))
-        return {path: flags if command in shared else self._without_files(command) for path, command in commands.items()}
+        return {
+            path: flags if command in shared else self._without_files(command) for path, command in commands.items()
+        }
 
     def _without_files(self, command: list[str]) -> Flags:
-        """The flags of a command; where g++ precompiles a header, a copy of it, which clang does not confuse with its own."""
+        """The flags of a command; where g++ precompiles a header, a copy, which clang does not confuse with its own."""
         flags, words = [], iter(command[1 : command.index("-o")] if command else [])
         for word in words:
             flags.append(word)
@@ -166,7 +130,7 @@ class Linter:
             options = ["--quiet", f"--config-file={ROOT / '.clang-tidy'}", f"--checks={_NOT_TOGETHER}"]
             log = unit.with_suffix(".log")
             code, text = self._context.run([self._tool, *options, str(unit), "--", *flags], log)
-            some = _by_file(_NOISE.sub("", text))
+            some = by_file(_NOISE.sub("", text))
             found |= some
             if code and not some:
                 found[unit] = describe(f"{self._tool} ended with code {code}", text[-4000:], log)
@@ -174,8 +138,8 @@ class Linter:
         return found
 
     def _together(self, flags: Flags, paths: list[Path]) -> tuple[Path, list[Path]]:
-        """A unit that includes as many of these files as compile together: all of which the compiler, after those before
-        them, does not complain."""
+        """A unit that includes as many of these files as compile together: those that the compiler does
+        not complain of after the ones before them."""
         unit = self._folder / f"{remembered.key_of(map(str, paths))[:16]}.cpp"
         while True:
             unit.write_text("".join(_PART.format(number=number, path=path) for number, path in enumerate(paths)))
@@ -184,7 +148,7 @@ class Linter:
             all_errors = ["-ferror-limit=0"] if self._context.uses_clang else []
             command = [self._context.toolchain.cxx, *flags, *all_errors, "-w", "-fsyntax-only", str(unit)]
             _, text = self._context.run(command, unit.with_suffix(".log"))
-            complaints = _by_file(text)
+            complaints = by_file(text)
             if not complaints:
                 return unit, paths
             agreeing = [path for path in paths if path not in complaints]

@@ -1,6 +1,6 @@
 """Tests a stage's tests on its solution with a mistake built in.
 
-tests/mutants/<stage>/<name>.patch is a unified diff of files in solutions/<stage>, under lines that say what is expected:
+tests/mutants/<stage>/<name>.patch is a diff of files in solutions/<stage>, under lines that say what is expected:
 
     Mistake: what the student does
     Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 
 from tools.checking import remembered
+from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.checking.remembered import Content, outcome_of
 from tools.grading.building import condense
-from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError
@@ -148,7 +148,10 @@ def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mut
 
 
 def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: list[Mutant]) -> list[Outcome]:
-    folder, about = ROOT / "tests" / "mutants" / stage.name, [*surroundings(context, stage), *stage.sources("solutions")]
+    folder, about = (
+        ROOT / "tests" / "mutants" / stage.name,
+        [*surroundings(context, stage), *stage.sources("solutions")],
+    )
     kind = "mutants" if context.everything else "killers"
 
     def verdict(mutant: Mutant) -> Outcome:
@@ -206,7 +209,9 @@ def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}  # no repository: paths are the folder's
     done = subprocess.run(command, cwd=folder, env=alone, input=mutant.diff, capture_output=True, text=True)
     if done.returncode:
-        raise LabError(f"no longer fits solutions/{stage.name}; make it anew from the files as they are.\n{done.stderr}")
+        raise LabError(
+            f"no longer fits solutions/{stage.name}; make it anew from the files as they are.\n{done.stderr}"
+        )
     return folder / solution_of(stage).name
 
 

@@ -32,7 +32,15 @@ def check_other_compiler(context: Context) -> Outcome:
 def _build(other: Context, name: str) -> str:
     """What went wrong; empty if nothing did."""
     targets = [target for stage in graded_stages() for target in (f"tests_{stage.name}", f"solutions_{stage.name}")]
-    build = [other.toolchain.cmake, "--build", other.toolchain.build_dir, "--parallel", str(CORES), "--target", *targets]
+    build = [
+        other.toolchain.cmake,
+        "--build",
+        other.toolchain.build_dir,
+        "--parallel",
+        str(CORES),
+        "--target",
+        *targets,
+    ]
     for command in (cmake_command(other.toolchain), build):
         log = other.build_dir / "build.log"
         code, text = other.run(command, log, on_line=lambda line: other.show(line[:70]))

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from tools.checking import remembered
-from tools.checking.remembered import Content
 from tools.checking.context import CORES, Context, Outcome, describe
+from tools.checking.remembered import Content
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import ROOT
 
@@ -74,7 +74,7 @@ def check_figures(context: Context) -> Outcome:
 
 
 def _python_tests(context: Context, python: str, paths: list[Path]) -> Outcome:
-    """Such a test may read anything in the checkout and run any program, so it is remembered only if nothing changed."""
+    """Such a test may read anything in the checkout and run any program: it is remembered only if nothing changed."""
     contents = [python, str(context.everything), *_checkout(), *_built(context.build_dir)]
 
     def verdict(path: Path) -> Outcome:
@@ -97,7 +97,9 @@ def _checkout() -> list[Content]:
 
 
 def _built(build_dir: Path) -> list[Content]:
-    return sorted(path for folder in ("bin", "lib", "stages") for path in (build_dir / folder).rglob("*") if path.is_file())
+    return sorted(
+        path for folder in ("bin", "lib", "stages") for path in (build_dir / folder).rglob("*") if path.is_file()
+    )
 
 
 def _test_files(room: str) -> list[Path]:

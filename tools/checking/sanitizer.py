@@ -122,7 +122,10 @@ def _solution_and_mutants(context: Context, stage: Stage, outcome: Outcome) -> l
 
 
 def _try_all(context: Context, stage: Stage, cases: list[Case], sanitizer: Sanitizer | None) -> list[Outcome]:
-    surroundings, kind = [*mutants.surroundings(context, stage), repr(sanitizer)], "sanitizer" if sanitizer else "variants"
+    surroundings, kind = (
+        [*mutants.surroundings(context, stage), repr(sanitizer)],
+        "sanitizer" if sanitizer else "variants",
+    )
 
     def verdict(case: Case) -> Outcome:
         folder = context.folder(kind, stage.name, case.name)

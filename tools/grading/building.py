@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.grading.processes import BoundedText, GuardedProcess
-from tools.setup.progress import ProgressLine
 from tools.grading.records import printable
 from tools.grading.stages import Stage, short_paths
+from tools.setup.progress import ProgressLine
 from tools.setup.toolchain import LabError, Toolchain
 
 ERRORS_SHOWN = 3

@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tools.grading import stages
-from tools.setup import toolchain
 from tools.grading.building import Builder, StageBuilds
-from tools.setup.checkout_lock import hold
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.runner import RunOptions, run_stage
@@ -26,6 +24,8 @@ from tools.grading.scorecard import Scorecard
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal
 from tools.grading.test_lists import TestLists
+from tools.setup import toolchain
+from tools.setup.checkout_lock import hold
 
 
 def main() -> int:

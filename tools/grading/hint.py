@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from tools.grading import stages
-from tools.setup import toolchain
 from tools.grading.building import Builder
-from tools.setup.checkout_lock import hold
 from tools.grading.results import TestSpec
 from tools.grading.stages import Stage, all_stages, make_command, short_paths
 from tools.grading.test_lists import ask
+from tools.setup import toolchain
+from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import LabError
 
 

@@ -1,4 +1,4 @@
-"""Draws the figures of the writeup (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
+"""Draws the writeup's figures (`make figures`): runs the benchmarks whose results are missing or stale, then draws.
 
 A result is stale if it is older than the program, the lab's libraries or a stage that it measured. A stopped run that
 is not stale is resumed. Results and figures are named after implementation and preset, so those of the solutions never
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.grading import stages
-from tools.setup import toolchain
 from tools.grading.building import Builder
-from tools.setup.checkout_lock import hold
-from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.grading.exit_codes import ending_of
+from tools.report.deliverables import DRAWINGS, Drawing, Run
+from tools.setup import toolchain
+from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
 
 PRESETS = ("quick", "full", "paper")

@@ -12,10 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from tools.report import ddp_diff
-from tools.report import figures
-from tools.report.deliverables import DRAWINGS, SUITE_AB
 from tools.grading.exit_codes import ending_of
+from tools.report import ddp_diff, figures
+from tools.report.deliverables import DRAWINGS, SUITE_AB
 
 BASELINE, TEST = "25", "1"  # MB, as published; SUITE_AB measures them
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.grading import stages
-from tools.setup import toolchain
-from tools.report import writeup_results
 from tools.grading.exit_codes import ending_of
-from tools.report.figures import parse_arguments
 from tools.grading.stages import BadChoice
+from tools.report import writeup_results
+from tools.report.figures import parse_arguments
 from tools.report.writeup_results import KINDS, Shown, Unusable
 from tools.report.writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
+from tools.setup import toolchain
 
 
 @dataclass

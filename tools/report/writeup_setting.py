@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading import stages
-from tools.setup import toolchain
 from tools.grading.stages import Stage
-from tools.setup.toolchain import ROOT, LabError
 from tools.report.writeup_results import Origin
+from tools.setup import toolchain
+from tools.setup.toolchain import ROOT, LabError
 
 MAIN = "writeup/main.typ"
 QUESTIONS = "writeup/questions.typ"

@@ -7,8 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tools.setup import progress
-from tools.setup import system_packages
+from tools.setup import progress, system_packages
 from tools.setup.toolchain import ROOT, LabError, Toolchain
 
 KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # in a build folder that is configured anew

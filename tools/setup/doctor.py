@@ -16,9 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.setup import system_packages
-from tools.setup import toolchain
-from tools.setup import virtual_environment
+from tools.setup import system_packages, toolchain, virtual_environment
 from tools.setup.toolchain import LabError
 
 OK, OFF, MISSING = "ok", "off", "missing"  # off: the lab works without it
@@ -93,9 +91,7 @@ def missing(need: system_packages.Need, required: bool = False) -> Finding:
 
 
 def libraries() -> list[Finding]:
-    return [
-        Finding(need.name, OK, need.find()) if need.find() else missing(need) for need in system_packages.LIBRARIES
-    ]
+    return [Finding(need.name, OK, need.find()) if need.find() else missing(need) for need in system_packages.LIBRARIES]
 
 
 def python_and_torch() -> list[Finding]:
@@ -113,7 +109,9 @@ def python_and_torch() -> list[Finding]:
         findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
     elif fitting:  # otherwise set-up makes a .venv, which has them
         advice = f"{facts.executable} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
-        findings.append(Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice))
+        findings.append(
+            Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice)
+        )
     return findings
 
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 KEPT_LINES = 400  # of a command's output, from its end; the log has all of it
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

@@ -23,13 +23,22 @@ import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.setup import checkout_lock
-from tools.setup import configuring
-from tools.setup import system_packages
-from tools.setup import virtual_environment
+from tools.setup import checkout_lock, configuring, system_packages, virtual_environment
 from tools.setup.toolchain import (
-    BUILD_DIR, REQUIREMENTS, ROOT, VENV, LabError, PythonFacts, Toolchain, active_pythons, as_json, nvcc, probe,
-    torch_gap, torch_version, wanted_torch,
+    BUILD_DIR,
+    REQUIREMENTS,
+    ROOT,
+    VENV,
+    LabError,
+    PythonFacts,
+    Toolchain,
+    active_pythons,
+    as_json,
+    nvcc,
+    probe,
+    torch_gap,
+    torch_version,
+    wanted_torch,
 )  # fmt: skip
 
 

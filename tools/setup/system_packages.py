@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from tools.setup import progress
 from tools.setup.toolchain import LabError

@@ -1,7 +1,7 @@
 """What the lab is built with: found by tools/setup/setup.py, read by all other tools.
 
-    toolchain = load()
-    subprocess.run([toolchain.cmake, "--build", toolchain.build_dir, ...])
+toolchain = load()
+subprocess.run([toolchain.cmake, "--build", toolchain.build_dir, ...])
 """
 
 from __future__ import annotations

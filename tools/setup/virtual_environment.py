@@ -13,7 +13,15 @@ from pathlib import Path
 
 from tools.setup import progress, system_packages
 from tools.setup.toolchain import (
-    REQUIREMENTS, VENV, LabError, PythonFacts, active_pythons, pinned, probe, torch_gap, wanted_torch,
+    REQUIREMENTS,
+    VENV,
+    LabError,
+    PythonFacts,
+    active_pythons,
+    pinned,
+    probe,
+    torch_gap,
+    wanted_torch,
 )  # fmt: skip
 
 MARKER = VENV / ".ddp-lab"  # says that the lab made this environment, for which requirements, and what is in it
@@ -24,8 +32,8 @@ TORCH = "torch"
 FIGURES = "figures"  # what draws figures and sets the writeup
 CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling what runs on GPUs
 CUDA = "cuda"  # all that torch depends on, for running on GPUs
-_PACKAGES = {FIGURES: ("numpy", "matplotlib", "tabulate", "typst"), CHECK: ("jsonschema",)}
-_MEGABYTES = {TORCH: 530, FIGURES: 70, CHECK: 190, CUDA: 2400}  # to download
+_PACKAGES = {FIGURES: ("numpy", "matplotlib", "tabulate", "typst"), CHECK: ("jsonschema", "ruff")}
+_MEGABYTES = {TORCH: 530, FIGURES: 70, CHECK: 200, CUDA: 2400}  # to download
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for
 

@@ -1,0 +1,58 @@
+"""What tests of `make check` share: a made-up stage with a mutant, and reports on it."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from tools.checking import mutants
+from tools.checking.context import Context
+from tools.grading.results import StageReport, Status, TestResult, TestSpec
+from tools.grading.stages import all_stages
+from tools.setup.toolchain import Toolchain
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+SPECS = [TestSpec("mean", 3), TestSpec("bitwise", 1), TestSpec("order", 2)]
+HEADER = "Mistake: adds up only\nKilled-by: mean, order\nSays: the sum, not .* mean\n"
+BEFORE = "".join(f"line {number}\n" for number in range(1, 21))
+AFTER = BEFORE.replace("line 3\n", "").replace("line 18\n", "line 18\nand a half\n")
+
+
+def unified(before: str, after: str, name: str = "sum.cpp") -> str:
+    path = f"solutions/09_sums/{name}"
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"))
+
+
+def mutant(header: str = HEADER) -> mutants.Mutant:
+    return mutants.parse("sum", header + unified(BEFORE, AFTER))
+
+
+def report(**failures: str) -> StageReport:
+    """A grading in which the named tests fail with these texts."""
+    results = [TestResult(spec, Status.PASSED) for spec in SPECS]
+    for result in results:
+        if text := failures.get(result.spec.name):
+            result.status, result.failures = Status.FAILED, [text]
+    return StageReport(all_stages()[0], results)
+
+
+def context(**fields: str) -> Context:
+    known = dict.fromkeys(Toolchain.__dataclass_fields__, "")
+    return Context(Toolchain(**(known | fields)), 1, lambda text: None)
+
+
+class Sums:
+    """A stage with a solution of several files."""
+
+    name = "09_sums"
+
+    def __init__(self, root: Path, **contents: str) -> None:
+        self.root = root
+        for name, content in {"sum_cpp": BEFORE, "more_cpp": "more\n", "both_h": "both\n", **contents}.items():
+            for impl in ("assignments", "solutions") if name == "sum_cpp" else ("solutions",):
+                path = root / impl / self.name / name.replace("_", ".")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+
+    def sources(self, impl: str) -> list[Path]:
+        return sorted((self.root / impl / self.name).glob("*.cpp"))

@@ -1,0 +1,151 @@
+"""Tests of the checkout's own Python environment, and of what it asks for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+from tests.tools.setup_test import Checkout, fake_torch, script
+from tools.setup import system_packages, toolchain, virtual_environment
+
+
+class VirtualEnvironment(Checkout):
+    """_run stands in for python3 -m venv and pip; everything else is real."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.venv, self.pip = self.lab / ".venv", []
+        self.pip_output: list[str] | None = None  # None: it works
+        marker = self.venv / ".ddp-lab"
+        for patch in (
+            mock.patch.multiple(virtual_environment, VENV=self.venv, MARKER=marker),
+            mock.patch.object(virtual_environment, "NEEDED_BYTES", {False: 1, True: 1}),
+            mock.patch.object(virtual_environment, "base_python", lambda log: sys.executable),
+            mock.patch.object(virtual_environment.progress, "run", self._run),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def _run(self, argv: list[str], *rest) -> tuple[bool, list[str]]:
+        if "venv" in argv:
+            (self.venv / "bin").mkdir()
+            packages = self.venv / "lib" / "python3" / "site-packages"
+            text = f'#!/bin/sh\nPYTHONPATH="{packages}" exec "{sys.executable}" -S "$@"\n'
+            script(self.venv / "bin" / "python", text)
+            return True, []
+        words = [word for word in argv[4:] if not word.startswith("--")]
+        self.pip.append(" ".join(words))
+        if self.pip_output is None and any(word.startswith("torch==") for word in words):
+            packages = self.venv / "lib" / "python3" / "site-packages"
+            fake_torch(packages / "torch")
+            needs = "filelock\nRequires-Dist: cuda-toolkit[cublas,cudart,cupti]==13.0.2; platform_system == 'Linux'\n"
+            (packages / "torch-2.11.0.dist-info").mkdir(exist_ok=True)
+            (packages / "torch-2.11.0.dist-info" / "METADATA").write_text(f"Requires-Dist: {needs}")
+        return self.pip_output is None, self.pip_output or []
+
+    def provide(self, *parts: str) -> None:
+        virtual_environment.provide(self.top / "log", frozenset(parts))
+
+    def test_made_once_with_torch_alone(self) -> None:
+        self.provide()
+        self.provide()
+        self.assertEqual(self.pip, [f"torch=={toolchain.pinned('torch')}"])
+
+    def test_parts_come_when_they_are_needed(self) -> None:
+        self.provide()
+        self.assertEqual(virtual_environment.megabytes_to_come(frozenset({"figures"})), 70)
+        self.provide("figures")
+        self.provide("figures")
+        self.assertEqual(len(self.pip), 2)
+        self.assertIn(f"matplotlib=={toolchain.pinned('matplotlib')}", self.pip[1])
+        self.assertEqual(virtual_environment.parts_there(), {"torch", "figures"})
+
+    def test_cuda_is_all_that_torch_depends_on(self) -> None:
+        with mock.patch.object(virtual_environment.progress, "run", wraps=self._run) as run:
+            self.provide("cuda")
+        installs = [call.args[0] for call in run.call_args_list if "install" in call.args[0]]
+        self.assertEqual(["--no-deps" in argv for argv in installs], [True, False])
+
+    def test_libraries_go_by_what_the_loader_misses(self) -> None:
+        missing = "\tlibcudart.so.13 => not found\n\tlibc10.so => /x/libc10.so\n\tlibcupti.so.13 => not found\n"
+        for said, asked in ((missing, ["cuda-toolkit[cudart,cupti]==13.0.2"]), ("", [])):
+            shutil.rmtree(self.venv, ignore_errors=True)
+            self.pip.clear()
+            with mock.patch.object(virtual_environment.subprocess, "run", self._ldd(said)):
+                self.provide()
+            self.assertEqual(self.pip[1:], asked)
+        shutil.rmtree(self.venv)
+        with mock.patch.object(virtual_environment.subprocess, "run", self._ldd("libodd.so.1 => not found")):
+            with self.assertRaisesRegex(toolchain.LabError, "needs libodd.so, which none of its own packages brings"):
+                self.provide()
+
+    @staticmethod
+    def _ldd(said: str):
+        real = subprocess.run
+
+        def run(argv, *rest, **options):
+            if argv[0] == "ldd":
+                return subprocess.CompletedProcess(argv, 0, said, "")
+            return real(argv, *rest, **options)
+
+        return run
+
+    def test_half_made_is_made_anew(self) -> None:
+        self.pip_output = ["ERROR: broken wheel"]
+        with self.assertRaisesRegex(toolchain.LabError, "broken wheel"):
+            self.provide()
+        (self.venv / "left-over").touch()
+        self.pip_output = None
+        self.provide()
+        self.assertFalse((self.venv / "left-over").exists())
+
+    def test_broken_one_is_made_anew(self) -> None:
+        self.provide()
+        (self.venv / "bin" / "python").unlink()
+        self.provide()
+        self.assertEqual(len(self.pip), 2)
+
+    def test_changed_requirements_are_installed_into_it(self) -> None:
+        self.provide()
+        (self.venv / "kept").touch()
+        with mock.patch.object(virtual_environment, "requirements_hash", lambda: "other"):
+            self.provide()
+        self.assertEqual(len(self.pip), 2)
+        self.assertTrue((self.venv / "kept").exists())
+
+    def test_somebody_elses_is_never_touched(self) -> None:
+        (self.venv / "bin").mkdir(parents=True)
+        with self.assertRaisesRegex(toolchain.LabError, "was not made by the lab"):
+            self.provide()
+        self.assertEqual(self.pip, [])
+
+    def test_without_network_the_other_ways_are_named(self) -> None:
+        self.pip_output = ["WARNING: Retrying", "Temporary failure in name resolution"]
+        with self.assertRaisesRegex(toolchain.LabError, "(?s)no network.*PYTHON=.*2.11.*LIBTORCH="):
+            self.provide()
+
+    def test_full_disk_is_named(self) -> None:
+        self.pip_output = ["ERROR: [Errno 28] No space left on device"]
+        with self.assertRaisesRegex(toolchain.LabError, "disk is full"):
+            self.provide()
+        with mock.patch.object(virtual_environment, "NEEDED_BYTES", {False: 1 << 60, True: 1 << 60}):
+            with self.assertRaisesRegex(toolchain.LabError, "GB free"):
+                self.provide()
+
+
+class Requirements(unittest.TestCase):
+    def test_pins_are_read(self) -> None:
+        self.assertEqual(toolchain.wanted_torch(), "2.11")
+        self.assertEqual(toolchain.pinned("torch"), "2.11.0")
+        self.assertRaises(toolchain.LabError, toolchain.pinned, "no-such-package")
+
+    def test_install_command_is_exact(self) -> None:
+        command = system_packages.install_command(system_packages.LIBRARIES)
+        self.assertEqual(command, "sudo apt-get install libgtest-dev nlohmann-json3-dev libcli11-dev")
+
+
+if __name__ == "__main__":
+    unittest.main()

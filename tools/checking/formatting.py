@@ -1,0 +1,80 @@
+"""A step of `make check`, and `make format`: clang-format for C++, and ruff, which also lints, for Python."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from tools.checking.context import Context, Outcome, describe
+from tools.grading.stages import short_paths
+from tools.setup import system_packages, toolchain
+from tools.setup.toolchain import ROOT, LabError, pinned
+
+FOLDERS = ("assignments", "benchmarks", "cmake", "common", "solutions", "tests")
+PYTHON_FOLDERS = ("figures", "tests", "tools")
+_FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|(?:fatal )?error): ", re.MULTILINE)
+
+
+def check_format(context: Context) -> Outcome:
+    outcome, clang_format = Outcome(), tool("clang-format")
+    files = sources("*.cpp", "*.h")
+    log = context.folder("lint") / "clang-format.log"
+    code, text = context.run([clang_format, "--dry-run", "-Werror", *map(str, files)], log)
+    wrong = by_file(text)
+    for path in files:
+        outcome.add(f"{short_paths(str(path))} is not formatted: make format" if path in wrong else "")
+    if code and not wrong:
+        outcome.add(describe(f"{clang_format} ended with code {code}", text[-4000:], log))
+    return outcome.take([_check_python(context)])
+
+
+def _check_python(context: Context) -> Outcome:
+    outcome, log = Outcome(), context.folder("lint") / "ruff.log"
+    for work in (["format", "--check"], ["check", "--output-format=concise"]):
+        code, text = context.run(ruff(context.toolchain.figure_python, *work), log)
+        if "No module named ruff" in text:
+            raise LabError(f"{text.strip()}\nInstall it: pip install ruff=={pinned('ruff')}")
+        outcome.add(
+            describe("ruff complains of Python; make format mends what it can", text[-4000:], log) if code else ""
+        )
+    return outcome
+
+
+def ruff(python: str, *options: str) -> list[str]:
+    return [python, "-m", "ruff", *options, *(str(ROOT / folder) for folder in PYTHON_FOLDERS)]
+
+
+def tool(name: str) -> str:
+    found = shutil.which(f"{name}-14") or shutil.which(name)
+    if not found:
+        needs = [need for need in system_packages.FOR_CHECK if need.name == name]
+        raise LabError(f"There is no {name}, so this was not checked. {system_packages.install_command(needs)}")
+    return found
+
+
+def sources(*patterns: str) -> list[Path]:
+    return sorted(path for folder in FOLDERS for pattern in patterns for path in (ROOT / folder).rglob(pattern))
+
+
+def by_file(text: str) -> dict[Path, str]:
+    """The findings in a tool's output, each with the lines that belong to it."""
+    found, starts = defaultdict(str), [*_FINDING.finditer(text)]
+    for this, following in zip(starts, [*starts[1:], None]):
+        found[Path(this["file"])] += text[this.start() : following.start() if following else len(text)]
+    return found
+
+
+def main() -> int:
+    """Writes what `check_format` looks at."""
+    python = toolchain.load().figure_python
+    formatted = subprocess.run([tool("clang-format"), "-i", *map(str, sources("*.cpp", "*.h"))], check=False)
+    work = [ruff(python, "check", "--fix", "--quiet"), ruff(python, "format", "--quiet")]
+    return max(formatted.returncode, *(subprocess.run(command, check=False).returncode for command in work))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
