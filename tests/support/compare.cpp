@@ -53,12 +53,13 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
 bool about(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 std::string diagnose(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected) {
-  if (actual.isnan().any().item<bool>()) {
+  if (expected.isfinite().all().item<bool>() && actual.isnan().any().item<bool>()) {
     return "not a number";
   }
   const double world = subject.world_size;
   const auto factor = common_factor(actual, expected);
-  if (subject.local.defined() && at::allclose(actual, subject.local.to(at::kDouble)) && world > 1) {
+  if (subject.local.defined() && world > 1 &&
+      at::allclose(actual, subject.local.to(at::kDouble), 1e-6, 0, /*equal_nan=*/true)) {
     return "exactly this rank's own value: " + subject.if_local;
   }
   if (!factor) {
@@ -78,7 +79,7 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (about(*factor, world * world)) {
     return exactly + "multiplied by the world size, or reduced twice?";
   }
-  return std::abs(*factor) < 1e-12 ? "all zero: never filled?" : exactly + "scaled?";
+  return actual.any().item<bool>() ? exactly + "scaled?" : "all zero: never filled?";
 }
 
 std::string differences(const at::Tensor& actual, const at::Tensor& expected,
@@ -135,8 +136,8 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor a = actual.to(at::kDouble);
   const at::Tensor e = expected.to(at::kDouble);
   const at::Tensor same = a.eq(e).logical_or(a.isnan().logical_and(e.isnan()));
-  const at::Tensor differs =
-      (a - e).abs().le(tolerance.to(at::kDouble)).logical_or(same).logical_not();
+  const at::Tensor near = (a - e).abs().le(tolerance.to(at::kDouble)).logical_and(e.isfinite());
+  const at::Tensor differs = near.logical_or(same).logical_not();
   if (!differs.any().item<bool>()) {
     return ::testing::AssertionSuccess();
   }

@@ -112,7 +112,8 @@ std::string destruction_ends_everything(const Evidence& evidence) {
   }
   auto text = first_on_ranks(evidence, [](const TrainingOfRank& training, const TrainingStep& step,
                                           int, std::size_t) { return not_alone(training, step); });
-  return text.empty() ? every_step_reduces(evidence) : text;
+  text = text.empty() ? every_step_reduces(evidence) : text;
+  return text.empty() ? nothing_grows(evidence) : text;
 }
 
 std::string nothing_grows(const Evidence& evidence) { return growth_in_steps(evidence, 150); }
@@ -127,7 +128,7 @@ std::int64_t heap_noise(const std::vector<Seen>& of_rank) {
 }
 
 std::string growth_in_steps(const Evidence& evidence, int steps) {
-  const auto after = [&](int times) { return " after step " + std::to_string(times * steps); };
+  const auto after = [&](int times) { return " after " + std::to_string(times * steps); };
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
     for (const Seen& seen : evidence.of[rank]) {
@@ -150,7 +151,7 @@ std::string growth_in_steps(const Evidence& evidence, int steps) {
         return "rank " + std::to_string(rank) + ": " + what + " were " + std::to_string(held[0]) +
                after(1) + ", " + std::to_string(held[1]) + after(2) + " and " +
                std::to_string(held[2]) + after(3) +
-               ": somebody collects them, and does not let go of them";
+               " repetitions: somebody collects them, and does not let go of them";
       }
     }
   }

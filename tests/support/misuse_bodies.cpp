@@ -6,6 +6,7 @@
 #include "ddp/ranks/stub_error.h"
 #include "ddp/referee/client_group.h"
 #include "support/attempt.h"
+#include "support/held_meter.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -200,6 +201,20 @@ void destroy_one_of_two(Client& client, const Factory& make) {
   training.step();
 }
 
+void destroy_many(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  training.construct();
+  training.step();
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  const HeldMeter held(training.parameters());
+  for (int count = 1; count <= 450; ++count) {
+    static_cast<void>(make(client, training.listed(), {}, group));
+    if (count % 150 == 0) {
+      held.count(client);
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
@@ -209,7 +224,8 @@ std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
   return {
       body("the synchronizer is destroyed before backward", 2, destroy_before_backward),
       body("the only rank's synchronizer is destroyed before backward", 1, destroy_before_backward),
-      body("one of several synchronizers is destroyed", 3, destroy_one_of_two)};
+      body("one of several synchronizers is destroyed", 3, destroy_one_of_two),
+      body("450 more synchronizers, one after another", 2, destroy_many)};
 }
 
 Body failing_hook_body(const SynchronizerUnderTest& subject) {

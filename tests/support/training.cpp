@@ -77,7 +77,7 @@ void Training::make_parameters() {
     } else if (layer.trainable) {
       values = numbers(layer, 1.0 + static_cast<double>(i) + 10.0 * client_.rank(), 0.618034);
     } else {
-      values = nan_of(layer.shape, client_.rank()).to(layer.dtype);
+      values = frozen_values(layer, client_.rank());
     }
     parameters_.push_back(laid_out(values, layer.layout).set_requires_grad(layer.trainable));
   }

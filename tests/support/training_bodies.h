@@ -7,9 +7,6 @@
 
 namespace ddp::testing {
 
-/// The body in which what a rank holds is counted three times.
-inline const char* const kManySteps = "450 steps";
-
 /// The stage's tests that are charged if a body does not come to its end.
 struct ChargedTests {
   std::string mean, missing, accumulation, lifetime, growth, errors;

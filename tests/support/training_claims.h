@@ -45,11 +45,11 @@ std::string misused_in_flight(const Evidence& evidence);
 std::string backward_never_waits(const Evidence& evidence);
 
 /// After the fact "destroyed" nothing is launched or thrown, and backward leaves the rank's own
-/// gradients, handed in as "alone". The destructor launches nothing. Before it every step reduces
-/// something.
+/// gradients, handed in as "alone". The destructor launches nothing, and nothing_grows() with
+/// synchronizers that are destroyed. Before it every step reduces something.
 std::string destruction_ends_everything(const Evidence& evidence);
 
-/// What the body kManySteps counts does not grow.
+/// What a body counts three times (HeldMeter), each after 150 repetitions, does not grow.
 std::string nothing_grows(const Evidence& evidence);
 /// The same of a body that counts, as facts "held: <what>", three times after so many steps each.
 std::string growth_in_steps(const Evidence& evidence, int steps);

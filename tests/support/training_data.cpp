@@ -39,23 +39,30 @@ at::Tensor numbers(const Layer& layer, double first, double step) {
       .view(layer.shape);
 }
 
-at::Tensor nan_of(at::IntArrayRef shape, int rank) {
-  return at::full(shape, 0x7FC0'0000 + 77 + rank, at::kInt).view(at::kFloat).to(settings().device);
+at::Tensor frozen_values(const Layer& layer, int rank) {
+  const at::TensorOptions options(settings().device);
+  return layer.dtype == at::kLong
+             ? at::full(layer.shape, (std::int64_t{1} << 53) + 1 + rank, options.dtype(at::kLong))
+             : at::full(layer.shape, 0x7FC0'0000 + 77 + rank, options.dtype(at::kInt))
+                   .view(at::kFloat);
 }
 
 std::vector<at::Tensor> buffers_of(int rank) {
   const auto of = [](at::IntArrayRef shape, const at::Scalar& value, at::ScalarType dtype) {
     return at::full(shape, value, at::TensorOptions(dtype).device(settings().device));
   };
+  const at::Tensor both = of({2, 3}, 0.5 + rank, at::kFloat);
   return {of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong),
           of({2}, rank == 0, at::kBool),
           of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
-          nan_of({2}, rank),
+          frozen_values({{2}}, rank),
           of({3}, -7 * rank, at::kChar),
           of({5}, 200 + rank, at::kByte),
           of({}, 3 + rank, at::kInt),
           of({2, 3}, 0.1 + rank, at::kHalf).t(),
-          of({0}, 1, at::kFloat)};
+          of({0}, 1, at::kFloat),
+          both.select(1, 0),
+          both.select(1, 2)};
 }
 
 }  // namespace ddp::testing

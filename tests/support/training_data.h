@@ -29,11 +29,12 @@ std::int64_t count_of(const Layer& layer);
 /// Values for a layer, different in every element, and with all digits.
 at::Tensor numbers(const Layer& layer, double first, double step);
 
-/// NaNs whose payload says the rank, so that only their bits tell ranks apart.
-at::Tensor nan_of(at::IntArrayRef shape, int rank);
+/// Of a layer that is not trained: NaNs whose payload says the rank, so that only their bits tell
+/// ranks apart, or integers beyond the floats'.
+at::Tensor frozen_values(const Layer& layer, int rank);
 
 /// State of every kind that a broadcast could change: integers beyond the floats', a negative zero,
-/// a NaN with a payload.
+/// a NaN with a payload, two views of one tensor.
 std::vector<at::Tensor> buffers_of(int rank);
 
 }  // namespace ddp::testing

@@ -1,5 +1,6 @@
 #include "support/training_evidence.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "support/sorted_once.h"
@@ -89,9 +90,14 @@ std::string where(const Seen& seen, int rank) {
 }
 
 std::string list_of(const std::vector<const Seen*>& launches) {
+  constexpr std::size_t kShown = 12;
   std::string text;
-  for (const Seen* launch : launches) {
-    text += "\n    " + describe_operation(*launch) + ", " + c10::getDtypeNames(launch->dtype).first;
+  for (std::size_t i = 0; i < std::min(launches.size(), kShown); ++i) {
+    text += "\n    " + describe_operation(*launches[i]) + ", " +
+            c10::getDtypeNames(launches[i]->dtype).first;
+  }
+  if (launches.size() > kShown) {
+    text += "\n    and " + std::to_string(launches.size() - kShown) + " more";
   }
   return text.empty() ? " nothing" : text;
 }

@@ -1,32 +1,15 @@
 #include <ATen/ATen.h>
-#include <malloc.h>
 
-#include <filesystem>
-#include <iterator>
+#include <cmath>
+#include <limits>
 
-#include "ddp/meters/memory_meter.h"
 #include "support/body_list.h"
+#include "support/held_meter.h"
 #include "support/training_bodies.h"
 
 namespace ddp::testing {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-void count_what_is_held(Training& training, const MemoryMeter& meter) {
-  Client& client = training.client();
-  std::int64_t references = 0;
-  for (const at::Tensor& parameter : training.parameters()) {
-    references += static_cast<std::int64_t>(parameter.grad().use_count());
-  }
-  client.fact("held: handles of operations", client.live_handles());
-  client.fact("held: references to gradients", references);
-  client.fact("held: bytes of tensors", meter.live_bytes());
-  client.fact("held: bytes of the heap", static_cast<std::int64_t>(mallinfo2().uordblks));
-  client.fact("held: threads",
-              std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
-}
 
 // Models: sizes, dtypes and layouts.
 void add_models(Bodies& bodies, const ChargedTests& charged) {
@@ -53,9 +36,11 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
                            {{}, at::kDouble}}},
                kThreeSteps);
   }
-  bodies.add("a tied and a frozen weight", {.ranks = 3}, charged.mean,
-             {.layers = {{{6, 3}}, {{4}, at::kFloat, false}, {{7}}, {{2, 2}}}, .tied = true},
-             kThreeSteps);
+  bodies.add(
+      "a tied and a frozen weight", {.ranks = 3}, charged.mean,
+      {.layers = {{{6, 3}}, {{4}, at::kFloat, false}, {{7}}, {{5}, at::kLong, false}, {{2, 2}}},
+       .tied = true},
+      kThreeSteps);
   bodies.add("weights that are not row-major", {.ranks = 3}, charged.mean,
              {.layers = {{{5, 3}, at::kFloat, true, Layout::kTransposed},
                          {{2, 3, 2, 2},
@@ -89,6 +74,19 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                for (int step = 0; step < 2; ++step) {
                  training.clear(Clear::kNone);
                  training.backward(training.loss() * scale);
+                 training.finish();
+               }
+             });
+  bodies.add("gradients are infinite, not a number, zero or tiny", {.ranks = 3}, charged.mean, {},
+             [](Training& training) {
+               const std::vector<double> scales = {std::numeric_limits<double>::infinity(),
+                                                   std::numeric_limits<double>::quiet_NaN(), 0,
+                                                   0x1p-100, 1};
+               for (std::size_t step = 0; step < scales.size(); ++step) {
+                 const bool here = training.client().rank() == static_cast<int>(step % 2);
+                 const bool on_all = std::isfinite(scales[step]);
+                 training.clear(Clear::kNone);
+                 training.backward(training.loss() * (here || on_all ? scales[step] : 1));
                  training.finish();
                }
              });
@@ -165,21 +163,21 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
 // What leaves much evidence comes last: the more memory this process has, the longer a fork takes.
 void add_large(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
-             {.layers = {{{}}, {{0}}, {{1}}, {{4'097}}, {{0, 3}}, {{65'537}}, {{1'100'001}}}},
+             {.layers = {{{}}, {{0}}, {{1'100'001}}, {{4'097}}, {{0, 3}}, {{65'537}}, {{1}}}},
              [](Training& training) {
                steps(training, 2, {Clear::kNone, Clear::kZero});
              });
   bodies.add("310 layers", {}, charged.mean, {.layers = equal_layers(310, 3)},
              [](Training& training) { steps(training, 2, {Clear::kNone}); });
-  bodies.add(kManySteps, {}, charged.growth,
+  bodies.add("450 steps", {}, charged.growth,
              {.layers = {{{65, 3}, at::kFloat, true, Layout::kTransposed}, {{4}}, {{7, 2}}}},
              [](Training& training) {
-               const MemoryMeter meter;
+               const HeldMeter held(training.parameters());
                training.step();
                for (int step = 1; step <= 450; ++step) {
                  training.quiet_step(step % 2 == 0 ? Clear::kNone : Clear::kZero);
                  if (step % 150 == 0) {
-                   count_what_is_held(training, meter);
+                   held.count(training.client());
                  }
                }
              });

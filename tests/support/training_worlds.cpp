@@ -182,8 +182,8 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
   bodies.add("layers that one rank uses", {}, charged, {}, use_by_turns);
   bodies.add("layers that one of four ranks uses", {.ranks = 4}, charged,
              {.layers = {{{3}}, {{2, 2}}, {{3}}, {{3}}, {{}}, {{3}}}}, use_by_turns);
-  bodies.add("a rank without a backward", {.ranks = 3}, charged, {}, [](Training& training) {
-    for (int step = 0; step < 3; ++step) {
+  bodies.add("a rank without a backward", {.ranks = 5}, charged, {}, [](Training& training) {
+    for (int step = 0; step < 5; ++step) {
       training.clear(Clear::kNone);
       if (training.client().rank() != step) {
         training.backward();
