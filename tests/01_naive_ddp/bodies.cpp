@@ -54,7 +54,7 @@ void construct_with_two_dtypes(Client& client) {
       // Frozen ones do not count: they are never reduced.
       const bool trainable = i != 2;
       parameters.push_back(
-          at::ones({2}, i == 7 || !trainable ? other : first).set_requires_grad(trainable));
+          at::ones({2}, i >= 7 || !trainable ? other : first).set_requires_grad(trainable));
     }
     attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
             [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });

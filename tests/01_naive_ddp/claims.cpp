@@ -26,6 +26,16 @@ std::string only_finish_communicates(const Evidence& evidence) {
   });
 }
 
+std::vector<std::int64_t> reduced_in(const TrainingStep& step) {
+  std::vector<std::int64_t> elements;
+  for (const Seen* launch : step.launches) {
+    if (launch->place.phase == Phase::kFinish && is_all_reduce(*launch) && launch->elements > 0) {
+      elements.push_back(launch->elements);
+    }
+  }
+  return elements;
+}
+
 // `all_reduces` for each step and rank.
 std::string each_step_makes(
     const Evidence& evidence,
@@ -35,18 +45,13 @@ std::string each_step_makes(
       evidence,
       [&](const TrainingOfRank& training, const TrainingStep& step, int number,
           std::size_t ranks) -> std::string {
-        std::vector<std::int64_t> elements;
-        bool others = false;
-        for (const Seen* launch : step.launches) {
-          others = others || (!is_all_reduce(*launch) && launch->bytes > 0);
-          if (launch->place.phase == Phase::kFinish && is_all_reduce(*launch)) {
-            elements.push_back(launch->elements);
-          }
-        }
+        const bool others = std::ranges::any_of(step.launches, [](const Seen* launch) {
+          return !is_all_reduce(*launch) && launch->bytes > 0;
+        });
+        std::vector<std::int64_t> elements = reduced_in(step);
         std::vector<std::int64_t> expected = all_reduces(training);
         std::ranges::sort(elements);
         std::ranges::sort(expected);
-        std::erase(elements, 0);
         std::erase(expected, 0);
         const bool alone = ranks == 1 && elements.empty();
         return step.ended && !alone && (others || elements != expected)
@@ -64,6 +69,19 @@ std::vector<std::int64_t> elements_of(const TrainingOfRank& training) {
     }
   }
   return elements;
+}
+
+std::string order_is_fixed(const Evidence& evidence) {
+  return first_on_ranks(
+      evidence,
+      [](const TrainingOfRank& training, const TrainingStep& step, int number,
+         std::size_t) -> std::string {
+        const TrainingStep& first = training.steps.begin()->second;
+        return step.ended && first.ended && reduced_in(step) != reduced_in(first)
+                   ? in(training, number) + ": finish() launched" + list_of(step.launches) +
+                         "\n  and in the first step, in another order," + list_of(first.launches)
+                   : "";
+      });
 }
 
 std::string one_for_each(const Evidence& evidence) {
@@ -129,7 +147,7 @@ const GradedTest kOneEach{
              "none for frozen ones, one for a tied weight, none in forward, backward or NoSync."},
     [] {
       judge(joined({training(Form::kPerParameter), rank_dependent(Form::kPerParameter)}),
-            all_of({only_finish_communicates, no_sync_is_silent, one_for_each}));
+            all_of({only_finish_communicates, no_sync_is_silent, one_for_each, order_is_fixed}));
     }};
 
 const GradedTest kFlat{

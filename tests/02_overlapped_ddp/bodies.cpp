@@ -45,14 +45,8 @@ const std::vector<Body>& training() {
 }
 
 const std::vector<Body>& misuse() {
-  static const std::vector<Body> bodies = [] {
-    auto all = misuse_bodies(kSubject);
-    all.push_back({"a second backward before finish()",
-                   {},
-                   [](Client& client) { second_backward(client, overlapped()); },
-                   kSubject.charged.errors});
-    return all;
-  }();
+  static const std::vector<Body> bodies = joined(
+      {misuse_bodies(kSubject), {late_refusal_body(kSubject)}, second_backward_bodies(kSubject)});
   return bodies;
 }
 

@@ -117,11 +117,10 @@ void count_memory(Client& client, std::int64_t layers_in_bucket, bool overlap) {
 
 const std::vector<Body>& misuse() {
   static const std::vector<Body> bodies = [] {
-    std::vector<Body> all = misuse_bodies(subject({.cap_bytes = kSome}));
-    for (Body& body :
-         misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))) {
-      all.push_back(std::move(body));
-    }
+    const SynchronizerUnderTest& some = subject({.cap_bytes = kSome});
+    std::vector<Body> all = joined(
+        {misuse_bodies(some), second_backward_bodies(some),
+         misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
     all.push_back({"wrong caps and plans", {}, plan_wrongly, kErrors});
     for (const bool overlap : {true, false}) {
       const std::string form = overlap ? "" : "without overlap: ";
@@ -138,8 +137,10 @@ const std::vector<Body>& misuse() {
                      [overlap](Client& client) { move_to_float64(client, overlap, false, true); },
                      kErrors});
     }
-    all.push_back(
-        {"a second backward before finish()", {}, second_backward_of_a_late_bucket, kErrors});
+    all.push_back({"a second backward before finish(), of a late bucket",
+                   {},
+                   second_backward_of_a_late_bucket,
+                   kErrors});
     return all;
   }();
   return bodies;

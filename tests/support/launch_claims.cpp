@@ -107,19 +107,13 @@ std::string no_sync_is_silent(const Evidence& evidence) {
   if (!launched.empty()) {
     return launched;
   }
-  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
-    for (const TrainingOfRank& training : ranks) {
-      const TrainingStep& taken = training.steps.at(step);
-      for (const auto& [index, gradient] : taken.gradient_in_scope) {
-        const std::string name = in(training, step) + ": after finish() inside a NoSync scope, " +
-                                 "which does nothing, the gradient of " + layer(index);
-        auto text = said(is_bitwise_equal({name}, gradient, taken.before_in_scope.at(index)));
-        if (!text.empty()) {
-          return text;
-        }
-      }
-    }
-    return "";
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    const std::string_view text = fact.text;
+    return text.starts_with("touched gradient: ") && text.ends_with("inside NoSync")
+               ? where(fact, rank) + ": after " + std::string(text.substr(18)) +
+                     " the gradient of " + layer(fact.index) +
+                     " is not what this rank's backwards have computed"
+               : "";
   });
 }
 

@@ -57,11 +57,15 @@ std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) 
 std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
   if (constexpr std::string_view kSwallowed = "swallowed? ";
       std::string_view(threw.text).starts_with(kSwallowed)) {
-    return threw.detail[0] != '\0'
-               ? ""
-               : "rank " + std::to_string(rank) + ": " + (threw.text + kSwallowed.size()) +
-                     " succeeded, although rank 1 had failed and took no part "
-                     "in it";
+    const std::string what =
+        "rank " + std::to_string(rank) + ": " + (threw.text + kSwallowed.size());
+    const std::string_view how = threw.detail;
+    if (how.empty()) {
+      return what + " succeeded, although rank 1 had failed and took no part in it";
+    }
+    return how == "c10::Error" ? ""
+                               : what + " failed, as rank 1 had, but with another exception than " +
+                                     "c10::Error: " + std::string(how);
   }
   const std::string_view exception = threw.detail;
   if (std::string_view(threw.text) == kGradModeChanged) {

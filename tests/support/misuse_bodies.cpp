@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
 #include "ddp/ranks/stub_error.h"
 #include "ddp/referee/client_group.h"
@@ -49,6 +50,7 @@ void construct_wrongly(Client& client, const Factory& make) {
   std::vector<at::Tensor> buffers(10, at::ones({2}, settings().device));
   buffers[kBad] = at::Tensor();
   with("an empty list of parameters", {}, {}, group);
+  with("an empty list of parameters beside a buffer", {}, {at::ones({2})}, group);
   with("a process group that is null", good, {}, nullptr);
   with("an undefined parameter (index 7)", hole, {}, group);
   with("an undefined buffer (index 7)", good, buffers, group);
@@ -86,14 +88,21 @@ void train_with_sparse_gradients(Client& client, const Factory& make) {
   });
 }
 
-void accumulate_sparse_gradients(Client& client, const Factory& make) {
+// `late`: in finish() only, not by the hook of the backward inside the scope.
+void accumulate_sparse_gradients(Client& client, const Factory& make, bool late) {
   const Table table;
   const auto synchronizer =
       make(client, table.parameters, {}, make_group(client.shared_from_this()));
+  const auto accumulate = [&] {
+    const NoSync scope(*synchronizer);
+    table.backward(/*sparse=*/true);
+  };
+  if (late) {
+    accumulate();
+  }
   attempt(client, "a sparse gradient that was accumulated inside NoSync (index 7)", [&] {
-    {
-      const NoSync scope(*synchronizer);
-      table.backward(/*sparse=*/true);
+    if (!late) {
+      accumulate();
     }
     synchronizer->finish();
   });
@@ -101,18 +110,18 @@ void accumulate_sparse_gradients(Client& client, const Factory& make) {
 
 // What needs rank 1, which has failed, must fail as well, and not wait forever.
 void expect_failure(Client& client, const std::string& what, const std::function<void()>& call) {
-  std::string how = "nothing";
+  std::string how;
   try {
     call();
   } catch (const c10::Error& error) {
     if (is_stub_error(error)) {
       throw;
     }
-    how = error.what();
+    how = "c10::Error";
   } catch (const std::exception& error) {
     how = error.what();
   }
-  client.threw("swallowed? " + what, how == "nothing" ? "" : how);
+  client.threw("swallowed? " + what, how);
 }
 
 void construct_wrongly_on_one_rank(Client& client, const Factory& make) {
@@ -152,20 +161,47 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
   return {body("construction with wrong arguments", 2, construct_wrongly),
           body("construction with wrong arguments, on one rank", 1, construct_wrongly),
           body("a sparse gradient", 2, train_with_sparse_gradients),
-          body("a sparse gradient inside NoSync", 2, accumulate_sparse_gradients),
+          body("a sparse gradient on the only rank", 1, train_with_sparse_gradients),
+          body("a sparse gradient inside NoSync", 2,
+               [](Client& client, const Factory& make) {
+                 accumulate_sparse_gradients(client, make, /*late=*/false);
+               }),
           body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
           body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank)};
 }
 
-void second_backward(Client& client, const Factory& make) {
-  Training training(client, {}, make);
-  training.construct();
-  // With create_graph autograd does not accumulate in place, so nothing in flight is overwritten:
-  // the error has to come from the synchronizer itself.
-  training.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
-  attempt(client, "a second backward outside NoSync, without finish() after the first,",
-          [&] { training.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
-  training.synchronizer().finish();
+Body late_refusal_body(const SynchronizerUnderTest& subject) {
+  return body_of(
+      subject, "a sparse gradient inside NoSync is refused by finish()", 2,
+      [](Client& client, const Factory& make) {
+        accumulate_sparse_gradients(client, make, /*late=*/true);
+      },
+      subject.charged.errors);
+}
+
+std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
+  using Layers = std::vector<std::size_t>;
+  const auto body = [&](const std::string& what, const Layers& layers, bool complete) {
+    return Body{"a second backward before finish()" + what,
+                {},
+                [make = subject.make, layers, complete](Client& client) {
+                  Training training(client, {}, make);
+                  training.construct();
+                  // With create_graph autograd does not accumulate in place, so nothing in flight
+                  // is overwritten: the error has to come from the synchronizer itself.
+                  training.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+                  if (complete) {  // what was launched before this one
+                    all_reduce(at::ones({1}), make_group(client.shared_from_this()));
+                  }
+                  attempt(client, "a second backward outside NoSync before finish()", [&] {
+                    training.loss_in_order(layers).backward({}, true, /*create_graph=*/true);
+                  });
+                },
+                subject.charged.errors};
+  };
+  return {body("", {2, 1, 0}, false), body(", of the first layer", {0}, false),
+          body(", of the layer in the middle", {1}, false),
+          body(" when the first's operations are complete", {2, 1, 0}, true)};
 }
 
 namespace {
@@ -184,6 +220,7 @@ void destroy_before_backward(Client& client, const Factory& make) {
   } catch (const std::exception& error) {
     client.threw("a backward after the synchronizer was destroyed", error.what());
   }
+  training.hand_in_local();
   training.hand_in("alone");
 }
 

@@ -9,8 +9,11 @@ namespace ddp::testing {
 /// Wrong arguments and sparse gradients, on all ranks and on one alone; for stages 01-03.
 std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
 
+/// For stages in which it is no hook that refuses what was accumulated inside NoSync.
+Body late_refusal_body(const SynchronizerUnderTest& subject);
+
 /// A second backward outside NoSync before finish(), which must throw, on every rank.
-void second_backward(Client& client, const Factory& make);
+std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
 
 /// Backward fails in a hook that is not the synchronizer's, and the step is tried again.
 Body failing_hook_body(const SynchronizerUnderTest& subject);

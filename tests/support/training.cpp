@@ -23,7 +23,7 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
       options_(std::move(options)),
       make_(std::move(make)),
       group_(make_group(client.shared_from_this(), options_.group)),
-      handed_in_(options_.layers.size()) {
+      gradients_(options_.layers.size()) {
   const OwnAccess own;
   go_to(Phase::kSetup);
   client_.fact("group", options_.group);
@@ -52,7 +52,7 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
   client_.name(named);
   tap_.emplace(parameters_, [this](std::size_t layer, const at::Tensor& incoming) {
     if (!quiet_) {
-      hand_in_local(layer, incoming);
+      note_incoming(layer, incoming);
       client_.look_at_buffers();
       client_.ready(static_cast<std::int64_t>(layer));
     }
@@ -71,9 +71,9 @@ void Training::make_parameters() {
   for (std::size_t i = 0; i < options_.layers.size(); ++i) {
     const Layer& layer = options_.layers[i];
     at::Tensor values;
-    if (options_.one_storage) {
+    if (options_.memory != TrainingOptions::Memory::kOwn) {
       values = storage.narrow(0, used, count_of(layer)).view(layer.shape);
-      used += count_of(layer);
+      used += options_.memory == TrainingOptions::Memory::kSame ? 0 : count_of(layer);
     } else if (layer.trainable) {
       values = numbers(layer, 1.0 + static_cast<double>(i) + 10.0 * client_.rank(), 0.618034);
     } else {
@@ -90,23 +90,25 @@ void Training::construct() {
       places.push_back(tensor.const_data_ptr());
     }
   }
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters_) {
-    gradients.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
-  }
+  gradients_ = copied_gradients();
   go_to(Phase::kConstruction);
   synchronizer_ = make_(client_, listed_, buffers_, group_);
   group_.reset();  // the synchronizer keeps it alive
   go_to(Phase::kSetup);
   const OwnAccess own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& now = parameters_[i].grad();
     // One that there was not before may be there now: zeros, in a place of the synchronizer's.
-    if (gradients[i].defined() && (!now.defined() || !same_bits(now, gradients[i]))) {
-      client_.fact("touched gradient", 1, static_cast<std::int64_t>(i));
+    if (!gradients_[i].defined()) {
+      gradients_[i] = parameters_[i].grad();
     }
   }
+  expect_gradients(gradients_, "construction");
+  gradients_ = copied_gradients();
   kept_.clear();
+  requires_grad_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    requires_grad_.push_back(options_.layers[i].trainable);
+  }
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (std::size_t i = 0; i < tensors->size(); ++i) {
       const at::Tensor& tensor = (*tensors)[i];
@@ -119,14 +121,19 @@ void Training::construct() {
       kept_.push_back(tensor.clone());
     }
   }
+  look_at_state();
   step_ = 0;
   go_to(Phase::kSetup);
 }
 
 void Training::destroy() {
+  const bool constructed = synchronizer_ != nullptr;
   go_to(Phase::kDestruction);
   synchronizer_.reset();
   go_to(Phase::kSetup);
+  if (constructed && !in_flight_) {
+    expect_gradients(gradients_, "destruction");
+  }
 }
 
 void Training::replace_synchronizer(std::unique_ptr<GradientSynchronizer> other) {
@@ -135,7 +142,8 @@ void Training::replace_synchronizer(std::unique_ptr<GradientSynchronizer> other)
 }
 
 void Training::clear(Clear how) {
-  handed_in_.assign(handed_in_.size(), false);
+  go_to(Phase::kSetup);
+  expect_gradients(gradients_, "the end of finish()");
   for (const at::Tensor& parameter : parameters_) {
     at::Tensor& gradient = parameter.mutable_grad();
     if (how == Clear::kNone) {
@@ -144,8 +152,33 @@ void Training::clear(Clear how) {
       gradient = gradient.detach();  // as torch::optim's zero_grad() does
       gradient.zero_();
     } else if (gradient.defined() && how == Clear::kReplace) {
-      gradient = at::zeros_like(gradient);
+      const at::Tensor zeros = at::zeros(gradient.sizes(), gradient.options());
+      const auto other = gradient.dim() == 2 ? Layout::kTransposed : Layout::kEverySecond;
+      const bool row_major = (client_.rank() + backwards_) % 2 == 0;
+      gradient = laid_out(zeros, row_major ? Layout::kRowMajor : other);
     }
+  }
+  gradients_ = copied_gradients();
+  if (how == Clear::kNone) {
+    client_.fact("gradients are none", 1);
+  }
+}
+
+void Training::set_gradient(std::size_t layer, const at::Tensor& gradient) {
+  parameters_[layer].mutable_grad() = gradient;
+  gradients_ = copied_gradients();
+}
+
+void Training::train(std::size_t layer, bool trained) {
+  parameters_[layer].requires_grad_(trained);
+  requires_grad_[layer] = trained;
+}
+
+void Training::fill(double value) {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].variable_data().fill_(value);
+    kept_[i].fill_(value);
   }
 }
 
@@ -177,6 +210,7 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
 }
 
 void Training::backward(const at::Tensor& loss) {
+  in_flight_ = in_flight_ || !scope_;
   go_to(Phase::kBackward);
   try {
     loss.backward();
@@ -185,33 +219,39 @@ void Training::backward(const at::Tensor& loss) {
     throw;
   }
   go_to(Phase::kSetup);
+  if (scope_ && !in_flight_) {
+    expect_gradients(gradients_, "a backward inside NoSync");
+  }
 }
 
 void Training::finish() {
+  go_to(Phase::kSetup);
+  std::vector<at::Tensor> before;
   if (scope_) {
-    hand_in("before in scope");
-  }
-  for (std::size_t i = 0; i < parameters_.size() && !scope_; ++i) {
-    if (!handed_in_[i]) {  // what backward has computed may be in flight already
-      client_.value("local", parameters_[i].grad(), static_cast<std::int64_t>(i));
-    }
+    before = copied_gradients();
+  } else {
+    hand_in_local();
   }
   go_to(Phase::kFinish);
   synchronizer_->finish();
   go_to(Phase::kSetup);
-  hand_in(scope_ ? "gradient in scope" : "gradient");
-  look_for_touched();
-  if (!scope_) {
-    handed_in_.assign(handed_in_.size(), false);
-    ++step_;
-    go_to(Phase::kSetup);
+  look_at_state();
+  if (scope_) {
+    expect_gradients(before, "a finish() inside NoSync");
+    return;
   }
+  hand_in("gradient");
+  in_flight_ = false;
+  gradients_ = copied_gradients();
+  ++step_;
+  go_to(Phase::kSetup);
 }
 
 void Training::abandon() {
   go_to(Phase::kFinish);
   synchronizer_->finish();
-  handed_in_.assign(handed_in_.size(), false);
+  in_flight_ = false;
+  gradients_ = copied_gradients();
   ++step_;
   go_to(Phase::kSetup);
 }
@@ -222,6 +262,17 @@ void Training::quiet_step(Clear how) {
   backward();
   quiet_ = false;
   synchronizer_->finish();
+  in_flight_ = false;
+  gradients_ = copied_gradients();
+}
+
+void Training::hand_in_local() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool seen = options_.layers[i].trainable;  // by the tap
+    client_.value("local", seen ? gradients_[i] : parameters_[i].grad(),
+                  static_cast<std::int64_t>(i));
+  }
 }
 
 void Training::hand_in(const std::string& name) {
@@ -235,8 +286,10 @@ void Training::update() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].grad().defined()) {
       parameters_[i].variable_data().sub_(parameters_[i].grad(), kLearningRate);
-      kept_[i].copy_(parameters_[i]);
     }
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    kept_[i].copy_(parameters_[i]);
   }
   buffers_[0].add_(1 + client_.rank());
   kept_[parameters_.size()].copy_(buffers_[0]);
@@ -253,15 +306,37 @@ void Training::go_to(Phase phase) {
   client_.go_to({.phase = phase, .no_sync = scope_, .step = step_, .model = options_.model});
 }
 
-void Training::hand_in_local(std::size_t layer, const at::Tensor& incoming) {
+void Training::note_incoming(std::size_t layer, const at::Tensor& incoming) {
   const OwnAccess own;
-  const at::Tensor& before = parameters_[layer].grad();
-  client_.value("local", before.defined() ? before + incoming : incoming,
-                static_cast<std::int64_t>(layer));
-  handed_in_[layer] = true;
+  const at::NoGradGuard no_grad;
+  at::Tensor& sum = gradients_[layer];
+  sum = sum.defined() ? sum + incoming : incoming.detach().clone();
 }
 
-void Training::look_for_touched() {
+std::vector<at::Tensor> Training::copied_gradients() const {
+  const OwnAccess own;
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& parameter : parameters_) {
+    const at::Tensor& gradient = parameter.grad();
+    copies.push_back(gradient.defined() ? gradient.detach().clone() : at::Tensor());
+  }
+  return copies;
+}
+
+void Training::expect_gradients(const std::vector<at::Tensor>& expected, const char* after) {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].grad();
+    const bool same = gradient.defined() && expected[i].defined()
+                          ? same_bits(gradient, expected[i])
+                          : gradient.defined() == expected[i].defined();
+    if (!same) {
+      client_.fact(std::string("touched gradient: ") + after, 1, static_cast<std::int64_t>(i));
+    }
+  }
+}
+
+void Training::look_at_state() {
   const OwnAccess own;
   for (std::size_t i = 0; i < kept_.size(); ++i) {
     const bool parameter = i < parameters_.size();
@@ -269,6 +344,9 @@ void Training::look_for_touched() {
     if (!same_bits(parameter ? parameters_[index] : buffers_[index], kept_[i])) {
       client_.fact(parameter ? "touched parameter" : "touched buffer", 1,
                    static_cast<std::int64_t>(index));
+    }
+    if (parameter && parameters_[i].requires_grad() != requires_grad_[i]) {
+      client_.fact("touched requires_grad of parameter", 1, static_cast<std::int64_t>(i));
     }
   }
 }

@@ -27,14 +27,18 @@ struct TrainingOptions {
   std::vector<Layer> layers = {{{65, 3}}, {{4}}, {{7, 2}}};
   /// Whether the last layer's weight is used twice, and listed again after the first one.
   bool tied = false;
-  /// Whether all weights are views of one tensor, and equal in the beginning.
-  bool one_storage = false;
+  enum class Memory {
+    kOwn,
+    kOneTensor,  // all weights are views of one tensor, and equal in the beginning
+    kSame        // all weights, which have one shape, are the same memory, and yet different leaves
+  } memory = Memory::kOwn;
   /// Tells several models of one body apart.
   int model = 0;
   GroupIndex group = 0;
 };
 
-/// What the caller does with the gradients before a backward.
+/// What the caller does with the gradients before a backward. Replaced ones are zeros, whose layout
+/// in memory differs from rank to rank and step to step.
 enum class Clear { kNone, kZero, kReplace, kKeep };
 
 /// A model on a rank, with the synchronizer under test. The loss is linear, so that gradients come
@@ -42,9 +46,9 @@ enum class Clear { kNone, kZero, kReplace, kKeep };
 ///
 /// Evidence: "start" and "initial buffer" before construction, "parameter" and "buffer" after it;
 /// for each step, "local" (the rank's own gradient before communication, as autograd computed it)
-/// and "gradient" (after finish()); "gradient in scope" after a finish() inside NoSync; and the fact
-/// "touched" for a parameter or buffer that has changed without the caller's doing. Their index is
-/// the layer's.
+/// and "gradient" (after finish()); and the fact "touched ..." for a parameter, buffer or gradient
+/// that has changed while it was the caller's. Their index is the layer's. The fact "gradients are
+/// none" says that what backward has computed so far is gone.
 class Training {
  public:
   Training(Client& client, TrainingOptions options, Factory make);
@@ -71,6 +75,14 @@ class Training {
   void quiet_step(Clear how);
   /// The gradients as they are, called `name`.
   void hand_in(const std::string& name);
+  /// The rank's own gradients, as autograd computed them.
+  void hand_in_local();
+  /// Freezes a layer, or thaws it.
+  void train(std::size_t layer, bool trained);
+  /// Between steps; undefined for none.
+  void set_gradient(std::size_t layer, const at::Tensor& gradient);
+  /// Sets all weights.
+  void fill(double value);
   /// One step of SGD with the gradients as they are. Buffers change, too, on each rank differently.
   void update();
   /// A whole step.
@@ -99,8 +111,10 @@ class Training {
  private:
   void make_parameters();
   void go_to(Phase phase);
-  void hand_in_local(std::size_t layer, const at::Tensor& incoming);
-  void look_for_touched();
+  void note_incoming(std::size_t layer, const at::Tensor& incoming);
+  std::vector<at::Tensor> copied_gradients() const;
+  void expect_gradients(const std::vector<at::Tensor>& expected, const char* after);
+  void look_at_state();
 
   Client& client_;
   const TrainingOptions options_;
@@ -110,10 +124,12 @@ class Training {
   std::vector<at::Tensor> listed_;  // as given to the synchronizer
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> kept_;  // copies of parameters and buffers
-  std::vector<bool> handed_in_;   // this step's "local" of each layer
+  std::vector<bool> requires_grad_;
+  std::vector<at::Tensor> gradients_;  // what they should be as long as they are the caller's
   int backwards_ = 0;
   int step_ = -1;
   bool scope_ = false;
+  bool in_flight_ = false;  // from backward to finish(), gradients are the synchronizer's
   bool quiet_ = false;
   std::optional<GradientTap> tap_;
   std::unique_ptr<GradientSynchronizer> synchronizer_;

@@ -40,11 +40,18 @@ at::Tensor numbers(const Layer& layer, double first, double step) {
 }
 
 at::Tensor frozen_values(const Layer& layer, int rank) {
-  const at::TensorOptions options(settings().device);
-  return layer.dtype == at::kLong
-             ? at::full(layer.shape, (std::int64_t{1} << 53) + 1 + rank, options.dtype(at::kLong))
-             : at::full(layer.shape, 0x7FC0'0000 + 77 + rank, options.dtype(at::kInt))
-                   .view(at::kFloat);
+  const auto of = [&](std::int64_t bits, at::ScalarType dtype) {
+    return at::full(layer.shape, bits + 77 + rank, settings().device).to(dtype);
+  };
+  switch (layer.dtype) {
+    case at::kLong:
+      return at::full(layer.shape, (std::int64_t{1} << 53) + 1 + rank,
+                      at::TensorOptions(at::kLong).device(settings().device));
+    case at::kHalf:
+      return of(0x7E00, at::kShort).view(at::kHalf);
+    default:
+      return of(0x7FC0'0000, at::kInt).view(at::kFloat);
+  }
 }
 
 std::vector<at::Tensor> buffers_of(int rank) {

@@ -10,16 +10,13 @@ namespace ddp::testing {
 namespace {
 
 void sort_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) {
-  const std::map<std::string_view, Tensors*> places = {
-      {"start", &training.start},
-      {"parameter", &training.parameter},
-      {"initial buffer", &training.initial_buffer},
-      {"buffer", &training.buffer},
-      {"local", &step.local},
-      {"gradient", &step.gradient},
-      {"alone", &step.alone},
-      {"before in scope", &step.before_in_scope},
-      {"gradient in scope", &step.gradient_in_scope}};
+  const std::map<std::string_view, Tensors*> places = {{"start", &training.start},
+                                                       {"parameter", &training.parameter},
+                                                       {"initial buffer", &training.initial_buffer},
+                                                       {"buffer", &training.buffer},
+                                                       {"local", &step.local},
+                                                       {"gradient", &step.gradient},
+                                                       {"alone", &step.alone}};
   if (const auto place = places.find(seen.text); place != places.end()) {
     (*place->second)[seen.index] = seen.value;
     step.ended = step.ended || place->second == &step.gradient;
@@ -53,7 +50,9 @@ TrainingsByModel sort(const Evidence& evidence) {
         sort_value(seen, training, before);
       } else {
         TrainingStep& step = training.steps[seen.place.step];
-        if (seen.kind == EventKind::kLaunch) {
+        if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "gradients are none") {
+          step.ready.clear();
+        } else if (seen.kind == EventKind::kLaunch) {
           step.launches.push_back(&seen);
         } else if (seen.kind == EventKind::kReady) {
           step.ready.push_back(&seen);

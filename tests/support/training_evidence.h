@@ -23,13 +23,12 @@ struct Payload {
 
 /// What happened in a rank from one finish() to the next.
 struct TrainingStep {
-  Tensors local;                               // the rank's gradients before communication
-  Tensors gradient;                            // after finish()
-  Tensors alone;                               // after a backward without a synchronizer
-  Tensors before_in_scope, gradient_in_scope;  // around finish() inside NoSync
-  std::vector<const Seen*> ready;              // gradients that backward computed, in order
-  std::vector<const Seen*> launches;           // operations of any kind, in order
-  bool ended = false;                          // with finish()
+  Tensors local;                      // the rank's gradients before communication
+  Tensors gradient;                   // after finish()
+  Tensors alone;                      // after a backward without a synchronizer
+  std::vector<const Seen*> ready;     // gradients that backward computed and the caller kept
+  std::vector<const Seen*> launches;  // operations of any kind, in order
+  bool ended = false;                 // with finish()
 };
 
 /// One model on a rank.

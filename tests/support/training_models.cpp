@@ -43,6 +43,7 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
       kThreeSteps);
   bodies.add("weights that are not row-major", {.ranks = 3}, charged.mean,
              {.layers = {{{5, 3}, at::kFloat, true, Layout::kTransposed},
+                         {{5, 3}, at::kFloat, true, Layout::kTransposed},
                          {{2, 3, 2, 2},
                           bodies.mixed_dtypes() ? at::kDouble : at::kFloat,
                           true,
@@ -53,7 +54,16 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
                steps(training, 4, {Clear::kNone, Clear::kZero});
              });
   bodies.add("weights that are views of one tensor, with equal values", {.ranks = 3}, charged.mean,
-             {.layers = {{{4}}, {{4}}, {{2, 3}}}, .one_storage = true}, kThreeSteps);
+             {.layers = {{{4}}, {{4}}, {{2, 3}}}, .memory = TrainingOptions::Memory::kOneTensor},
+             kThreeSteps);
+  bodies.add("weights that are the same memory", {}, charged.mean,
+             {.layers = equal_layers(3, 4), .memory = TrainingOptions::Memory::kSame}, kThreeSteps);
+  bodies.add("frozen weights of other dtypes come first", {}, charged.mean,
+             {.layers = {{{3}, at::kHalf, false}, {{2}, at::kLong, false}, {{4, 2}}, {{5}}}},
+             [](Training& training) {
+               training.set_gradient(0, at::full({3}, 1.0 + training.client().rank(), at::kHalf));
+               steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
+             });
 }
 
 // What the caller may do with gradients.
@@ -93,11 +103,31 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("a layer is frozen between backward and finish()", {}, charged.mean, {},
              [](Training& training) {
                training.backward();
-               training.parameters()[1].requires_grad_(false);
+               training.train(1, false);
                training.finish();
-               training.parameters()[1].requires_grad_(true);
+               training.train(1, true);
                training.step();
              });
+  bodies.add(
+      "layers come in another order in each step", {.ranks = 3}, charged.mean, {},
+      [](Training& training) {
+        const std::vector<std::vector<std::size_t>> orders = {{2, 1, 0}, {0, 2, 1}, {1, 0, 2}};
+        for (const auto& order : orders) {
+          training.clear(Clear::kNone);
+          training.backward(training.loss_in_order(order));
+          training.finish();
+        }
+      });
+  bodies.add("gradients that require a gradient", {}, charged.mean, {}, [](Training& training) {
+    for (int step = 0; step < 2; ++step) {
+      training.clear(Clear::kZero);
+      training.backward();
+      for (const at::Tensor& parameter : training.parameters()) {
+        parameter.mutable_grad().requires_grad_(true);
+      }
+      training.finish();
+    }
+  });
   bodies.add("layers that some steps do not use", {.ranks = 3}, charged.mean, {},
              [](Training& training) {
                const std::vector<std::vector<std::size_t>> unused = {{0}, {}, {2}, {0, 1}, {}};
@@ -109,7 +139,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
              });
   bodies.add("gradients of an earlier step are left", {}, charged.mean, {}, [](Training& training) {
     training.step();
-    training.parameters()[1].mutable_grad().reset();
+    training.set_gradient(1, at::Tensor());
     training.backward(training.loss({0, 2}));
     training.finish();
     training.step(Clear::kZero);
@@ -118,15 +148,15 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
              [](Training& training) {
                training.step();
                training.clear(Clear::kNone);
-               training.parameters()[1].requires_grad_(false);
+               training.train(1, false);
                training.backward();
                training.finish();
-               training.parameters()[1].requires_grad_(true);
+               training.train(1, true);
                training.step();
              });
   bodies.add("a layer that was frozen at construction is trained", {}, charged.mean,
              {.layers = {{{5}}, {{4}, at::kFloat, false}, {{3}}}}, [](Training& training) {
-               training.parameters()[1].requires_grad_(true);
+               training.train(1, true);
                for (int step = 0; step < 2; ++step) {
                  const double rank = training.client().rank();
                  training.clear(Clear::kNone);

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
 #include "support/body_list.h"
@@ -60,6 +61,11 @@ void add_scopes(Bodies& bodies) {
                  }
                  training.finish();
                }
+               training.clear(Clear::kNone);
+               {
+                 const Training::Scope scope(training);
+                 training.finish();
+               }
                training.step();
              });
   bodies.add("70 layers, inside NoSync only", {}, charged.accumulation,
@@ -87,7 +93,7 @@ void add_scopes(Bodies& bodies) {
              });
   bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
              charged.accumulation, {}, [](Training& training) {
-               for (const Clear how : {Clear::kReplace, Clear::kZero}) {
+               for (const Clear how : {Clear::kReplace, Clear::kZero, Clear::kNone}) {
                  training.clear(Clear::kNone);
                  {
                    const Training::Scope scope(training);
@@ -115,11 +121,13 @@ void add_scopes(Bodies& bodies) {
 void add_worlds(Bodies& bodies) {
   const ChargedTests& charged = bodies.charged();
   const Factory make = bodies.make();
-  bodies.add("two models in turn", {.ranks = 3}, charged.lifetime, [make](Client& client) {
+  bodies.add("three models in turn", {.ranks = 3}, charged.lifetime, [make](Client& client) {
     Training first(client, {}, make);
     Training second(client, {.layers = {{{3}, at::kDouble}, {{9}, at::kDouble}}, .model = 1}, make);
+    Training third(client, {.model = 2}, make);
     first.construct();
     second.construct();
+    third.construct();
     for (int step = 0; step < 3; ++step) {
       first.clear(Clear::kNone);
       second.clear(Clear::kNone);
@@ -132,6 +140,7 @@ void add_worlds(Bodies& bodies) {
         first.finish();
         second.finish();
       }
+      third.step();
     }
   });
   bodies.add("a group whose ranks are not the world's", {.ranks = 3, .subgroups = {{2, 1}, {0}}},
@@ -191,6 +200,11 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
       training.finish();
     }
   });
+  bodies.add("weights are not a number where gradients are missing", {}, charged, {},
+             [](Training& training) {
+               training.fill(std::numeric_limits<double>::quiet_NaN());
+               use_by_turns(training);
+             });
   bodies.add("a rank that accumulates inside NoSync only", {.ranks = 3}, charged, {},
              [](Training& training) {
                for (int step = 0; step < 3; ++step) {

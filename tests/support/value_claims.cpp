@@ -181,16 +181,18 @@ std::string state_is_rank_0s(const Evidence& evidence) {
 }
 
 std::string state_is_left_alone(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
+    constexpr std::string_view kGradient = "touched gradient: ";
     const std::string_view text = fact.text;
-    if (!text.starts_with("touched ")) {
-      return std::string();
+    if (!text.starts_with("touched ") || text.ends_with("inside NoSync")) {
+      return "";
     }
-    const std::string what = where(fact, rank) + ": " + std::string(text.substr(8)) + " " +
-                             std::to_string(fact.index) + " has changed ";
-    return what + (text == "touched gradient"
-                       ? "at construction: it was the caller's"
-                       : "in backward or finish(): a synchronizer writes gradients only");
+    if (text.starts_with(kGradient)) {
+      return where(fact, rank) + ": the gradient of " + layer(fact.index) + " has changed after " +
+             std::string(text.substr(kGradient.size())) + ", when it was the caller's";
+    }
+    return where(fact, rank) + ": " + std::string(text.substr(8)) + " " +
+           std::to_string(fact.index) + " has changed: a synchronizer writes gradients only";
   });
 }
 
