@@ -68,6 +68,10 @@ void one_small_use(Uses& uses) {
   uses.run({.shape = {5, 2, 3}, .dtype = at::kFloat});
 }
 
+void not_a_number(Uses& uses) {
+  uses.run({.wants_parameters = false, .nan = true, .note = "rank 0's input has a NaN"});
+}
+
 void many_steps(Uses& uses) {
   for (int step = 0; step < 60; ++step) {
     uses.run({.shape = {3 + step % 3, 3}, .mean = 0.1 * step});
@@ -107,10 +111,21 @@ void two_backwards(Uses& uses) {
 
 void weight_of_zero(Uses& uses) {
   for (const bool training : {true, false}) {
-    Use& use = *uses.add({.mode = {.training = training}, .note = "a weight is 0"});
-    use.tensors.weight.detach().select(0, 1).zero_();
-    use.forward();
-    use.backward();
+    for (const bool all : {false, true}) {
+      Use& use = *uses.add(
+          {.mode = {.training = training}, .note = all ? "all weights are 0" : "a weight is 0"});
+      use.tensors.weight.detach().narrow(0, all ? 0 : 1, all ? 3 : 1).zero_();
+      use.run();
+    }
+  }
+}
+
+// Only eps keeps its deviation from being zero.
+void constant_channel(Uses& uses) {
+  for (const double eps : {0.03, 1e-8}) {
+    Use& use = *uses.add({.mode = {.eps = eps}, .note = "a channel has one value on all ranks"});
+    use.input.detach().select(1, 1).fill_(2);
+    use.run();
   }
 }
 
@@ -180,7 +195,9 @@ const std::vector<Body>& plain() {
                        with_ranks({5, 6, 8}, "one small batch", kOutput, one_small_use),
                        with_ranks({2}, "sixty steps", kOutput, many_steps),
                        with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
-                       with_ranks({2}, "a weight of zero", kGradients, weight_of_zero),
+                       with_ranks({2}, "weights of zero", kGradients, weight_of_zero),
+                       with_ranks({2}, "not a number", kOutput, not_a_number),
+                       with_ranks({2}, "a constant channel", kGradients, constant_channel),
                        with_ranks({2}, "an in-place ReLU", kGradients, output_is_overwritten),
                        with_ranks({2}, "the group is dropped", kGradients, group_is_dropped)});
     all.push_back(in_groups("four groups in turns", kOutput, groups_in_turns));

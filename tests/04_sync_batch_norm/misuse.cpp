@@ -115,11 +115,13 @@ void wrong_modules(Uses& uses) {
 // Every rank must throw, before or after the collective, and none may be left waiting in it.
 void too_few_values(Uses& uses) {
   const int last = uses.client().world().ranks - 1;
-  const auto refuse_sizes = [&](const std::string& what, Shape shape, const NormModule& module) {
+  const auto refuse_sizes = [&](const std::string& what, Shape shape, const NormModule& module,
+                                bool running = true) {
     shape[0] = uses.client().rank() == last ? shape[0] : 0;
-    Use& use = *uses.add({.shape = shape, .dtype = at::kFloat}, module);
+    Use& use = *uses.add({.shape = shape, .dtype = at::kFloat, .running = running}, module);
     use.attempt(what);
   };
+  refuse_sizes("one value without running statistics", {1, kChannels}, nullptr, false);
   const NormModule module = uses.module({.num_features = kChannels});
   for (const NormModule& by : {NormModule(), module}) {
     const std::string of = by ? ", by a module" : "";
@@ -129,6 +131,24 @@ void too_few_values(Uses& uses) {
     refuse_sizes("samples without a position" + of, {2, kChannels, 0}, by);
   }
   uses.run({.shape = {last == 0 ? 2 : 1, kChannels}, .dtype = at::kFloat});  // is enough
+}
+
+// Rank 1 fails before forward, or before backward; what needs it must fail, too.
+void rank_1_fails(Uses& uses, bool in_forward) {
+  Use& use = *uses.add({});
+  const bool fails = uses.client().rank() == 1;
+  if (!in_forward) {
+    use.forward();
+  } else if (fails) {
+    use.drop_group();
+    use.attempt("a null group on this rank only");
+  } else {
+    expect_failure(uses.client(), "forward", [&] { use.forward(); });
+  }
+  if (!in_forward && !fails) {
+    expect_failure(uses.client(), "backward", [&] { use.backward(); });
+  }
+  use.output.reset();
 }
 
 // --- Memory ---
@@ -232,7 +252,11 @@ const std::vector<Body>& misuse() {
   const char* const test = "errors_come_before_communication";
   static const std::vector<Body> bodies =
       joined({with_ranks({1, 2}, "wrong arguments", test, wrong_arguments),
-              with_ranks({2}, "wrong modules", test, wrong_modules)});
+              with_ranks({2}, "wrong modules", test, wrong_modules),
+              with_ranks({2}, "rank 1 is given a wrong argument", test,
+                         [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/true); }),
+              with_ranks({2}, "rank 1 makes no backward", test,
+                         [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/false); })});
   return bodies;
 }
 

@@ -52,6 +52,7 @@ void large_mean(Uses& uses) {
   for (const double mean : {1e4, -1e4}) {
     uses.run({.shape = {24, 32}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {12, 9, 2, 3}, .dtype = at::kFloat, .mean = mean});
+    uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
   }
   uses.run({.shape = {24, 8}, .mean = 100});
   for (const bool running : {true, false}) {
@@ -148,6 +149,10 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
               .note = "the upstream gradient being expanded, with a stride of 0"});
     uses.run({.shape = shape,
               .mode = mode,
+              .upstream = Upstream::kSameRows,
+              .note = "the upstream gradient being one row, for all samples"});
+    uses.run({.shape = shape,
+              .mode = mode,
               .wants_input = false,
               .of_input = [](const at::Tensor& v) { return v.narrow(-1, 0, 1).expand_as(v); },
               .note = "the input being expanded, with a stride of 0"});
@@ -155,8 +160,9 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
 }
 
 // Weight, bias and running statistics are columns of a table, and must be used in place.
-void columns_of_a_table(Uses& uses) {
-  Use& use = *uses.add({.note = "weight, bias, statistics being columns of a table"});
+void columns_of_a_table(Uses& uses, at::ScalarType dtype) {
+  Use& use =
+      *uses.add({.dtype = dtype, .note = "weight, bias, statistics being columns of a table"});
   auto& [weight, bias, mean, var] = use.tensors;
   const at::Tensor table = at::stack({weight.detach(), bias.detach(), mean, var}, 1);
   use.replace_tensors({table.select(1, 0).set_requires_grad(true),
@@ -203,7 +209,8 @@ const std::vector<Body>& layouts() {
       with_ranks({2}, "every layout", "strides_do_not_matter", [](Uses& uses) {
         every_layout(uses, {});
         every_layout(uses, {.training = false});
-        columns_of_a_table(uses);
+        columns_of_a_table(uses, at::kDouble);
+        columns_of_a_table(uses, at::kFloat);
       });
   return bodies;
 }

@@ -2,6 +2,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "support/settings.h"
@@ -76,6 +77,9 @@ void Use::make_input(const std::vector<std::int64_t>& rows) {
   const at::Tensor of_channels = channel.remainder(7) / 4 + sign.roll(-1) * options_.mean;
   const at::Tensor values =
       numbers + along_channels(of_channels, numbers) + of_rows.view(one_a_row);
+  if (options_.nan && member_ == 0) {
+    values.select(1, 1)[0].fill_(std::numeric_limits<double>::quiet_NaN());
+  }
   input = laid_out(values.to(options_.dtype), options_.of_input);
   input.set_requires_grad(options_.wants_input);
 }
@@ -90,6 +94,9 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
       break;
     case Upstream::kExpanded:
       values = values.narrow(-1, 0, 1).expand_as(input);
+      break;
+    case Upstream::kSameRows:
+      values = values.narrow(0, 0, 1).expand_as(input);
       break;
     case Upstream::kFirstHalf:
       values.zero_().narrow(0, 0, std::clamp<std::int64_t>(half - first, 0, mine)).fill_(1);

@@ -18,6 +18,7 @@ namespace ddp::testing {
 enum class Upstream {
   kRandom,
   kExpanded,        // one number for all positions of a row, with a stride of 0
+  kSameRows,        // one row for all samples, with a stride of 0
   kFirstHalf,       // 1 for the first half of all ranks' samples, else 0: on some ranks all zeros
   kBlocks,          // 1 for the first half of the rank's own samples, else -1
   kUndefinedOnOdd,  // undefined on every other rank, which counts as zero
@@ -36,6 +37,8 @@ struct UseOptions {
   SyncBatchNormOptions mode = {};
   /// The mean of most channels, up to its sign; that of channel 0 is near zero.
   double mean = 0.5;
+  /// Whether an element of the first member's input is not a number.
+  bool nan = false;
   /// Whether the input, and weight and bias, require a gradient; whether there is a graph at all.
   bool wants_input = true, wants_parameters = true, graph = true;
   /// Whether the graph alone keeps the input, after which its memory is used for something else.

@@ -49,4 +49,8 @@ void attempt(Client& client, const std::string& what, const std::function<void()
   client.threw(what, "");
 }
 
+void expect_failure(Client& client, const std::string& what, const std::function<void()>& call) {
+  attempt(client, kNeedsRank1 + what, call);
+}
+
 }  // namespace ddp::testing

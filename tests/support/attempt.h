@@ -14,4 +14,10 @@ constexpr const char* kGradModeChanged = "grad mode changed";
 /// exception. That of a stub goes on.
 void attempt(Client& client, const std::string& what, const std::function<void()>& call);
 
+/// Begins what "threw" if a call needed rank 1, which had failed.
+inline const std::string kNeedsRank1 = "needs rank 1: ";
+
+/// Calls `call`, which has to fail as rank 1 does, and not to wait forever.
+void expect_failure(Client& client, const std::string& what, const std::function<void()>& call);
+
 }  // namespace ddp::testing

@@ -19,9 +19,14 @@ namespace ddp::testing {
 
 namespace {
 
+struct Known {
+  std::string charged_to;  // of the body, which shows that there is but one of its name
+  std::unique_ptr<Evidence> evidence;
+};
+
 // By the body's name.
-std::map<std::string, std::unique_ptr<Evidence>>& all_evidence() {
-  static std::map<std::string, std::unique_ptr<Evidence>> all;
+std::map<std::string, Known>& all_evidence() {
+  static std::map<std::string, Known> all;
   return all;
 }
 
@@ -56,7 +61,9 @@ void run_body(const Body& body, Client& client, RankContext& context) {
 
 // Null if the body is not run, because an earlier one hung.
 const Evidence* evidence_of(const Body& body) {
-  auto& evidence = all_evidence()[body.name];
+  auto& [charged_to, evidence] =
+      all_evidence().try_emplace(body.name, Known{body.charged_to, nullptr}).first->second;
+  TORCH_CHECK(charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
   if (evidence == nullptr && hung_body().empty()) {
     ForkOptions options;
     options.deadline = settings().deadline;

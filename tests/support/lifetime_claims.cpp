@@ -55,17 +55,14 @@ std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) 
 }
 
 std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
-  if (constexpr std::string_view kSwallowed = "swallowed? ";
-      std::string_view(threw.text).starts_with(kSwallowed)) {
-    const std::string what =
-        "rank " + std::to_string(rank) + ": " + (threw.text + kSwallowed.size());
+  if (std::string_view(threw.text).starts_with(kNeedsRank1)) {
     const std::string_view how = threw.detail;
-    if (how.empty()) {
-      return what + " succeeded, although rank 1 had failed and took no part in it";
-    }
-    return how == "c10::Error" ? ""
-                               : what + " failed, as rank 1 had, but with another exception than " +
-                                     "c10::Error: " + std::string(how);
+    return how.starts_with("c10::Error")
+               ? ""
+               : "rank " + std::to_string(rank) + ": " + (threw.text + kNeedsRank1.size()) +
+                     (how.empty()
+                          ? " succeeded, although rank 1 had failed and took no part in it"
+                          : " failed, as rank 1 had, but not with c10::Error: " + std::string(how));
   }
   const std::string_view exception = threw.detail;
   if (std::string_view(threw.text) == kGradModeChanged) {

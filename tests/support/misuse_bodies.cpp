@@ -4,7 +4,6 @@
 
 #include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
-#include "ddp/ranks/stub_error.h"
 #include "ddp/referee/client_group.h"
 #include "support/attempt.h"
 #include "support/held_meter.h"
@@ -106,22 +105,6 @@ void accumulate_sparse_gradients(Client& client, const Factory& make, bool late)
     }
     synchronizer->finish();
   });
-}
-
-// What needs rank 1, which has failed, must fail as well, and not wait forever.
-void expect_failure(Client& client, const std::string& what, const std::function<void()>& call) {
-  std::string how;
-  try {
-    call();
-  } catch (const c10::Error& error) {
-    if (is_stub_error(error)) {
-      throw;
-    }
-    how = "c10::Error";
-  } catch (const std::exception& error) {
-    how = error.what();
-  }
-  client.threw("swallowed? " + what, how);
 }
 
 void construct_wrongly_on_one_rank(Client& client, const Factory& make) {
