@@ -51,6 +51,11 @@ std::string wrong_moment(const TrainingOfRank& training, int number, const Train
              "launched; it launched" +
              list_of(own) + "\n  in this step:" + story(step.launches);
     }
+    const bool last = step.goes_on != nullptr && ready->order < step.goes_on->order;
+    if (last && own[0]->order > step.goes_on->order) {
+      return in(training, number) + ": " + describe_operation(*own[0]) +
+             " was launched when backward had already gone on, and not in the hook of its gradient";
+    }
   }
   return "";
 }

@@ -31,12 +31,16 @@ std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
 
 // Each rank uses the layers in its own order, and some not at all: `order_of`, by rank and step.
 Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
-                     const std::function<std::vector<std::size_t>(int, int)>& order_of) {
+                     const std::function<std::vector<std::size_t>(int, int)>& order_of,
+                     at::ScalarType of_odd_layers = at::kFloat) {
   return {name,
           {.ranks = ranks},
-          [cap, order_of](Client& client) {
-            Training training(client, {.layers = {{{3}}, {{5}}, {{7}}, {{11}}, {{13}}, {{17}}}},
-                              bucketed({.cap_bytes = cap}));
+          [cap, order_of, of_odd_layers](Client& client) {
+            std::vector<Layer> layers = {{{3}}, {{5}}, {{7}}, {{11}}, {{13}}, {{17}}};
+            for (const std::size_t odd : {1, 3, 5}) {
+              layers[odd].dtype = of_odd_layers;
+            }
+            Training training(client, {.layers = layers}, bucketed({.cap_bytes = cap}));
             training.construct();
             for (int step = 0; step < 3; ++step) {
               training.clear(step == 1 ? Clear::kZero : Clear::kNone);
@@ -63,6 +67,9 @@ std::vector<Body> orders() {
           order.resize(6 - step);
           return order;
         }));
+    bodies.push_back(in_other_orders(
+        "layers of two dtypes in another order than the plan's" + of, 2, cap,
+        [](int, int) { return std::vector<std::size_t>{0, 1, 2, 4, 3, 5}; }, at::kDouble));
   }
   return bodies;
 }

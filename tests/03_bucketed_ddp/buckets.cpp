@@ -141,14 +141,14 @@ std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& ste
     if (may_start == ready.size()) {
       continue;
     }
-    const bool late =
-        in_finish || (may_start + 1 < ready.size() && launched.order > ready[may_start + 1]->order);
-    if (late) {
+    const bool is_last = may_start + 1 == ready.size();
+    const Seen* next = is_last ? step.goes_on : ready[may_start + 1];
+    if (in_finish || (next != nullptr && launched.order > next->order)) {
       return name_of(buckets, b) + ", was launched too late: it was complete, and its turn, with " +
              "the gradient of layer " + std::to_string(ready[may_start]->index) + ", but " +
-             (in_finish
-                  ? "backward had ended"
-                  : "that of layer " + std::to_string(ready[may_start + 1]->index) + " was ready") +
+             (in_finish ? "backward had ended"
+              : is_last ? "backward had gone on"
+                        : "that of layer " + std::to_string(next->index) + " was ready") +
              " before it was launched";
     }
   }

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client_group.h"
@@ -20,6 +22,7 @@ std::vector<at::Tensor> eight_weights() {
   for (at::Tensor& weight : weights) {
     weight = at::ones({5, 3}, settings().device).set_requires_grad(true);
   }
+  weights[3] = weights[1];  // tied
   return weights;
 }
 
@@ -76,15 +79,26 @@ void second_backward_of_a_late_bucket(Client& client) {
   }
 }
 
+// Of gradients that are the caller's alone. One that shares its storage is a part of a flat tensor.
+std::int64_t own_bytes(const std::vector<at::Tensor>& parameters) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    const bool own = !gradient.defined() || gradient.storage().nbytes() == gradient.nbytes();
+    bytes += own ? static_cast<std::int64_t>(parameter.nbytes()) : 0;
+  }
+  return bytes;
+}
+
 // Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more.
-void count_memory(Client& client, std::int64_t layers_in_bucket, bool overlap) {
+void count_memory(Client& client, std::int64_t cap, bool overlap) {
   constexpr std::int64_t kElements = 4096;
+  constexpr std::int64_t kAll = 8 * kElements * 4;
   std::vector<at::Tensor> parameters(8);
   for (at::Tensor& parameter : parameters) {
     parameter = at::ones({kElements}).set_requires_grad(true);
   }
-  const std::int64_t cap = layers_in_bucket * kElements * 4;
-  client.fact("bytes: limit", 8 * kElements * 4 + cap);
+  client.fact("bytes: limit", kAll + std::min(cap, kAll));
   MemoryMeter meter;
   const auto synchronizer = make_bucketed_ddp(parameters, {}, make_group(client.shared_from_this()),
                                               {.cap_bytes = cap, .overlap = overlap});
@@ -97,6 +111,7 @@ void count_memory(Client& client, std::int64_t layers_in_bucket, bool overlap) {
         parameter.mutable_grad().zero_();
       }
     }
+    const std::int64_t own = own_bytes(parameters);
     meter.reset_peak();
     at::Tensor loss = at::zeros({});
     for (const at::Tensor& parameter : parameters) {
@@ -105,7 +120,7 @@ void count_memory(Client& client, std::int64_t layers_in_bucket, bool overlap) {
     loss.backward();
     synchronizer->finish();
     client.fact("bytes: within a step, beside the gradients",
-                meter.peak_bytes() - 9 * kElements * 4);
+                meter.peak_bytes() - own - kElements * 4);
     if (step == 20 || step == 40 || step == 60) {
       client.fact("held: handles of operations", client.live_handles());
       client.fact("held: bytes of tensors", meter.live_bytes());
@@ -154,17 +169,19 @@ const std::vector<Body>& destruction() {
 const std::vector<Body>& memory() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
-    const auto add = [&](std::int64_t layers, bool overlap) {
-      const std::string form = overlap ? "memory with " : "without overlap: memory with ";
-      all.push_back({form + std::to_string(layers) + " layers in a bucket",
+    constexpr std::int64_t kLayer = 4096 * 4;
+    const auto add = [&](std::int64_t cap, bool overlap) {
+      const std::string form = overlap ? "" : "without overlap: ";
+      all.push_back({form + "memory with a cap of " + std::to_string(cap) + " bytes",
                      {},
-                     [layers, overlap](Client& client) { count_memory(client, layers, overlap); },
+                     [cap, overlap](Client& client) { count_memory(client, cap, overlap); },
                      "buckets_take_the_gradients_bytes_and_one_bucket"});
     };
-    add(1, true);
-    add(2, true);
-    add(8, true);
-    add(2, false);
+    add(kLayer, true);
+    add(2 * kLayer, true);
+    add(8 * kLayer, true);
+    add(kOne, true);
+    add(2 * kLayer, false);
     return all;
   }();
   return bodies;

@@ -72,6 +72,12 @@ const std::vector<PlanCase> kCases = {
     {"the header's example, 0.01 MB", kToy, 10485, {{2, 1, 0}}},
     {"the smallest cap", kToy, 1, {{2}, {1}, {0}}},
     {"the largest cap", kToy, std::numeric_limits<std::int64_t>::max(), {{2, 1, 0}}},
+    {"four bytes less than a cap of 100 MiB",
+     {{{1}, at::kFloat, true, -1, at::kMeta},
+      {{1}, at::kFloat, true, -1, at::kMeta},
+      {{(25 << 20) - 1}, at::kFloat, true, -1, at::kMeta}},
+     100 << 20,
+     {{2, 1}, {0}}},
     {"a cap that is reached exactly", kFourEqual, 800, {{3, 2}, {1, 0}}},
     {"a byte more than two parameters", kFourEqual, 801, {{3, 2, 1}, {0}}},
     {"a parameter larger than the cap, after a small one",
@@ -161,13 +167,14 @@ void expect_rules_for_random_lists() {
 
 // A pure function: it changes no tensors or gradients, and returns the same result again.
 void expect_pure() {
-  const auto parameters = make_weights({{{300, 100}}, {{100, 100}}, {{70000}, at::kDouble}});
+  auto parameters = make_weights({{{300, 100}}, {{100, 100}}, {{70000}, at::kDouble}});
+  parameters.push_back(at::zeros({100, 300}).t().set_requires_grad(true));
   std::vector<std::int64_t> versions;
   versions.reserve(parameters.size());
   for (const at::Tensor& parameter : parameters) {
     versions.push_back(static_cast<std::int64_t>(parameter._version()));
   }
-  constexpr std::int64_t kNothingMuch = 1024;  // bytes; the parameters have 720,000
+  constexpr std::int64_t kNothingMuch = 1024;  // bytes; the parameters have 840,000
   const MemoryMeter meter;
   const Plan plan = assign_buckets(parameters, 50'000);
   EXPECT_LE(meter.peak_bytes(), kNothingMuch)

@@ -25,7 +25,7 @@ Body printing(int ranks) {
             const std::string name = "rank " + std::to_string(client.rank());
             for (const std::string& message :
                  {name + " says hello", std::string(), name + ": " + std::string(70'000, 'x'),
-                  name + std::string(1, '\0') + " after a zero"}) {
+                  name + std::string(1, '\0') + " after a zero", name + " and a newline\n"}) {
               caller.print(message);
             }
           },

@@ -52,9 +52,11 @@ at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
       at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * number);
   if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
     at::Tensor bits = bits_of(elements, call.dtype, random);
-    if (const Chunk own = balanced_split(elements, ranks)[rank];
-        own.size > 0 && bits.is_floating_point()) {
-      bits[own.begin].fill_(-0.0);
+    if (bits.is_floating_point()) {
+      const auto chunks = balanced_split(elements, ranks);
+      const Chunk& zeros = chunks[1 % ranks];  // equal to the others', but for their sign
+      bits.narrow(0, zeros.begin, zeros.size).fill_(rank == 1 % ranks ? -0.0 : 0.0);
+      bits.narrow(0, chunks[rank].begin, chunks[rank].size > 0 ? 1 : 0).fill_(-0.0);
     }
     return bits;
   }

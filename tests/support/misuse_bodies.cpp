@@ -135,6 +135,22 @@ void finish_wrongly_on_one_rank(Client& client, const Factory& make) {
   }
 }
 
+void end_early_on_one_rank(Client& client, const Factory& make) {
+  const Table table;
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  const auto synchronizer = make(client, table.parameters, {}, group);
+  if (client.rank() != 1) {
+    expect_failure(client, "a step", [&] {
+      table.backward(/*sparse=*/false);
+      try {
+        all_reduce(at::ones({1}), group);  // now all know that rank 1 is gone
+      } catch (const c10::Error&) {
+      }
+      synchronizer->finish();
+    });
+  }
+}
+
 }  // namespace
 
 std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
@@ -150,7 +166,8 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
                  accumulate_sparse_gradients(client, make, /*late=*/false);
                }),
           body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
-          body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank)};
+          body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
+          body("rank 1 ends before the step", 3, end_early_on_one_rank)};
 }
 
 Body late_refusal_body(const SynchronizerUnderTest& subject) {

@@ -195,13 +195,23 @@ at::Tensor Training::loss(const std::vector<std::size_t>& unused) {
 at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
   go_to(Phase::kForward);
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(settings().device));
+  // Its gradient comes after that of the last layer, when backward goes on.
+  at::Tensor one = at::ones({}, sum.options());
+  one.set_requires_grad(true).register_hook([this](const at::Tensor&) {
+    if (!quiet_) {
+      client_.fact("backward goes on", 1);
+    }
+  });
   // Backward begins with what was added last.
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
     const std::size_t i = *layer;
     const bool tied = options_.tied && i + 1 == parameters_.size();
     for (int use = 0; use < (tied ? 2 : 1) && options_.layers[i].trainable; ++use) {
       const double first = 2.0 + static_cast<double>(i) + 20.0 * client_.rank() + 0.3 * backwards_;
-      const at::Tensor factors = numbers(options_.layers[i], first + use, 0.707107);
+      at::Tensor factors = numbers(options_.layers[i], first + use, 0.707107);
+      if (i == layers.back()) {
+        factors = factors * one.to(factors.scalar_type());
+      }
       sum = sum + (parameters_[i] * factors).sum().to(at::kDouble);
     }
   }

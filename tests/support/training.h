@@ -48,7 +48,8 @@ enum class Clear { kNone, kZero, kReplace, kKeep };
 /// for each step, "local" (the rank's own gradient before communication, as autograd computed it)
 /// and "gradient" (after finish()); and the fact "touched ..." for a parameter, buffer or gradient
 /// that has changed while it was the caller's. Their index is the layer's. The fact "gradients are
-/// none" says that what backward has computed so far is gone.
+/// none" says that what backward has computed so far is gone, and "backward goes on" that it has
+/// left the last gradient behind.
 class Training {
  public:
   Training(Client& client, TrainingOptions options, Factory make);

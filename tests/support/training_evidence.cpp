@@ -52,6 +52,9 @@ TrainingsByModel sort(const Evidence& evidence) {
         TrainingStep& step = training.steps[seen.place.step];
         if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "gradients are none") {
           step.ready.clear();
+        } else if (seen.kind == EventKind::kFact &&
+                   std::string_view(seen.text) == "backward goes on") {
+          step.goes_on = &seen;
         } else if (seen.kind == EventKind::kLaunch) {
           step.launches.push_back(&seen);
         } else if (seen.kind == EventKind::kReady) {

@@ -28,6 +28,7 @@ struct TrainingStep {
   Tensors alone;                      // after a backward without a synchronizer
   std::vector<const Seen*> ready;     // gradients that backward computed and the caller kept
   std::vector<const Seen*> launches;  // operations of any kind, in order
+  const Seen* goes_on = nullptr;      // backward, after the last gradient
   bool ended = false;                 // with finish()
 };
 

@@ -73,8 +73,11 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   });
   bodies.add("gradients exist before construction", {}, charged.mean,
              [make = bodies.make()](Client& client) {
-               Training training(client, {}, make);
+               Training training(client,
+                                 {.layers = {{{65, 3}}, {{4}}, {{3}, at::kFloat, false}, {{7, 2}}}},
+                                 make);
                training.backward();
+               training.set_gradient(2, at::full({3}, 1.0 + client.rank()));
                training.construct();
                steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
              });
@@ -102,10 +105,18 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
              });
   bodies.add("a layer is frozen between backward and finish()", {}, charged.mean, {},
              [](Training& training) {
-               training.backward();
-               training.train(1, false);
-               training.finish();
-               training.train(1, true);
+               for (const bool in_scope : {false, true}) {
+                 training.clear(Clear::kNone);
+                 if (in_scope) {
+                   const Training::Scope scope(training);
+                   training.backward();
+                 } else {
+                   training.backward();
+                 }
+                 training.train(1, false);
+                 training.finish();
+                 training.train(1, true);
+               }
                training.step();
              });
   bodies.add(

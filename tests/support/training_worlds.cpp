@@ -23,7 +23,7 @@ void use_by_turns(Training& training) {
       }
     }
     training.clear(step == 2 ? Clear::kZero : Clear::kNone);
-    training.backward(training.loss(unused));
+    training.backward(training.loss(unused) * (step == 3 ? 0 : 1));
     training.finish();
   }
 }
@@ -202,8 +202,20 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
   });
   bodies.add("weights are not a number where gradients are missing", {}, charged, {},
              [](Training& training) {
-               training.fill(std::numeric_limits<double>::quiet_NaN());
+               const double nan = std::numeric_limits<double>::quiet_NaN();
+               training.fill(nan);
+               training.backward(training.loss() * nan);
+               training.finish();
                use_by_turns(training);
+             });
+  bodies.add("a frozen layer's gradients are the caller's", {}, charged, {},
+             [](Training& training) {
+               training.step();
+               training.train(1, false);
+               training.clear(Clear::kNone);
+               training.set_gradient(1, at::full({4}, 1.0 + training.client().rank()));
+               training.backward();
+               training.finish();
              });
   bodies.add("a rank that accumulates inside NoSync only", {.ranks = 3}, charged, {},
              [](Training& training) {
