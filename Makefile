@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE PRESET TRACE PYTHON LIBTORCH ALL FRESH
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH
 export $(VARIABLES)
 unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -10,7 +10,8 @@ SETUP := python3 -m tools.setup.setup
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
-         $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(if $(VERBOSE),"--verbose=$(VERBOSE)")
+         $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(if $(UNTRUSTED),--untrusted) \
+         $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
 .PHONY: help setup doctor test watch hint figures writeup ab check format clean distclean
@@ -20,7 +21,7 @@ setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
 	@python3 -m tools.setup.doctor
-test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file]
+test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [UNTRUSTED=1]
 	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)

@@ -239,7 +239,7 @@ std::string each_bucket_once(const Evidence& evidence) {
         for (const Seen* launch : step.launches) {
           const bool ours =
               launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
-          if (ours && !launch->place.no_sync && !is_all_reduce(*launch)) {
+          if (ours && !launch->place.no_sync && !is_all_reduce(*launch) && launch->bytes > 0) {
             return describe_operation(*launch) + " is neither needed nor allowed";
           }
         }

@@ -79,17 +79,6 @@ void second_backward_of_a_late_bucket(Client& client) {
   }
 }
 
-// Of gradients that are the caller's alone. One that shares its storage is a part of a flat tensor.
-std::int64_t own_bytes(const std::vector<at::Tensor>& parameters) {
-  std::int64_t bytes = 0;
-  for (const at::Tensor& parameter : parameters) {
-    const at::Tensor& gradient = parameter.grad();
-    const bool own = !gradient.defined() || gradient.storage().nbytes() == gradient.nbytes();
-    bytes += own ? static_cast<std::int64_t>(parameter.nbytes()) : 0;
-  }
-  return bytes;
-}
-
 // Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more.
 void count_memory(Client& client, std::int64_t cap, bool overlap) {
   constexpr std::int64_t kElements = 4096;
@@ -111,7 +100,6 @@ void count_memory(Client& client, std::int64_t cap, bool overlap) {
         parameter.mutable_grad().zero_();
       }
     }
-    const std::int64_t own = own_bytes(parameters);
     meter.reset_peak();
     at::Tensor loss = at::zeros({});
     for (const at::Tensor& parameter : parameters) {
@@ -120,7 +108,7 @@ void count_memory(Client& client, std::int64_t cap, bool overlap) {
     loss.backward();
     synchronizer->finish();
     client.fact("bytes: within a step, beside the gradients",
-                meter.peak_bytes() - own - kElements * 4);
+                meter.peak_bytes() - kAll - kElements * 4);
     if (step == 20 || step == 40 || step == 60) {
       client.fact("held: handles of operations", client.live_handles());
       client.fact("held: bytes of tensors", meter.live_bytes());

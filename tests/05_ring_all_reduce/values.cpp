@@ -47,8 +47,9 @@ Wanted wanted_of(const CallOfGroup& call, const Chunk& part) {
   // N-1 additions in whatever order, and a division.
   const double size = call.size();
   const double bound = (size + 1) * unit_of(call.dtype()) * size * largest;
-  return call.is_average() ? Wanted{sum / size, bound / size + 0.6 * smallest_number(call.dtype())}
-                           : Wanted{sum, bound};
+  return call.is_average()
+             ? Wanted{sum / size, bound / size + 2 * size * smallest_number(call.dtype())}
+             : Wanted{sum, bound};
 }
 
 // The elements that must be the result: all, or the rank's own.

@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::int64_t kElementsShown = 3;
 
+// A row for each element.
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return tensor.detach().contiguous().view({-1, 1}).view(at::kByte);
+}
+
 std::string position(const at::Tensor& tensor, std::int64_t flat) {
   std::vector<std::int64_t> indices(tensor.dim());
   for (std::int64_t dim = tensor.dim() - 1; dim >= 0; --dim) {
@@ -82,6 +87,22 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   return actual.any().item<bool>() ? exactly + "scaled?" : "all zero: never filled?";
 }
 
+// Whether an element's bytes all are `byte`, as the grader has glibc fill memory.
+bool has_filled(const at::Tensor& tensor, int byte) {
+  return tensor.element_size() > 1 && bytes_of(tensor).eq(byte).all(/*dim=*/1).any().item<bool>();
+}
+
+std::string misused_memory(const at::Tensor& tensor) {
+  if (const auto flown = find_poison(tensor)) {
+    return "it came from a buffer that was in flight in operation #" + std::to_string(*flown) +
+           " of this rank: was it used before the wait, or never waited for?";
+  }
+  if (has_filled(tensor, 0xFE)) {
+    return "memory that was never written: a tensor of at::empty() holds no zeros";
+  }
+  return has_filled(tensor, 0x01) ? "memory that has been freed: what keeps it alive?" : "";
+}
+
 std::string differences(const at::Tensor& actual, const at::Tensor& expected,
                         const at::Tensor& differs) {
   std::ostringstream out;
@@ -111,11 +132,9 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
                                      const at::Tensor& expected, const at::Tensor& differs) {
   const at::Tensor a = actual.detach().to(at::kCPU);
   const at::Tensor e = expected.detach().to(at::kCPU);
-  const auto flown = find_poison(a);
-  const std::string diagnosis =
-      flown ? "it came from a buffer that was in flight in operation #" + std::to_string(*flown) +
-                  " of this rank: was it used before the wait, or never waited for?"
-            : diagnose(subject, a.to(at::kDouble), e.to(at::kDouble));
+  std::string diagnosis = misused_memory(a);
+  diagnosis =
+      diagnosis.empty() ? diagnose(subject, a.to(at::kDouble), e.to(at::kDouble)) : diagnosis;
   return ::testing::AssertionFailure()
          << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
          << differences(a, e, differs.to(at::kCPU));
@@ -160,10 +179,7 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
     return ::testing::AssertionSuccess();
   }
   const at::NoGradGuard no_grad;
-  const auto bytes = [](const at::Tensor& tensor) {
-    return tensor.detach().contiguous().view({-1, 1}).view(at::kByte);
-  };
-  const at::Tensor differs = bytes(actual).ne(bytes(expected)).any(/*dim=*/1);
+  const at::Tensor differs = bytes_of(actual).ne(bytes_of(expected)).any(/*dim=*/1);
   return different(subject, actual, expected, differs.view(expected.sizes()));
 }
 

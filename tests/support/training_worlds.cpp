@@ -93,7 +93,7 @@ void add_scopes(Bodies& bodies) {
              });
   bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
              charged.accumulation, {}, [](Training& training) {
-               for (const Clear how : {Clear::kReplace, Clear::kZero, Clear::kNone}) {
+               for (const Clear how : {Clear::kReplace, Clear::kZero}) {
                  training.clear(Clear::kNone);
                  {
                    const Training::Scope scope(training);

@@ -93,8 +93,9 @@ std::string other_bits(const std::vector<TrainingOfRank>& ranks, int step, std::
     }
     const std::string name = in(training, step) + ": the gradient of " + layer(index) +
                              ", compared with rank " + std::to_string(ranks[0].rank) + "'s,";
-    if (auto text = said(is_bitwise_equal({name, static_cast<int>(ranks.size())}, gradient, first));
-        !text.empty()) {
+    // Adding 0 makes -0 one with 0, which no parameter can drift by.
+    const Subject subject{name, static_cast<int>(ranks.size())};
+    if (auto text = said(is_bitwise_equal(subject, gradient + 0, first + 0)); !text.empty()) {
       const bool means = wrong_gradient(ranks, step, index).empty();
       return means ? text : "";  // else another claim says so
     }

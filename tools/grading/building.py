@@ -12,6 +12,7 @@ from pathlib import Path
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
 from tools.grading.stages import Stage, short_paths
+from tools.grading.untrusted import Compiled
 from tools.setup.progress import ProgressLine
 from tools.setup.toolchain import LabError, Toolchain
 
@@ -42,6 +43,9 @@ class Builder:
 
     def library(self, stage: Stage, impl: str) -> Path:
         return self._build_dir / "stages" / impl / stage.name / "libstage.so"
+
+    def compiled(self, stage: Stage, impl: str) -> Compiled:
+        return Compiled(stage, impl, self.library(stage, impl), self._build_dir)
 
     def build_programs(self, stages: list[Stage]) -> None:
         self.build_common(_programs(stages))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tools.grading import stages
+from tools.grading import stages, untrusted
 from tools.grading.building import Builder, StageBuilds
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
@@ -59,6 +59,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
     parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
+    parser.add_argument("--untrusted", action="store_true", help="load nothing that uses more than a stage may")
     parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
@@ -92,6 +93,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         with StageBuilds(builder, graded, options.impl) as builds:
             for stage in stages_as_built(builds, builder, lists, graded, options.test):
                 report.stages.append(stage)
+                if options.untrusted and not stage.build_error:
+                    refuse_what_it_may_not_use(stage, builder, options.impl)
                 if not stage.build_error:
                     run_one(stage, report, builder, run, show)
                 scorecard.stage(stage)
@@ -131,10 +134,16 @@ def stages_as_built(
             yield report
 
 
-def mark_build_error(stage: StageReport, error: str) -> None:
+def mark_build_error(stage: StageReport, error: str, what: str = "does not compile") -> None:
     stage.build_error = error
     for result in stage.results if error else []:
-        result.status, result.failures = Status.FAILED, [f"{stage.stage.name} does not compile:\n{error}"]
+        result.status, result.failures = Status.FAILED, [f"{stage.stage.name} {what}:\n{error}"]
+
+
+def refuse_what_it_may_not_use(stage: StageReport, builder: Builder, impl: str) -> None:
+    found = untrusted.objections(builder.compiled(stage.stage, impl))
+    stage.refused = bool(found)
+    mark_build_error(stage, found, "uses what it may not")
 
 
 def run_one(

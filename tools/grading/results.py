@@ -59,11 +59,12 @@ class TestResult:
 
 @dataclass
 class StageReport:
-    """One stage's tests. `build_error` is the compiler's message if the stage's code does not compile."""
+    """One stage's tests. `build_error`: why its code was not run, the compiler's message or what it may not use."""
 
     stage: Stage
     results: list[TestResult]
     build_error: str = ""
+    refused: bool = False  # it compiles, and uses what it may not
     output: str = ""
 
     @property

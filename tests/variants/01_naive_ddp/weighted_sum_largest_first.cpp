@@ -30,10 +30,13 @@ class WeightedSum : public GradientSynchronizer {
   }
 
   void finish() override {
-    if (!synchronizes() || group_->getSize() == 1 || trainable_.empty()) {
+    if (!synchronizes() || trainable_.empty()) {
       return;
     }
     check_gradients(trainable_, all_);
+    if (group_->getSize() == 1) {
+      return;
+    }
     const at::NoGradGuard no_grad;
     for (const at::Tensor& parameter : trainable_) {
       at::Tensor& gradient = parameter.mutable_grad();

@@ -1,5 +1,5 @@
 // Correct, and unusual: uses libtorch's single hook per tensor itself. Each hook calls the one that
-// it replaced; a destroyed synchronizer leaves an empty hook behind. The hooks share the owners of
+// it replaced; a destroyed synchronizer puts that back, unless its own was replaced. The hooks share the owners of
 // the handles, by weak pointers.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -23,6 +23,9 @@ class ChainedHook : public autograd::PostAccumulateGradHook {
   ChainedHook(std::unique_ptr<autograd::PostAccumulateGradHook> before,
               std::weak_ptr<const Action> action)
       : before_(std::move(before)), action_(std::move(action)) {}
+
+  bool does(const std::shared_ptr<const Action>& action) const { return action_.lock() == action; }
+  std::unique_ptr<autograd::PostAccumulateGradHook> give_back() { return std::move(before_); }
 
   void operator()(const autograd::Variable& parameter) override {
     if (before_) {
@@ -58,10 +61,24 @@ class Synchronizer : public GradientSynchronizer {
       const auto end = parameters.begin() + static_cast<std::ptrdiff_t>(i);
       if (parameters[i].requires_grad() && std::none_of(parameters.begin(), end, same)) {
         actions_.push_back(std::make_shared<const Action>([this, i] { ready(i); }));
+        hooked_.push_back(parameters_[i]);
         autograd::impl::set_post_acc_grad_hooks(
             parameters_[i],
             std::make_unique<ChainedHook>(
                 std::move(autograd::impl::post_acc_grad_hooks(parameters_[i])), actions_.back()));
+      }
+    }
+  }
+
+  Synchronizer(const Synchronizer&) = delete;
+  Synchronizer& operator=(const Synchronizer&) = delete;
+
+  ~Synchronizer() override {
+    for (std::size_t i = 0; i < actions_.size(); ++i) {
+      auto& slot = autograd::impl::post_acc_grad_hooks(hooked_[i]);
+      auto* hook = dynamic_cast<ChainedHook*>(slot.get());
+      if (hook != nullptr && hook->does(actions_[i])) {
+        slot = hook->give_back();
       }
     }
   }
@@ -104,6 +121,7 @@ class Synchronizer : public GradientSynchronizer {
   std::vector<at::Tensor> sums_;
   std::vector<bool> owed_;
   std::vector<std::shared_ptr<const Action>> actions_;
+  std::vector<at::Tensor> hooked_;  // the parameter of each action
 };
 
 }  // namespace

@@ -109,7 +109,7 @@ class Polling : public GradientSynchronizer {
         member->ready = false;
         if (parameter.grad().defined()) {
           parameter.grad().copy_(mean);
-        } else if (mean.any().item<bool>()) {  // only other ranks had one
+        } else {  // only other ranks had one, or none
           parameter.mutable_grad() = mean.clone();
         }
       }
