@@ -59,6 +59,12 @@ void construct_with_two_dtypes(Client& client) {
     attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
             [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
   }
+  std::vector<at::Tensor> parameters(9);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i] = at::ones({2}, i == 7 ? at::kMeta : at::kCPU).set_requires_grad(true);
+  }
+  attempt(client, "a trainable parameter on another device than those before it (index 7)",
+          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
 }
 
 std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {
@@ -98,7 +104,7 @@ const std::vector<Body>& small_models() {
 
 const std::vector<Body>& misuse() {
   static const std::vector<Body> all = joined({of_both(misuse_bodies),
-                                               {{"flat: construction with two dtypes",
+                                               {{"flat: construction with two dtypes or devices",
                                                  {},
                                                  construct_with_two_dtypes,
                                                  subject(Form::kFlat).charged.errors}}});

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <numeric>
 
 #include "bodies.h"
 #include "support/claim_tools.h"
@@ -26,21 +25,22 @@ std::string only_finish_communicates(const Evidence& evidence) {
   });
 }
 
-std::vector<std::int64_t> reduced_in(const TrainingStep& step) {
-  std::vector<std::int64_t> elements;
+using Payloads = std::vector<Payload>;
+
+Payloads reduced_in(const TrainingStep& step) {
+  Payloads payloads;
   for (const Seen* launch : step.launches) {
     if (launch->place.phase == Phase::kFinish && is_all_reduce(*launch) && launch->elements > 0) {
-      elements.push_back(launch->elements);
+      payloads.push_back({launch->elements, launch->dtype});
     }
   }
-  return elements;
+  return payloads;
 }
 
 // `all_reduces` for each step and rank.
-std::string each_step_makes(
-    const Evidence& evidence,
-    const std::function<std::vector<std::int64_t>(const TrainingOfRank&)>& all_reduces,
-    const std::string& what) {
+std::string each_step_makes(const Evidence& evidence,
+                            const std::function<Payloads(const TrainingOfRank&)>& all_reduces,
+                            const std::string& what) {
   return first_on_ranks(
       evidence,
       [&](const TrainingOfRank& training, const TrainingStep& step, int number,
@@ -48,27 +48,27 @@ std::string each_step_makes(
         const bool others = std::ranges::any_of(step.launches, [](const Seen* launch) {
           return !is_all_reduce(*launch) && launch->bytes > 0;
         });
-        std::vector<std::int64_t> elements = reduced_in(step);
-        std::vector<std::int64_t> expected = all_reduces(training);
-        std::ranges::sort(elements);
+        Payloads found = reduced_in(step);
+        Payloads expected = all_reduces(training);
+        std::erase_if(expected, [](const Payload& payload) { return payload.elements == 0; });
+        std::ranges::sort(found);
         std::ranges::sort(expected);
-        std::erase(expected, 0);
-        const bool alone = ranks == 1 && elements.empty();
-        return step.ended && !alone && (others || elements != expected)
+        const bool alone = ranks == 1 && found.empty();
+        return step.ended && !alone && (others || found != expected)
                    ? in(training, number) + ": finish() is to make " + what +
                          ", and nothing else; it launched:" + list_of(step.launches)
                    : "";
       });
 }
 
-std::vector<std::int64_t> elements_of(const TrainingOfRank& training) {
-  std::vector<std::int64_t> elements;
+Payloads payloads_of(const TrainingOfRank& training) {
+  Payloads payloads;
   for (const std::int64_t index : training.trainable) {
-    if (training.parameter.contains(index)) {
-      elements.push_back(training.parameter.at(index).numel());
+    if (const auto found = training.parameter.find(index); found != training.parameter.end()) {
+      payloads.push_back({found->second.numel(), found->second.scalar_type()});
     }
   }
-  return elements;
+  return payloads;
 }
 
 std::string order_is_fixed(const Evidence& evidence) {
@@ -85,19 +85,22 @@ std::string order_is_fixed(const Evidence& evidence) {
 }
 
 std::string one_for_each(const Evidence& evidence) {
-  return each_step_makes(evidence, elements_of,
-                         "one all-reduce for each trainable parameter, of exactly its elements");
+  return each_step_makes(
+      evidence, payloads_of,
+      "one all-reduce for each trainable parameter, of exactly its elements in its dtype");
 }
 
 std::string one_for_all(const Evidence& evidence) {
   return each_step_makes(
       evidence,
       [](const TrainingOfRank& training) {
-        const auto each = elements_of(training);
-        return std::vector<std::int64_t>{
-            std::accumulate(each.begin(), each.end(), std::int64_t{0})};
+        Payload all;
+        for (const Payload& each : payloads_of(training)) {
+          all = {all.elements + each.elements, each.dtype};
+        }
+        return Payloads{all};
       },
-      "one all-reduce of the elements of all trainable parameters");
+      "one all-reduce of the elements of all trainable parameters, in their dtype");
 }
 
 const GradedTest kConstruction{

@@ -36,6 +36,9 @@ void plan_wrongly(Client& client) {
     const std::string given = "a cap of " + std::to_string(cap) + " bytes";
     attempt(client, "assign_buckets() with " + given,
             [&] { assign_buckets(eight_weights(), cap); });
+    attempt(client, "make_bucketed_ddp() of frozen weights with " + given, [&] {
+      static_cast<void>(make_bucketed_ddp({at::ones({2})}, {}, group, {.cap_bytes = cap}));
+    });
     attempt(client, "make_bucketed_ddp() with " + given, [&] {
       static_cast<void>(make_bucketed_ddp(eight_weights(), {}, group, {.cap_bytes = cap}));
     });

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <thread>
+
 #include "ddp/referee/own_access.h"
 #include "uses.h"
 
@@ -73,8 +75,9 @@ void not_a_number(Uses& uses) {
 }
 
 void many_steps(Uses& uses) {
-  for (int step = 0; step < 60; ++step) {
-    uses.run({.shape = {3 + step % 3, 3}, .mean = 0.1 * step});
+  const NormModule module = uses.module({.num_features = 3}, at::kDouble);
+  for (int step = 0; step < 70; ++step) {
+    uses.run({.shape = {3 + step % 3, 3}, .mean = 0.1 * step}, step % 2 == 0 ? module : nullptr);
   }
 }
 
@@ -142,6 +145,16 @@ void output_is_overwritten(Uses& uses) {
   }
 }
 
+void backward_elsewhere(Uses& uses) {
+  Use& use = *uses.add({.note = "backward on another thread"});
+  use.forward();
+  std::thread([&] {
+    uses.client().come_home();
+    use.backward();
+  }).join();
+  uses.client().come_home();
+}
+
 void group_is_dropped(Uses& uses) {
   Use& use = *uses.add({.note = "the caller's handle of the group is gone"});
   use.forward();
@@ -189,17 +202,19 @@ std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& n
 
 const std::vector<Body>& plain() {
   static const std::vector<Body> bodies = [] {
-    auto all = joined({with_ranks({2, 1}, "one small batch", kOutput, one_small_use),
-                       with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutput, shapes_and_tensors),
-                       with_ranks({2}, "many channels", kOutput, many_sizes),
-                       with_ranks({5, 6, 8}, "one small batch", kOutput, one_small_use),
-                       with_ranks({2}, "sixty steps", kOutput, many_steps),
-                       with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
-                       with_ranks({2}, "weights of zero", kGradients, weight_of_zero),
-                       with_ranks({2}, "not a number", kOutput, not_a_number),
-                       with_ranks({2}, "a constant channel", kGradients, constant_channel),
-                       with_ranks({2}, "an in-place ReLU", kGradients, output_is_overwritten),
-                       with_ranks({2}, "the group is dropped", kGradients, group_is_dropped)});
+    auto all =
+        joined({with_ranks({2, 1}, "one small batch", kOutput, one_small_use),
+                with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutput, shapes_and_tensors),
+                with_ranks({2}, "many channels", kOutput, many_sizes),
+                with_ranks({5, 6, 8}, "one small batch", kOutput, one_small_use),
+                with_ranks({2}, "seventy steps", kOutput, many_steps),
+                with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
+                with_ranks({2}, "weights of zero", kGradients, weight_of_zero),
+                with_ranks({2}, "not a number", kOutput, not_a_number),
+                with_ranks({2}, "a constant channel", kGradients, constant_channel),
+                with_ranks({2}, "an in-place ReLU", kGradients, output_is_overwritten),
+                with_ranks({2}, "backward on another thread", kGradients, backward_elsewhere),
+                with_ranks({2}, "the group is dropped", kGradients, group_is_dropped)});
     all.push_back(in_groups("four groups in turns", kOutput, groups_in_turns));
     all.push_back(body_of("a network that takes a second", 2, kOutput, one_small_use));
     all.back().world.slow = true;
@@ -212,7 +227,9 @@ const std::vector<Body>& interleaved() {
   static const std::vector<Body> bodies = {
       body_of("forwards first", 2, kTraining,
               [](Uses& uses) {
-                forwards_first(uses, {{}, {}, {.shape = {4, 3}}});
+                std::vector<UseOptions> many(12);
+                many.push_back({.shape = {4, 3}});
+                forwards_first(uses, many);
               }),
       in_groups("forwards of several groups first", kTraining, [](Uses& uses) {
         forwards_first(uses,

@@ -3,6 +3,7 @@
 
 #include "bodies.h"
 #include "predicates.h"
+#include "support/attempt.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/grading.h"
@@ -97,6 +98,10 @@ std::string too_few_values_are_refused(const Evidence& evidence) {
   return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> std::string {
     const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
     const std::string_view exception = threw.detail;
+    if (std::string_view(threw.text) == kGradModeChanged) {
+      return "rank " + std::to_string(rank) + ": after the error of " + std::string(exception) +
+             " autograd is left switched on or off: use a guard (at::NoGradGuard)";
+    }
     if (exception.empty()) {
       return what + " should be an error on every rank; nothing was thrown";
     }

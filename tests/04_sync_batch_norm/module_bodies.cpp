@@ -146,6 +146,11 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
   module->running_mean.fill_(3);
   uses.run({.shape = {5, 4}, .dtype = dtype}, module);
   uses.run({.shape = {5, 4}, .dtype = dtype}, module);
+  module->eval();
+  for (const double mean : {1, 2}) {
+    module->running_mean.fill_(mean);  // from a file, again
+    uses.run({.shape = {5, 4}, .dtype = dtype}, module);
+  }
 }
 
 void use_modules(Uses& uses) {

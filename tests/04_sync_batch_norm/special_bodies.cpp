@@ -119,6 +119,11 @@ std::vector<NamedLayout> layouts_of(std::size_t dims) {
         dims == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
     all.push_back(
         {"channels_last", [format](const at::Tensor& v) { return v.contiguous(format); }});
+    all.push_back({"channels_last and cut out of a larger tensor", [format](const at::Tensor& v) {
+                     return at::cat({v, at::full_like(v, 77)}, -1)
+                         .contiguous(format)
+                         .narrow(-1, 0, v.size(-1));
+                   }});
   }
   return all;
 }

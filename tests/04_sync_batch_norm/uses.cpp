@@ -106,7 +106,6 @@ void Use::hand_in(Moment moment) {
 }
 
 void Use::call() {
-  const at::AutoGradMode mode(options_.graph);
   const OperatorWatch watch;
   const at::Tensor given = options_.temporary ? input * 1 : input;
   output = module_ != nullptr ? module_->forward(given)
@@ -132,7 +131,10 @@ void Use::forward() {
                                        module_ != nullptr ? 1.0 : 0.0}));
   hand_in(kBefore);
   go_to(Phase::kForward);
-  call();
+  {
+    const at::AutoGradMode grad_mode(options_.graph);
+    call();
+  }
   go_to(Phase::kSetup);
   for (int i = 0; i < 4 && options_.temporary; ++i) {
     litter_.push_back(at::full_like(input, std::numeric_limits<double>::quiet_NaN()));
@@ -160,6 +162,7 @@ void Use::drop_group() {
 void Use::attempt(const std::string& what) {
   go_to(Phase::kSetup);
   hand_in(kBefore);
+  const at::AutoGradMode grad_mode(options_.graph);
   testing::attempt(client_, what, [&] { call(); });
   output.reset();
   hand_in(kAfterForward);

@@ -1,6 +1,7 @@
 #include "claims.h"
 
 #include "bodies.h"
+#include "support/claim_tools.h"
 #include "support/grading.h"
 #include "support/training_claims.h"
 
@@ -21,6 +22,17 @@ constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parame
 // What another test reports, and makes a claim meaningless.
 const Predicate kWrongSums = in_each_call(wrong_sum);
 const Predicate kSendsNothing = in_each_call(sends_nothing);
+
+// In calls of which only operations are told, too.
+std::string messages_only(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    return c10d::isP2POp(launch.type)
+               ? ""
+               : "rank " + std::to_string(rank) + ", call " +
+                     std::to_string(launch.place.step + 1) + ": " + describe_operation(launch) +
+                     " is a collective; a ring is made of send and recv";
+  });
+}
 
 const GradedTest kPrint{
     {.name = "ranks_print_in_order",
@@ -87,7 +99,10 @@ const GradedTest kMessages{
      .points = 2,
      .hint = "2(N-1) sends to rank (r+1) mod N, 2(N-1) recvs from rank (r-1) mod N, and nothing "
              "else. A message is exactly its chunk of balanced_split()."},
-    [] { judge(all_bodies(), in_each_call(wrong_messages)); }};
+    [] {
+      judge(all_bodies(), in_each_call(wrong_messages));
+      judge(many_calls(), messages_only);
+    }};
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_chunk_in_flight",

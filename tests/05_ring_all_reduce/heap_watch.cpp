@@ -49,14 +49,17 @@ HeapWatch::HeapWatch(Client& client) {
 HeapWatch::~HeapWatch() { at::removeCallback(handle_); }
 
 void HeapWatch::begin() {
-  peak_bytes = heap_bytes();
+  heap_ = heap_bytes();
+  peak_bytes = heap_;
+  tensors_before_ = tensors_.live_bytes();
+  tensors_.reset_peak();
   looking = true;
 }
 
 std::int64_t HeapWatch::end() {
   look();
   looking = false;
-  return peak_bytes;
+  return std::max(peak_bytes.load(), heap_ + tensors_.peak_bytes() - tensors_before_);
 }
 
 }  // namespace ddp::testing

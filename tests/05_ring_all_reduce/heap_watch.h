@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
 
 namespace ddp::testing {
@@ -21,11 +22,13 @@ class HeapWatch {
   ~HeapWatch();
 
   void begin();
-  /// The most bytes that any moment since begin() has seen.
+  /// The most bytes that any moment since begin() has seen, or that tensors took at any time.
   std::int64_t end();
 
  private:
   std::uint64_t handle_;
+  MemoryMeter tensors_;  // sees every allocation of libtorch's
+  std::int64_t heap_ = 0, tensors_before_ = 0;
 };
 
 }  // namespace ddp::testing

@@ -52,7 +52,8 @@ void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::str
   attempt(client, name + " of an undefined tensor", [&] { call(at::Tensor(), group); });
   attempt(client, name + " with a null group", [&] { call(at::ones({6}, options), nullptr); });
   for (const at::ScalarType dtype :
-       {at::kBool, at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn}) {
+       {at::kBool, at::kComplexHalf, at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn,
+        at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz}) {
     for (const std::int64_t size : {8, 0}) {
       attempt(client,
               name + " of " + std::to_string(size) + " elements of " +

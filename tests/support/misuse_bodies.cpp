@@ -181,15 +181,17 @@ Body late_refusal_body(const SynchronizerUnderTest& subject) {
 
 std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
   using Layers = std::vector<std::size_t>;
-  const auto body = [&](const std::string& what, const Layers& layers, bool complete) {
+  const auto body = [&](const std::string& what, const Layers& first, const Layers& layers,
+                        bool complete = false) {
     return Body{"a second backward before finish()" + what,
                 {},
-                [make = subject.make, layers, complete](Client& client) {
+                [make = subject.make, first, layers, complete](Client& client) {
                   Training training(client, {}, make);
                   training.construct();
                   // With create_graph autograd does not accumulate in place, so nothing in flight
                   // is overwritten: the error has to come from the synchronizer itself.
-                  training.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+                  training.loss_in_order(first).backward({}, /*retain_graph=*/true,
+                                                         /*create_graph=*/true);
                   if (complete) {  // what was launched before this one
                     all_reduce(at::ones({1}), make_group(client.shared_from_this()));
                   }
@@ -199,9 +201,10 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
                 },
                 subject.charged.errors};
   };
-  return {body("", {2, 1, 0}, false), body(", of the first layer", {0}, false),
-          body(", of the layer in the middle", {1}, false),
-          body(" when the first's operations are complete", {2, 1, 0}, true)};
+  const Layers all = {2, 1, 0};
+  return {body("", all, all), body(", of the first layer", all, {0}),
+          body(", of the layer in the middle", all, {1}), body(", each of one layer", {2}, {2}),
+          body(" when the first's operations are complete", all, all, true)};
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <map>
 #include <set>
 #include <string>
@@ -18,7 +19,7 @@ using Tensors = std::map<std::int64_t, at::Tensor>;
 struct Payload {
   std::int64_t elements = 0;
   at::ScalarType dtype = at::ScalarType::Undefined;
-  bool operator==(const Payload&) const = default;
+  auto operator<=>(const Payload&) const = default;
 };
 
 /// What happened in a rank from one finish() to the next.

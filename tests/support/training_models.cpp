@@ -22,6 +22,7 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
     return TrainingOptions{.layers = layers};
   };
   bodies.add("three layers, three steps", {}, charged.mean, {}, kThreeSteps);
+  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}}, kThreeSteps);
   bodies.add("one rank", {.ranks = 1}, charged.mean, {}, kThreeSteps);
   bodies.add("float64, five ranks", {.ranks = 5}, charged.mean, of(at::kDouble), kThreeSteps);
   bodies.add("float16, eight ranks", {.ranks = 8}, charged.mean, of(at::kHalf), kThreeSteps);
@@ -58,6 +59,9 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
              kThreeSteps);
   bodies.add("weights that are the same memory", {}, charged.mean,
              {.layers = equal_layers(3, 4), .memory = TrainingOptions::Memory::kSame}, kThreeSteps);
+  bodies.add("all weights are frozen", {}, charged.mean,
+             {.layers = {{{3}, at::kFloat, false}, {{2, 2}, at::kFloat, false}}},
+             [](Training& training) { training.finish(); });
   bodies.add("frozen weights of other dtypes come first", {}, charged.mean,
              {.layers = {{{3}, at::kHalf, false}, {{2}, at::kLong, false}, {{4, 2}}, {{5}}}},
              [](Training& training) {
@@ -204,7 +208,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
 // What leaves much evidence comes last: the more memory this process has, the longer a fork takes.
 void add_large(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
-             {.layers = {{{}}, {{0}}, {{1'100'001}}, {{4'097}}, {{0, 3}}, {{65'537}}, {{1}}}},
+             {.layers = {{{}}, {{0}}, {{2'150'001}}, {{4'097}}, {{0, 3}}, {{65'537}}, {{1}}}},
              [](Training& training) {
                steps(training, 2, {Clear::kNone, Clear::kZero});
              });

@@ -208,6 +208,13 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
                training.finish();
                use_by_turns(training);
              });
+  bodies.add("a layer that rank 1 never uses", {}, charged, {}, [](Training& training) {
+    for (int step = 0; step < 8; ++step) {
+      training.clear(Clear::kNone);
+      training.backward(training.client().rank() == 1 ? training.loss({1}) : training.loss());
+      training.finish();
+    }
+  });
   bodies.add("a frozen layer's gradients are the caller's", {}, charged, {},
              [](Training& training) {
                training.step();
