@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <vector>
 
 #include "01_naive_ddp/naive_ddp.h"
@@ -15,14 +14,15 @@ inline void check_arguments(const std::vector<at::Tensor>& parameters,
                             const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
                             bool uniform) {
   TORCH_CHECK(group && !parameters.empty(), "needs a group and parameters");
-  std::optional<at::ScalarType> dtype;
+  at::Tensor first;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameter #", i,
                 " is undefined, or no leaf");
     if (parameters[i].requires_grad()) {
-      dtype = dtype.value_or(parameters[i].scalar_type());
-      TORCH_CHECK(!uniform || *dtype == parameters[i].scalar_type(), "parameter #", i,
-                  " has another dtype");
+      first = first.defined() ? first : parameters[i];
+      TORCH_CHECK(!uniform || (parameters[i].scalar_type() == first.scalar_type() &&
+                               parameters[i].device() == first.device()),
+                  "parameter #", i, " has another dtype, or is on another device");
     }
   }
   for (std::size_t i = 0; i < buffers.size(); ++i) {
