@@ -15,11 +15,9 @@ AddressSanitizer. Each test with points needs a mutant that no other test kills,
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from tools.checking import remembered
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.checking.remembered import Content, outcome_of
 from tools.grading.building import condense
+from tools.grading.compile_commands import compile_command, object_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError
@@ -241,7 +240,7 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, fl
     inputs = [] if source in copies.values() else [source]
     for path, copy in copies.items():
         if path.suffix == ".cpp":
-            inputs.append(copy if everything or path in changed else _object_of(context.build_dir, path))
+            inputs.append(copy if everything or path in changed else object_of(context.build_dir, path))
     command = [*compile_command(context.build_dir, solution_of(stage)), *flags]
     command += ["-shared", "-o", str(library), *map(str, inputs)]
     log = folder / "compiler.log"
@@ -249,24 +248,3 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, fl
     if code:
         raise LabError(f"does not compile:\n{condense(text)}\nThe whole log: {short_paths(str(log))}")
     return library
-
-
-def compile_command(build_dir: Path, source: Path) -> list[str]:
-    """How the build compiles `source`, without its input and output."""
-    words = _build_command(build_dir, source)
-    output = words.index("-o")
-    del words[output : output + 2]
-    return [word for word in words if word not in ("-c", str(source))]
-
-
-def _object_of(build_dir: Path, source: Path) -> Path:
-    """What the build has made of `source`."""
-    words = _build_command(build_dir, source)
-    return build_dir / words[words.index("-o") + 1]
-
-
-def _build_command(build_dir: Path, source: Path) -> list[str]:
-    for entry in json.loads((build_dir / "compile_commands.json").read_text()):
-        if entry["file"] == str(source):
-            return shlex.split(entry["command"])
-    raise LabError(f"{short_paths(str(source))} is not in {build_dir}/compile_commands.json: make setup")

@@ -10,14 +10,13 @@ This is what can be seen without running anything. It is no sandbox.
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.grading.compile_commands import compile_command
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError
 
@@ -57,7 +56,7 @@ _SYSTEM_CALL = re.compile(r"\s(syscall|sysenter|int\s+\$0x80)\b")
 
 @dataclass(frozen=True)
 class Compiled:
-    """A stage's library, and how each of its files is compiled."""
+    """A stage's library, and the build that made it."""
 
     stage: Stage
     impl: str
@@ -67,15 +66,6 @@ class Compiled:
     @property
     def sources(self) -> list[Path]:
         return self.stage.sources(self.impl)
-
-    def preprocess(self, source: Path) -> str:
-        for entry in json.loads((self.build_dir / "compile_commands.json").read_text()):
-            if entry["file"] == str(source):
-                words = shlex.split(entry["command"])
-                output = words.index("-o")
-                command = [*words[:output], *words[output + 2 :], "-E"]
-                return _output_of([word for word in command if word != "-c"])
-        raise LabError(f"{short_paths(str(source))} is not in {self.build_dir}/compile_commands.json: make setup")
 
 
 def objections(code: Compiled) -> str:
@@ -106,7 +96,8 @@ def _in_sources(code: Compiled) -> Iterator[str]:
     for source in code.sources:
         own = {source.resolve()}
         stack, line = [source.resolve()], 0
-        for text in code.preprocess(source).splitlines():
+        command = [*compile_command(code.build_dir, source), "-E", str(source)]
+        for text in _output_of(command).splitlines():
             if marker := _MARKER.match(text):
                 file, flags = Path(marker[2]).resolve(), marker[3].split()
                 if "1" in flags:
