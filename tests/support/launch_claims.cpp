@@ -1,12 +1,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string_view>
 
 #include "support/claim_tools.h"
-#include "support/compare.h"
+#include "support/training.h"
 #include "support/training_claims.h"
 
 // Claims on what is launched, and what happens until it is complete.
@@ -109,10 +110,10 @@ std::string no_sync_is_silent(const Evidence& evidence) {
   }
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
     const std::string_view text = fact.text;
-    return text.starts_with("touched gradient: ") && text.ends_with("inside NoSync")
-               ? where(fact, rank) + ": after " + std::string(text.substr(18)) +
-                     " the gradient of " + layer(fact.index) +
-                     " is not what this rank's backwards have computed"
+    return text.starts_with(kTouchedGradient) && fact.place.no_sync
+               ? where(fact, rank) + ": after " +
+                     std::string(text.substr(std::strlen(kTouchedGradient))) + " the gradient of " +
+                     layer(fact.index) + " is not what this rank's backwards have computed"
                : "";
   });
 }

@@ -23,17 +23,18 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
       options_(std::move(options)),
       make_(std::move(make)),
       group_(make_group(client.shared_from_this(), options_.group)),
-      gradients_(options_.layers.size()) {
+      parameters_(parameters_of(options_, client.rank())),
+      gradients_(parameters_) {
   const OwnAccess own;
   go_to(Phase::kSetup);
   client_.fact("group", options_.group);
   std::vector<NamedTensor> named;
-  make_parameters();
   for (std::size_t i = 0; i < options_.layers.size(); ++i) {
     const Layer& layer = options_.layers[i];
     named.push_back({"layer " + std::to_string(i), parameters_[i]});
     client_.value("start", parameters_[i], static_cast<std::int64_t>(i));
     client_.fact("trainable", layer.trainable, static_cast<std::int64_t>(i));
+    requires_grad_.push_back(layer.trainable);
   }
   listed_ = parameters_;
   if (options_.tied) {
@@ -52,7 +53,7 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
   client_.name(named);
   tap_.emplace(parameters_, [this](std::size_t layer, const at::Tensor& incoming) {
     if (!quiet_) {
-      note_incoming(layer, incoming);
+      gradients_.add(layer, incoming);
       client_.look_at_buffers();
       client_.ready(static_cast<std::int64_t>(layer));
     }
@@ -61,28 +62,6 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
 
 Training::~Training() { destroy(); }
 
-void Training::make_parameters() {
-  std::int64_t total = 0;
-  for (const Layer& layer : options_.layers) {
-    total += count_of(layer);
-  }
-  const at::Tensor storage = at::full({total}, 1.5 + client_.rank(), settings().device);
-  std::int64_t used = 0;
-  for (std::size_t i = 0; i < options_.layers.size(); ++i) {
-    const Layer& layer = options_.layers[i];
-    at::Tensor values;
-    if (options_.memory != TrainingOptions::Memory::kOwn) {
-      values = storage.narrow(0, used, count_of(layer)).view(layer.shape);
-      used += options_.memory == TrainingOptions::Memory::kSame ? 0 : count_of(layer);
-    } else if (layer.trainable) {
-      values = numbers(layer, 1.0 + static_cast<double>(i) + 10.0 * client_.rank(), 0.618034);
-    } else {
-      values = frozen_values(layer, client_.rank());
-    }
-    parameters_.push_back(laid_out(values, layer.layout).set_requires_grad(layer.trainable));
-  }
-}
-
 void Training::construct() {
   std::vector<const void*> places;
   for (const auto* tensors : {&parameters_, &buffers_}) {
@@ -90,25 +69,20 @@ void Training::construct() {
       places.push_back(tensor.const_data_ptr());
     }
   }
-  gradients_ = copied_gradients();
+  gradients_.keep();
   go_to(Phase::kConstruction);
   synchronizer_ = make_(client_, listed_, buffers_, group_);
   group_.reset();  // the synchronizer keeps it alive
   go_to(Phase::kSetup);
   const OwnAccess own;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    // One that there was not before may be there now: zeros, in a place of the synchronizer's.
-    if (!gradients_[i].defined()) {
-      gradients_[i] = parameters_[i].grad();
+  for (const std::size_t i : gradients_.changed()) {
+    if (gradients_.of(i)
+            .defined()) {  // else it may be there now: zeros, in the synchronizer's place
+      tell_touched(i, "construction");
     }
   }
-  expect_gradients(gradients_, "construction");
-  gradients_ = copied_gradients();
+  gradients_.keep();
   kept_.clear();
-  requires_grad_.clear();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    requires_grad_.push_back(options_.layers[i].trainable);
-  }
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (std::size_t i = 0; i < tensors->size(); ++i) {
       const at::Tensor& tensor = (*tensors)[i];
@@ -132,7 +106,7 @@ void Training::destroy() {
   synchronizer_.reset();
   go_to(Phase::kSetup);
   if (constructed && !in_flight_) {
-    expect_gradients(gradients_, "destruction");
+    expect(gradients_, "destruction");
   }
 }
 
@@ -143,7 +117,7 @@ void Training::replace_synchronizer(std::unique_ptr<GradientSynchronizer> other)
 
 void Training::clear(Clear how) {
   go_to(Phase::kSetup);
-  expect_gradients(gradients_, "the end of finish()");
+  expect(gradients_, "the end of finish()");
   for (const at::Tensor& parameter : parameters_) {
     at::Tensor& gradient = parameter.mutable_grad();
     if (how == Clear::kNone) {
@@ -158,7 +132,7 @@ void Training::clear(Clear how) {
       gradient = laid_out(zeros, row_major ? Layout::kRowMajor : other);
     }
   }
-  gradients_ = copied_gradients();
+  gradients_.keep();
   if (how == Clear::kNone) {
     client_.fact("gradients are none", 1);
   }
@@ -166,7 +140,7 @@ void Training::clear(Clear how) {
 
 void Training::set_gradient(std::size_t layer, const at::Tensor& gradient) {
   parameters_[layer].mutable_grad() = gradient;
-  gradients_ = copied_gradients();
+  gradients_.keep();
 }
 
 void Training::train(std::size_t layer, bool trained) {
@@ -230,15 +204,15 @@ void Training::backward(const at::Tensor& loss) {
   }
   go_to(Phase::kSetup);
   if (scope_ && !in_flight_) {
-    expect_gradients(gradients_, "a backward inside NoSync");
+    expect(gradients_, "a backward inside NoSync");
   }
 }
 
 void Training::finish() {
   go_to(Phase::kSetup);
-  std::vector<at::Tensor> before;
+  std::optional<KeptGradients> before;
   if (scope_) {
-    before = copied_gradients();
+    before.emplace(parameters_);
   } else {
     hand_in_local();
   }
@@ -246,13 +220,12 @@ void Training::finish() {
   synchronizer_->finish();
   go_to(Phase::kSetup);
   look_at_state();
-  if (scope_) {
-    expect_gradients(before, "a finish() inside NoSync");
+  if (before) {
+    expect(*before, "a finish() inside NoSync");
     return;
   }
   hand_in("gradient");
-  in_flight_ = false;
-  gradients_ = copied_gradients();
+  take_gradients_back();
   ++step_;
   go_to(Phase::kSetup);
 }
@@ -260,8 +233,7 @@ void Training::finish() {
 void Training::abandon() {
   go_to(Phase::kFinish);
   synchronizer_->finish();
-  in_flight_ = false;
-  gradients_ = copied_gradients();
+  take_gradients_back();
   ++step_;
   go_to(Phase::kSetup);
 }
@@ -272,15 +244,14 @@ void Training::quiet_step(Clear how) {
   backward();
   quiet_ = false;
   synchronizer_->finish();
-  in_flight_ = false;
-  gradients_ = copied_gradients();
+  take_gradients_back();
 }
 
 void Training::hand_in_local() {
   const OwnAccess own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const bool seen = options_.layers[i].trainable;  // by the tap
-    client_.value("local", seen ? gradients_[i] : parameters_[i].grad(),
+    client_.value("local", seen ? gradients_.of(i) : parameters_[i].grad(),
                   static_cast<std::int64_t>(i));
   }
 }
@@ -316,33 +287,18 @@ void Training::go_to(Phase phase) {
   client_.go_to({.phase = phase, .no_sync = scope_, .step = step_, .model = options_.model});
 }
 
-void Training::note_incoming(std::size_t layer, const at::Tensor& incoming) {
-  const OwnAccess own;
-  const at::NoGradGuard no_grad;
-  at::Tensor& sum = gradients_[layer];
-  sum = sum.defined() ? sum + incoming : incoming.detach().clone();
+void Training::take_gradients_back() {
+  in_flight_ = false;
+  gradients_.keep();
 }
 
-std::vector<at::Tensor> Training::copied_gradients() const {
-  const OwnAccess own;
-  std::vector<at::Tensor> copies;
-  for (const at::Tensor& parameter : parameters_) {
-    const at::Tensor& gradient = parameter.grad();
-    copies.push_back(gradient.defined() ? gradient.detach().clone() : at::Tensor());
-  }
-  return copies;
+void Training::tell_touched(std::size_t layer, const char* after) {
+  client_.fact(std::string(kTouchedGradient) + after, 1, static_cast<std::int64_t>(layer));
 }
 
-void Training::expect_gradients(const std::vector<at::Tensor>& expected, const char* after) {
-  const OwnAccess own;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& gradient = parameters_[i].grad();
-    const bool same = gradient.defined() && expected[i].defined()
-                          ? same_bits(gradient, expected[i])
-                          : gradient.defined() == expected[i].defined();
-    if (!same) {
-      client_.fact(std::string("touched gradient: ") + after, 1, static_cast<std::int64_t>(i));
-    }
+void Training::expect(const KeptGradients& expected, const char* after) {
+  for (const std::size_t layer : expected.changed()) {
+    tell_touched(layer, after);
   }
 }
 
@@ -371,10 +327,6 @@ Training::Scope::~Scope() {
   guard_.reset();
   training_.scope_ = outer_;
   training_.go_to(Phase::kSetup);
-}
-
-std::vector<Layer> equal_layers(int count, std::int64_t elements) {
-  return std::vector<Layer>(count, {{elements}});
 }
 
 }  // namespace ddp::testing

@@ -9,6 +9,7 @@
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/referee/client.h"
 #include "support/gradient_tap.h"
+#include "support/kept_gradients.h"
 #include "support/training_data.h"
 
 // What bodies of stages 01-03 are made of: a model in training, which hands in what a claim may want
@@ -23,19 +24,8 @@ using Factory = std::function<std::unique_ptr<GradientSynchronizer>(
     Client& client, const std::vector<at::Tensor>& parameters,
     const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group)>;
 
-struct TrainingOptions {
-  std::vector<Layer> layers = {{{65, 3}}, {{4}}, {{7, 2}}};
-  /// Whether the last layer's weight is used twice, and listed again after the first one.
-  bool tied = false;
-  enum class Memory {
-    kOwn,
-    kOneTensor,  // all weights are views of one tensor, and equal in the beginning
-    kSame        // all weights, which have one shape, are the same memory, and yet different leaves
-  } memory = Memory::kOwn;
-  /// Tells several models of one body apart.
-  int model = 0;
-  GroupIndex group = 0;
-};
+/// Begins the fact of a gradient that has changed, before the words for when.
+constexpr const char* kTouchedGradient = "touched gradient: ";
 
 /// What the caller does with the gradients before a backward. Replaced ones are zeros, whose layout
 /// in memory differs from rank to rank and step to step.
@@ -110,11 +100,10 @@ class Training {
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
 
  private:
-  void make_parameters();
   void go_to(Phase phase);
-  void note_incoming(std::size_t layer, const at::Tensor& incoming);
-  std::vector<at::Tensor> copied_gradients() const;
-  void expect_gradients(const std::vector<at::Tensor>& expected, const char* after);
+  void take_gradients_back();
+  void tell_touched(std::size_t layer, const char* after);
+  void expect(const KeptGradients& expected, const char* after);
   void look_at_state();
 
   Client& client_;
@@ -126,7 +115,7 @@ class Training {
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> kept_;  // copies of parameters and buffers
   std::vector<bool> requires_grad_;
-  std::vector<at::Tensor> gradients_;  // what they should be as long as they are the caller's
+  KeptGradients gradients_;
   int backwards_ = 0;
   int step_ = -1;
   bool scope_ = false;
@@ -135,8 +124,5 @@ class Training {
   std::optional<GradientTap> tap_;
   std::unique_ptr<GradientSynchronizer> synchronizer_;
 };
-
-/// `count` layers of `elements` elements.
-std::vector<Layer> equal_layers(int count, std::int64_t elements);
 
 }  // namespace ddp::testing

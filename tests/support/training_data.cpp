@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "ddp/referee/own_access.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -52,6 +53,35 @@ at::Tensor frozen_values(const Layer& layer, int rank) {
     default:
       return of(0x7FC0'0000, at::kInt).view(at::kFloat);
   }
+}
+
+std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank) {
+  const OwnAccess own;
+  std::int64_t total = 0;
+  for (const Layer& layer : options.layers) {
+    total += count_of(layer);
+  }
+  const at::Tensor storage = at::full({total}, 1.5 + rank, settings().device);
+  std::vector<at::Tensor> parameters;
+  std::int64_t used = 0;
+  for (std::size_t i = 0; i < options.layers.size(); ++i) {
+    const Layer& layer = options.layers[i];
+    at::Tensor values;
+    if (options.memory != TrainingOptions::Memory::kOwn) {
+      values = storage.narrow(0, used, count_of(layer)).view(layer.shape);
+      used += options.memory == TrainingOptions::Memory::kSame ? 0 : count_of(layer);
+    } else if (layer.trainable) {
+      values = numbers(layer, 1.0 + static_cast<double>(i) + 10.0 * rank, 0.618034);
+    } else {
+      values = frozen_values(layer, rank);
+    }
+    parameters.push_back(laid_out(values, layer.layout).set_requires_grad(layer.trainable));
+  }
+  return parameters;
+}
+
+std::vector<Layer> equal_layers(int count, std::int64_t elements) {
+  return std::vector<Layer>(count, {{elements}});
 }
 
 std::vector<at::Tensor> buffers_of(int rank) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ddp/referee/event.h"
+
 // The numbers that a Training computes with.
 
 namespace ddp::testing {
@@ -19,6 +21,26 @@ struct Layer {
   bool trainable = true;  // else it is NaN, and no part of the loss
   Layout layout = Layout::kRowMajor;
 };
+
+struct TrainingOptions {
+  std::vector<Layer> layers = {{{65, 3}}, {{4}}, {{7, 2}}};
+  /// Whether the last layer's weight is used twice, and listed again after the first one.
+  bool tied = false;
+  enum class Memory {
+    kOwn,
+    kOneTensor,  // all weights are views of one tensor, and equal in the beginning
+    kSame        // all weights, which have one shape, are the same memory, and yet different leaves
+  } memory = Memory::kOwn;
+  /// Tells several models of one body apart.
+  int model = 0;
+  GroupIndex group = 0;
+};
+
+/// The weights of a rank before construction.
+std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank);
+
+/// `count` layers of `elements` elements.
+std::vector<Layer> equal_layers(int count, std::int64_t elements);
 
 /// The same values with another layout in memory.
 at::Tensor laid_out(const at::Tensor& values, Layout layout);

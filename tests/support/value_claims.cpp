@@ -1,11 +1,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <string_view>
 
 #include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/training.h"
 #include "support/training_claims.h"
 
 // Claims on what tensors hold.
@@ -183,17 +185,18 @@ std::string state_is_rank_0s(const Evidence& evidence) {
 
 std::string state_is_left_alone(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
-    constexpr std::string_view kGradient = "touched gradient: ";
     const std::string_view text = fact.text;
-    if (!text.starts_with("touched ") || text.ends_with("inside NoSync")) {
-      return "";
+    if (text.starts_with(kTouchedGradient) && fact.place.no_sync) {
+      return "";  // no_sync_is_silent() says so
     }
-    if (text.starts_with(kGradient)) {
+    if (text.starts_with(kTouchedGradient)) {
       return where(fact, rank) + ": the gradient of " + layer(fact.index) + " has changed after " +
-             std::string(text.substr(kGradient.size())) + ", when it was the caller's";
+             std::string(text.substr(std::strlen(kTouchedGradient))) + ", when it was the caller's";
     }
-    return where(fact, rank) + ": " + std::string(text.substr(8)) + " " +
-           std::to_string(fact.index) + " has changed: a synchronizer writes gradients only";
+    return text.starts_with("touched ") ? where(fact, rank) + ": " + std::string(text.substr(8)) +
+                                              " " + std::to_string(fact.index) +
+                                              " has changed: a synchronizer writes gradients only"
+                                        : "";
   });
 }
 

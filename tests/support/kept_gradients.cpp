@@ -1,0 +1,45 @@
+#include "support/kept_gradients.h"
+
+#include <ATen/ATen.h>
+
+#include "ddp/referee/own_access.h"
+#include "support/compare.h"
+
+namespace ddp::testing {
+
+KeptGradients::KeptGradients(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
+  keep();
+}
+
+void KeptGradients::keep() {
+  const OwnAccess own;
+  copies_.clear();
+  for (const at::Tensor& parameter : parameters_) {
+    const at::Tensor& gradient = parameter.grad();
+    copies_.push_back(gradient.defined() ? gradient.detach().clone() : at::Tensor());
+  }
+}
+
+void KeptGradients::add(std::size_t parameter, const at::Tensor& incoming) {
+  const OwnAccess own;
+  const at::NoGradGuard no_grad;
+  at::Tensor& sum = copies_[parameter];
+  sum = sum.defined() ? sum + incoming : incoming.detach().clone();
+}
+
+std::vector<std::size_t> KeptGradients::changed() const {
+  const OwnAccess own;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& gradient = parameters_[i].grad();
+    const bool same = gradient.defined() && copies_[i].defined()
+                          ? same_bits(gradient, copies_[i])
+                          : gradient.defined() == copies_[i].defined();
+    if (!same) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
+}  // namespace ddp::testing
