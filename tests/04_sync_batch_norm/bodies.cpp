@@ -71,7 +71,7 @@ void one_small_use(Uses& uses) {
 }
 
 void not_a_number(Uses& uses) {
-  uses.run({.wants_parameters = false, .nan = true, .note = "rank 0's input has a NaN"});
+  uses.run({.nan = true, .wants_parameters = false, .note = "rank 0's input has a NaN"});
 }
 
 void many_steps(Uses& uses) {

@@ -76,8 +76,7 @@ std::string errors_change_nothing(const Evidence& evidence) {
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == EventKind::kThrew) {
         call = seen.text;
-      } else if (seen.kind != EventKind::kValue ||
-                 !std::string_view(seen.text).starts_with("running")) {
+      } else if (seen.kind != EventKind::kValue || !seen.text.starts_with("running")) {
         continue;
       } else if (seen.index == kBefore) {
         before[seen.text] = seen.value;
@@ -98,7 +97,7 @@ std::string too_few_values_are_refused(const Evidence& evidence) {
   return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> std::string {
     const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
     const std::string_view exception = threw.detail;
-    if (std::string_view(threw.text) == kGradModeChanged) {
+    if (threw.text == kGradModeChanged) {
       return "rank " + std::to_string(rank) + ": after the error of " + std::string(exception) +
              " autograd is left switched on or off: use a guard (at::NoGradGuard)";
     }

@@ -138,7 +138,7 @@ std::string network_is_trained_as_by_one(const Evidence& evidence) {
   const std::vector<at::Tensor> expected = train_alone(evidence.world.ranks);
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kValue && std::string_view(seen.text) == "trained") {
+      if (seen.kind == EventKind::kValue && seen.text == "trained") {
         const at::Tensor right = expected.at(seen.index).detach();
         const std::string name = "rank " + std::to_string(rank) + ": after " +
                                  std::to_string(kSteps) + " steps of training, tensor " +

@@ -205,7 +205,7 @@ std::string nothing_in_flight_is_touched(const Evidence& evidence) {
 
 std::string graph_keeps_the_group(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return std::string_view(fact.text) == "the group is gone"
+    return fact.text == "the group is gone"
                ? where(fact, rank) +
                      ": after forward, when the caller had dropped its handle, nobody had the "
                      "process group any more: what backward needs the graph must keep alive"

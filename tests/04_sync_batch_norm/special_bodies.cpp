@@ -138,9 +138,9 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
         uses.run({.shape = shape,
                   .dtype = ++i % 2 == 0 ? at::kFloat : at::kDouble,
                   .mode = mode,
+                  .temporary = i % 4 == 0,
                   .of_input = which % 2 == 1 ? layout.apply : MemoryLayout(),
                   .of_upstream = which / 2 == 1 ? layout.apply : MemoryLayout(),
-                  .temporary = i % 4 == 0,
                   .note = std::string("the ") +
                           (which == 1   ? "input"
                            : which == 2 ? "upstream gradient"

@@ -29,7 +29,7 @@ void sort_fact(const Seen& seen, UseOnRank& use) {
 }
 
 void sort_value(const Seen& seen, UseOnRank& use) {
-  if (std::string_view(seen.text) == "options") {
+  if (seen.text == "options") {
     const auto* options = seen.value.const_data_ptr<double>();
     use.training = options[0] != 0;
     use.momentum = options[1];

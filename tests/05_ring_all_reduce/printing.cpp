@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "claims.h"
 
@@ -37,10 +36,10 @@ History history_of(const CallOfRank& rank) {
       const bool sent = seen->type == c10d::OpType::SEND;
       history.messages.push_back(
           {sent, seen->peer, seen->tag, sent ? seen->order : end_of(rank, seen->operation)});
-    } else if (seen->kind == EventKind::kFact && std::strcmp(seen->text, "wrote") == 0) {
+    } else if (seen->kind == EventKind::kFact && seen->text == "wrote") {
       history.began = history.began < 0 ? seen->order : history.began;
       history.flushed = -1;
-    } else if (seen->kind == EventKind::kFact && std::strcmp(seen->text, "flushed") == 0) {
+    } else if (seen->kind == EventKind::kFact && seen->text == "flushed") {
       history.flushed = history.flushed < 0 ? seen->order : history.flushed;
     }
   }

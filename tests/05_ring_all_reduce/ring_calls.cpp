@@ -22,7 +22,6 @@ namespace {
 
 constexpr double kOutside = 77;                           // elements that are not the tensor's
 constexpr std::int64_t kMargin = 5;                       // of them, before and after a row
-constexpr std::int64_t kSmallest = 9;                     // times the smallest number
 constexpr std::int64_t kLarge = std::int64_t{128} << 10;  // bytes: what takes memory is watched
 
 at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {

@@ -1,7 +1,6 @@
 #include "ring_evidence.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "support/sorted_once.h"
 
@@ -43,8 +42,7 @@ std::map<int, CallOfRank> calls_of(const std::vector<Seen>& said, int rank) {
       take_fact(seen, call);
     } else if (seen.kind == EventKind::kValue) {
       call.value[seen.text] = seen.value;
-      call.ended = call.ended || std::strcmp(seen.text, "result") == 0 ||
-                   std::strcmp(seen.text, "text") == 0;
+      call.ended = call.ended || seen.text == "result" || seen.text == "text";
     }
   }
   return calls;

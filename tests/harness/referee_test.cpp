@@ -203,7 +203,7 @@ TEST(Referee, FindsWhatTouchesABufferInFlight) {
     });
     const Seen* found = first_of(evidence, 1, EventKind::kTouch);
     ASSERT_NE(found, nullptr);
-    EXPECT_STREQ(found->text, "weight");
+    EXPECT_EQ(found->text, "weight");
   }
 }
 

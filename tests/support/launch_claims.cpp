@@ -85,12 +85,10 @@ std::string unfinished_operations(const Evidence& evidence) {
           operations.erase(seen.operation);
         }
       } else if (seen.kind == EventKind::kValue && !own.empty() &&
-                 (std::string_view(seen.text) == "gradient" ||
-                  std::string_view(seen.text) == "parameter")) {
+                 (seen.text == "gradient" || seen.text == "parameter")) {
         return where(seen, static_cast<int>(rank)) + ": nobody has waited for " +
                describe_operation(*own.begin()->second) + " when " +
-               (std::string_view(seen.text) == "gradient" ? "finish()" : "construction") +
-               " returns";
+               (seen.text == "gradient" ? "finish()" : "construction") + " returns";
       }
     }
   }

@@ -55,17 +55,17 @@ std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) 
 }
 
 std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
-  if (std::string_view(threw.text).starts_with(kNeedsRank1)) {
+  if (threw.text.starts_with(kNeedsRank1)) {
     const std::string_view how = threw.detail;
     return how.starts_with("c10::Error")
                ? ""
-               : "rank " + std::to_string(rank) + ": " + (threw.text + kNeedsRank1.size()) +
+               : "rank " + std::to_string(rank) + ": " + threw.text.substr(kNeedsRank1.size()) +
                      (how.empty()
                           ? " succeeded, although rank 1 had failed and took no part in it"
                           : " failed, as rank 1 had, but not with c10::Error: " + std::string(how));
   }
   const std::string_view exception = threw.detail;
-  if (std::string_view(threw.text) == kGradModeChanged) {
+  if (threw.text == kGradModeChanged) {
     return "rank " + std::to_string(rank) + ": " + threw.detail +
            " has switched autograd on or off, and left it so: use a guard (at::NoGradGuard)";
   }
@@ -94,8 +94,7 @@ std::string destruction_ends_everything(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     bool destroyed = false;
     for (const Seen& seen : evidence.of[rank]) {
-      destroyed = destroyed ||
-                  (seen.kind == EventKind::kFact && std::string_view(seen.text) == "destroyed");
+      destroyed = destroyed || (seen.kind == EventKind::kFact && seen.text == "destroyed");
       const std::string who = "rank " + std::to_string(rank) + ": ";
       if (seen.kind == EventKind::kLaunch && seen.place.phase == Phase::kDestruction) {
         return who + "the destructor launched " + describe_operation(seen) +
@@ -133,8 +132,8 @@ std::string growth_in_steps(const Evidence& evidence, int steps) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
     for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && std::string_view(seen.text).starts_with("held: ")) {
-        const std::string what = seen.text + std::strlen("held: ");
+      if (seen.kind == EventKind::kFact && seen.text.starts_with("held: ")) {
+        const std::string what = seen.text.substr(std::strlen("held: "));
         auto found = std::ranges::find_if(counts, [&](const auto& c) { return c.first == what; });
         found = found == counts.end() ? counts.insert(found, {what, {}}) : found;
         found->second.push_back(seen.number);
@@ -163,7 +162,7 @@ std::string misuse_is_refused(const Evidence& evidence) {
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     const Seen* launched = nullptr;
     for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "attempt") {
+      if (seen.kind == EventKind::kFact && seen.text == "attempt") {
         launched = nullptr;
       } else if (seen.kind == EventKind::kLaunch) {
         launched = &seen;

@@ -29,17 +29,16 @@ TrainingsByModel sort(const Evidence& evidence) {
     for (const Seen& seen : evidence.of[rank]) {
       TrainingOfRank& training = sorted[seen.place.model][static_cast<int>(rank)];
       training.rank = static_cast<int>(rank);
-      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "group") {
+      if (seen.kind == EventKind::kFact && seen.text == "group") {
         training.group = static_cast<int>(seen.number);
       }
-      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "listed") {
+      if (seen.kind == EventKind::kFact && seen.text == "listed") {
         training.listed.push_back(seen.number);
       }
       if (seen.kind == EventKind::kValue && seen.index < 0) {
         training.others[seen.text] = seen.value;
       }
-      if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "trainable" &&
-          seen.number != 0) {
+      if (seen.kind == EventKind::kFact && seen.text == "trainable" && seen.number != 0) {
         training.trainable.insert(seen.index);
       }
       const bool construction = seen.place.phase == Phase::kConstruction;
@@ -50,10 +49,9 @@ TrainingsByModel sort(const Evidence& evidence) {
         sort_value(seen, training, before);
       } else {
         TrainingStep& step = training.steps[seen.place.step];
-        if (seen.kind == EventKind::kFact && std::string_view(seen.text) == "gradients are none") {
+        if (seen.kind == EventKind::kFact && seen.text == "gradients are none") {
           step.ready.clear();
-        } else if (seen.kind == EventKind::kFact &&
-                   std::string_view(seen.text) == "backward goes on") {
+        } else if (seen.kind == EventKind::kFact && seen.text == "backward goes on") {
           step.goes_on = &seen;
         } else if (seen.kind == EventKind::kLaunch) {
           step.launches.push_back(&seen);

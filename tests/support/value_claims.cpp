@@ -175,9 +175,9 @@ std::string state_is_rank_0s(const Evidence& evidence) {
     }
   }
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
-    return std::string_view(fact.text).starts_with("moved ")
-               ? "rank " + std::to_string(rank) + ": after construction " +
-                     std::string(fact.text).substr(6) + " " + std::to_string(fact.index) +
+    return fact.text.starts_with("moved ")
+               ? "rank " + std::to_string(rank) + ": after construction " + fact.text.substr(6) +
+                     " " + std::to_string(fact.index) +
                      " has another storage: its values must be written into its own"
                : "";
   });

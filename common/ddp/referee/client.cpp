@@ -30,7 +30,7 @@ WorkPtr Client::start(Operation operation, Event launch) {
   launch.operation = launches_++;
   TORCH_CHECK(launch.operation < Mailbox::kOperations, "rank ", rank(), " launched more than ",
               Mailbox::kOperations, " operations in one run");
-  set_text(launch.text, names.empty() ? "" : names[0]);
+  launch.text = names.empty() ? "" : names[0];
   note_start(operation, launch);
   launch = Witness::launch(launch, [&](char* bytes) {
     for (const at::Tensor& tensor : operation.in_place ? operation.outputs : operation.inputs) {

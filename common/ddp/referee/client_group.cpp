@@ -81,7 +81,7 @@ void check_dense(const Operation& operation) {
 }
 
 Event event_of(const Operation& operation) {
-  Event event{.kind = EventKind::kLaunch};
+  Event event{{.kind = EventKind::kLaunch}};
   event.type = operation.type;
   event.reduce_op = operation.reduce_op;
   event.peer = operation.peer;
@@ -93,7 +93,7 @@ Event event_of(const Operation& operation) {
     event.elements += tensor.numel();
     shapes << (event.tensors++ > 0 ? " " : "") << tensor.sizes();
   }
-  set_text(event.shape, shapes.str());
+  event.shape = shapes.str();
   return event;
 }
 

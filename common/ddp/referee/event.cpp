@@ -17,7 +17,7 @@ const char* reduce_op_name(c10d::ReduceOp::RedOpType op) {
 
 std::string describe_operation(const Event& launch) {
   std::string text = operation_name(launch.type) + " #" + std::to_string(launch.operation);
-  if (launch.text[0] != '\0') {
+  if (!launch.text.empty()) {
     text.append(" of ").append(launch.text);
   }
   const std::string tag = launch.tag != 0 ? ", tag " + std::to_string(launch.tag) : "";

@@ -6,7 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <type_traits>
+#include <vector>
 
 namespace ddp {
 
@@ -47,14 +47,11 @@ struct Place {
   std::int32_t ready = -1;  // the last gradient that backward has computed in this phase
 };
 
-constexpr int kMaxDim = 6;
-
 /// A group in a body's world: the one of all ranks is 0.
 using GroupIndex = std::int16_t;
 
-/// One thing that happened in a rank. Plain data, because it goes through shared memory; tensors
-/// go beside it (Mailbox).
-struct Event {
+/// What is plain data of an event.
+struct EventData {
   EventKind kind = EventKind::kPhase;
   bool home = true;         // on the thread that runs the body
   std::int32_t thread = 0;  // the kernel's id
@@ -74,26 +71,18 @@ struct Event {
   std::int64_t input_bytes = 0;  // sent to the referee
   std::int64_t output_bytes = 0;
 
-  // Of a value; `tensors` is 0 if it is undefined.
-  std::int8_t dim = 0;
-  std::int64_t sizes[kMaxDim] = {};
-
   std::int64_t index = -1;
   std::int64_t number = 0;
   std::int64_t offset = 0;  // of its bytes in the rank's arena
-  char shape[64] = {};
-  char text[128] = {};
-  char detail[256] = {};
 };
-static_assert(std::is_trivially_copyable_v<Event>);
 
-/// Copies `text` into one of an event's fields, cut to its size.
-template <std::size_t size>
-void set_text(char (&field)[size], std::string_view text) {
-  const std::size_t length = std::min(text.size(), size - 1);
-  text.copy(field, length);
-  field[length] = '\0';
-}
+/// One thing that happened in a rank. The bytes of its tensors stay in the rank's arena (Mailbox).
+struct Event : EventData {
+  std::vector<std::int64_t> sizes = {};  // of a value; `tensors` is 0 if it is undefined
+  std::string shape = {};
+  std::string text = {};
+  std::string detail = {};
+};
 
 /// "all-reduce #3 of the gradient of fc1.weight (400 bytes)".
 std::string describe_operation(const Event& launch);

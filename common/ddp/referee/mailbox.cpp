@@ -6,10 +6,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <thread>
+#include <type_traits>
 
 namespace ddp {
 
@@ -23,13 +25,51 @@ void require(bool holds, const char* what) {
   TORCH_CHECK(holds, "a rank's mailbox holds what no client posts: ", what);
 }
 
-void check(const Event& event) {
+// An event as it goes through shared memory; texts are cut to their fields.
+struct Record : EventData {
+  std::int8_t dim = 0;
+  std::int64_t sizes[Mailbox::kMaxDim] = {};
+  char shape[64] = {};
+  char text[128] = {};
+  char detail[256] = {};
+};
+static_assert(std::is_trivially_copyable_v<Record>);
+
+template <std::size_t size>
+void set_text(char (&field)[size], const std::string& text) {
+  field[text.copy(field, size - 1)] = '\0';
+}
+
+template <std::size_t size>
+std::string text_of(const char (&field)[size]) {
+  return {field, strnlen(field, size)};
+}
+
+Record record_of(const Event& event) {
+  Record record{event};
+  record.dim = static_cast<std::int8_t>(event.sizes.size());
+  std::ranges::copy(event.sizes, record.sizes);
+  set_text(record.shape, event.shape);
+  set_text(record.text, event.text);
+  set_text(record.detail, event.detail);
+  return record;
+}
+
+Event event_of(const Record& record) {
+  return {record,
+          {record.sizes, record.sizes + record.dim},
+          text_of(record.shape),
+          text_of(record.text),
+          text_of(record.detail)};
+}
+
+void check(const Record& event) {
   require(event.kind <= EventKind::kPhase && event.place.phase <= Phase::kEnd, "an unknown event");
   require(static_cast<int>(event.dtype) >= 0 && event.dtype < at::ScalarType::NumOptions,
           "a dtype");
   require(event.operation >= -1 && event.operation < Mailbox::kOperations, "an operation");
   require(event.elements >= 0 && event.bytes >= 0, "a negative size");
-  require(event.dim >= 0 && event.dim <= kMaxDim, "a shape");
+  require(event.dim >= 0 && event.dim <= Mailbox::kMaxDim, "a shape");
   const std::int64_t bytes = std::max(event.input_bytes, event.output_bytes);
   require(event.input_bytes >= 0 && event.output_bytes >= 0 && event.offset >= 0 &&
               bytes <= Mailbox::kArenaBytes && event.offset <= Mailbox::kArenaBytes - bytes,
@@ -76,7 +116,7 @@ struct Mailbox::Memory {
   std::atomic<std::int64_t> taken;
   Bell taken_bell;
   Bell answers_bell;
-  Event events[kEvents];  // a ring
+  Record events[kEvents];  // a ring
   std::atomic<Answer> answers[kOperations];
   char refusal[4096];
 };
@@ -84,7 +124,7 @@ struct Mailbox::Memory {
 void Mailbox::post(const Event& event) {
   const std::int64_t index = memory_->posted.load();
   ddp::await(memory_->taken_bell, [&] { return index - memory_->taken.load() < kEvents; });
-  memory_->events[index % kEvents] = event;
+  memory_->events[index % kEvents] = record_of(event);
   memory_->posted.store(index + 1);
   news_->ring();
 }
@@ -111,12 +151,9 @@ std::optional<Event> Mailbox::peek() const {
   if (memory_->posted.load() <= index) {
     return std::nullopt;
   }
-  Event event = memory_->events[index % kEvents];  // a copy, which the rank cannot change
-  event.shape[sizeof(event.shape) - 1] = '\0';
-  event.text[sizeof(event.text) - 1] = '\0';
-  event.detail[sizeof(event.detail) - 1] = '\0';
-  check(event);
-  return event;
+  const Record record = memory_->events[index % kEvents];  // a copy, which the rank cannot change
+  check(record);
+  return event_of(record);
 }
 
 void Mailbox::pop() {

@@ -40,6 +40,7 @@ class Mailbox {
   static constexpr std::int64_t kEvents = 1 << 8;       // posted, and not taken yet
   static constexpr std::int64_t kOperations = 1 << 17;  // of one rank in one run
   static constexpr std::int64_t kArenaBytes = std::int64_t{1} << 30;
+  static constexpr int kMaxDim = 6;  // of a value
 
   struct Memory;
   Mailbox(Memory* memory, char* arena, Bell* news) : memory_(memory), arena_(arena), news_(news) {}

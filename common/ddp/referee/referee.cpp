@@ -74,14 +74,13 @@ bool Referee::turn() {
 }
 
 bool Referee::take(int rank) {
-  const auto event = boxes_[rank].peek();
+  auto event = boxes_[rank].peek();
   if (!event) {
     return false;
   }
-  Seen seen{*event, taken_++, {}};
-  if (event->kind == EventKind::kValue && event->tensors > 0) {
-    const std::vector<std::int64_t> sizes(event->sizes, event->sizes + event->dim);
-    seen.value = at::from_blob(boxes_[rank].bytes(event->offset), sizes, event->dtype).clone();
+  Seen seen{*std::move(event), taken_++, {}};
+  if (seen.kind == EventKind::kValue && seen.tensors > 0) {
+    seen.value = at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype).clone();
   }
   boxes_[rank].pop();
   evidence_.of[rank].push_back(std::move(seen));
@@ -277,7 +276,7 @@ void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how
   finding.operation = operation;
   finding.order = taken_++;
   finding.place = evidence_.of[rank].back().place;
-  set_text(finding.text, how);
+  finding.text = how;
   evidence_.of[rank].push_back(finding);
   lifted_ = true;
   release();

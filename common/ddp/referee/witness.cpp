@@ -17,7 +17,7 @@ Place Witness::place() const {
 void Witness::go_to(const Place& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
-  post({.kind = EventKind::kPhase});
+  post({{.kind = EventKind::kPhase}});
 }
 
 void Witness::come_home() {
@@ -28,32 +28,31 @@ void Witness::come_home() {
 void Witness::ready(std::int64_t gradient) {
   const std::lock_guard lock(mutex_);
   place_.ready = static_cast<std::int32_t>(gradient);
-  Event event{.kind = EventKind::kReady};
+  Event event{{.kind = EventKind::kReady}};
   event.index = gradient;
   post(event);
 }
 
 void Witness::compute(std::int64_t ns, const std::string& layer) {
-  Event event{.kind = EventKind::kCompute};
+  Event event{{.kind = EventKind::kCompute}};
   event.number = ns;
-  set_text(event.text, layer);
+  event.text = layer;
   const std::lock_guard lock(mutex_);
   post(event);
 }
 
 void Witness::value(const std::string& name, const at::Tensor& tensor, std::int64_t index) {
   const OwnAccess own;
-  Event event{.kind = EventKind::kValue};
-  set_text(event.text, name);
+  Event event{{.kind = EventKind::kValue}};
+  event.text = name;
   event.index = index;
   const std::lock_guard lock(mutex_);
   if (tensor.defined()) {
-    TORCH_CHECK(tensor.dim() <= kMaxDim, "a value of ", tensor.dim(), " dimensions");
+    TORCH_CHECK(tensor.dim() <= Mailbox::kMaxDim, "a value of ", tensor.dim(), " dimensions");
     const at::Tensor plain = tensor.is_sparse() ? tensor.to_dense() : tensor.detach();
     event.tensors = 1;
     event.dtype = plain.scalar_type();
-    event.dim = static_cast<std::int8_t>(plain.dim());
-    std::copy(plain.sizes().begin(), plain.sizes().end(), event.sizes);
+    event.sizes = plain.sizes().vec();
     event.elements = plain.numel();
     event.input_bytes = event.elements * static_cast<std::int64_t>(plain.element_size());
     event.offset = reserve(event.input_bytes);
@@ -63,8 +62,8 @@ void Witness::value(const std::string& name, const at::Tensor& tensor, std::int6
 }
 
 void Witness::fact(const std::string& name, std::int64_t number, std::int64_t index) {
-  Event event{.kind = EventKind::kFact};
-  set_text(event.text, name);
+  Event event{{.kind = EventKind::kFact}};
+  event.text = name;
   event.number = number;
   event.index = index;
   const std::lock_guard lock(mutex_);
@@ -77,10 +76,10 @@ void Witness::threw(const std::string& call, const std::string& exception) {
 
 void Witness::say(EventKind kind, std::int64_t operation, const std::string& text,
                   const std::string& detail) {
-  Event event{.kind = kind};
+  Event event{{.kind = kind}};
   event.operation = operation;
-  set_text(event.text, text);
-  set_text(event.detail, detail);
+  event.text = text;
+  event.detail = detail;
   const std::lock_guard lock(mutex_);
   post(event);
 }
