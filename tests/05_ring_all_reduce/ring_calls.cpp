@@ -220,11 +220,11 @@ bool RingCaller::is_member(GroupIndex group) const {
 }
 
 ProcessGroupPtr RingCaller::group(GroupIndex index) {
-  ProcessGroupPtr& group = groups_[index];
-  if (!group) {
-    group = make_group(client_.shared_from_this(), index);
+  if (!group_ || index != index_) {
+    group_.reset();
+    group_ = make_group(client_.shared_from_this(), index_ = index);
   }
-  return group;
+  return group_;
 }
 
 void RingCaller::call(const RingCall& call) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -99,7 +98,9 @@ class RingCaller {
 
   Client& client_;
   HeapWatch heap_;
-  std::map<GroupIndex, ProcessGroupPtr> groups_;
+  // The last one alone: the next may come to lie at its address.
+  GroupIndex index_ = -1;
+  ProcessGroupPtr group_;
   int step_ = -1;
 };
 

@@ -179,32 +179,71 @@ Body late_refusal_body(const SynchronizerUnderTest& subject) {
       subject.charged.errors);
 }
 
+namespace {
+
+using Layers = std::vector<std::size_t>;
+
+void backward_twice(Training& training, const Layers& first, const Layers& second,
+                    const std::function<void()>& between) {
+  // With create_graph autograd does not accumulate in place, so nothing in flight is overwritten:
+  // the error has to come from the synchronizer itself.
+  training.loss_in_order(first).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+  between();
+  attempt(training.client(), "a second backward outside NoSync before finish()", [&] {
+    training.loss_in_order(second).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+  });
+}
+
+// The backward of the second step fails.
+void train_after_a_failure(Client& client, const Factory& make,
+                           const std::function<void(Training&)>& train) {
+  Training training(client, {}, make);
+  bool fails = false;
+  const GradientHook hook = on_gradient_ready(training.parameters()[1], [&](const at::Tensor&) {
+    TORCH_CHECK(!fails, "a hook of somebody else fails");
+  });
+  training.construct();
+  training.step();
+  fails = true;
+  try {
+    training.backward();
+  } catch (const c10::Error&) {
+    fails = false;
+  }
+  training.abandon();
+  train(training);
+}
+
+}  // namespace
+
 std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
-  using Layers = std::vector<std::size_t>;
-  const auto body = [&](const std::string& what, const Layers& first, const Layers& layers,
-                        bool complete = false) {
-    return Body{"a second backward before finish()" + what,
-                {},
-                [make = subject.make, first, layers, complete](Client& client) {
-                  Training training(client, {}, make);
-                  training.construct();
-                  // With create_graph autograd does not accumulate in place, so nothing in flight
-                  // is overwritten: the error has to come from the synchronizer itself.
-                  training.loss_in_order(first).backward({}, /*retain_graph=*/true,
-                                                         /*create_graph=*/true);
-                  if (complete) {  // what was launched before this one
-                    all_reduce(at::ones({1}), make_group(client.shared_from_this()));
-                  }
-                  attempt(client, "a second backward outside NoSync before finish()", [&] {
-                    training.loss_in_order(layers).backward({}, true, /*create_graph=*/true);
-                  });
-                },
-                subject.charged.errors};
+  const auto body = [&](const std::string& what, const std::function<void(Client&)>& run) {
+    return Body{"a second backward before finish()" + what, {}, run, subject.charged.errors};
+  };
+  const auto of_layers = [&](const std::string& what, const Layers& first, const Layers& second,
+                             bool complete = false) {
+    return body(what, [make = subject.make, first, second, complete](Client& client) {
+      Training training(client, {}, make);
+      training.construct();
+      backward_twice(training, first, second, [&] {
+        if (complete) {  // what was launched before this one
+          all_reduce(at::ones({1}), make_group(client.shared_from_this()));
+        }
+      });
+    });
   };
   const Layers all = {2, 1, 0};
-  return {body("", all, all), body(", of the first layer", all, {0}),
-          body(", of the layer in the middle", all, {1}), body(", each of one layer", {2}, {2}),
-          body(" when the first's operations are complete", all, all, true)};
+  return {of_layers("", all, all),
+          of_layers(", of the first layer", all, {0}),
+          of_layers(", of the layer in the middle", all, {1}),
+          of_layers(", each of one layer", {2}, {2}),
+          of_layers(" when the first's operations are complete", all, all, true),
+          body(", after a backward that failed", [all, make = subject.make](Client& client) {
+            train_after_a_failure(client, make, [&](Training& training) {
+              training.clear(Clear::kNone);
+              backward_twice(training, all, all, [] {});
+            });
+          })};
 }
 
 namespace {
@@ -269,25 +308,10 @@ std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
 }
 
 Body failing_hook_body(const SynchronizerUnderTest& subject) {
-  const Factory make = subject.make;
   return {subject.form + "a hook of somebody else throws",
           {},
-          [make](Client& client) {
-            Training training(client, {}, make);
-            bool fails = false;
-            const GradientHook hook = on_gradient_ready(
-                training.parameters()[1],
-                [&](const at::Tensor&) { TORCH_CHECK(!fails, "a hook of somebody else fails"); });
-            training.construct();
-            training.step();
-            fails = true;
-            try {
-              training.backward();
-            } catch (const c10::Error&) {
-              fails = false;
-            }
-            training.abandon();
-            training.step();
+          [make = subject.make](Client& client) {
+            train_after_a_failure(client, make, [](Training& training) { training.step(); });
           },
           subject.charged.mean};
 }
