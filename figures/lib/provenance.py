@@ -20,7 +20,7 @@ def in_words(results: list[Result]) -> str:
         _each(results, lambda provenance: f"torch {provenance['torch']}, {provenance['backend']}"),
         _each(results, lambda provenance: f"{provenance['implementation']}, {provenance['preset']} preset"),
         "seed " + _each(results, lambda provenance: str(provenance["seed"])),
-        "commit " + _each(results, lambda provenance: provenance["commit"][:8]),
+        "commit " + _each(results, lambda provenance: _short(provenance["commit"])),
         " to ".join(dict.fromkeys((dates[0], dates[-1]))),
     ]
     return " · ".join(parts)
@@ -29,6 +29,12 @@ def in_words(results: list[Result]) -> str:
 def _each(results: list[Result], say: Callable[[dict[str, Any]], str]) -> str:
     """What `say` returns for each result, but once if it is the same for all."""
     return " and ".join(dict.fromkeys(say(result.provenance) for result in results))
+
+
+def _short(commit: str) -> str:
+    """Eight digits, and whether files had been changed since."""
+    digits, dash, dirty = commit.partition("-")
+    return digits[:8] + dash + dirty
 
 
 def _machine(provenance: dict[str, Any]) -> str:

@@ -52,6 +52,12 @@ class Provenance(FigureTest):
         first, second = (draw_figure(self.folder, f"{number}.png") for number in range(2))
         self.assertEqual(first.read_bytes(), second.read_bytes())
 
+    def test_a_commit_with_changed_files_says_so(self) -> None:
+        result = result_of(OWN_LINK, "naive_vs_flat", "solutions", "quick")
+        result.provenance.update(commit="0123456789ab-dirty")
+        texts = [text.get_text() for text in naive_vs_flat.draw([result]).texts]
+        self.assertTrue(any("commit 01234567-dirty" in text for text in texts), texts)
+
     def test_results_of_several_machines_are_all_named(self) -> None:
         results = [result_of(OWN_LINK, "naive_vs_flat", "solutions", "quick") for _ in range(2)]
         results[1].provenance.update(cpu="Another CPU", host="another")
