@@ -14,7 +14,7 @@ namespace {
 // __cxa_throw() takes no such argument, so these must be global. Of two threads that throw at once,
 // either may be remembered.
 std::atomic<bool> remembering{false};
-std::array<void*, 48> frames;
+std::array<void*, 64> frames;
 std::atomic<int> frame_count{0};
 
 }  // namespace

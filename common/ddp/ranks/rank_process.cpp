@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,9 +33,22 @@ namespace {
 // set once, in the child.
 int crash_report_fd = -1;
 
+// The instruction at which a signal came; null on machines that call it something else.
+const void* interrupted_at(const void* context) {
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(machine.pc);
+#else
+  return nullptr;
+#endif
+}
+
 // Neither backtrace() nor snprintf() is guaranteed to be safe in a handler. The process is lost
-// anyway: at worst it dies without reporting a stack, or is killed at the deadline.
-void report_frames(std::span<void* const> frames) {
+// anyway: at worst it dies without reporting a stack, or is killed at the deadline. `interrupted` is
+// where a signal came, if one did.
+void report_frames(std::span<void* const> frames, const void* interrupted = nullptr) {
   for (void* const frame : frames) {
     Dl_info info{};
     if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) {
@@ -42,8 +56,9 @@ void report_frames(std::span<void* const> frames) {
     }
     std::array<char, 1024> line{};
     // A return address points to the instruction after the call; the byte before belongs to the
-    // call.
-    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) - 1;
+    // call. The interrupted instruction may be the first of its function.
+    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) -
+                        (frame == interrupted ? 0 : 1);
     const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
                                      static_cast<unsigned long>(offset),
                                      info.dli_sname != nullptr ? info.dli_sname : "?");
@@ -52,19 +67,19 @@ void report_frames(std::span<void* const> frames) {
   }
 }
 
-void report_stack() {
-  std::array<void*, 48> frames{};
+void report_stack(void* context) {
+  std::array<void*, 64> frames{};
   const int count = backtrace(frames.data(), frames.size());
-  report_frames({frames.data(), static_cast<std::size_t>(count)});
+  report_frames({frames.data(), static_cast<std::size_t>(count)}, interrupted_at(context));
 }
 
-void on_crash(int signal) {
-  report_stack();
+void on_crash(int signal, siginfo_t*, void* context) {
+  report_stack(context);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
-void on_stack_request(int) { report_stack(); }
+void on_stack_request(int, siginfo_t*, void* context) { report_stack(context); }
 
 void install_handlers(int report_fd) {
   crash_report_fd = report_fd;
@@ -77,13 +92,13 @@ void install_handlers(int report_fd) {
   sigaltstack(&stack, nullptr);
 
   struct sigaction action {};
-  action.sa_flags = SA_ONSTACK;
-  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
+  action.sa_sigaction = on_crash;
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
     sigaction(signal, &action, nullptr);
   }
   action.sa_flags |= SA_RESTART;
-  action.sa_handler = on_stack_request;
+  action.sa_sigaction = on_stack_request;
   sigaction(stack_request_signal(), &action, nullptr);
   // The first call loads a library, which should not happen in a handler.
   std::array<void*, 1> frame{};
