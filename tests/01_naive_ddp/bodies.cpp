@@ -47,7 +47,7 @@ const SynchronizerUnderTest& subject(Form form) {
 // A flat tensor has one dtype.
 void construct_with_two_dtypes(Client& client) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
-  for (const auto [first, other] :
+  for (const auto& [first, other] :
        {std::pair(at::kFloat, at::kDouble), std::pair(at::kHalf, at::kBFloat16)}) {
     std::vector<at::Tensor> parameters;
     for (int i = 0; i < 9; ++i) {
