@@ -21,6 +21,7 @@ TEST(Referee, RanksThatDisagreeAreNamed) {
   EXPECT_NE(text.find("the ranks disagree on collective #0"), std::string::npos) << text;
   EXPECT_NE(text.find("rank 1: all-reduce (sum) of a tensor float32 [3]"), std::string::npos)
       << text;
+  EXPECT_NE(text.find("at tests/harness/referee_waits_test.cpp:"), std::string::npos) << text;
 }
 
 TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
@@ -30,7 +31,9 @@ TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
     }
   });
   const std::string text = evidence.reports.describe();
-  EXPECT_NE(text.find("rank 1 has already returned without joining it"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1 has already returned without joining it\n    at tests/harness/"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Referee, ADeadlockIsKnownAtOnce) {

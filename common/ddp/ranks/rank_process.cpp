@@ -220,7 +220,7 @@ void run_rank(RankProcess process, const ForkOptions& options, const RankBody& b
   install_handlers(process.report_fd);
   const auto [kind, text] = outcome_of_body(process, options, body);
   std::fflush(nullptr);
-  if (kind == FrameKind::kThrew) {
+  if (kind == FrameKind::kThrew || kind == FrameKind::kPeerGone) {
     report_frames(last_throw());
   }
   write_frame(process.report_fd, kind, text);
