@@ -89,6 +89,18 @@ std::string in_body(const Body& body) {
          (body.world.ranks == 1 ? " rank)" : " ranks)");
 }
 
+// What is wrong by a predicate. A body that did not come to its end may lack what it looks for.
+std::string finding_of(const Predicate& holds, const Evidence& evidence) {
+  try {
+    return holds(evidence);
+  } catch (const std::exception&) {
+    if (evidence.reports.ok()) {
+      throw;
+    }
+    return "";
+  }
+}
+
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const Evidence* evidence) {
   if (evidence == nullptr) {
@@ -126,8 +138,8 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
     if (is_stub(evidence)) {
       return;
     }
-    std::string finding = evidence != nullptr ? holds(*evidence) : "";
-    const std::string other = evidence != nullptr && unless ? unless(*evidence) : "";
+    std::string finding = evidence != nullptr ? finding_of(holds, *evidence) : "";
+    const std::string other = evidence != nullptr && unless ? finding_of(unless, *evidence) : "";
     const bool whole = evidence != nullptr && evidence->reports.ok();
     if (!finding.empty()) {
       finding += printed_below(finding, evidence->reports);

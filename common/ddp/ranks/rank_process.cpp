@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <span>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <utility>
@@ -106,6 +107,9 @@ void install_handlers(int report_fd) {
   remember_throws();
 }
 
+// Below are the standard ones, the report and the store.
+constexpr int kFirstFree = 5;
+
 // Gives the rank a process group, its own log, no terminal, and none of the parent's other
 // descriptors.
 RankProcess isolate(RankProcess process) {
@@ -120,9 +124,14 @@ RankProcess isolate(RankProcess process) {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 
-  // First moved above all descriptors in use, so that none is overwritten before it is moved.
-  const int report = fcntl(process.report_fd, F_DUPFD, 100);
-  const int store = fcntl(process.store_fd, F_DUPFD, 100);
+  // First moved above those that they will get, so that none is overwritten before it is moved.
+  const int report = fcntl(process.report_fd, F_DUPFD, kFirstFree);
+  const int store = fcntl(process.store_fd, F_DUPFD, kFirstFree);
+  if (report < 0 || store < 0) {
+    write_frame(process.report_fd, FrameKind::kThrew,
+                std::string("there is no descriptor left for it: ") + std::strerror(errno));
+    _exit(1);
+  }
   if (process.log_fd >= 0) {
     const int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
@@ -131,13 +140,14 @@ RankProcess isolate(RankProcess process) {
   }
   process.report_fd = dup2(report, 3);
   process.store_fd = dup2(store, 4);
-  close_range(5, ~0U, 0);
+  close_range(kFirstFree, ~0U, 0);
   return process;
 }
 
 void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body) {
   at::set_num_threads(options.threads_per_rank);
-  RankContext context;
+  // Not destroyed: a store's end opens its file once more, which a rank without descriptors cannot.
+  static RankContext context;
   context.rank = process.rank;
   context.world_size = options.world_size;
   context.forked = true;
@@ -173,6 +183,8 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
     const std::string what = error.what_without_backtrace();
     return is_stub_error(error) ? std::pair{FrameKind::kNotImplemented, what}
                                 : outcome_of_exception(what);
+  } catch (const std::bad_alloc&) {
+    return {FrameKind::kThrew, "std::bad_alloc: there is no memory of the size that it asked for"};
   } catch (const std::exception& error) {
     return outcome_of_exception(error.what());
   } catch (...) {

@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 // much processor time without a word.
 constexpr int kLooksInBackward = 50;
 constexpr int kLooksAtEnd = 400;
+constexpr int kLooksAtStopped = 100;
 constexpr auto kEndless = milliseconds(3'000);
 
 }  // namespace
@@ -35,6 +36,10 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
                          "was waited for inside backward (by a future, or by another thread that "
                          "backward waited for)");
       }
+    }
+    if (standstill_.stopped(rank) >= kLooksAtStopped) {
+      hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
+      return;
     }
     if (standstill_.computing(rank) >= kEndless) {
       hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
