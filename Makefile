@@ -25,8 +25,8 @@ test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n]
 	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
-hint:  ## the hint of a test    TEST=name
-	@$(SETUP) && python3 -m tools.grading.hint $(call flag,TEST,test)
+hint:  ## the hint of a test    TEST=name [STAGE=02]
+	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test)
 figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
 	@$(SETUP) --for-figures && python3 -m tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solutions] [PRESET=quick]

@@ -112,6 +112,15 @@ TEST_F(ForkRanks, SegmentationFaultNamesThePlace) {
   expect_innermost_place(report, "write_to_nowhere");
 }
 
+// A part that the compiler has put apart may begin with what crashes.
+[[gnu::noinline]] void trap_at_the_first_instruction() { __builtin_trap(); }
+
+TEST_F(ForkRanks, ACrashAtAFunctionsBeginningNamesIt) {
+  const RankReport report = report_of(trap_at_the_first_instruction);
+  EXPECT_EQ(report.outcome, RankOutcome::kSignalled);
+  expect_innermost_place(report, "trap_at_the_first_instruction");
+}
+
 TEST_F(ForkRanks, StackOverflowNamesThePlace) {
   volatile bool for_ever = true;
   const RankReport report = report_of([&] { recurse_for_ever(&for_ever); });

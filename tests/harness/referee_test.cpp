@@ -4,43 +4,16 @@
 #include <thread>
 
 #include "ddp/collectives.h"
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/run_refereed.h"
+#include "harness/referee_runs.h"
 
 namespace ddp {
 
 namespace {
 
-using Body = std::function<void(const std::shared_ptr<Client>&, const ProcessGroupPtr&)>;
-
-Evidence run(const World& world, const Body& body) {
-  return run_refereed(world, {}, [&](Client& client, RankContext&) {
-    body(client.shared_from_this(), make_group(client.shared_from_this()));
-  });
-}
-
-// The last value with this name that a rank has handed in.
-at::Tensor value_of(const Evidence& evidence, int rank, const std::string& name) {
-  at::Tensor value;
-  for (const Seen& seen : evidence.of[rank]) {
-    value = seen.kind == EventKind::kValue && seen.text == name ? seen.value : value;
-  }
-  return value;
-}
-
-const Seen* first_of(const Evidence& evidence, int rank, EventKind kind) {
-  for (const Seen& seen : evidence.of[rank]) {
-    if (seen.kind == kind) {
-      return &seen;
-    }
-  }
-  return nullptr;
-}
-
 void go_to(const std::shared_ptr<Client>& client, Phase phase) { client->go_to({.phase = phase}); }
 
 TEST(Referee, MovesTheDataOfCollectives) {
-  const Evidence evidence = run({.ranks = 3}, [](const auto& client, const auto& group) {
+  const Evidence evidence = run_as({.ranks = 3}, [](const auto& client, const auto& group) {
     const double mine = client->rank() + 1;
     at::Tensor sum = at::full({3}, mine);
     all_reduce(sum, group);
@@ -79,7 +52,7 @@ TEST(Referee, MovesTheDataOfCollectives) {
 
 TEST(Referee, MessagesArriveByGroupAndTag) {
   const World world{.ranks = 3, .subgroups = {{2, 0}}};
-  const Evidence evidence = run(world, [](const auto& client, const auto& group) {
+  const Evidence evidence = run_as(world, [](const auto& client, const auto& group) {
     if (client->rank() == 1) {
       return;
     }
@@ -102,52 +75,6 @@ TEST(Referee, MessagesArriveByGroupAndTag) {
   EXPECT_EQ(value_of(evidence, 0, "second").item<float>(), 2);
 }
 
-TEST(Referee, RanksThatDisagreeAreNamed) {
-  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
-    all_reduce(at::zeros({2 + client->rank()}), group);
-  });
-  ASSERT_FALSE(evidence.reports.ok());
-  const std::string text = evidence.reports.describe();
-  EXPECT_NE(text.find("the ranks disagree on collective #0"), std::string::npos) << text;
-  EXPECT_NE(text.find("rank 1: all-reduce (sum) of a tensor float32 [3]"), std::string::npos)
-      << text;
-}
-
-TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
-  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
-    if (client->rank() == 0) {
-      all_reduce(at::zeros({2}), group);
-    }
-  });
-  const std::string text = evidence.reports.describe();
-  EXPECT_NE(text.find("rank 1 has already returned without joining it"), std::string::npos) << text;
-}
-
-TEST(Referee, ADeadlockIsKnownAtOnce) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
-    send(at::zeros({2}), 1 - client->rank(), group);
-    recv(at::zeros({2}), 1 - client->rank(), group);
-  });
-  const std::string text = evidence.reports.describe();
-  EXPECT_NE(text.find("until rank 1 receives it; rank 1 waits for send #0"), std::string::npos)
-      << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-}
-
-TEST(Referee, AnEndlessLoopIsToldFromAWait) {
-  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
-    if (client->rank() == 1) {
-      volatile bool forever = true;
-      while (forever) {
-      }
-    }
-    all_reduce(at::zeros({2}), group);
-  });
-  ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
-  EXPECT_NE(evidence.reports.describe().find("computes without end"), std::string::npos);
-}
-
 // Waits by handle, by future, and by a thread that backward waits for.
 TEST(Referee, FindsEveryKindOfWaitInBackward) {
   const std::vector<std::function<void(const WorkPtr&)>> waits = {
@@ -159,7 +86,7 @@ TEST(Referee, FindsEveryKindOfWaitInBackward) {
         }
       }};
   for (const auto& wait : waits) {
-    const Evidence evidence = run({}, [&](const auto& client, const auto& group) {
+    const Evidence evidence = run_as({}, [&](const auto& client, const auto& group) {
       go_to(client, Phase::kBackward);
       const at::Tensor tensor = at::ones({2});
       const WorkPtr work = all_reduce_async(tensor, group);
@@ -176,7 +103,7 @@ TEST(Referee, FindsEveryKindOfWaitInBackward) {
 }
 
 TEST(Referee, ALookIsNoWait) {
-  const Evidence evidence = run({}, [](const auto& client, const auto& group) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
     go_to(client, Phase::kBackward);
     const WorkPtr work = all_reduce_async(at::ones({2}), group);
     EXPECT_FALSE(work->isCompleted());
@@ -193,7 +120,7 @@ TEST(Referee, FindsWhatTouchesABufferInFlight) {
       [](const at::Tensor& tensor) { static_cast<void>(tensor.norm()); },
       [](const at::Tensor& tensor) { tensor.data_ptr<float>()[1] = 5; }};
   for (const auto& touch : touches) {
-    const Evidence evidence = run({}, [&](const auto& client, const auto& group) {
+    const Evidence evidence = run_as({}, [&](const auto& client, const auto& group) {
       const AccessWatch watch(*client);
       const at::Tensor tensor = at::ones({4});
       client->name({{"weight", tensor}});
@@ -208,7 +135,7 @@ TEST(Referee, FindsWhatTouchesABufferInFlight) {
 }
 
 TEST(Referee, InASlowWorldAShortWaitFails) {
-  const Evidence evidence = run({.slow = true}, [](const auto& client, const auto& group) {
+  const Evidence evidence = run_as({.slow = true}, [](const auto& client, const auto& group) {
     const WorkPtr work = all_reduce_async(at::ones({2}), group);
     EXPECT_FALSE(work->isCompleted());
     EXPECT_THROW(work->wait(std::chrono::milliseconds(200)), c10::Error);

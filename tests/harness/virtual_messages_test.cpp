@@ -148,14 +148,14 @@ TEST(VirtualMessages, DoNotDelayCollectives) {
   EXPECT_EQ(run.time.step_ns(0), 2 * kOverhead + 2 * (100 + 200));
 }
 
-// Four messages, each of which has to wait for the next on one port: they have no times.
-TEST(VirtualMessages, ACircleHasNoTime) {
+// Four messages, each of which was given to a port after another one that waits for it: 0 -> 2
+// before 0 -> 3 before 1 -> 3 before 1 -> 2 before 0 -> 2.
+TEST(VirtualMessages, ACircleBeginsWithTheLowestRank) {
   const PricedRun run(4, [](Client& client, const auto& group) {
     const auto post = [&](int peer) {
       return client.rank() < 2 ? send_async(message(), peer, group)
                                : recv_async(message(), peer, group);
     };
-    // 0 -> 2 before 0 -> 3 before 1 -> 3 before 1 -> 2 before 0 -> 2
     constexpr int kFirstPeer[] = {2, 3, 1, 0};
     constexpr int kSecondPeer[] = {3, 2, 0, 1};
     const WorkPtr first = post(kFirstPeer[client.rank()]);
@@ -163,7 +163,29 @@ TEST(VirtualMessages, ACircleHasNoTime) {
     first->wait();
     second->wait();
   });
-  EXPECT_TRUE(run.time.spans(0).empty());
+  EXPECT_EQ(run.end(0, 0), 2 * kOverhead + kMessage);
+  EXPECT_EQ(run.end(1, 1), 2 * kOverhead + 4 * kMessage);
+}
+
+// Rank 1 receives from rank 0 only once it has heard from rank 2, to whom rank 0 sends later.
+TEST(VirtualMessages, AMessageThatNobodyTakesYetIsPassed) {
+  const PricedRun run(3, [](Client& client, const auto& group) {
+    if (client.rank() == 0) {
+      const WorkPtr to_1 = send_async(message(), 1, group);
+      send(message(), 2, group);
+      to_1->wait();
+    } else if (client.rank() == 1) {
+      recv(message(), 2, group);
+      recv(message(), 0, group);
+    } else {
+      recv(message(), 0, group);
+      send(message(), 1, group);
+    }
+  });
+  const std::int64_t heard = 2 * kOverhead + kMessage;
+  EXPECT_EQ(run.end(2, 0), heard);
+  EXPECT_EQ(run.end(1, 0), heard + kOverhead + kMessage);
+  EXPECT_EQ(run.time.step_ns(0), heard + 2 * kOverhead + 2 * kMessage);
 }
 
 TEST(Referee, AStoreIsRefused) {

@@ -12,6 +12,7 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/run_refereed.h"
 #include "support/grading.h"
+#include "support/prints.h"
 #include "support/settings.h"
 #include "support/trace.h"
 
@@ -74,6 +75,7 @@ const Evidence* evidence_of(const Body& body) {
         [&](Client& client, RankContext& context) { run_body(body, client, context); }));
     backward_waits() = backward_waits() || has_blocked(*evidence);
     collect_spans(*evidence, body.name);
+    pass_prints_on(body.name, evidence->reports);
     const RankReports& reports = evidence->reports;
     if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
       hung_body() = body.name;
@@ -85,6 +87,18 @@ const Evidence* evidence_of(const Body& body) {
 std::string in_body(const Body& body) {
   return "\"" + body.name + "\" (" + std::to_string(body.world.ranks) +
          (body.world.ranks == 1 ? " rank)" : " ranks)");
+}
+
+// What is wrong by a predicate. A body that did not come to its end may lack what it looks for.
+std::string finding_of(const Predicate& holds, const Evidence& evidence) {
+  try {
+    return holds(evidence);
+  } catch (const std::exception&) {
+    if (evidence.reports.ok()) {
+      throw;
+    }
+    return "";
+  }
 }
 
 // Why nothing can be said of a body.
@@ -124,10 +138,12 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
     if (is_stub(evidence)) {
       return;
     }
-    std::string finding = evidence != nullptr ? holds(*evidence) : "";
-    const std::string other = evidence != nullptr && unless ? unless(*evidence) : "";
+    std::string finding = evidence != nullptr ? finding_of(holds, *evidence) : "";
+    const std::string other = evidence != nullptr && unless ? finding_of(unless, *evidence) : "";
     const bool whole = evidence != nullptr && evidence->reports.ok();
-    if (finding.empty() && !whole && evidence != nullptr && body.charged_to == test) {
+    if (!finding.empty()) {
+      finding += printed_below(finding, evidence->reports);
+    } else if (!whole && evidence != nullptr && body.charged_to == test) {
       finding = evidence->reports.describe();
     }
     if (!other.empty() || (finding.empty() && !whole)) {
@@ -172,7 +188,8 @@ void judge_together(const std::vector<Body>& bodies,
     }
   }
   if (const std::string finding = holds(all); !finding.empty()) {
-    ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding;
+    ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
+                  << printed_below(finding, all.front()->reports);
   }
 }
 

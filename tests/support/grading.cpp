@@ -153,7 +153,9 @@ std::string failure_text(const ::testing::TestPartResult& part) {
 }
 
 void write_records_to(int fd) {
-  ::testing::UnitTest::GetInstance()->listeners().Append(new RecordWriter(fd));  // takes ownership
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  delete listeners.Release(listeners.default_result_printer());  // leaves the output to the ranks
+  listeners.Append(new RecordWriter(fd));                        // takes ownership
 }
 
 }  // namespace ddp::testing

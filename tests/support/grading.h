@@ -51,8 +51,8 @@ void note_measured(const std::string& text);
 /// The message of a failure, without the frame that GoogleTest adds.
 std::string failure_text(const ::testing::TestPartResult& part);
 
-/// Writes test events to `fd`, one JSON object per line; see tools/grading/runner.py. Call before
-/// RUN_ALL_TESTS().
+/// Writes test events to `fd`, one JSON object per line, and nothing else to anywhere; see
+/// tools/grading/runner.py. Call before RUN_ALL_TESTS().
 void write_records_to(int fd);
 
 }  // namespace ddp::testing

@@ -11,6 +11,7 @@
 #include "ddp/ranks/launch.h"
 #include "ddp/ranks/stage_library.h"
 #include "support/grading.h"
+#include "support/prints.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -40,6 +41,7 @@ void run_ranks(const MakeBackend& make_backend, const Report& report) {
   options.deadline = settings().deadline;
   const RankReports reports = fork_ranks(
       options, [&](const RankContext& context) { run_rank(context, make_backend, report); });
+  pass_prints_on("the report in real time", reports);
   for (const RankReport& rank : reports.ranks) {
     for (const std::string& measured : rank.messages) {
       note_measured(measured);

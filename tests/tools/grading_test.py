@@ -6,13 +6,17 @@ Python. So each test writes, as "student's code", the outcome of stage 01's test
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import textwrap
 import time
 import unittest
@@ -66,12 +70,19 @@ for target in targets:
         print("[1/2] Building CXX object ddp.cpp.o")
         print(f"{{root}}/common/ddp/ranks/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
         broken = True
+    elif target == "ddp" and (root / "build_waits").exists():
+        while (root / "build_waits").exists():
+            time.sleep(0.01)
     elif target == "ddp" and (root / "build_hangs").exists():
         (root / "build_hangs").write_text("started")
         time.sleep(600)
     elif impl in ("assignments", "solutions"):
         source = root / impl / stage / (stage[3:] + ".cpp")
-        if "does not compile" in source.read_text():
+        if "fills the disk" in source.read_text():
+            print("[2/2] Linking CXX shared library libstage.so")
+            print("/usr/bin/ld: final link failed: No space left on device")
+            broken = True
+        elif "does not compile" in source.read_text():
             print("[1/2] Building CXX object naive_ddp.cpp.o")
             print(f"{{source}}:12:5: error: 'gruop' was not declared in this scope")
             print("   12 |     gruop->allreduce(tensors);")
@@ -173,6 +184,9 @@ class GraderTest(unittest.TestCase):
         self.assertEqual(list(self.temporary.iterdir()), [], "temporary files were left")
         return done
 
+    def on_terminal(self, *arguments: str, width: int = 80, **environment: str) -> Terminal:
+        return Terminal(self, self.checkout.command("grade", *arguments), width, environment)
+
     def start(self, student: str) -> subprocess.Popen[str]:
         self.checkout.student(student)
         process = subprocess.Popen(
@@ -186,3 +200,43 @@ class GraderTest(unittest.TestCase):
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         return process
+
+
+class Terminal:
+    """A command in a terminal of its own."""
+
+    def __init__(self, test: GraderTest, command: list[str], width: int, environment: dict[str, str]) -> None:
+        self._ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
+        env = {**test.environment, "TERM": "xterm", **environment}
+        env.pop("COLUMNS", None)
+        self.process = subprocess.Popen(command, cwd=test.checkout.root, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        test.addCleanup(os.close, self._ours)
+        test.addCleanup(self.process.wait)
+        test.addCleanup(self.process.kill)
+        self.output = ""
+
+    def read_until(self, text: str) -> None:
+        while text not in self.output:
+            if not self._read():
+                raise AssertionError(f"{text!r} was not printed, but:\n{self.output}")
+
+    def read_all(self) -> str:
+        while self._read():
+            pass
+        self.process.wait(20)
+        return self.output
+
+    def lines(self) -> list[str]:
+        """What stays on the screen, without colours."""
+        plain = re.sub(r"\x1b\[[\d;]*m", "", self.read_all())
+        return [line.split("\x1b[K")[-1].rstrip("\r") for line in plain.split("\n")]
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # on Linux, when the other side has closed
+            return False
+        self.output += data.decode()
+        return bool(data)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 import signal
 import subprocess
 import unittest
 
 from tests.tools.grading_test import ALL_PASS, GraderTest
+from tools.grading.exit_codes import explain
 from tools.grading.processes import BoundedText
 from tools.grading.records import Records, printable
 from tools.grading.results import Status, TestResult, TestSpec
+from tools.setup.columns import fold_command
 
 
 class Choices(GraderTest):
@@ -43,25 +47,9 @@ class Looks(GraderTest):
         self.assertIn("+ gradients equal the oracle", output)
 
     def test_colour_on_a_terminal_unless_unwanted(self) -> None:
-        self.assertIn("\033[32m", self.on_terminal())
-        self.assertNotIn("\033[32m", self.on_terminal(NO_COLOR="1"))
-
-    def on_terminal(self, **environment: str) -> str:
         self.checkout.student(ALL_PASS)
-        ours, theirs = os.openpty()
-        env = {**self.environment, "TERM": "xterm", **environment}
-        command = self.checkout.command("grade")
-        process = subprocess.Popen(command, cwd=self.checkout.root, stdout=theirs, stderr=theirs, env=env)
-        os.close(theirs)
-        output = b""
-        try:
-            while data := os.read(ours, 65536):
-                output += data
-        except OSError:
-            pass  # on Linux, when the other side has closed
-        os.close(ours)
-        self.assertEqual(process.wait(20), 0)
-        return output.decode()
+        self.assertIn("\033[32m", self.on_terminal().read_all())
+        self.assertNotIn("\033[32m", self.on_terminal(NO_COLOR="1").read_all())
 
     def test_a_reader_that_left_is_no_error(self) -> None:
         self.checkout.student(ALL_PASS)
@@ -80,6 +68,70 @@ class Looks(GraderTest):
         self.assertEqual(self.checkout.results()["score"], 15)
 
 
+class Width(GraderTest):
+    LONG = "in 'three layers' (2 ranks): rank 1: the gradient of layer 0 is wrong by more than rounding could explain"
+
+    def assert_fits(self, student: str, width: int) -> str:
+        """A line may be too wide only if it is a single word, which is to be copied."""
+        self.checkout.student(student)
+        lines = self.on_terminal("--stage=01", "--seed=123456789", width=width).lines()
+        wide = [line for line in lines if len(line) > width and len(line.split()) > 2]
+        self.assertEqual(wide, [], f"{width} columns")
+        return " ".join(word for line in lines for word in line.split() if word not in ("│", "\\"))
+
+    def test_every_line_fits_and_no_word_is_lost(self) -> None:
+        for width in (60, 80, 100):
+            shown = self.assert_fits(
+                f"""
+                def run(name):
+                    if name == 'broadcasts_rank_0': return {{'status': 'not_judged', 'failures': [{self.LONG!r}]}}
+                    if name == 'gradients_equal_the_oracle': return {{'status': 'failed', 'failures': [{self.LONG!r}]}}
+                    return {{'status': 'skipped', 'measured': ['this machine lacks what is needed ' * 3]}}
+                """,
+                width,
+            )
+            self.assertEqual(shown.count(self.LONG), 2)
+            self.assertIn("make test STAGE=01 TEST=gradients_equal_the_oracle SEED=123456789", shown)
+            self.assertIn("make hint STAGE=01 TEST=gradients_equal_the_oracle", shown)
+            self.assert_fits("does not compile", width)
+            self.assert_fits("fills the disk", width)
+
+    def test_a_reason_that_many_tests_share_is_given_once(self) -> None:
+        student = f"def run(name): return {{'status': 'not_judged', 'failures': [{self.LONG!r}]}}"
+        self.assertEqual(self.assert_fits(student, 80).count(self.LONG), 1)
+
+    def test_a_pipe_keeps_lines_whole(self) -> None:
+        student = f"def run(name): return {{'status': 'failed', 'failures': [{self.LONG!r}]}}"
+        self.assertIn(self.LONG, self.grade(student).stdout)
+
+    def test_a_folded_command_is_still_one(self) -> None:
+        command = "make test STAGE=05 TEST=a_name_of_a_test IMPL=solutions SEED=7"
+        folded = fold_command(command, 40, 9)
+        self.assertGreater(folded.count("\n"), 0)
+        self.assertLessEqual(max(map(len, (9 * " " + folded).split("\n"))), 40)
+        self.assertEqual(shlex.split(folded.replace("\\\n", "")), shlex.split(command))
+
+
+class Progress(GraderTest):
+    def test_a_build_is_shown_before_its_first_file_is_done(self) -> None:
+        waits = self.checkout.write("build_waits", "")
+        self.checkout.student(ALL_PASS)
+        terminal = self.on_terminal("--stage=01")
+        for elapsed in ("[0:01]", "[0:02]"):
+            terminal.read_until(f"Building {elapsed}")
+        waits.unlink()
+        self.assertIn("Full marks", terminal.read_all())
+
+    def test_in_a_pipe_it_is_a_line(self) -> None:
+        waits = self.checkout.write("build_waits", "")
+        process = self.start(ALL_PASS)
+        lines = iter(process.stdout.readline, "")
+        self.assertTrue(any(line == "Building ...\n" for line in lines))
+        waits.unlink()
+        self.assertIn("Building: done", process.stdout.read())
+        self.assertEqual(process.wait(20), 0)
+
+
 class Companions(GraderTest):
     def test_hint_of_a_test(self) -> None:
         done = self.tool("hint", "--test=gradients_equal_the_oracle")
@@ -87,6 +139,24 @@ class Companions(GraderTest):
         self.assertIn("Divide.", done.stdout)
         self.assertIn("make test STAGE=01 TEST=gradients_equal_the_oracle", done.stdout)
         self.assertNotIn("Use broadcast.", done.stdout)
+
+    def test_hints_of_a_stage(self) -> None:
+        done = self.tool("hint", "--stage=01")
+        self.assertEqual(done.returncode, 0)
+        for hint in ("Use broadcast.", "Divide.", "Count."):
+            self.assertIn(hint, done.stdout)
+        done = self.tool("hint", "--stage=02")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("no graded tests", done.stderr)
+        self.assertEqual(self.tool("hint", "--stage=9").returncode, 2)
+
+    def test_hint_where_nothing_can_be_written(self) -> None:
+        self.checkout.write("build/grade", "a file, where hint needs a folder")
+        done = self.tool("hint")
+        self.assertEqual(done.returncode, 3)
+        self.assertNotIn("Traceback", done.stderr)
+        read_only = explain(OSError(errno.EROFS, "Read-only file system", "/lab/build/grade/lock"), "make hint")
+        self.assertIn("/lab/build/grade/lock: Read-only file system. make hint writes into the checkout", read_only)
 
     def test_hint_of_an_unknown_test(self) -> None:
         done = self.tool("hint", "--test=gradient_equal_oracle")

@@ -49,6 +49,10 @@ class Registry(unittest.TestCase):
         runs = {run for drawing in DRAWINGS for run in drawing.runs}
         self.assertEqual(len({run.result("solutions", "quick") for run in runs}), len(runs))
 
+    def test_a_stage_needs_its_own_programs_alone(self) -> None:
+        ring = {run.program for drawing in DRAWINGS if deliverables.RING in drawing.stages for run in drawing.runs}
+        self.assertEqual(ring, {"ring_all_reduce", "collectives", "all_reduce_algorithms"})
+
 
 class MakeFigures(unittest.TestCase):
     def setUp(self) -> None:

@@ -9,9 +9,10 @@ import shutil
 import signal
 import time
 import unittest
+from unittest import mock
 
 from tests.tools.setup_test import Checkout, fake_torch, script
-from tools.setup import setup, toolchain
+from tools.setup import doctor, setup, toolchain
 
 
 class Choosing(Checkout):
@@ -85,6 +86,14 @@ class DoingNothing(Checkout):
                 change()
                 self.set_up(PYTHON=self.python)
                 self.assertEqual(len(self.asked()), before + 1)
+
+    def test_a_shell_without_cuda_home_keeps_the_one_given_before(self) -> None:
+        toolkit, other = str(self.top / "toolkit"), str(self.top / "other")
+        for count, environment in enumerate(
+            [{"CUDA_HOME": toolkit}, {}, {"CUDA_HOME": toolkit}, {}, {"CUDA_HOME": other}, {}]
+        ):
+            self.set_up(PYTHON=self.python, **environment)
+            self.assertEqual(len(self.asked()), 1 if count < 4 else 2)
 
     def test_moved_checkout_is_configured_anew(self) -> None:
         self.set_up(PYTHON=self.python)
@@ -203,6 +212,16 @@ class FrontDoor(Checkout):
         self.assertRegex(output, r"ok +torch +2\.11\.0\+cpu \(CPU build\)")
         self.assertNotIn("\033", output)
         self.assertFalse((self.lab / "build").exists())
+
+    def test_doctor_on_a_terminal_without_its_marks(self) -> None:
+        output = self.run_tool("python3", "-m", "tools.setup.doctor", PYTHON=self.python, PYTHONIOENCODING="latin-1")
+        self.assertIn("+ ok ", output)
+
+    def test_doctor_on_a_checkout_that_cannot_be_written(self) -> None:
+        with mock.patch("os.access", return_value=False):
+            finding = doctor.checkout()
+        self.assertEqual((finding.state, finding.name), (doctor.MISSING, "checkout"))
+        self.assertEqual(doctor.checkout().state, doctor.OK)
 
     def test_doctor_counts_what_is_missing(self) -> None:
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON="/no/such/python")

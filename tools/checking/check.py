@@ -34,7 +34,7 @@ from tools.checking import (
 )
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
 from tools.grading import stages
-from tools.grading.building import condense
+from tools.grading.compile_errors import condense
 from tools.grading.results import StageReport, Status, TestResult
 from tools.grading.stages import Stage, short_paths
 from tools.setup import toolchain

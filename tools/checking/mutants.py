@@ -27,8 +27,8 @@ from pathlib import Path
 from tools.checking import remembered
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.checking.remembered import Content, outcome_of
-from tools.grading.building import condense
 from tools.grading.compile_commands import compile_command, object_of
+from tools.grading.compile_errors import condense
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
-from tools.grading.building import condense
+from tools.grading.compile_errors import condense
 from tools.grading.results import Status
 from tools.grading.stages import Stage
 from tools.setup.configuring import cmake_command

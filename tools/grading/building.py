@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import subprocess
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.grading.compile_errors import condense, full_disk
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
 from tools.grading.stages import Stage, short_paths
 from tools.grading.untrusted import Compiled
 from tools.setup.progress import ProgressLine
-from tools.setup.toolchain import LabError, Toolchain
+from tools.setup.toolchain import ROOT, LabError, Toolchain
 
-ERRORS_SHOWN = 3
+EDITED_SHOWN = 5
+NOTHING_TO_BUILD_S = 0.8  # a build says nothing before its first file is done; one that takes longer builds something
 LOG_LIMIT = 8 << 20
 _PROGRESS = re.compile(r"^\[\s*(\d+/\d+|\d+%)\]\s*(.*)")
-_ERROR = re.compile(r"^(?P<place>[^\s:][^:]*:\d+):(?:\d+:)? (?:fatal )?error: ")
-_LINKER_ERROR = re.compile(r"undefined reference|multiple definition|ld(\.\w+)?: (error|cannot)|cannot find -l")
-_CALLER = re.compile(r"(assignments|solutions)/.*required from")
-_SOURCE_LINE = re.compile(r"^\s*\d* \|")
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,7 @@ class Builder:
     def _build_common(self, targets: list[str], watch: Watch) -> None:
         log = self._build("common", targets, watch)
         if not log.ok and not watch.stopped:
-            raise LabError(
-                f"The lab's own code could not be built; this is not your stage's fault.\n\n{condense(log.text)}\n\n"
-                f"The whole log: {short_paths(str(log.path))}. What may be missing here: make doctor"
-            )
+            raise LabError(_why_common_failed(log))
 
     def build(self, stages: list[Stage], impl: str) -> dict[str, str]:
         """Builds everything for these stages. Returns, for each that does not compile, its name and the message."""
@@ -78,25 +76,30 @@ class Builder:
         if log.ok:
             return ""
         self._build_common(_programs([stage]), watch)
-        return f"{condense(log.text)}\n\nThe whole log: {short_paths(str(log.path))}"
+        if full_disk(log.text):
+            raise LabError(_why_common_failed(log))
+        return f"{condense(log.text)}\n{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", self._keep_going]
         cores = str(len(os.sched_getaffinity(0)))
         env = {"CMAKE_BUILD_PARALLEL_LEVEL": cores, **os.environ, "LC_ALL": "C.UTF-8"}
-        output = BoundedText(LOG_LIMIT)
+        output, began = BoundedText(LOG_LIMIT), time.monotonic()
         with GuardedProcess(command, env=env) as process:
             for _, data in process.events(tick_s=0.2):
                 output.add(data)
                 watch.feed(data)
+                if time.monotonic() - began > NOTHING_TO_BUILD_S:
+                    watch.tick()
                 if watch.stopped:
                     process.stop()
         return self._keep(BuildLog(process.exit_code == 0, printable(str(output), LOG_LIMIT), Path()), name)
 
     def _keep(self, log: BuildLog, name: str) -> BuildLog:
         path = self._build_dir / "grade" / "logs" / f"{name}.build.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(log.text, encoding="utf-8")
+        with contextlib.suppress(OSError):  # what matters of it is printed
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(log.text, encoding="utf-8")
         return BuildLog(log.ok, log.text, path)
 
 
@@ -112,6 +115,7 @@ class Watch:
         self._lock = threading.Lock()
         self._line: ProgressLine | None = None
         self._pending = ""
+        self._detail = ""
 
     def __enter__(self) -> Watch:
         return self
@@ -128,9 +132,14 @@ class Watch:
 
     def _show(self, detail: str) -> None:
         with self._lock:
+            self._detail = detail
             if self._visible:
                 self._line = self._line or ProgressLine("Building")
                 self._line.show(detail)
+
+    def tick(self) -> None:
+        """Time has passed: something is built, even if nothing is done yet."""
+        self._show(self._detail)
 
     def reveal(self) -> None:
         with self._lock:
@@ -165,10 +174,13 @@ class StageBuilds:
     def wait_for(self, stage: Stage) -> str:
         """Shows progress until the stage is built. Returns why it does not compile; empty: it does."""
         self._watch.reveal()
+        outcome = "failed"
         try:
-            return self._results[stage.name].result()
+            error = self._results[stage.name].result()
+            outcome = outcome if error else "done"
+            return error
         finally:
-            self._watch.hide("done")
+            self._watch.hide(outcome)
 
     def _run(self) -> None:
         for stage in self._stages:
@@ -183,34 +195,33 @@ def _programs(stages: list[Stage]) -> list[str]:
     return ["ddp", *(f"tests_{stage.name}" for stage in stages)]
 
 
+def _why_common_failed(log: BuildLog) -> str:
+    if full := full_disk(log.text):
+        return f"The disk is full at {log.path.parents[2]}. Free some space, then run it again. What failed:\n  {full}"
+    what, whole = "The lab's own code could not be built", f"The whole log: {short_paths(str(log.path))}."
+    if edited := edited_note():
+        return f"{what}.\n\n{condense(log.text)}\n{edited}\n{whole}"
+    advice = "What may be missing here: make doctor"
+    return f"{what}; this is not your stage's fault.\n\n{condense(log.text)}\n\n{whole} {advice}"
+
+
+def edited_note() -> str:
+    """Names the lab's own files that are not as git has them, and how to get them back; empty if all are."""
+    files = edited_files()
+    lines = [f"  git checkout -- {file}" for file in files[:EDITED_SHOWN]]
+    if len(files) > EDITED_SHOWN:
+        lines.append(f"  and {len(files) - EDITED_SHOWN} more, which git status lists")
+    return "\n".join(["", "This is not as the lab has it. To get it back:", *lines, ""]) if files else ""
+
+
+def edited_files() -> list[str]:
+    """What a student does not edit, and is different from git's, or gone."""
+    command = ["git", "diff", "--name-only", "--relative", "HEAD", "--", "CMakeLists.txt", "cmake", "common", "tests"]
+    command += ["assignments/*.h"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.splitlines() if done.returncode == 0 else []  # no repository: nobody knows
+
+
 def _no_sources(stage: Stage, impl: str) -> str:
     folder = f"{impl}/{stage.name}"
     return f"There is no .cpp file in {folder}. To get the original back: git checkout -- {folder}"
-
-
-def condense(log: str) -> str:
-    """The first errors of a compiler's log, each with its source line; paths as seen from the checkout."""
-    lines = short_paths(log).splitlines()
-    errors = [index for index, line in enumerate(lines) if _ERROR.match(line)]
-    shown = [line for index in errors[:ERRORS_SHOWN] for line in _error_with_source(lines, index)]
-    if not errors:
-        shown = [line for line in lines if _LINKER_ERROR.search(line)][:ERRORS_SHOWN] or lines[-15:]
-    if len(errors) > ERRORS_SHOWN:
-        shown.append(f"... and {len(errors) - ERRORS_SHOWN} more errors, which may follow from these")
-    if "No space left on device" in log:
-        shown.append("The disk is full: free some space and run again.")
-    if re.search(r"Killed signal terminated program|std::bad_alloc|out of memory", log):
-        shown.append("The compiler ran out of memory: close other programs, or set CMAKE_BUILD_PARALLEL_LEVEL=1.")
-    return "\n".join(shown)
-
-
-def _error_with_source(lines: list[str], index: int) -> list[str]:
-    block = [lines[index]]
-    for line in lines[index + 1 : index + 4]:
-        if not _SOURCE_LINE.match(line):
-            break
-        block.append(line)
-    if not lines[index].startswith(("assignments/", "solutions/")):  # an error within a template: find its caller
-        callers = [line for line in lines[max(0, index - 30) : index] if _CALLER.match(line)]
-        block += callers[-1:]
-    return block

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable
 
 from tools.grading.stages import BadChoice
-from tools.setup.toolchain import LabError
+from tools.setup.columns import columns, fold
+from tools.setup.toolchain import ROOT, LabError
 
 
 class Interrupted(KeyboardInterrupt):
@@ -25,14 +26,22 @@ def ending_of(command: str, body: Callable[[], int]) -> int:
     try:
         return body()
     except BadChoice as error:
-        print(error, file=sys.stderr)
+        print(fold(str(error), columns()), file=sys.stderr)
         return 2
     except LabError as error:
-        print(error, file=sys.stderr)
+        print(fold(str(error), columns()), file=sys.stderr)
         return 3
     except OSError as error:
-        advice = "; free some space and run again" if error.errno == errno.ENOSPC else ""
-        print(f"{error.filename or command}: {error.strerror}{advice}", file=sys.stderr)
+        print(fold(explain(error, command), columns()), file=sys.stderr)
         return 3
     except KeyboardInterrupt as error:
         return 128 + getattr(error, "signum", signal.SIGINT)
+
+
+def explain(error: OSError, command: str) -> str:
+    what = f"{error.filename or ROOT}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{what}; free some space and run again"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"{what}. {command} writes into the checkout: clone it into a folder of your own"
+    return what

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tools.grading import stages, untrusted
-from tools.grading.building import Builder, StageBuilds
+from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.runner import RunOptions, run_stage
@@ -26,6 +26,7 @@ from tools.grading.terminal import Terminal
 from tools.grading.test_lists import TestLists
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
+from tools.setup.columns import fold
 
 
 def main() -> int:
@@ -106,10 +107,13 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         files.write(report)
         lists.remember()
     scorecard.summary()
+    if not report.full_marks() and (note := edited_note()):
+        terminal.print(fold(note.rstrip(), terminal.width))
     if options.trace:
         print(describe_trace(Path(options.trace), started))
     if files.problem:
-        print(f"{files.problem}. The scores above are right; free some space and run again.", file=sys.stderr)
+        advice = "The scores above are right; free some space and run again."
+        print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
         return 3
     return 0 if report.full_marks() else 1
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from pathlib import Path
+import textwrap
 
+from tools.grading.compile_errors import fit
 from tools.grading.results import Report, StageReport, Status, TestResult
 from tools.grading.stages import Stage, all_stages, make_command, short_paths
 from tools.grading.terminal import Terminal
+from tools.setup.columns import fold, fold_command
 from tools.setup.toolchain import ROOT
 
 FAILURES_IN_FULL = 2
 LINES_IN_FULL = 40
 BAR = 20
-LONGEST_CLAIM = 52  # characters of a test's name; a longer one pushes its points to the right
+ROOM_FOR_POINTS_AND_NOTE = 32  # columns beside a claim
+_FRAME = "  │ "
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
@@ -32,7 +35,9 @@ class Scorecard:
         self._verbose = verbose
         self._print = terminal.print
         self._paint = terminal.paint
-        self._column = min(LONGEST_CLAIM, max(40, terminal.width - 36))
+        self._width = terminal.width
+        self._column = 0  # for claims: as wide as the stage's longest, where there is room
+        self._last_reason = ""  # why a test was not judged: often as the one before
 
     def heading(self) -> None:
         report = self._report
@@ -44,44 +49,61 @@ class Scorecard:
         self._terminal.status(f"{stage.stage.title}: {done}/{len(stage.results)} {result.spec.claim}")
 
     def stage(self, stage: StageReport) -> None:
+        longest = max((len(result.spec.claim) for result in stage.results), default=0)
+        self._column = min(longest, self._width - ROOM_FOR_POINTS_AND_NOTE)
         self._print()
         points = f"{stage.score:g} / {stage.max_score:g}"
         colour = "green" if stage.score == stage.max_score else "bold"
-        title = self._paint(f"{stage.stage.title:<{self._column + 4}}", "bold")
-        bar = self._paint(_bar(stage.score, stage.max_score), colour)
-        self._print(f"{title}  {self._paint(f'{points:>7}', colour)}  {bar}  {stage.seconds:.1f} s")
+        title = self._paint(f"{stage.stage.title:<{self._column + 3}}", "bold")
+        bar = self._paint(_bar(stage.score, stage.max_score, self._width - self._column - 22), colour)
+        self._print(f"{title}  {self._paint(f'{points:>7}', colour)}  {bar}{stage.seconds:.1f} s")
         if stage.build_error:
             what = "uses what it may not" if stage.refused else "does not compile"
             self._print(f"  {self._paint(f'{what}, so none of its tests ran:', 'red')}")
-            self._print(_indent(stage.build_error, "  │ "))
+            self._print(_indent(fit(stage.build_error, self._width - len(_FRAME)), _FRAME))
             return
+        self._last_reason = ""
         for result in stage.results:
             self._test(stage.stage, result)
         if self._verbose and stage.output:
-            self._print(self._paint("  what the test program printed:", "dim"))
-            self._print(_indent(stage.output.rstrip(), "  │ "))
+            self._print(self._paint("  what the ranks printed:", "dim"))
+            self._framed(stage.output.rstrip())
+
+    def _framed(self, text: str) -> None:
+        self._print(_indent(fold(text, self._width - len(_FRAME)), _FRAME))
+
+    def _below(self, text: str, *styles: str) -> None:
+        """Something about the test above."""
+        for line in fold(_indent(text, 6 * " "), self._width).splitlines():
+            self._print(self._paint(line, *styles))
 
     def _test(self, stage: Stage, result: TestResult) -> None:
         mark, colour = _MARKS[result.status]
         points = f"{result.score:g}/{result.spec.points:g}" if result.spec.points else "report"
-        claim = f"{result.spec.claim:<{self._column}}"
-        self._print(f"  {self._paint(mark, colour)} {claim}  {points:>8}  {self._note(stage, result)}")
+        *above, claim = textwrap.wrap(result.spec.claim, self._column)
+        note, reason = self._note(stage, result)
+        for number, line in enumerate([*above, f"{claim:<{self._column}} {points:>8}  "]):
+            sign = self._paint(mark, colour) if number == 0 else " "
+            self._print(f"  {sign} {line}{self._paint(note, 'dim') if number == len(above) else ''}")
+        if reason and reason != self._last_reason:
+            self._below(reason, colour)
+        self._last_reason = reason
         is_report = not result.spec.points and result.status is not Status.SKIPPED
         for text in result.measured if is_report or self._verbose else []:
-            self._print(self._paint(_indent(text, "      "), "dim"))
+            self._below(text, "dim")
 
-    def _note(self, stage: Stage, result: TestResult) -> str:
+    def _note(self, stage: Stage, result: TestResult) -> tuple[str, str]:
+        """A word at the end of the test's line, and what is said below it."""
         if result.left_out:
-            return self._paint("nothing to report: not written, and no points lost", "dim")
+            return "not written", ""
         if result.status is Status.TODO:
-            return self._paint(f"TODO {Path(self._todo(stage, result)).name}", "yellow")
+            line = self._todo(stage, result).partition(":")[2]
+            return f"TODO line {line}" if line else "TODO", ""
         if result.status is Status.SKIPPED:
-            return self._paint(f"skipped: {' '.join(result.measured) or 'no reason given'}", "cyan")
+            return "skipped", f"skipped: {' '.join(result.measured) or 'no reason given'}"
         if result.status is Status.NOT_JUDGED:
-            return self._paint(result.failures[0].splitlines()[0] if result.failures else "not judged", "yellow")
-        if result.status is Status.NOT_RUN:
-            return self._paint("not run", "dim")
-        return self._paint(f"{result.seconds:.2f} s", "dim")
+            return "", result.failures[0].splitlines()[0] if result.failures else "not judged"
+        return "not run" if result.status is Status.NOT_RUN else f"{result.seconds:.2f} s", ""
 
     def _todo(self, stage: Stage, result: TestResult) -> str:
         return todo_place(stage, self._report.impl, "\n".join(result.failures))
@@ -94,13 +116,13 @@ class Scorecard:
         report = self._report
         total = f"Total  {report.score:g} / {report.max_score:g} points"
         self._print(self._paint(total, "bold", "green" if report.full_marks() else "bold") + self._coverage())
-        self._print(self._next_step())
+        self._print(fold(self._next_step(), self._width))
 
     def _ungraded(self) -> None:
         if self._report.ungraded:
             self._print()
         for stage in self._report.ungraded:
-            text = f"{stage.title:<{self._column + 4}}  no graded tests yet ({stage.points} points)"
+            text = f"{stage.title:<{self._column + 3}}  no graded tests yet ({stage.points} points)"
             self._print(self._paint(text, "dim"))
 
     def _coverage(self) -> str:
@@ -109,7 +131,7 @@ class Scorecard:
             return ""
         lab = sum(stage.points for stage in all_stages())
         graded = sum(stage.points for stage in all_stages() if stage.has_tests())
-        return f"  ({graded} of the lab's {lab} points are graded in this version)"
+        return f"\n({graded} of the lab's {lab} points are graded in this version)"
 
     def _failures(self) -> None:
         failures = [
@@ -124,18 +146,20 @@ class Scorecard:
         if len(failures) > in_full:
             self._print(f"\n{len(failures) - in_full} more failed; one at a time:")
         for stage, result in failures[in_full:]:
-            self._print(f"  {self._again(stage, result)}")
+            self._print(f"  {fold_command(self._again(stage, result), self._width, 2)}")
 
     def _failure(self, stage: Stage, result: TestResult) -> None:
         place = f"{short_paths(result.spec.file)}:{result.spec.line}"
-        title = self._paint(f"{_MARKS[Status.FAILED][0]} {result.spec.claim}", "bold", "red")
-        self._print(f"\n{title}  {self._paint(place, 'dim')}")
-        lines = _collapse("\n\n".join(result.failures).splitlines()) or ["(the test gives no reason)"]
+        title = f"{_MARKS[Status.FAILED][0]} {result.spec.claim}"
+        gap = "  " if len(title) + 2 + len(place) <= self._width else "\n  "
+        self._print(f"\n{self._paint(title, 'bold', 'red')}{gap}{self._paint(place, 'dim')}")
+        text = "\n\n".join(failure.rstrip() for failure in result.failures) or "(the test gives no reason)"
+        lines = _collapse(text.splitlines())
         if len(lines) > LINES_IN_FULL and not self._verbose:
             lines = [*lines[:LINES_IN_FULL], f"[... {len(lines) - LINES_IN_FULL} more lines with VERBOSE=1 ...]"]
-        self._print(_indent("\n".join(lines), "  │ "))
-        self._print(f"  hint   make hint TEST={result.spec.name}")
-        self._print(f"  again  {self._again(stage, result)}")
+        self._framed("\n".join(lines))
+        self._print(f"  hint   {fold_command(make_command('hint', stage, test=result.spec.name), self._width, 9)}")
+        self._print(f"  again  {fold_command(self._again(stage, result), self._width, 9)}")
 
     def _again(self, stage: Stage, result: TestResult) -> str:
         report = self._report
@@ -148,7 +172,7 @@ class Scorecard:
             reasons = {"\n".join(result.failures) for result in stage.results if result.status is Status.NOT_RUN}
             for reason in reasons - {""}:
                 self._print(f"\n{stage.stage.title}, {stage.count(Status.NOT_RUN)} of {len(stage.results)} tests:")
-                self._print(_indent(reason, "  │ "))
+                self._framed(reason)
 
     def _next_step(self) -> str:
         report = self._report
@@ -168,7 +192,8 @@ class Scorecard:
             return f"Passed. The whole stage: {make_command('test', last, self._report.impl)}"
         if following:
             return f"Full marks. Next: assignments/{following[0].name}/README.md"
-        return f"Full marks. Next: see it measured, {make_command('figures', None, self._report.impl)}"
+        alone = last if len(self._report.stages) == 1 else None
+        return f"Full marks. Next: see it measured, {make_command('figures', alone, self._report.impl)}"
 
     def _next_step_of(self, stage: StageReport) -> str:
         folder = f"{self._report.impl}/{stage.stage.name}"
@@ -201,9 +226,11 @@ def todo_place(stage: Stage, impl: str, failure: str) -> str:
     return str(sources[0].relative_to(ROOT)) if sources else f"{impl}/{stage.name}"
 
 
-def _bar(score: float, max_score: float) -> str:
-    filled = int(BAR * score / max_score) if max_score else 0
-    return "█" * filled + "░" * (BAR - filled)
+def _bar(score: float, max_score: float, room: int) -> str:
+    """With a gap behind it; nothing if there is no room."""
+    length = min(BAR, room)
+    filled = int(length * score / max_score) if max_score else 0
+    return "█" * filled + "░" * (length - filled) + "  " if length >= 8 else ""
 
 
 def _collapse(lines: list[str]) -> list[str]:

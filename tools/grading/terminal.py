@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import TextIO
+
+from tools.setup.columns import columns
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PLAIN = {"✔": "+", "✘": "x", "○": "o", "–": "-", "█": "#", "░": ".", "│": "|"}
@@ -17,7 +18,7 @@ class Terminal:
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._colour = self.live and not os.environ.get("NO_COLOR")
         self._unicode = _can_encode(self._stream, "".join(_PLAIN))
-        self.width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+        self.width = columns()
         self._status = ""
         self._closed = False
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
-@contextmanager
+@contextlib.contextmanager
 def hold(path: Path, doing: str) -> Iterator[bool]:
     """Holds the lock; first waits for another holder, after a line that names it. Yields whether it waited."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,8 +25,8 @@ def hold(path: Path, doing: str) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_EX)
             waited = True
         file.truncate(0)
-        file.write(f"process {os.getpid()}, {doing} since {time.strftime('%H:%M:%S')},")
-        file.flush()
+        with contextlib.suppress(OSError):  # on a full disk the lock still holds, and nobody learns whose it is
+            os.write(file.fileno(), f"process {os.getpid()}, {doing} since {time.strftime('%H:%M:%S')},".encode())
         try:
             yield waited
         finally:

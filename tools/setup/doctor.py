@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.setup import system_packages, toolchain, virtual_environment
+from tools.setup.columns import columns, fold
 from tools.setup.toolchain import LabError
 
 OK, OFF, MISSING = "ok", "off", "missing"  # off: the lab works without it
 COLOURS = {OK: "\033[32m", OFF: "\033[33m", MISSING: "\033[31m"}
 MARKS = {OK: "✓", OFF: "–", MISSING: "✗"}
+PLAIN_MARKS = {OK: "+", OFF: "-", MISSING: "x"}  # for a terminal that has no others
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Finding:
 
 
 def main() -> int:
-    findings = [*tools(), *python_and_torch(), *libraries(), *cuda(), *machine()]
+    sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what the terminal cannot show
+    findings = [*tools(), *python_and_torch(), *libraries(), *cuda(), *machine(), checkout()]
     report(findings)
     gaps = [finding.name for finding in findings if finding.state == MISSING]
     if gaps:
@@ -45,14 +48,23 @@ def main() -> int:
 
 def report(findings: list[Finding]) -> None:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    marks = MARKS if can_print("".join(MARKS.values())) else PLAIN_MARKS
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
-        mark = f"{MARKS[finding.state]} {finding.state:<7}"
-        if colour:
-            mark = f"{COLOURS[finding.state]}{mark}\033[0m"
-        print(f"{mark} {finding.name:<{width}}  {finding.found}")
+        mark = f"{marks[finding.state]} {finding.state:<7}"
+        found = finding.found.replace(f"{toolchain.ROOT}/", "")
+        line = fold(f"{mark} {finding.name:<{width}}  {found}", columns(), hang=width + 12)
+        print(line.replace(mark, f"{COLOURS[finding.state]}{mark}\033[0m", 1) if colour else line)
         if finding.advice:
-            print(f"{'':{width + 12}}-> {finding.advice}")
+            print(fold(f"{'':{width + 12}}-> {finding.advice}", columns(), hang=3))
+
+
+def can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def tools() -> list[Finding]:
@@ -219,6 +231,14 @@ def machine() -> list[Finding]:
     ]
 
 
+def checkout() -> Finding:
+    places = [path for path in (toolchain.ROOT, toolchain.BUILD_DIR) if path.exists()]
+    closed = [str(path) for path in places if not os.access(path, os.W_OK)]
+    if closed:
+        return Finding("checkout", MISSING, f"{closed[0]} cannot be written", "clone the lab into a folder of your own")
+    return Finding("checkout", OK, str(toolchain.ROOT))
+
+
 def output(argv: list[str]) -> str:
     try:
         return subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout
@@ -230,7 +250,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except LabError as error:
-        sys.exit(f"doctor: {error}")
+        sys.exit(fold(f"doctor: {error}", columns()))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # as in `make doctor | head`

@@ -32,7 +32,7 @@ class ProgressLine:
         if not self.terminal and now - self.printed < PIPE_INTERVAL_S:
             return
         self.printed = now
-        self._write(f"{self.title} [{elapsed(now - self.started)}] {detail}")
+        self._write(f"{self.title} [{elapsed(now - self.started)}] {detail}".rstrip())
 
     def done(self, outcome: str) -> None:
         self._write(f"{self.title}: {outcome} [{elapsed(time.monotonic() - self.started)}]")

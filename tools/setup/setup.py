@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Sets up the lab: Python and torch, system packages, CMake. Returns at once if all of it is done.
 
-The choice is kept in build/toolchain.json, for the other tools and for the next run: PYTHON= or LIBTORCH=, once
-given, remain valid until another is given or the build folder is removed.
+The choice is kept in build/toolchain.json, for the other tools and for the next run: PYTHON=, LIBTORCH= and CUDA_HOME,
+once given, remain valid until another is given or the build folder is removed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.setup import checkout_lock, configuring, system_packages, virtual_environment
+from tools.setup.columns import columns, fold
 from tools.setup.toolchain import (
     BUILD_DIR,
+    DEFAULT_CUDA_HOME,
     REQUIREMENTS,
     ROOT,
     VENV,
@@ -48,6 +50,7 @@ class Request:
 
     python: str
     libtorch: str
+    cuda: str = ""  # the toolkit's folder
 
 
 def main() -> int:
@@ -77,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def stop(message: str, code: int = 1) -> int:
     sys.stdout.flush()
-    print(f"\nSet-up stopped: {message}", file=sys.stderr)
+    print(fold(f"\nSet-up stopped: {message}", columns()), file=sys.stderr)
     return code
 
 
@@ -125,6 +128,7 @@ def is_own(python: str) -> bool:
 def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     """All steps; each of them does nothing where it is done already."""
     request = requested(state)
+    os.environ["CUDA_HOME"] = request.cuda  # where CMake looks
     given = None if request.libtorch else python_with_torch(request, state)
     own = not (request.libtorch or given)
     announce(virtual_environment.megabytes_to_come(parts) if own else 0, bool(state))
@@ -178,7 +182,9 @@ def write_state(request: Request, toolchain: Toolchain, fingerprint_now: dict) -
 def requested(state: dict) -> Request:
     """What is given now, else what was given before."""
     given = Request(resolve_python(os.environ.get("PYTHON", "")), resolve_folder(os.environ.get("LIBTORCH", "")))
-    return given if given.python or given.libtorch else state.get("request", given)
+    before = state.get("request", given)
+    chosen = given if given.python or given.libtorch else before
+    return replace(chosen, cuda=os.path.realpath(os.environ.get("CUDA_HOME") or before.cuda or DEFAULT_CUDA_HOME))
 
 
 def resolve_python(given: str) -> str:
@@ -203,7 +209,7 @@ def up_to_date(state: dict) -> bool:
 
 def fingerprint(request: Request, toolchain: Toolchain) -> dict:
     """Everything whose change requires a new set-up. Uses file times only: starts no program."""
-    files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(), toolchain.cxx]
+    files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(request.cuda), toolchain.cxx]
     files += [shutil.which(name) for name in (*system_packages.COMPILERS, "cmake", "ninja")]
     files += [virtual_environment.nccl_header()] if is_own(toolchain.python) else []
     files += [need.find() for need in system_packages.LIBRARIES]
@@ -212,7 +218,7 @@ def fingerprint(request: Request, toolchain: Toolchain) -> dict:
     return {
         "checkout": str(ROOT),
         "request": vars(request),
-        "environment": [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CUDA_HOME", "CXX")],
+        "environment": [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CXX")],
         "requirements": hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest(),
         "files": [identity(path) for path in files],
         "configured": all(Path(toolchain.build_dir, name).exists() for name in (built, "CMakeCache.txt")),

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD_DIR = ROOT / "build"
 VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements.txt"
+DEFAULT_CUDA_HOME = "/usr/local/cuda"
 # What the scripts in figures/ import.
 FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
 
@@ -127,7 +128,7 @@ def active_pythons() -> list[str]:
     return [path for path in candidates if path and VENV not in Path(path).parents]
 
 
-def nvcc() -> str:
-    """The CUDA Toolkit's compiler; empty without one."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+def nvcc(home: str = "") -> str:
+    """The CUDA Toolkit's compiler, of this folder, of CUDA_HOME's or the usual one; empty without one."""
+    home = home or os.environ.get("CUDA_HOME") or DEFAULT_CUDA_HOME
     return shutil.which(f"{home}/bin/nvcc") or shutil.which("nvcc") or ""

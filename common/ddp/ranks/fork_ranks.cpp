@@ -31,8 +31,10 @@ constexpr auto kGrace = std::chrono::milliseconds(500);
 constexpr auto kStackTime = std::chrono::milliseconds(400);
 
 void require_single_thread() {
-  const auto tasks = std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+  std::error_code error;
+  const auto tasks = std::distance(std::filesystem::directory_iterator("/proc/self/task", error),
                                    std::filesystem::directory_iterator{});
+  TORCH_CHECK(!error, "cannot look at this process's threads: ", error.message());
   TORCH_CHECK(tasks == 1, "fork_ranks() needs a process without threads, and this one has ", tasks,
               ": use tensors only inside ranks");
 }
@@ -45,6 +47,15 @@ std::vector<pid_t> children() {
     pids.push_back(pid);
   }
   return pids;
+}
+
+// The end of a new pipe that a rank writes to. The other end is read without waiting.
+FileDescriptor open_pipe(FileDescriptor& out, int rank) {
+  int ends[2];
+  TORCH_CHECK(pipe2(ends, O_CLOEXEC) == 0, "no pipe for rank ", rank, ": ", std::strerror(errno));
+  out = FileDescriptor(ends[0]);
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return FileDescriptor(ends[1]);
 }
 
 // Runs the ranks' processes until all have ended.
@@ -92,16 +103,8 @@ class Supervisor {
 
  private:
   void start_rank(Child& child, int rank, std::string token, const RankBody& body) {
-    int log[2];
-    int report[2];
-    TORCH_CHECK(pipe2(log, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0, "no pipe for rank ",
-                rank, ": ", std::strerror(errno));
-    child.log = FileDescriptor(log[0]);
-    child.report = FileDescriptor(report[0]);
-    const FileDescriptor log_end(log[1]);
-    const FileDescriptor report_end(report[1]);
-    fcntl(log[0], F_SETFL, O_NONBLOCK);
-    fcntl(report[0], F_SETFL, O_NONBLOCK);
+    const FileDescriptor log_end = open_pipe(child.log, rank);
+    const FileDescriptor report_end = open_pipe(child.report, rank);
     child.result.rank = rank;
     child.token = std::move(token);
 
@@ -109,9 +112,9 @@ class Supervisor {
     child.pid = fork();
     TORCH_CHECK(child.pid >= 0, "cannot start rank ", rank, ": ", std::strerror(errno));
     if (child.pid == 0) {
-      run_rank(
-          {rank, parent, options_.show_output ? -1 : log[1], report[1], store_.get(), child.token},
-          options_, body);
+      run_rank({rank, parent, options_.show_output ? -1 : log_end.get(), report_end.get(),
+                store_.get(), child.token},
+               options_, body);
     }
     child.process = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
   }

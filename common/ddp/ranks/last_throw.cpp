@@ -14,12 +14,18 @@ namespace {
 // __cxa_throw() takes no such argument, so these must be global. Of two threads that throw at once,
 // either may be remembered.
 std::atomic<bool> remembering{false};
-std::array<void*, 48> frames;
+std::array<void*, 64> frames;
 std::atomic<int> frame_count{0};
 
 }  // namespace
 
 void remember_throws() { remembering = true; }
+
+void remember_throw_here() {
+  if (remembering) {
+    frame_count = backtrace(frames.data(), static_cast<int>(frames.size()));
+  }
+}
 
 std::span<void* const> last_throw() {
   return {frames.data(), static_cast<std::size_t>(frame_count.load())};
@@ -32,9 +38,7 @@ std::span<void* const> last_throw() {
 extern "C" void __cxa_throw(void* exception, std::type_info* type, void (*destroy)(void*)) {
   using Throw = void (*)(void*, std::type_info*, void (*)(void*));
   static const auto next = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
-  if (ddp::remembering) {
-    ddp::frame_count = backtrace(ddp::frames.data(), static_cast<int>(ddp::frames.size()));
-  }
+  ddp::remember_throw_here();
   next(exception, type, destroy);
   __builtin_unreachable();
 }

@@ -8,6 +8,10 @@ namespace ddp {
 /// wrong, as "map::at" does, and not where; the stack that would is gone when it is caught.
 void remember_throws();
 
+/// To be called before an exception that was kept is thrown on, which is no throw for the C++ runtime:
+/// the place of interest is this one.
+void remember_throw_here();
+
 /// The return addresses of the last throw, innermost first; empty if there was none.
 std::span<void* const> last_throw();
 

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -62,6 +63,9 @@ void judge(Child& child, int status) {
     result.outcome = RankOutcome::kSignalled;
     result.reason = "signal " + std::to_string(WTERMSIG(status)) + " (SIG" +
                     sigabbrev_np(WTERMSIG(status)) + ", " + strsignal(WTERMSIG(status)) + ")";
+    if (WTERMSIG(status) == SIGKILL) {
+      result.reason += "; the kernel does so when memory runs out";
+    }
     return;
   }
   result.outcome = RankOutcome::kExited;

@@ -39,10 +39,11 @@ std::string inside_lab(const std::string& place) {
 
 // "ddp::f(at::Tensor, int) const" -> "ddp::f"
 std::string without_parameters(const std::string& function) {
-  constexpr std::string_view kUnnamed = "(anonymous namespace)";
   std::size_t end = function.find('(');
-  while (end != std::string::npos && function.compare(end, kUnnamed.size(), kUnnamed) == 0) {
-    end = function.find('(', end + kUnnamed.size());
+  for (const std::string_view part : {"(anonymous namespace)", "()"}) {  // of a name; of operator()
+    while (end != std::string::npos && function.compare(end, part.size(), part) == 0) {
+      end = function.find('(', end + part.size());
+    }
   }
   return function.substr(0, end);
 }
@@ -66,7 +67,8 @@ std::vector<std::string> look_up(const StackFrame& frame) {
       continue;
     }
     if (std::string place = inside_lab(text); !place.empty()) {
-      places.push_back(place.append(" in ").append(without_parameters(function)));
+      const bool wrapper = function.starts_with("std::");  // what the library makes of a lambda
+      places.push_back(wrapper ? place : place.append(" in ").append(without_parameters(function)));
     }
     function.clear();
   }
@@ -79,6 +81,15 @@ bool from_stage(const StackFrame& frame) {
 
 bool from_lab(const StackFrame& frame) {
   return frame.module.find("_code.so") != std::string::npos;
+}
+
+// "aten::view" for a frame of libtorch's dispatcher, at::_ops::view::call(...); else empty.
+std::string operator_of(const StackFrame& frame) {
+  const std::string prefix = "at::_ops::";
+  const std::string name = demangle(frame.symbol);
+  return name.starts_with(prefix)
+             ? "aten::" + name.substr(prefix.size(), name.find("::", prefix.size()) - prefix.size())
+             : "";
 }
 
 }  // namespace
@@ -158,14 +169,20 @@ StackFrame parse_stack_frame(const std::string& text) {
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
   const bool in_stage = std::any_of(stack.begin(), stack.end(), from_stage);
   std::vector<std::string> named;
+  std::string called;  // by the next frame that is named
   for (const StackFrame& frame : stack) {
     if (named.size() >= kPlacesShown || !(in_stage ? from_stage(frame) : from_lab(frame))) {
+      called = operator_of(frame);
       continue;
     }
     auto places = look_up(frame);
     if (places.empty() && frame.symbol != "?") {
       places.push_back(demangle(frame.symbol));
     }
+    if (!places.empty() && !called.empty()) {
+      places[0].append(", which called ").append(called);
+    }
+    called.clear();
     named.insert(named.end(), places.begin(), places.end());
   }
   named.resize(std::min(named.size(), kPlacesShown));

@@ -55,7 +55,8 @@ StackFrame parse_stack_frame(const std::string& text);
 
 /// The frames in readable form, "assignments/01_naive_ddp/naive_ddp.cpp:42 in ddp::make_naive_ddp":
 /// those of the stage's library if there are any, else those of the lab's own code; at most four,
-/// innermost first.
+/// innermost first. A place that called one of libtorch's operators ends with ", which called
+/// aten::view".
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack);
 
 /// Why a process may have exited early with `code`; `log` is what it printed.

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <span>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <utility>
@@ -32,9 +34,22 @@ namespace {
 // set once, in the child.
 int crash_report_fd = -1;
 
+// The instruction at which a signal came; null on machines that call it something else.
+const void* interrupted_at(const void* context) {
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(machine.pc);
+#else
+  return nullptr;
+#endif
+}
+
 // Neither backtrace() nor snprintf() is guaranteed to be safe in a handler. The process is lost
-// anyway: at worst it dies without reporting a stack, or is killed at the deadline.
-void report_frames(std::span<void* const> frames) {
+// anyway: at worst it dies without reporting a stack, or is killed at the deadline. `interrupted` is
+// where a signal came, if one did.
+void report_frames(std::span<void* const> frames, const void* interrupted = nullptr) {
   for (void* const frame : frames) {
     Dl_info info{};
     if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) {
@@ -42,8 +57,9 @@ void report_frames(std::span<void* const> frames) {
     }
     std::array<char, 1024> line{};
     // A return address points to the instruction after the call; the byte before belongs to the
-    // call.
-    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) - 1;
+    // call. The interrupted instruction may be the first of its function.
+    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) -
+                        (frame == interrupted ? 0 : 1);
     const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
                                      static_cast<unsigned long>(offset),
                                      info.dli_sname != nullptr ? info.dli_sname : "?");
@@ -52,19 +68,19 @@ void report_frames(std::span<void* const> frames) {
   }
 }
 
-void report_stack() {
-  std::array<void*, 48> frames{};
+void report_stack(void* context) {
+  std::array<void*, 64> frames{};
   const int count = backtrace(frames.data(), frames.size());
-  report_frames({frames.data(), static_cast<std::size_t>(count)});
+  report_frames({frames.data(), static_cast<std::size_t>(count)}, interrupted_at(context));
 }
 
-void on_crash(int signal) {
-  report_stack();
+void on_crash(int signal, siginfo_t*, void* context) {
+  report_stack(context);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
-void on_stack_request(int) { report_stack(); }
+void on_stack_request(int, siginfo_t*, void* context) { report_stack(context); }
 
 void install_handlers(int report_fd) {
   crash_report_fd = report_fd;
@@ -77,19 +93,22 @@ void install_handlers(int report_fd) {
   sigaltstack(&stack, nullptr);
 
   struct sigaction action {};
-  action.sa_flags = SA_ONSTACK;
-  action.sa_handler = on_crash;
+  action.sa_flags = SA_ONSTACK | SA_SIGINFO;
+  action.sa_sigaction = on_crash;
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
     sigaction(signal, &action, nullptr);
   }
   action.sa_flags |= SA_RESTART;
-  action.sa_handler = on_stack_request;
+  action.sa_sigaction = on_stack_request;
   sigaction(stack_request_signal(), &action, nullptr);
   // The first call loads a library, which should not happen in a handler.
   std::array<void*, 1> frame{};
   backtrace(frame.data(), 1);
   remember_throws();
 }
+
+// Below are the standard ones, the report and the store.
+constexpr int kFirstFree = 5;
 
 // Gives the rank a process group, its own log, no terminal, and none of the parent's other
 // descriptors.
@@ -105,9 +124,14 @@ RankProcess isolate(RankProcess process) {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 
-  // First moved above all descriptors in use, so that none is overwritten before it is moved.
-  const int report = fcntl(process.report_fd, F_DUPFD, 100);
-  const int store = fcntl(process.store_fd, F_DUPFD, 100);
+  // First moved above those that they will get, so that none is overwritten before it is moved.
+  const int report = fcntl(process.report_fd, F_DUPFD, kFirstFree);
+  const int store = fcntl(process.store_fd, F_DUPFD, kFirstFree);
+  if (report < 0 || store < 0) {
+    write_frame(process.report_fd, FrameKind::kThrew,
+                std::string("there is no descriptor left for it: ") + std::strerror(errno));
+    _exit(1);
+  }
   if (process.log_fd >= 0) {
     const int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
@@ -116,13 +140,14 @@ RankProcess isolate(RankProcess process) {
   }
   process.report_fd = dup2(report, 3);
   process.store_fd = dup2(store, 4);
-  close_range(5, ~0U, 0);
+  close_range(kFirstFree, ~0U, 0);
   return process;
 }
 
 void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body) {
   at::set_num_threads(options.threads_per_rank);
-  RankContext context;
+  // Not destroyed: a store's end opens its file once more, which a rank without descriptors cannot.
+  static RankContext context;
   context.rank = process.rank;
   context.world_size = options.world_size;
   context.forked = true;
@@ -158,6 +183,8 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
     const std::string what = error.what_without_backtrace();
     return is_stub_error(error) ? std::pair{FrameKind::kNotImplemented, what}
                                 : outcome_of_exception(what);
+  } catch (const std::bad_alloc&) {
+    return {FrameKind::kThrew, "std::bad_alloc: there is no memory of the size that it asked for"};
   } catch (const std::exception& error) {
     return outcome_of_exception(error.what());
   } catch (...) {
@@ -205,7 +232,7 @@ void run_rank(RankProcess process, const ForkOptions& options, const RankBody& b
   install_handlers(process.report_fd);
   const auto [kind, text] = outcome_of_body(process, options, body);
   std::fflush(nullptr);
-  if (kind == FrameKind::kThrew) {
+  if (kind == FrameKind::kThrew || kind == FrameKind::kPeerGone) {
     report_frames(last_throw());
   }
   write_frame(process.report_fd, kind, text);

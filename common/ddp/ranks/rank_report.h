@@ -18,18 +18,21 @@ enum class RankOutcome {
 struct RankReport {
   int rank = 0;
   RankOutcome outcome = RankOutcome::kFinished;
-  /// The cause of the outcome, in one line: the exception's text, the signal's name, the exit code.
+  /// The cause of the outcome: the exception's text, the signal's name, the exit code.
   std::string reason;
   /// True if the exception was a c10::NotImplementedError, as a stub throws.
   bool not_implemented = false;
   /// What it did last, where a companion knows: "waits for all-reduce #3 of the gradient of
   /// fc1.weight (400 bytes)".
   std::string activity;
-  /// The innermost places in the lab's code where it crashed or hung, see name_places().
+  /// The innermost places in the lab's code where it crashed, threw or hung, see name_places().
   std::vector<std::string> stack;
   /// The beginning and the end of its output, at most 16 KiB.
   std::string log;
   std::vector<std::string> messages;
+
+  /// "rank 0 printed:" and the first and last lines of `log`, indented; empty if it printed nothing.
+  std::string printed() const;
 };
 
 struct RankReports {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddp/backends/tensor_names.h"
+#include "ddp/ranks/last_throw.h"
 #include "ddp/ranks/peer_gone.h"
 #include "ddp/referee/dense_memory.h"
 #include "ddp/referee/own_access.h"
@@ -73,6 +74,7 @@ bool ClientWork::wait(std::chrono::milliseconds timeout) {
               description(), " is not complete after ", timeout.count(), " ms");
   deliver(owner_->witness().await(number()));
   if (error_) {
+    remember_throw_here();
     std::rethrow_exception(error_);
   }
   return true;

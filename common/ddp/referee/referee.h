@@ -86,7 +86,9 @@ class Referee : public Companion {
   void release();
   void look_for_standstill(const std::vector<pid_t>& processes);
   int suspect() const;
+  std::vector<int> awaited_by(int rank) const;
   std::string who_waits() const;
+  std::string circle() const;
 
   const Seen& seen(const Launched& launched) const {
     return evidence_.of[launched.rank][launched.index];

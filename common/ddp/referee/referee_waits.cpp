@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 // much processor time without a word.
 constexpr int kLooksInBackward = 50;
 constexpr int kLooksAtEnd = 400;
+constexpr int kLooksAtStopped = 100;
 constexpr auto kEndless = milliseconds(3'000);
 
 }  // namespace
@@ -36,6 +37,10 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
                          "backward waited for)");
       }
     }
+    if (standstill_.stopped(rank) >= kLooksAtStopped) {
+      hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
+      return;
+    }
     if (standstill_.computing(rank) >= kEndless) {
       hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
                              std::to_string(kEndless.count() / 1'000) + " s of processor time"};
@@ -45,7 +50,7 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     all_still = all_still && still >= kLooksAtEnd;
   }
   if (owed_.empty() && (all_still || all_said)) {
-    hang_ = Hang{suspect(), "waits without end: " + who_waits()};
+    hang_ = Hang{suspect(), "waits without end" + who_waits()};
   } else if (Clock::now() - last_news_ >= patience_) {
     hang_ = Hang{suspect(),
                  "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
@@ -65,32 +70,63 @@ int Referee::suspect() const {
   return std::max(suspect, 0);
 }
 
+// The ranks that a waiting rank waits for; none if it does not wait.
+std::vector<int> Referee::awaited_by(int rank) const {
+  if (members_[rank].awaited < 0) {
+    return {};
+  }
+  const Seen& launch = evidence_.launch_of(rank, members_[rank].awaited);
+  const Group& group = groups_[launch.group];
+  if (c10d::isP2POp(launch.type)) {
+    return {group.members[launch.peer]};
+  }
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    if (group.waiting[i].empty()) {
+      ranks.push_back(group.members[i]);
+    }
+  }
+  return ranks;
+}
+
+// The circle in which ranks wait for each other, if they do, and a line for each that waits.
 std::string Referee::who_waits() const {
   std::string text;
   for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
-    if (members_[rank].awaited < 0) {
+    const std::vector<int> others = awaited_by(rank);
+    if (others.empty()) {
       continue;
     }
     const Seen& launch = evidence_.launch_of(rank, members_[rank].awaited);
-    text +=
-        (text.empty() ? "" : "; ") + rank_text(rank) + " waits for " + describe_operation(launch);
-    const Group& group = groups_[launch.group];
-    if (c10d::isP2POp(launch.type)) {
-      const bool send = launch.type == c10d::OpType::SEND;
-      text += std::string(send ? ", until " : ", from ") + rank_text(group.members[launch.peer]) +
-              (send ? " receives it" : "");
-      continue;
+    const bool message = c10d::isP2POp(launch.type);
+    text += "\n" + rank_text(rank) + " waits for " + describe_operation(launch);
+    text += message && launch.type != c10d::OpType::SEND ? ", from " : ", until ";
+    for (const int other : others) {
+      text += (other == others.front() ? "" : ", ") + rank_text(other);
     }
-    const char* separator = ", until ";
-    for (std::size_t i = 0; i < group.members.size(); ++i) {
-      if (group.waiting[i].empty()) {
-        text += separator + rank_text(group.members[i]);
-        separator = ", ";
-      }
-    }
-    text += " joins it";
+    text += !message ? " joins it" : launch.type == c10d::OpType::SEND ? " receives it" : "";
   }
-  return text.empty() ? "for nothing that the network could give" : text;
+  return text.empty() ? " for nothing that the network could give" : circle() + ":" + text;
+}
+
+// The ranks that wait for each other; empty if there is no circle.
+std::string Referee::circle() const {
+  std::vector<int> path;
+  std::size_t begin = 0;
+  for (int rank = suspect();;) {
+    begin = std::ranges::find(path, rank) - path.begin();
+    const std::vector<int> others = awaited_by(rank);
+    if (begin < path.size() || others.empty()) {
+      break;
+    }
+    path.push_back(rank);
+    rank = others.front();
+  }
+  std::string text;
+  for (std::size_t i = begin; i < path.size(); ++i) {
+    text += rank_text(path[i]) + " -> ";
+  }
+  return text.empty() ? "" : ", in a circle: " + text + rank_text(path[begin]);
 }
 
 std::string Referee::activity(int rank) const {
@@ -104,7 +140,7 @@ std::string Referee::activity(int rank) const {
     return "runs its own code; no operation launched yet";
   }
   const std::string operation = describe_operation(evidence_.launch_of(rank, last->operation));
-  if (last->kind == EventKind::kWait && members_[rank].awaited == last->operation) {
+  if (last->kind == EventKind::kWait) {
     return "waits for " + operation;
   }
   return "runs its own code after " +

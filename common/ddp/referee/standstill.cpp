@@ -42,6 +42,7 @@ void Standstill::look(const std::vector<pid_t>& processes) {
     }
     Watched& watched = watched_[i];
     bool asleep = true;
+    bool stopped = false;
     std::string sleep;
     watched.threads = 0;
     std::error_code gone;
@@ -52,6 +53,7 @@ void Standstill::look(const std::vector<pid_t>& processes) {
       ++watched.threads;
       if (task.path().filename() == std::to_string(process)) {
         sleep = thread.switches;
+        stopped = thread.stopped;
       }
     }
     if (sleep != watched.sleep) {
@@ -60,6 +62,7 @@ void Standstill::look(const std::vector<pid_t>& processes) {
       ++watched.still;  // a thread that is ready to run says nothing about the others
     }
     watched.sleep = sleep;
+    watched.stopped = stopped ? watched.stopped + 1 : 0;
     watched.ticks = ticks_of(process);
     if (watched.first_ticks < 0) {
       watched.first_ticks = watched.ticks;
@@ -71,6 +74,10 @@ void Standstill::reset() { watched_.clear(); }
 
 int Standstill::still(int process) const {
   return process < static_cast<int>(watched_.size()) ? watched_[process].still : 0;
+}
+
+int Standstill::stopped(int process) const {
+  return process < static_cast<int>(watched_.size()) ? watched_[process].stopped : 0;
 }
 
 bool Standstill::single(int process) const {

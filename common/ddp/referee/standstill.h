@@ -23,6 +23,9 @@ class Standstill {
   /// ready to run.
   int still(int process) const;
 
+  /// How many looks in a row have found it stopped by a signal such as SIGSTOP.
+  int stopped(int process) const;
+
   /// Whether the process has the main thread alone.
   bool single(int process) const;
 
@@ -32,6 +35,7 @@ class Standstill {
  private:
   struct Watched {
     int still = 0;
+    int stopped = 0;
     int threads = 0;
     std::string sleep;  // what changes when the main thread wakes
     std::int64_t ticks = -1;

@@ -14,6 +14,7 @@ ThreadSleep look_at_task(const std::filesystem::path& task) {
   ThreadSleep look;
   for (std::string line; std::getline(file, line);) {
     look.asleep = look.asleep || line.starts_with("State:\tS");
+    look.stopped = look.stopped || line.starts_with("State:\tT");
     if (line.starts_with("voluntary_ctxt_switches")) {
       look.switches = line;
     }

@@ -12,6 +12,7 @@ int this_thread_id();
 /// slept all the time between them: it waits for something, and was not merely preempted.
 struct ThreadSleep {
   bool asleep = false;
+  bool stopped = false;  // by a signal, until another one
   std::string switches;  // how often it gave up its processor: a line of /proc
 
   bool operator==(const ThreadSleep&) const = default;

@@ -1,6 +1,7 @@
 #include "ddp/simulation/message_times.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ddp {
 
@@ -8,6 +9,7 @@ namespace {
 
 constexpr int kSender = 0;
 constexpr int kReceiver = 1;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -47,6 +49,48 @@ std::vector<const MessageTime*> MessageTimes::settle() {
           }) > 0;
   }
   return settled;
+}
+
+std::vector<const MessageTime*> MessageTimes::overtake() {
+  const auto order = [this](const MessageTime* message) {
+    const MessageTime::End& sender = message->ends[kSender];  // ties, in whichever order they came
+    return std::tuple(earliest_begin(*message), sender.rank, sender.turn);
+  };
+  const auto first = std::ranges::min_element(pending_, {}, order);
+  if (first == pending_.end() || earliest_begin(**first) == kNever) {
+    return {};
+  }
+  for (const int side : {kSender, kReceiver}) {
+    move_up(**first, side);
+  }
+  return settle();
+}
+
+// When it could begin if it were the next on both its ports.
+std::int64_t MessageTimes::earliest_begin(const MessageTime& message) const {
+  std::int64_t begin = 0;
+  for (const MessageTime* earlier : message.after) {
+    begin = std::max(begin, earlier->end_ns < 0 ? kNever : earlier->end_ns);
+  }
+  for (const int side : {kSender, kReceiver}) {
+    const MessageTime::End& end = message.ends[side];
+    begin = std::max(begin, end.launched_ns);
+    for (const MessageTime* other : ports_[end.rank][side]) {
+      begin = std::max(begin, other->end_ns);
+    }
+  }
+  return begin;
+}
+
+// Before all on its port that have no time yet.
+void MessageTimes::move_up(MessageTime& message, int side) {
+  auto& port = ports_[message.ends[side].rank][side];
+  const auto from =
+      std::ranges::find_if(port, [](const MessageTime* other) { return other->end_ns < 0; });
+  std::rotate(from, std::ranges::find(port, &message), std::ranges::find(port, &message) + 1);
+  for (std::size_t turn = 0; turn < port.size(); ++turn) {
+    port[turn]->ends[side].turn = turn;
+  }
 }
 
 // False if it waits for one whose time is unknown.

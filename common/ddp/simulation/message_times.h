@@ -32,7 +32,8 @@ struct MessageTime {
 /// messages that they were given before; it lasts cost_ns().
 ///
 /// Two messages between the same ranks which the two ends have launched in opposite orders (with
-/// different tags) do not wait for each other: either order could make a legal program hang.
+/// different tags) do not wait for each other: either order could make a legal program hang. For the
+/// same reason a message may overtake, see there.
 class MessageTimes {
  public:
   MessageTimes(const Evidence& evidence, const NetworkModel& network);
@@ -41,8 +42,13 @@ class MessageTimes {
   MessageTime& launch(int rank, const Seen& launch, std::int64_t now_ns);
 
   /// Computes all times that follow from the launches so far; returns the messages whose times are
-  /// new. Those that wait for each other in a circle never have one.
+  /// new.
   std::vector<const MessageTime*> settle();
+
+  /// To be called when nothing else can go on: the message that can begin first passes those that
+  /// its ports were given before, whose other ends are not launched or are busy. A rank may send to
+  /// A and then to B, although A receives only once it has heard from B. Returns what settle() does.
+  std::vector<const MessageTime*> overtake();
 
  private:
   // Messages with the same group, sender, receiver and tag, in order.
@@ -52,6 +58,8 @@ class MessageTimes {
   };
 
   bool settle(MessageTime& message) const;
+  std::int64_t earliest_begin(const MessageTime& message) const;
+  void move_up(MessageTime& message, int side);
   const MessageTime* before(const MessageTime& message, int side) const;
 
   const World& world_;

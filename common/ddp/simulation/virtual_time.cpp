@@ -56,8 +56,9 @@ VirtualTime::VirtualTime(const Evidence& evidence, const NetworkModel& network,
         any = true;
       }
     }
-    any = settle_messages() || any;
+    any = take_times(messages_.settle()) || any;
     any = begin_step() || any;
+    any = any || take_times(messages_.overtake());
   }
 }
 
@@ -147,8 +148,7 @@ void VirtualTime::launch_message(Rank& rank, const Seen& seen, int number) {
   }
 }
 
-bool VirtualTime::settle_messages() {
-  const auto settled = messages_.settle();
+bool VirtualTime::take_times(const std::vector<const MessageTime*>& settled) {
   for (const MessageTime* message : settled) {
     for (const MessageTime::End& end : message->ends) {
       ranks_[end.rank].spans.push_back({.kind = SpanKind::kCommunication,

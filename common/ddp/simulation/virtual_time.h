@@ -84,7 +84,7 @@ class VirtualTime {
   void enter(Rank& rank, Phase phase);
   void launch(Rank& rank, const Seen& seen, int number);
   void launch_message(Rank& rank, const Seen& seen, int number);
-  bool settle_messages();
+  bool take_times(const std::vector<const MessageTime*>& settled);
   Thread& thread_of(Rank& rank, const Seen& seen);
   bool begin_step();
 

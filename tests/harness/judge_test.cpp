@@ -1,0 +1,63 @@
+// What a failure of a graded test shows beside its reason.
+#include <dlfcn.h>
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <iostream>
+
+#include "support/body.h"
+#include "support/prints.h"
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// Any library that can be loaded will do in the place of a stage's: the bodies here call none.
+class Judge : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Dl_info here{};
+    ASSERT_NE(dladdr(reinterpret_cast<const void*>(&printed_below), &here), 0);
+    settings().stage_library = here.dli_fname;
+  }
+  void TearDown() override { settings().stage_library.clear(); }
+};
+
+Body printing_body(const std::string& name) {
+  const auto run = [](Client& client) {
+    std::cout << "cout of rank " << client.rank() << "\n";
+    std::printf("printf of rank %d\n", client.rank());
+  };
+  return {.name = name, .world = {.ranks = 2}, .run = run, .charged_to = "nobody"};
+}
+
+TEST_F(Judge, AFailureShowsWhatItsRankPrinted) {
+  EXPECT_NONFATAL_FAILURE(
+      judge({printing_body("prints")}, [](const Evidence&) { return "rank 1, step 0: wrong"; }),
+      "rank 1, step 0: wrong\nrank 1 printed:\n    | cout of rank 1\n    | printf of rank 1\n");
+}
+
+TEST_F(Judge, APassedBodysPrintsAreKeptForVerbose) {
+  ::testing::internal::CaptureStdout();
+  judge({printing_body("prints and passes")}, [](const Evidence&) { return ""; });
+  const std::string output = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(output.find("rank 0 in \"prints and passes\":\ncout of rank 0\n"), std::string::npos)
+      << output;
+  EXPECT_NE(output.find("printf of rank 1\n"), std::string::npos) << output;
+}
+
+TEST(Prints, OfAnotherRankAreBetterThanNone) {
+  RankReports reports;
+  reports.ranks.resize(2);
+  EXPECT_EQ(printed_below("rank 0: wrong", reports), "");
+  reports.ranks[1].rank = 1;
+  reports.ranks[1].log = "only here";
+  EXPECT_EQ(printed_below("rank 0: wrong", reports), "\nrank 1 printed:\n    | only here\n");
+  EXPECT_EQ(printed_below("all ranks are wrong", reports), printed_below("rank 7", reports));
+}
+
+}  // namespace
+
+}  // namespace ddp::testing

@@ -1,0 +1,147 @@
+// Ranks that disagree, that wait for each other, and that launch from several threads.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "ddp/collectives.h"
+#include "harness/referee_runs.h"
+
+namespace ddp {
+
+namespace {
+
+TEST(Referee, RanksThatDisagreeAreNamed) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    all_reduce(at::zeros({2 + client->rank()}), group);
+  });
+  ASSERT_FALSE(evidence.reports.ok());
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("the ranks disagree on collective #0"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1: all-reduce (sum) of a tensor float32 [3]"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("at tests/harness/referee_waits_test.cpp:"), std::string::npos) << text;
+}
+
+TEST(Referee, WhoWaitsForAnEndedRankIsToldSo) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    if (client->rank() == 0) {
+      all_reduce(at::zeros({2}), group);
+    }
+  });
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("rank 1 has already returned without joining it\n    at tests/harness/"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Referee, ADeadlockIsKnownAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    send(at::zeros({2}), 1 - client->rank(), group);
+    recv(at::zeros({2}), 1 - client->rank(), group);
+  });
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("until rank 1 receives it\n    rank 1 waits for send #0"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("last seen: waits for send #0"), std::string::npos) << text;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(Referee, ADeadlockNamesItsCircle) {
+  const Evidence evidence = run_as({.ranks = 4}, [](const auto& client, const auto& group) {
+    if (client->rank() == 0) {
+      return recv(at::zeros({2}), 1, group);  // waits for the circle, and is no part of it
+    }
+    recv(at::zeros({2}), client->rank() == 1 ? 3 : client->rank() - 1, group);
+  });
+  const std::string text = evidence.reports.describe();
+  EXPECT_NE(text.find("in a circle: rank 1 -> rank 3 -> rank 2 -> rank 1:\n"), std::string::npos)
+      << text;
+}
+
+// Each of two threads has its own two partners, one for each tag.
+TEST(Referee, TwoThreadsOfARankMayLaunch) {
+  constexpr int kMessages = 100;
+  const Evidence evidence = run_as({.ranks = 3}, [](const auto& client, const auto& group) {
+    std::array<std::thread, 2> threads;
+    std::array<at::Tensor, 2> sums = {at::zeros({1}), at::zeros({1})};
+    for (int tag : {0, 1}) {
+      threads[tag] = std::thread([&, tag] {
+        const int step = tag == 0 ? 1 : 2;
+        for (int i = 0; i < kMessages; ++i) {
+          const at::Tensor incoming = at::zeros({1});
+          const WorkPtr sending = send_async(at::full({1}, 10.0 * client->rank() + tag),
+                                             (client->rank() + step) % 3, group, tag);
+          recv(incoming, (client->rank() + 3 - step) % 3, group, tag);
+          sending->wait();
+          sums[tag] += incoming;
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    client->value("sums", at::cat({sums[0], sums[1]}));
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  for (int rank = 0; rank < 3; ++rank) {
+    const at::Tensor sums = value_of(evidence, rank, "sums");
+    EXPECT_EQ(sums[0].item<double>(), kMessages * 10.0 * ((rank + 2) % 3));
+    EXPECT_EQ(sums[1].item<double>(), kMessages * (10.0 * ((rank + 1) % 3) + 1));
+  }
+}
+
+// The order of two threads' collectives is up to chance, and may differ between ranks.
+TEST(Referee, CollectivesOfTwoThreadsAreRightOrRefused) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    const auto launch = [&](std::int64_t size) {
+      for (int i = 0; i < 50; ++i) {
+        const at::Tensor tensor = at::ones({size});
+        all_reduce(tensor, group);
+        TORCH_CHECK(tensor.eq(2).all().template item<bool>(), "a wrong sum");
+      }
+    };
+    std::string refused;
+    std::thread other([&] {
+      try {
+        launch(3);
+      } catch (const c10::Error& error) {
+        refused = error.what_without_backtrace();
+      }
+    });
+    try {
+      launch(2);
+    } catch (const c10::Error& error) {
+      refused = error.what_without_backtrace();
+    }
+    other.join();
+    client->threw("launches", refused);
+  });
+  for (int rank : {0, 1}) {
+    const Seen* threw = first_of(evidence, rank, EventKind::kThrew);
+    ASSERT_NE(threw, nullptr) << evidence.reports.describe();
+    const std::string text = threw->detail;
+    EXPECT_TRUE(text.empty() || text.starts_with("the ranks disagree on collective") ||
+                text.starts_with("waits in vain"))
+        << text;
+  }
+}
+
+TEST(Referee, AnEndlessLoopIsToldFromAWait) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto& group) {
+    if (client->rank() == 1) {
+      volatile bool forever = true;
+      while (forever) {
+      }
+    }
+    all_reduce(at::zeros({2}), group);
+  });
+  ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
+  EXPECT_NE(evidence.reports.describe().find("computes without end"), std::string::npos);
+}
+
+}  // namespace
+
+}  // namespace ddp
