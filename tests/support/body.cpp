@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/ranks/stage_library.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/run_refereed.h"
 #include "support/grading.h"
@@ -54,7 +53,7 @@ void run_body(const Body& body, Client& client, RankContext& context) {
     load_cuda();
     settings().device = device_of_rank(at::kCUDA, context);
   }
-  load_stage_library(settings().stage_library);
+  load_stage_under_test();
   const AccessWatch watch(client);
   body.run(client);
 }

@@ -79,7 +79,7 @@ void install_handlers(int report_fd) {
   struct sigaction action {};
   action.sa_flags = SA_ONSTACK;
   action.sa_handler = on_crash;
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS}) {
     sigaction(signal, &action, nullptr);
   }
   action.sa_flags |= SA_RESTART;
@@ -122,7 +122,8 @@ RankProcess isolate(RankProcess process) {
 
 void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body) {
   at::set_num_threads(options.threads_per_rank);
-  RankContext context;
+  // Not destroyed: a store that goes opens its file once more, which a confined rank may not.
+  static RankContext context;
   context.rank = process.rank;
   context.world_size = options.world_size;
   context.forked = true;
