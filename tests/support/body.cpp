@@ -12,6 +12,7 @@
 #include "ddp/referee/run_refereed.h"
 #include "support/grading.h"
 #include "support/settings.h"
+#include "support/signs_of_life.h"
 #include "support/trace.h"
 
 namespace ddp::testing {
@@ -56,6 +57,7 @@ void run_body(const Body& body, Client& client, RankContext& context) {
   load_stage_under_test();
   const AccessWatch watch(client);
   body.run(client);
+  sing(client);
 }
 
 // Null if the body is not run, because an earlier one hung.
@@ -72,6 +74,7 @@ const Evidence* evidence_of(const Body& body) {
         world, options,
         [&](Client& client, RankContext& context) { run_body(body, client, context); }));
     backward_waits() = backward_waits() || has_blocked(*evidence);
+    require_signs_of_life(*evidence, body.name);
     collect_spans(*evidence, body.name);
     const RankReports& reports = evidence->reports;
     if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {

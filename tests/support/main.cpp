@@ -47,7 +47,7 @@ struct CommandLine {
 };
 
 CommandLine read_command_line(int argc, char** argv) {
-  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline, kUntrusted };
+  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline, kUntrusted, kSigns };
   const option flags[] = {{"list", no_argument, nullptr, kList},
                           {"stage-library", required_argument, nullptr, kLibrary},
                           {"records-fd", required_argument, nullptr, kRecords},
@@ -55,6 +55,7 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"seed", required_argument, nullptr, kSeed},
                           {"device", required_argument, nullptr, kDevice},
                           {"deadline", required_argument, nullptr, kDeadline},
+                          {"signs-of-life", required_argument, nullptr, kSigns},
                           {"untrusted", no_argument, nullptr, kUntrusted},
                           {}};
   CommandLine line;
@@ -82,6 +83,9 @@ CommandLine read_command_line(int argc, char** argv) {
       case kDeadline:  // seconds that a group of ranks may take
         chosen.deadline =
             std::chrono::milliseconds(static_cast<std::int64_t>(std::stod(optarg) * 1e3));
+        break;
+      case kSigns:
+        chosen.signs_of_life = optarg;
         break;
       case kUntrusted:
         chosen.untrusted = true;

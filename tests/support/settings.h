@@ -18,6 +18,8 @@ struct Settings {
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
+  /// A file that says what each body does at least, see support/signs_of_life.h; empty: none.
+  std::string signs_of_life;
   /// Where the timelines of all ranks are written, see support/trace.h; empty: nowhere.
   std::string trace;
   /// The time limit for a group of ranks.

@@ -67,6 +67,7 @@ class StageReport:
     build_error: str = ""
     refused: bool = False  # it compiles, and uses what it may not
     output: str = ""
+    signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
 
     @property
     def score(self) -> float:
