@@ -8,12 +8,12 @@
 #include <optional>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/ranks/stage_library.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/run_refereed.h"
 #include "support/grading.h"
 #include "support/prints.h"
 #include "support/settings.h"
+#include "support/signs_of_life.h"
 #include "support/trace.h"
 
 namespace ddp::testing {
@@ -55,9 +55,10 @@ void run_body(const Body& body, Client& client, RankContext& context) {
     load_cuda();
     settings().device = device_of_rank(at::kCUDA, context);
   }
-  load_stage_library(settings().stage_library);
+  load_stage_under_test();
   const AccessWatch watch(client);
   body.run(client);
+  sing(client);
 }
 
 // Null if the body is not run, because an earlier one hung.
@@ -74,6 +75,7 @@ const Evidence* evidence_of(const Body& body) {
         world, options,
         [&](Client& client, RankContext& context) { run_body(body, client, context); }));
     backward_waits() = backward_waits() || has_blocked(*evidence);
+    require_signs_of_life(*evidence, body.name);
     collect_spans(*evidence, body.name);
     pass_prints_on(body.name, evidence->reports);
     const RankReports& reports = evidence->reports;

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "support/signs_of_life.h"
+
 namespace ddp::testing {
 
 namespace {
@@ -70,7 +72,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
-    write_line({{"event", "run_finished"}});
+    write_line({{"event", "run_finished"}, {"signs", signs_of_life()}});
   }
 
  private:

@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <getopt.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -46,7 +47,7 @@ struct CommandLine {
 };
 
 CommandLine read_command_line(int argc, char** argv) {
-  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline };
+  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline, kUntrusted, kSigns };
   const option flags[] = {{"list", no_argument, nullptr, kList},
                           {"stage-library", required_argument, nullptr, kLibrary},
                           {"records-fd", required_argument, nullptr, kRecords},
@@ -54,6 +55,8 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"seed", required_argument, nullptr, kSeed},
                           {"device", required_argument, nullptr, kDevice},
                           {"deadline", required_argument, nullptr, kDeadline},
+                          {"signs-of-life", required_argument, nullptr, kSigns},
+                          {"untrusted", no_argument, nullptr, kUntrusted},
                           {}};
   CommandLine line;
   Settings& chosen = settings();
@@ -81,6 +84,12 @@ CommandLine read_command_line(int argc, char** argv) {
         chosen.deadline =
             std::chrono::milliseconds(static_cast<std::int64_t>(std::stod(optarg) * 1e3));
         break;
+      case kSigns:
+        chosen.signs_of_life = optarg;
+        break;
+      case kUntrusted:
+        chosen.untrusted = true;
+        break;
       default:  // getopt has said what is wrong
         std::exit(2);
     }
@@ -105,6 +114,9 @@ int ddp_main(int argc, char** argv) {
   if (line.list) {
     list_tests();
     return 0;
+  }
+  if (chosen.untrusted) {
+    prctl(PR_SET_DUMPABLE, 0);  // its ranks cannot look into it, nor into each other
   }
   if (!line.tests.empty()) {
     ::testing::GTEST_FLAG(filter) = filter_of(line.tests);

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/ranks/stage_library.h"
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/run_refereed.h"
 #include "support/grading.h"
@@ -132,7 +131,7 @@ RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {
 void in_child(const std::function<void()>& body) {
   report(run_plain_ranks(fork_options(), [&](RankContext&) {
     if (!settings().stage_library.empty()) {
-      load_stage_library(settings().stage_library);
+      load_stage_under_test();
     }
     body();
   }));

@@ -9,7 +9,6 @@
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/launch.h"
-#include "ddp/ranks/stage_library.h"
 #include "support/grading.h"
 #include "support/prints.h"
 #include "support/settings.h"
@@ -26,9 +25,10 @@ BackendPtr make_gloo(const RankContext& context) {
 }
 
 void run_rank(const RankContext& context, const MakeBackend& make_backend, const Report& report) {
-  load_stage_library(settings().stage_library);
-  ReportingRank rank(context,
-                     make_process_group(make_backend(context), store_for_next_backend(context)));
+  const ProcessGroupPtr group =
+      make_process_group(make_backend(context), store_for_next_backend(context));
+  load_stage_under_test();  // connects to nobody any more
+  ReportingRank rank(context, group);
   report(rank);
   barrier(rank.group());  // no rank leaves while another one still needs it
 }

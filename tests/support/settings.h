@@ -13,9 +13,13 @@ struct Settings {
   /// The stage under test; loaded in the ranks only, so that its code never runs in the process
   /// that decides the score.
   std::string stage_library;
+  /// Whether the stage is somebody else's: it is confined, see ddp/ranks/confine.h.
+  bool untrusted = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
   at::Device device = at::kCPU;
+  /// A file that says what each body does at least, see support/signs_of_life.h; empty: none.
+  std::string signs_of_life;
   /// Where the timelines of all ranks are written, see support/trace.h; empty: nowhere.
   std::string trace;
   /// The time limit for a group of ranks.
@@ -24,5 +28,8 @@ struct Settings {
 
 /// The settings of this process; written once, when the program starts.
 Settings& settings();
+
+/// Makes the stage under test callable in this rank, which is confined first if it is not trusted.
+void load_stage_under_test();
 
 }  // namespace ddp::testing

@@ -210,7 +210,7 @@ class Accidents(GraderTest):
     def test_result_files_that_cannot_be_written(self) -> None:
         results = self.checkout.root / "tools/grading/results.py"
         broken = "raise OSError(28, 'No space left on device')"
-        results.write_text(results.read_text().replace("new.write_bytes(content)", broken))
+        results.write_text(results.read_text().replace("_write_whole(new, content)", broken))
         done = self.grade(ALL_PASS)
         self.assertEqual(done.returncode, 3)
         self.assertIn("Total  15 / 15", done.stdout)

@@ -1,10 +1,14 @@
-"""The tables tests/CLAIMS.md and tests/mutants/README.md, written by this program and compared in `make check`.
+"""The tables tests/CLAIMS.md and tests/mutants/README.md, and what bodies do, written by this program and compared in
+`make check`.
 
-    python3 -m tools.checking.claims     writes both anew, after `make setup`
+    python3 -m tools.checking.claims     writes all anew, after `make setup`
 
 tests/CLAIMS.md goes through the headers that students implement, sentence by sentence, and says which tests hold each.
 That is in tests/<folder>/contract.json, by header, and by the beginning of the sentence: either a list of tests (of
 another stage with its number, such as "03 plan_follows_the_rules"), or in a few words why there is none.
+
+tests/<stage>/signs_of_life.json says what each rank of each body does at least, from a run of the solutions: who did less
+has not run the body, whatever it says (tests/support/signs_of_life.h).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from pathlib import Path
 from tools.checking import mutants
 from tools.checking.context import Context, Outcome, graded_stages
 from tools.grading.results import StageReport, replace_file
+from tools.grading.runner import RunOptions, signs_of_life
 from tools.grading.stages import Stage
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
@@ -87,7 +92,7 @@ def qualified(test: str, folder: str) -> str:
 
 
 class Tables:
-    """Both tables, and what is wrong with what they are made from."""
+    """All files, and what is wrong with what they are made from."""
 
     def __init__(self, context: Context) -> None:
         self.problems: list[str] = []
@@ -97,8 +102,8 @@ class Tables:
         self._tests = {stage: mutants.graded_tests(context, stage) for stage in self._stages}
         self._bodies = {stage: bodies_of(context, stage) for stage in self._stages}
         self.problems += outcome.failures
-        self.claims = self._claims()
-        self.mutants = self._mutant_table()
+        self.files = {CLAIMS: self._claims(), MUTANTS: self._mutant_table()}
+        self.files |= {signs_of_life(stage): by_line(self._bodies[stage]["signs"]) for stage in self._stages}
 
     def _claims(self) -> str:
         lines = [
@@ -130,7 +135,7 @@ class Tables:
         lines = ["", f"## Tests of stage {stage.number}", "", "| test | judged on | it alone kills |", "|---|---|---|"]
         for spec in self._tests[stage]:
             own = [mutant.name for mutant in self._mutants[stage] if mutant.exclusive == spec.name]
-            bodies = self._bodies[stage].get(spec.name, [])
+            bodies = self._bodies[stage]["of_test"].get(spec.name, [])
             on = f"{len(bodies)} {'body' if len(bodies) == 1 else 'bodies'}: {bodies[0]}" if bodies else "no ranks"
             lines.append(f"| {spec.name} | {cell(on)}{', ...' if len(bodies) > 1 else ''} | {', '.join(own)} |")
         return lines
@@ -159,25 +164,30 @@ class Tables:
         return "\n".join(lines) + "\n"
 
 
+def by_line(table: dict[str, list[int]]) -> str:
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in table.items()) + "\n}\n"
+
+
 def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
 def bodies_file(context: Context, stage: Stage) -> Path:
-    return context.folder("bodies") / f"{stage.name}.json"
+    return context.folder("told") / f"{stage.name}.json"
 
 
 def keep_bodies(context: Context, report: StageReport) -> None:
     """Called with each run of a solution: on which bodies its tests were judged."""
     bodies = {result.spec.name: result.bodies for result in report.results}
-    bodies_file(context, report.stage).write_text(json.dumps(bodies))
+    bodies_file(context, report.stage).write_text(json.dumps({"of_test": bodies, "signs": report.signs}))
 
 
-def bodies_of(context: Context, stage: Stage) -> dict[str, list[str]]:
+def bodies_of(context: Context, stage: Stage) -> dict[str, dict[str, list]]:
     file = bodies_file(context, stage)
     if not file.exists():
         library = context.builder.library(stage, "solutions")
-        keep_bodies(context, context.grade(stage, library, context.tests_of(stage)))
+        options = RunOptions(context.seed, alive=False)  # what it does is about to be written down
+        keep_bodies(context, context.grade(stage, library, context.tests_of(stage), options))
     return json.loads(file.read_text())
 
 
@@ -185,7 +195,7 @@ def check_claims(context: Context) -> Outcome:
     tables, outcome = Tables(context), Outcome()
     for problem in tables.problems:
         outcome.add(problem)
-    for path, text in ((CLAIMS, tables.claims), (MUTANTS, tables.mutants)):
+    for path, text in tables.files.items():
         same = path.exists() and path.read_text(encoding="utf-8") == text
         outcome.add("" if same else f"{path.relative_to(ROOT)} is out of date; write it anew: {COMMAND}")
     return outcome
@@ -193,12 +203,15 @@ def check_claims(context: Context) -> Outcome:
 
 def main() -> int:
     try:
-        tables = Tables(Context(toolchain.load(), 0, lambda text: None))
+        context = Context(toolchain.load(), 0, lambda text: None)
+        for stage in graded_stages():
+            bodies_file(context, stage).unlink(missing_ok=True)  # the bodies may have changed since
+        tables = Tables(context)
     except LabError as error:
         print(error, file=sys.stderr)
         return 3
-    replace_file(CLAIMS, tables.claims.encode())
-    replace_file(MUTANTS, tables.mutants.encode())
+    for path, text in tables.files.items():
+        replace_file(path, text.encode())
     for problem in tables.problems:
         print(problem, file=sys.stderr)
     return 1 if tables.problems else 0

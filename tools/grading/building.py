@@ -45,6 +45,10 @@ class Builder:
     def library(self, stage: Stage, impl: str) -> Path:
         return self._build_dir / "stages" / impl / stage.name / "libstage.so"
 
+    def common_libraries(self) -> list[Path]:
+        """What test programs load, their own code included."""
+        return sorted((self._build_dir / "lib").glob("lib*.so"))
+
     def compiled(self, stage: Stage, impl: str) -> Compiled:
         return Compiled(stage, impl, self.library(stage, impl), self._build_dir)
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tools.grading import stages, untrusted
@@ -20,6 +21,7 @@ from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.runner import RunOptions, run_stage
+from tools.grading.sandbox import Sandbox, make_sandbox
 from tools.grading.scorecard import Scorecard
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal
@@ -68,6 +70,8 @@ def _parse_arguments() -> argparse.Namespace:
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
     options.verbose = options.verbose not in ("", "0")
+    if options.untrusted and (options.trace or options.device != "cpu"):
+        raise BadChoice("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda: a stage gets neither files nor drivers")
     if options.trace and len(options.stages) > 1:
         raise BadChoice(f"TRACE={options.trace} is for one stage; add STAGE=02, for example")
     return options
@@ -85,19 +89,24 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
 
     def show(stage: StageReport, result: TestResult) -> None:
         scorecard.running(stage, result)
-        if result.status is not Status.NOT_RUN:
+        if result.status is not Status.NOT_RUN and not options.untrusted:
             files.write(report)
 
     scorecard.heading()
     files.write(report)
     try:
         with StageBuilds(builder, graded, options.impl) as builds:
-            for stage in stages_as_built(builds, builder, lists, graded, options.test):
+            built = stages_as_built(builds, builder, lists, graded, options.test)
+            if options.untrusted:
+                built = list(built)  # nothing is built once somebody else's code runs
+                run = replace(run, sandbox=sandbox_for(built, builder, report, terminal))
+            for stage in built:
                 report.stages.append(stage)
                 if options.untrusted and not stage.build_error:
                     refuse_what_it_may_not_use(stage, builder, options.impl)
                 if not stage.build_error:
                     run_one(stage, report, builder, run, show)
+                files.write(report)  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
                 scorecard.stage(stage)
     except Interrupted:
         terminal.print()
@@ -150,6 +159,18 @@ def refuse_what_it_may_not_use(stage: StageReport, builder: Builder, impl: str) 
     mark_build_error(stage, found, "uses what it may not")
 
 
+def sandbox_for(built: list[StageReport], builder: Builder, report: Report, terminal: Terminal) -> Sandbox | None:
+    runnable = [stage.stage for stage in built if not stage.build_error]
+    if not runnable:
+        return None
+    libraries = [builder.library(stage, report.impl) for stage in runnable]
+    programs = [builder.program(stage) for stage in runnable]
+    sandbox = make_sandbox(programs[0], [*programs, *libraries, *builder.common_libraries()])
+    for gap in sandbox.gaps:
+        terminal.print(f"UNTRUSTED=1: {gap}")
+    return sandbox
+
+
 def run_one(
     stage: StageReport,
     report: Report,
@@ -158,6 +179,8 @@ def run_one(
     show: Callable[[StageReport, TestResult], None],
 ) -> None:
     program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
+    if run.sandbox and (broken := run.sandbox.broken_seal()):
+        return mark_build_error(stage, broken, "was not graded")
     run_stage(program, library, stage, run, functools.partial(show, stage))
 
 

@@ -32,6 +32,7 @@ class Records:
         self._pending = b""
         self._skipping = False
         self.run_finished = False
+        self.signs: dict[str, list[int]] = {}  # of life, by body: tests/support/signs_of_life.h
         self.count = 0  # of valid records: a measure of progress
 
     def feed(self, data: bytes) -> None:
@@ -95,7 +96,8 @@ class Records:
         self._end(result, status, failures)
         return True
 
-    def _run_finished(self, _: dict) -> bool:
+    def _run_finished(self, record: dict) -> bool:
+        self.signs = record.get("signs", {})
         in_order = not self._current and not self.run_finished
         self.run_finished |= in_order
         return in_order

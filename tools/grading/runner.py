@@ -3,7 +3,7 @@
 What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
-  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
+  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda] [--signs-of-life=PATH] [--untrusted]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
@@ -24,6 +24,9 @@ from pathlib import Path
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import Records, printable
 from tools.grading.results import StageReport, TestResult
+from tools.grading.sandbox import Sandbox
+from tools.grading.stages import Stage
+from tools.setup.toolchain import ROOT
 
 # A last resort: the program has its own deadlines for everything a rank does.
 SILENCE_S = 120.0
@@ -41,6 +44,8 @@ class RunOptions:
     silence_s: float = SILENCE_S
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
+    alive: bool = True  # ranks have to show what their bodies are known to do
+    sandbox: Sandbox | None = None  # for a stage that is not trusted
 
 
 def run_stage(
@@ -54,7 +59,9 @@ def run_stage(
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
     environment = [f"{name}={value}" for name, value in {**MEMORY, **options.environment}.items()]
-    process = GuardedProcess(["env", *environment, str(program), f"--stage-library={library}"], records=True)
+    prefix = options.sandbox.prefix if options.sandbox else ()
+    command = [*prefix, "/usr/bin/env", *environment, str(program), f"--stage-library={library}"]
+    process = GuardedProcess(command, records=True)
     process.append(f"--records-fd={process.records_fd}", *_arguments(report, options))
     hung = False
     try:
@@ -80,12 +87,20 @@ def run_stage(
     if exit_code and records.run_finished:
         records.distrust(reason)
     records.close(reason)
+    report.signs = records.signs
+
+
+def signs_of_life(stage: Stage) -> Path:
+    """What each body of the stage's tests does at least, written by tools/checking/claims.py."""
+    return ROOT / "tests" / stage.name / "signs_of_life.json"
 
 
 def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     tests = [f"--test={result.spec.name}" for result in report.results]
     deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
-    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline]
+    signs = [f"--signs-of-life={path}"] if (path := signs_of_life(report.stage)).exists() and options.alive else []
+    untrusted = ["--untrusted"] if options.sandbox else []
+    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline, *signs, *untrusted]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

@@ -95,7 +95,7 @@ void install_handlers(int report_fd) {
   struct sigaction action {};
   action.sa_flags = SA_ONSTACK | SA_SIGINFO;
   action.sa_sigaction = on_crash;
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS}) {
     sigaction(signal, &action, nullptr);
   }
   action.sa_flags |= SA_RESTART;
@@ -146,7 +146,8 @@ RankProcess isolate(RankProcess process) {
 
 void run_body(const RankProcess& process, const ForkOptions& options, const RankBody& body) {
   at::set_num_threads(options.threads_per_rank);
-  // Not destroyed: a store's end opens its file once more, which a rank without descriptors cannot.
+  // Not destroyed: a store that goes opens its file once more, which a rank that is confined, or has
+  // no descriptors left, cannot.
   static RankContext context;
   context.rank = process.rank;
   context.world_size = options.world_size;

@@ -35,6 +35,7 @@ enum class Phase : std::uint8_t {
   kFinish,
   kDestruction,
   kCall,
+  kCanary,  // after the body: what tests do to see whether a rank's watchers live
   kEnd
 };
 

@@ -1,0 +1,100 @@
+#include "support/signs_of_life.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ddp/referee/client_group.h"
+#include "support/settings.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr int kNobodysTag = 1 << 20;
+const std::set<EventKind> kSigns = {EventKind::kPhase, EventKind::kValue, EventKind::kThrew};
+
+// By body, of each rank.
+nlohmann::json& seen_signs() {
+  static nlohmann::json signs = nlohmann::json::object();
+  return signs;
+}
+
+const nlohmann::json& known_signs() {
+  static const nlohmann::json known =
+      settings().signs_of_life.empty()
+          ? nlohmann::json::object()
+          : nlohmann::json::parse(std::ifstream(settings().signs_of_life));
+  return known;
+}
+
+bool is_canary(const Seen& seen) { return seen.place.phase == Phase::kCanary; }
+
+// Whether the rank's mistake was found; what it did goes.
+bool take_canary(Evidence& evidence, int rank) {
+  auto& said = evidence.of[rank];
+  const auto first = std::ranges::find_if(said, is_canary);
+  const bool found = std::any_of(first, said.end(), [](const Seen& seen) {
+    return is_canary(seen) && seen.kind == EventKind::kTouch;
+  });
+  auto& launches = evidence.launches[rank];
+  const auto index = static_cast<std::size_t>(first - said.begin());
+  while (!launches.empty() && launches.back() >= index) {
+    launches.pop_back();
+  }
+  std::erase_if(said, is_canary);
+  return found;
+}
+
+std::string what_is_missing(const std::string& body, int rank, std::int64_t signs, bool canary) {
+  const auto known = known_signs().find(body);
+  const std::int64_t due = known == known_signs().end() ? 1 : known->at(rank).get<std::int64_t>();
+  if (signs < due) {
+    return "without doing what it had to do: of " + std::to_string(due) +
+           " steps, values and calls that it should have told of, there were " +
+           std::to_string(signs);
+  }
+  return canary
+             ? ""
+             : "but a buffer in flight that was touched on purpose, at the end, was not noticed: "
+               "something has switched off what looks at tensors";
+}
+
+}  // namespace
+
+void sing(Client& client) {
+  client.go_to({.phase = Phase::kCanary});
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  std::vector<at::Tensor> message = {at::zeros({1})};
+  const int ranks = client.world().ranks;
+  const auto never_awaited =
+      ranks == 1 ? group->allreduce(message)
+                 : group->recv(message, (client.rank() + 1) % ranks, kNobodysTag);
+  message[0].add_(1);
+}
+
+void require_signs_of_life(Evidence& evidence, const std::string& body) {
+  RankReports& reports = evidence.reports;
+  const bool whole = reports.ok();
+  auto counts = nlohmann::json::array();
+  for (int rank = 0; rank < evidence.world.ranks; ++rank) {
+    const bool canary = take_canary(evidence, rank);
+    counts.push_back(std::ranges::count_if(
+        evidence.of[rank], [](const Seen& seen) { return kSigns.contains(seen.kind); }));
+    std::string missing = what_is_missing(body, rank, counts.back(), canary);
+    if (whole && !missing.empty()) {
+      reports.ranks[rank].reason = std::move(missing);
+      reports.culprit = reports.ok() ? rank : reports.culprit;
+    }
+  }
+  if (reports.ok()) {
+    seen_signs()[body] = std::move(counts);
+  }
+}
+
+const nlohmann::json& signs_of_life() { return seen_signs(); }
+
+}  // namespace ddp::testing
