@@ -11,6 +11,7 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/run_refereed.h"
 #include "support/grading.h"
+#include "support/machine_share.h"
 #include "support/prints.h"
 #include "support/settings.h"
 #include "support/signs_of_life.h"
@@ -69,6 +70,7 @@ const Evidence* evidence_of(const Body& body) {
   if (evidence == nullptr && hung_body().empty()) {
     ForkOptions options;
     options.deadline = settings().deadline;
+    const MachineShare share(MachineShare::Mode::kBesideOthers);
     World world = body.world;
     world.hold = world.hold && !backward_waits();
     evidence = std::make_unique<Evidence>(run_refereed(

@@ -47,7 +47,18 @@ struct CommandLine {
 };
 
 CommandLine read_command_line(int argc, char** argv) {
-  enum Flag { kList = 1, kLibrary, kRecords, kTest, kSeed, kDevice, kDeadline, kUntrusted, kSigns };
+  enum Flag {
+    kList = 1,
+    kLibrary,
+    kRecords,
+    kTest,
+    kSeed,
+    kDevice,
+    kDeadline,
+    kMachine,
+    kUntrusted,
+    kSigns
+  };
   const option flags[] = {{"list", no_argument, nullptr, kList},
                           {"stage-library", required_argument, nullptr, kLibrary},
                           {"records-fd", required_argument, nullptr, kRecords},
@@ -55,6 +66,7 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"seed", required_argument, nullptr, kSeed},
                           {"device", required_argument, nullptr, kDevice},
                           {"deadline", required_argument, nullptr, kDeadline},
+                          {"machine", required_argument, nullptr, kMachine},
                           {"signs-of-life", required_argument, nullptr, kSigns},
                           {"untrusted", no_argument, nullptr, kUntrusted},
                           {}};
@@ -83,6 +95,9 @@ CommandLine read_command_line(int argc, char** argv) {
       case kDeadline:  // seconds that a group of ranks may take
         chosen.deadline =
             std::chrono::milliseconds(static_cast<std::int64_t>(std::stod(optarg) * 1e3));
+        break;
+      case kMachine:
+        chosen.machine = optarg;
         break;
       case kSigns:
         chosen.signs_of_life = optarg;

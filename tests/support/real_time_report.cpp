@@ -10,6 +10,7 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/launch.h"
 #include "support/grading.h"
+#include "support/machine_share.h"
 #include "support/prints.h"
 #include "support/settings.h"
 
@@ -39,6 +40,7 @@ void run_ranks(const MakeBackend& make_backend, const Report& report) {
   }
   ForkOptions options;
   options.deadline = settings().deadline;
+  const MachineShare share(MachineShare::Mode::kAlone);
   const RankReports reports = fork_ranks(
       options, [&](const RankContext& context) { run_rank(context, make_backend, report); });
   pass_prints_on("the report in real time", reports);

@@ -22,6 +22,8 @@ struct Settings {
   std::string signs_of_life;
   /// Where the timelines of all ranks are written, see support/trace.h; empty: nowhere.
   std::string trace;
+  /// A file that test programs which run at the same time lock, see MachineShare; empty: none.
+  std::string machine;
   /// The time limit for a group of ranks.
   std::chrono::milliseconds deadline{10'000};
 };

@@ -164,6 +164,7 @@ class StageBuilds:
         self._builder, self._stages, self._impl = builder, stages, impl
         self._watch = Watch(visible=False)
         self._results: dict[str, Future[str]] = {stage.name: Future() for stage in stages}
+        self._waited_for: set[str] = set()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> StageBuilds:
@@ -177,6 +178,7 @@ class StageBuilds:
 
     def wait_for(self, stage: Stage) -> str:
         """Shows progress until the stage is built. Returns why it does not compile; empty: it does."""
+        self._waited_for.add(stage.name)
         self._watch.reveal()
         outcome = "failed"
         try:
@@ -185,6 +187,11 @@ class StageBuilds:
             return error
         finally:
             self._watch.hide(outcome)
+
+    def next_is_built(self) -> bool:
+        """Whether to wait for the first stage that nobody has waited for would take no time."""
+        left = [built for name, built in self._results.items() if name not in self._waited_for]
+        return bool(left) and left[0].done()
 
     def _run(self) -> None:
         for stage in self._stages:

@@ -11,12 +11,13 @@ import functools
 import secrets
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import stages, untrusted
+from tools.grading import side_by_side, stages, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
@@ -85,28 +86,36 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
+    at_a_time = 1 if options.untrusted or len(graded) == 1 else side_by_side.width()
     run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace))
+    if at_a_time > 1:
+        run = replace(run, machine=folder / "machine")
+        run.machine.touch()
+    writing = threading.Lock()
 
     def show(stage: StageReport, result: TestResult) -> None:
         scorecard.running(stage, result)
         if result.status is not Status.NOT_RUN and not options.untrusted:
-            files.write(report)
+            with writing:
+                files.write(report)
+
+    def grade_one(stage: StageReport) -> None:
+        if options.untrusted and not stage.build_error:
+            refuse_what_it_may_not_use(stage, builder, options.impl)
+        if not stage.build_error:
+            run_one(stage, report, builder, run, show)
 
     scorecard.heading()
     files.write(report)
     try:
         with StageBuilds(builder, graded, options.impl) as builds:
-            built = stages_as_built(builds, builder, lists, graded, options.test)
+            built = noted_in(report, stages_as_built(builds, builder, lists, graded, options.test))
             if options.untrusted:
                 built = list(built)  # nothing is built once somebody else's code runs
                 run = replace(run, sandbox=sandbox_for(built, builder, report, terminal))
-            for stage in built:
-                report.stages.append(stage)
-                if options.untrusted and not stage.build_error:
-                    refuse_what_it_may_not_use(stage, builder, options.impl)
-                if not stage.build_error:
-                    run_one(stage, report, builder, run, show)
-                files.write(report)  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
+            for stage in side_by_side.in_order(built, builds.next_is_built, grade_one, at_a_time, run.stopping):
+                with writing:  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
+                    files.write(report)
                 scorecard.stage(stage)
     except Interrupted:
         terminal.print()
@@ -125,6 +134,12 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
         return 3
     return 0 if report.full_marks() else 1
+
+
+def noted_in(report: Report, stages: Iterable[StageReport]) -> Iterator[StageReport]:
+    for stage in stages:
+        report.stages.append(stage)
+        yield stage
 
 
 def stages_as_built(

@@ -3,7 +3,8 @@
 What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
-  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda] [--signs-of-life=PATH] [--untrusted]
+  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
+  [--signs-of-life=PATH] [--machine=PATH] [--untrusted]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
@@ -16,6 +17,7 @@ What a test program build/bin/tests_<stage> understands:
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ from tools.setup.toolchain import ROOT
 
 # A last resort: the program has its own deadlines for everything a rank does.
 SILENCE_S = 120.0
+TICK_S = 0.2  # how soon a Ctrl-C is noticed
 MAX_OUTPUT = 1 << 20
 # glibc: fills freed memory with the byte 01 and fresh memory with FE, and keeps no freed blocks unfilled (tcache). So a
 # use of freed or uninitialized memory gets a wild pointer or a huge number, and never works by luck. It costs no
@@ -45,6 +48,8 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their bodies are known to do
+    machine: Path | None = None  # what programs that run at the same time share it by: a file
+    stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
     sandbox: Sandbox | None = None  # for a stage that is not trusted
 
 
@@ -55,7 +60,7 @@ def run_stage(
     options: RunOptions,
     on_change: Callable[[TestResult], None],
 ) -> None:
-    """Runs the tests in `report`. Ctrl-C stops everything; the report then holds the results so far."""
+    """Runs the tests in `report`, which holds the results so far if they are stopped."""
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
     environment = [f"{name}={value}" for name, value in {**MEMORY, **options.environment}.items()]
@@ -67,23 +72,20 @@ def run_stage(
     try:
         with process:
             heard, count = time.monotonic(), 0
-            for channel, data in process.events(tick_s=min(1.0, options.silence_s)):
+            for channel, data in process.events(tick_s=min(TICK_S, options.silence_s)):
                 if channel == "records":
                     records.feed(data)
                 elif channel == "output":
                     output.add(data)
                 if records.count > count:
                     heard, count = time.monotonic(), records.count
-                if not hung and time.monotonic() - heard > options.silence_s:
-                    hung = True
+                hung = hung or time.monotonic() - heard > options.silence_s
+                if hung or options.stopping.is_set():
                     process.stop()
         exit_code = process.exit_code
-    except KeyboardInterrupt:
-        records.close("interrupted")
-        raise
     finally:
         report.output = printable(str(output), 2 * MAX_OUTPUT)
-    reason = _reason(exit_code, hung, options, output)
+    reason = "interrupted" if options.stopping.is_set() else _reason(exit_code, hung, options, output)
     if exit_code and records.run_finished:
         records.distrust(reason)
     records.close(reason)
@@ -99,8 +101,9 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     tests = [f"--test={result.spec.name}" for result in report.results]
     deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
     signs = [f"--signs-of-life={path}"] if (path := signs_of_life(report.stage)).exists() and options.alive else []
+    machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
-    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline, *signs, *untrusted]
+    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline, *signs, *machine, *untrusted]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import TextIO
 
 from tools.setup.columns import columns
@@ -21,6 +22,7 @@ class Terminal:
         self.width = columns()
         self._status = ""
         self._closed = False
+        self._lock = threading.RLock()  # stages that run side by side write to one line
 
     def paint(self, text: str, *styles: str) -> str:
         if not self._colour or not styles:
@@ -28,14 +30,16 @@ class Terminal:
         return f"\033[{';'.join(_CODES[style] for style in styles)}m{text}\033[0m"
 
     def print(self, text: str = "") -> None:
-        self.status("")
-        self._write(text + "\n")
+        with self._lock:
+            self.status("")
+            self._write(text + "\n")
 
     def status(self, text: str) -> None:
         """Sets the status line at the bottom of a terminal; empty: none."""
-        if self.live and text != self._status:
-            self._status = text
-            self._write(f"\r\033[K{text[: self.width - 1]}")
+        with self._lock:
+            if self.live and text != self._status:
+                self._status = text
+                self._write(f"\r\033[K{text[: self.width - 1]}")
 
     def _write(self, text: str) -> None:
         if not self._unicode:
