@@ -172,6 +172,15 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
   return named;
 }
 
+std::vector<std::string> name_places(std::span<void* const> addresses) {
+  std::vector<StackFrame> stack;
+  for (void* const address : addresses) {
+    std::array<char, 1024> buffer{};
+    stack.push_back(parse_stack_frame(std::string(describe_frame(address, buffer))));
+  }
+  return name_places(stack);
+}
+
 std::string explain_exit(int code, const std::string& log) {
   const std::string marker = "undefined symbol: ";
   if (const auto at = log.find(marker); code == 127 && at != std::string::npos) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,9 @@ StackFrame parse_stack_frame(const std::string& text);
 /// those of the stage's library if there are any, else those of the lab's own code; at most four,
 /// innermost first.
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack);
+
+/// The same for return addresses in this process.
+std::vector<std::string> name_places(std::span<void* const> addresses);
 
 /// Why a process may have exited early with `code`; `log` is what it printed.
 std::string explain_exit(int code, const std::string& log);

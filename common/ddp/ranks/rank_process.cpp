@@ -36,19 +36,10 @@ int crash_report_fd = -1;
 // anyway: at worst it dies without reporting a stack, or is killed at the deadline.
 void report_frames(std::span<void* const> frames) {
   for (void* const frame : frames) {
-    Dl_info info{};
-    if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) {
-      continue;
-    }
     std::array<char, 1024> line{};
-    // A return address points to the instruction after the call; the byte before belongs to the
-    // call.
-    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) - 1;
-    const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
-                                     static_cast<unsigned long>(offset),
-                                     info.dli_sname != nullptr ? info.dli_sname : "?");
-    write_frame(crash_report_fd, FrameKind::kStack,
-                std::string_view(line.data(), std::min<std::size_t>(length, line.size() - 1)));
+    if (const std::string_view text = describe_frame(frame, line); !text.empty()) {
+      write_frame(crash_report_fd, FrameKind::kStack, text);
+    }
   }
 }
 
@@ -166,6 +157,19 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
 }
 
 }  // namespace
+
+std::string_view describe_frame(void* frame, std::span<char> buffer) {
+  Dl_info info{};
+  if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) {
+    return {};
+  }
+  // A return address points to the instruction after the call; the byte before belongs to the call.
+  const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) - 1;
+  const int length = std::snprintf(buffer.data(), buffer.size(), "%s %lx %s", info.dli_fname,
+                                   static_cast<unsigned long>(offset),
+                                   info.dli_sname != nullptr ? info.dli_sname : "?");
+  return {buffer.data(), std::min<std::size_t>(length, buffer.size() - 1)};
+}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {

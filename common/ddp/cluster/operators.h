@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace ddp::cluster {
+
+/// An operator that moved data of tensors on the meta device.
+struct DataMovement {
+  const char* name = "";            // "aten::copy_"
+  std::int64_t bytes = 0;           // read and written
+  std::vector<at::Tensor> touched;  // arguments that were read or written
+};
+
+using DataListener = std::function<void(const DataMovement&)>;
+
+/// While it lives, this thread's operators on meta tensors are told to the listener, each once,
+/// after it has run: one that is made of others is one. What moves no data is not told: views,
+/// allocations, and whatever is done with CPU tensors alone. An operator that is given a tensor to
+/// write counts as reading it too, unless it only overwrites. Operators that autograd calls on this
+/// thread count too. One at a time on a thread.
+///
+/// An operator that needs values, such as item(), throws c10::Error, which names it; so does access
+/// to the memory of a tensor that an operator has made meanwhile.
+class OperatorWatch {
+ public:
+  explicit OperatorWatch(DataListener listener);
+  OperatorWatch(const OperatorWatch&) = delete;
+  OperatorWatch& operator=(const OperatorWatch&) = delete;
+  ~OperatorWatch();
+
+ private:
+  const DataListener listener_;
+  c10::impl::IncludeDispatchKeyGuard included_;
+};
+
+/// Access to the tensor's memory throws from now on.
+void forbid_memory(const at::Tensor& meta);
+
+}  // namespace ddp::cluster
