@@ -1,6 +1,6 @@
 #include "ddp/cluster/cluster.h"
 
-#include <c10/util/StringUtil.h>
+#include <string>
 
 #include "ddp/cluster/meta_collectives.h"
 #include "ddp/cluster/operators.h"
@@ -31,6 +31,16 @@ ProcessGroupPtr make_group(const BackendPtr& backend) {
   return group;
 }
 
+// The innermost one that has a line; libtorch's own headers are inlined with none.
+std::string place_of_last_throw() {
+  for (const std::string& place : name_places(last_throw())) {
+    if (place.find(".cpp:") != std::string::npos || place.find(".h:") != std::string::npos) {
+      return place;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 Cluster::Cluster(const ClusterOptions& options)
@@ -45,10 +55,12 @@ void Cluster::run(const std::function<void()>& code) {
   try {
     code();
   } catch (c10::Error& error) {
-    const std::vector<std::string> places = name_places(last_throw());
-    if (!is_stub_error(error) && !places.empty()) {
-      error.add_context(places.front());
+    const std::string place = is_stub_error(error) ? "" : place_of_last_throw();
+    if (place.empty()) {
+      throw;
     }
+    TORCH_CHECK(!is_memory_error(error), "data_ptr(): ", kNoValues, " (", place, ")");
+    error.add_context(place);
     throw;
   }
 }

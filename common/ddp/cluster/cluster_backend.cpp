@@ -163,12 +163,15 @@ void ClusterBackend::draw(const Operation& operation, std::int64_t launched, con
 }
 
 void ClusterBackend::compute(const DataMovement& movement) {
-  for (const at::Tensor& tensor : movement.touched) {
-    for (const InFlight& other : std::vector(in_flight_)) {
-      if (share_memory(other.tensor, tensor)) {
-        wait_until(other.end_ns);
-      }
-    }
+  std::int64_t end = 0;
+  for (const InFlight& other : in_flight_) {
+    const bool touched = std::ranges::any_of(movement.touched, [&](const at::Tensor& tensor) {
+      return share_memory(other.tensor, tensor);
+    });
+    end = touched ? std::max(end, other.end_ns) : end;
+  }
+  if (end > 0) {
+    wait_until(end);
   }
   compute(operator_ns(options_.device, 0, static_cast<double>(movement.bytes)), movement.name);
 }

@@ -14,16 +14,16 @@ namespace {
 // that autograd calls is seen, and those that are only a name for several others are seen as these.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
-constexpr const char* kNoValues =
-    "on the simulated cluster tensors have shapes and no values, so nothing may depend on values "
-    "or "
-    "read a tensor's memory: no item(), no condition on a tensor, no data_ptr(), no printing";
-
 thread_local const DataListener* current_listener = nullptr;
 
 bool only_allocates(std::string_view name) {
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") ||
          name == "aten::resize_" || name == "aten::set_" || name == "aten::_unsafe_view";
+}
+
+// Takes no more than the shape of its arguments.
+bool only_imitates(std::string_view name) {
+  return name.ends_with("_like") || name.starts_with("aten::new_");
 }
 
 bool only_overwrites(std::string_view name) {
@@ -50,9 +50,11 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Reads and writes the arguments; a view of an argument is neither.
 void add_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments,
                    DataMovement& movement) {
+  if (only_imitates(schema.name())) {
+    return;
+  }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     const bool written = is_written(argument);
@@ -132,9 +134,14 @@ OperatorWatch::~OperatorWatch() { current_listener = nullptr; }
 
 void forbid_memory(const at::Tensor& meta) {
   if (meta.has_storage()) {
-    meta.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
-        kNoValues);
+    meta.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
   }
+}
+
+bool is_memory_error(const c10::Error& error) {
+  const std::string_view text = error.msg();
+  return text.starts_with("Cannot access data pointer of Tensor") ||
+         text.starts_with("The tensor has a non-zero number of elements, but its data is not");
 }
 
 }  // namespace ddp::cluster

@@ -50,10 +50,12 @@ void call(const std::function<void()>& part) {
 
 }  // namespace
 
+at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::empty(sizes, at::device(at::kMeta).dtype(dtype)).set_requires_grad(true);
+}
+
 TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers)
-    : cluster_(cluster),
-      layers_(std::move(layers)),
-      source_(at::empty({}, at::device(at::kMeta)).set_requires_grad(true)) {
+    : cluster_(cluster), layers_(std::move(layers)), source_(make_parameter({})) {
   for (const TimedLayer& layer : layers_) {
     check(layer);
     for (const at::Tensor& parameter : layer.parameters) {

@@ -22,6 +22,9 @@ struct TimedLayer {
   std::string name = "";
 };
 
+/// A trainable parameter of that shape, without values.
+at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
+
 /// What happens around the parts of a step; each may be empty.
 struct StepParts {
   std::function<void()> before_forward;
