@@ -132,7 +132,7 @@ class Figures:
         return self._settled[result]
 
     def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
-        flags = ["--impl", self._impl, "--preset", self._preset, *own]
+        flags = ["--impl", self._impl, "--preset", run.preset or self._preset, *own]
         print(f"Running {run.program} {' '.join(flags)}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "DDP_LAB_COMMIT": commit()}
