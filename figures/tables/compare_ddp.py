@@ -22,6 +22,7 @@ from figures.lib.ddp_comparison import (
     OPTIONS,
     PARAMETERS,
     PROGRAM,
+    STAGE,
     STATISTICS,
     SYNC,
     Comparison,
@@ -37,7 +38,7 @@ from figures.lib.tables import Table
 
 # As published: the second "mean" is the median.
 COLUMNS = ("Mean", "delta%", "mean", "delta%", "p90", "delta%", "p95", "delta%%", "p99", "delta%")
-ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES)  # the published ones in their order, then the unpublished one
+ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES, STAGE)  # the published ones in their order, then the unpublished ones
 PUBLISHED_ELEMENTS = 25_557_032
 WIDTH = 136  # of a line of prose, as wide as the tables
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "ddp/cluster/operators.h"
@@ -54,7 +55,8 @@ at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::empty(sizes, at::device(at::kMeta).dtype(dtype)).set_requires_grad(true);
 }
 
-TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers)
+TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
+                       std::vector<at::Tensor> parameters)
     : cluster_(cluster), layers_(std::move(layers)), source_(make_parameter({})) {
   for (const TimedLayer& layer : layers_) {
     check(layer);
@@ -62,6 +64,13 @@ TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers)
       forbid_memory(parameter);
       parameters_.push_back(parameter);
     }
+  }
+  if (!parameters.empty()) {
+    const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+    TORCH_CHECK_VALUE(std::ranges::is_permutation(parameters, parameters_, same),
+                      "the layers have ", parameters_.size(), " parameters, and the ",
+                      parameters.size(), " that are listed are not the same");
+    parameters_ = std::move(parameters);
   }
 }
 

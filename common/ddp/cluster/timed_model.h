@@ -55,10 +55,12 @@ struct StepTimes {
 class TimedModel {
  public:
   /// Throws c10::ValueError, which names the layer, for a parameter that is not on the meta device or
-  /// requires no gradient, or for a negative time.
-  TimedModel(Cluster& cluster, std::vector<TimedLayer> layers);
+  /// requires no gradient, or for a negative time. `parameters` are the layers' in another order, as a
+  /// model may list them.
+  TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
+             std::vector<at::Tensor> parameters = {});
 
-  /// In the order of the layers.
+  /// As they were given; if they were not, in the order of the layers.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
   /// One step that begins with no gradients, with all clocks at zero.
