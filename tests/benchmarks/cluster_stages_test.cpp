@@ -130,6 +130,38 @@ TEST_F(ClusterStages, StepsTakeWhatForkedRanksTake) {
   }
 }
 
+// Equal layers, whose all-reduces take less than their backward: bucket b ends cost(b) after its
+// last gradient, and the step with the last one.
+TEST_F(ClusterStages, ALargerLastBucketTakesLongerByWhatItsBytesCost) {
+  testing::in_child([] {
+    load_solutions();
+    constexpr std::int64_t kLayerBytes = 4'000, kCount = 6, kAlpha = 100;
+    Cluster cluster(flat_cluster(2, {.alpha_ns = kAlpha, .beta_ns_per_byte = 1}));
+    std::vector<TimedLayer> layers(kCount);
+    for (TimedLayer& layer : layers) {
+      layer = {.parameters = {cluster::make_parameter({kLayerBytes / 4})},
+               .forward_ns = 1'000,
+               .backward_ns = 10'000};
+    }
+    TimedModel model(cluster, layers);
+    const auto took = [&](const std::string& variant, std::int64_t layers_of_a_bucket) {
+      return simulate_step(variant, cluster, model, {.cap_bytes = layers_of_a_bucket * kLayerBytes})
+          .total_ns;
+    };
+    const std::int64_t computing = kCount * 11'000;
+    const auto cost = [](std::int64_t layers) { return 2 * kAlpha + layers * kLayerBytes; };
+    EXPECT_EQ(took("bucketed", 1), computing + cost(1));
+    EXPECT_EQ(took("overlapped", 1), computing + cost(1));
+    EXPECT_EQ(took("bucketed", 4), computing + cost(2)) << "the last bucket has two layers left";
+    EXPECT_EQ(took("bucketed", kCount), computing + cost(kCount)) << "one bucket hides nothing";
+    EXPECT_EQ(took("flat", 1), computing + cost(kCount));
+    EXPECT_EQ(took("bucketed sync", 4), computing + cost(4) + cost(2));
+    EXPECT_EQ(took("naive", 1), computing + kCount * cost(1));
+    // Buffers are filled from the first layer on: the four of the full one are ready last.
+    EXPECT_EQ(took("Python DDP", 4), computing + cost(4));
+  });
+}
+
 const std::vector<std::string> kAllReduces = {kRing, "pipelined ring", "butterfly",
                                               "recursive doubling", "tree"};
 

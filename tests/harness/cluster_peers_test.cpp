@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ddp/cluster/timed_model.h"
 #include "ddp/peers/python_ddp_peer.h"
 #include "ddp/peers/reducer_peer.h"
@@ -85,10 +87,9 @@ TEST(ReducerOnCluster, CopiesTakeTheDevicesTime) {
 }
 
 std::vector<at::Tensor> parameters_of(const std::vector<std::int64_t>& elements) {
-  std::vector<at::Tensor> all;
-  for (const std::int64_t count : elements) {
-    all.push_back(make_parameter({count}));
-  }
+  std::vector<at::Tensor> all(elements.size());
+  std::ranges::transform(elements, all.begin(),
+                         [](std::int64_t count) { return make_parameter({count}); });
   return all;
 }
 
@@ -148,9 +149,9 @@ TEST(PythonDdpPeer, ForwardOrderLeavesTheLargestForTheEnd) {
 TEST(PythonDdpPeer, AveragesTheGradients) {
   ddp::testing::run_worlds({1, 2, 3}, [](ddp::testing::Rank& rank) {
     for (const bool async : {true, false}) {
-      std::vector<at::Tensor> weights;
-      for (int i = 0; i < 4; ++i) {
-        weights.push_back(at::ones({3, 2}).set_requires_grad(true));
+      std::vector<at::Tensor> weights(4);
+      for (at::Tensor& weight : weights) {
+        weight = at::ones({3, 2}).set_requires_grad(true);
       }
       const auto peer = make_python_ddp_peer(weights, rank.group(),
                                              {.buffer_elements = 12, .async_reduction = async});
