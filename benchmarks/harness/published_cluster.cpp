@@ -40,7 +40,7 @@ void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options
            of_cluster + "what connects machines; default: as fitted")
       .one_of(known_links());
   line.add("--calibration", flags.calibration, of_cluster + "the file with the fitted constants")
-      .show_default();
+      .show_default("figures/reference/calibration.json");
 }
 
 std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& options,
@@ -55,6 +55,11 @@ std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& opt
   const std::string wrong = given_ones(line, idle);
   return wrong.empty() ? ""
                        : "--preset published computes times and measures none: leave out " + wrong;
+}
+
+Calibration fitted_for(const ClusterFlags& flags, const std::string& experiment) {
+  const std::filesystem::path given = flags.calibration;
+  return {given.empty() ? default_calibration() : given, experiment};
 }
 
 std::int64_t single_world(const ClusterFlags& flags, std::int64_t published) {

@@ -98,10 +98,10 @@ def note_of(result: Result, comparison: Comparison) -> str:
     if result.simulated:
         return (
             f"{setup_in_words(result)}, ResNet-50, batch {result.parameters['batch_size']}. Milliseconds of an "
-            "iteration: all take the same, so that percentiles are the mean. The buffers of async and sync, PyTorch's published "
-            "Python DDP, and of stage 03 hold M = 2^20 float32; of DDP_CPP_CORE M is bucket_cap_mb, as published; "
-            "EQUAL_BYTES is the same core with four times that. Takeaways call equal what differs by less than the "
-            f"published iterations do from p50 to p90. {TIMES_ONLY}"
+            "iteration: all take the same, so that percentiles are the mean. The buffers of async and sync, PyTorch's "
+            "published Python DDP, and of stage 03 hold M = 2^20 float32; of DDP_CPP_CORE M is bucket_cap_mb, as "
+            "published; EQUAL_BYTES is the same core with four times that. Takeaways call equal what differs by less "
+            f"than the published iterations do from p50 to p90. {TIMES_ONLY}"
         )
     values, ranks = result.parameters, result.provenance["world_size"]
     link = f"a link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
