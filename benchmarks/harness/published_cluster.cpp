@@ -128,13 +128,19 @@ Run to_published_run(const BenchmarkOptions& options, const std::string& program
 }
 
 Parameters describe(const PublishedHardware& hardware) {
-  const auto gb_per_second = [](const cluster::Link& link) { return 1 / link.beta_ns_per_byte; };
-  return {{"gpu", hardware.gpu.name},
-          {"gpu_source", hardware.gpu.source},
-          {"gpus_per_node", hardware.topology.gpus_per_node},
-          {"link_gb_per_s", gb_per_second(hardware.topology.inside)},
-          {"link_between_gb_per_s", gb_per_second(hardware.topology.between)},
-          {"slowdown_beside_communication", hardware.slowdown_beside_communication}};
+  Parameters parameters = {
+      {"gpu", hardware.gpu.name},
+      {"gpu_source", hardware.gpu.source},
+      {"gpus_per_node", hardware.topology.gpus_per_node},
+      {"slowdown_beside_communication", hardware.slowdown_beside_communication}};
+  const auto add = [&](const char* name, const cluster::Link& link) {
+    if (link.beta_ns_per_byte > 0) {  // else there is no such link
+      parameters.emplace_back(name, 1 / link.beta_ns_per_byte);
+    }
+  };
+  add("link_gb_per_s", hardware.topology.inside);
+  add("link_between_gb_per_s", hardware.topology.between);
+  return parameters;
 }
 
 }  // namespace ddp

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from figures.lib import style
 from figures.lib.predictions import Cell, errors, in_words
-from figures.lib.result_files import Result
+from figures.lib.result_files import Result, ResultError
 
 TIMES_ONLY = "Simulated is time alone, of code that need not be right: make test shows values."
 CAPTION_WIDTH = 132  # characters
@@ -34,6 +34,11 @@ def kinds_of_points() -> list[Line2D]:
         Line2D([], [], markerfacecolor="white", label="published, predicted", **look),
         Line2D([], [], label="published, fitted", **look),
     ]
+
+
+def require_simulated(result: Result) -> None:
+    if not result.simulated:
+        raise ResultError(f"{result.file}: was measured, not simulated; run its program with --preset published")
 
 
 def setup_in_words(result: Result) -> str:

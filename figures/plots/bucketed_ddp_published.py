@@ -120,6 +120,7 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
         result, trainings = load_trainings(file)
+        published_scale.require_simulated(result)
         for batch in trainings.batches():
             yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
 

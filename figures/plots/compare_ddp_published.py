@@ -96,7 +96,8 @@ def draw(result: Result, file: Path) -> Figure:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=(*PARAMETERS, "gpu"))
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        published_scale.require_simulated(result)
         yield script.name_of(PROGRAM, result), draw(result, file)
 
 

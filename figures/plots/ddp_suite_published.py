@@ -124,6 +124,7 @@ def draw(suite: Suite) -> Figure:
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
         suite = Suite(file)
+        published_scale.require_simulated(suite.result)
         yield script.name_of(PROGRAM, suite.result), draw(suite)
 
 

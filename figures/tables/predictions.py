@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from figures.lib import script
 from figures.lib.predictions import EXPERIMENTS, best_sizes, errors, percent, unit_of
-from figures.lib.published_scale import TIMES_ONLY
+from figures.lib.published_scale import TIMES_ONLY, require_simulated
 from figures.lib.result_files import Result, ResultError, load
 from figures.lib.tables import Table
 
@@ -52,6 +52,8 @@ def program_of(file: Path) -> str:
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
     by_program = {program_of(file): file for file in files}
     results: list[Result] = [load(file, program) for program, file in by_program.items()]
+    for result in results:
+        require_simulated(result)
     rows = [row for program, file in by_program.items() for row in rows_of(program, file)]
     note = note_of(by_program)
     text = f"{tabulate(rows, COLUMNS, tablefmt='simple', disable_numparse=True)}\n\n{note}"

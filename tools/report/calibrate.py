@@ -99,8 +99,8 @@ EXPERIMENTS = {
         },
         flags=(),
         weights={predictions.ALL_REDUCE: 0.3},
-        unexplained="Two sequences and four of half the length compute nearly the same; their published times differ by "
-        "up to 2.9 %, those of the all-reduce by up to 18 %. No model of this kind can be closer than that.",
+        unexplained="Two sequences and four of half the length compute nearly the same; their published times differ "
+        "by up to 2.9 %, those of the all-reduce by up to 18 %. No model of this kind can be closer than that.",
     ),
     "ddp_suite": Experiment(
         hardware="Machines with 8 V100 GPUs and 4x 100 Gb InfiniBand each.",
