@@ -130,7 +130,7 @@ def published_times() -> dict[Way, Times]:
 
 def size_in_words(size: float) -> str:
     """Bytes in their shortest readable form."""
-    for unit, bytes_of_it in (("MiB", 2**20), ("KiB", 2**10)):
+    for unit, bytes_of_it in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= bytes_of_it:
             return f"{size / bytes_of_it:.3g} {unit}"
     return f"{size:.0f} B"

@@ -10,17 +10,16 @@
 #include "ddp/simulation/virtual_time.h"
 #include "harness/cluster_step.h"
 #include "peers/all_reduces.h"
-#include "support/cluster_options.h"
 #include "support/ranks.h"
 
 namespace ddp {
 namespace {
 
+using cluster::bare_network;
 using cluster::Cluster;
 using cluster::StepTimes;
 using cluster::TimedLayer;
 using cluster::TimedModel;
-using testing::flat_cluster;
 using testing::Rank;
 
 const std::vector<std::string> kVariants = {"naive",           "flat",          "overlapped",
@@ -118,7 +117,7 @@ TEST_F(ClusterStages, StepsTakeWhatForkedRanksTake) {
           });
       testing::in_child([&] {
         load_solutions();
-        Cluster cluster(flat_cluster(ranks, {.alpha_ns = kAlpha, .beta_ns_per_byte = beta}));
+        Cluster cluster(bare_network(ranks, {.alpha_ns = kAlpha, .beta_ns_per_byte = beta}));
         TimedModel model(cluster, timed_layers());
         for (std::size_t i = 0; i < kVariants.size(); ++i) {
           EXPECT_EQ(simulate_step(kVariants[i], cluster, model, kOptions).total_ns,
@@ -136,7 +135,7 @@ TEST_F(ClusterStages, ALargerLastBucketTakesLongerByWhatItsBytesCost) {
   testing::in_child([] {
     load_solutions();
     constexpr std::int64_t kLayerBytes = 4'000, kCount = 6, kAlpha = 100;
-    Cluster cluster(flat_cluster(2, {.alpha_ns = kAlpha, .beta_ns_per_byte = 1}));
+    Cluster cluster(bare_network(2, {.alpha_ns = kAlpha, .beta_ns_per_byte = 1}));
     std::vector<TimedLayer> layers(kCount);
     for (TimedLayer& layer : layers) {
       layer = {.parameters = {cluster::make_parameter({kLayerBytes / 4})},
@@ -173,15 +172,14 @@ bool needs_power_of_two(const std::string& all_reduce) {
 std::int64_t simulated_ns(const std::string& all_reduce, const cluster::ClusterOptions& options,
                           std::int64_t elements) {
   Cluster cluster(options);
-  cluster.run([&] {
+  return cluster.time([&] {
     const at::Tensor tensor = cluster::make_parameter({elements}).detach();
     all_reduce_named(all_reduce).run(tensor, cluster.group(), ReduceOp::kSum);
   });
-  return cluster.clocks().now();
 }
 
 cluster::ClusterOptions options_for(const std::string& all_reduce, int ranks, cluster::Link link) {
-  cluster::ClusterOptions options = flat_cluster(ranks, link);
+  cluster::ClusterOptions options = bare_network(ranks, link);
   options.others_in_step = all_reduce == "tree";
   return options;
 }

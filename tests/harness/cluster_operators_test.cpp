@@ -6,7 +6,6 @@
 
 #include "ddp/cluster/cluster.h"
 #include "ddp/cluster/operators.h"
-#include "support/cluster_options.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
@@ -116,7 +115,7 @@ TEST(OperatorWatch, OneAtATime) {
 
 template <typename Body>
 std::string refusal(const Body& body) {
-  Cluster cluster(ddp::testing::flat_cluster(2, {}));
+  Cluster cluster(bare_network(2, {}));
   try {
     cluster.run(body);
     return "";

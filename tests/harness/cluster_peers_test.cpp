@@ -7,14 +7,12 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/peers/python_ddp_peer.h"
 #include "ddp/peers/reducer_peer.h"
-#include "support/cluster_options.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
 
 namespace {
 
-using ddp::testing::flat_cluster;
 using ddp::testing::in_child;
 using Buckets = std::vector<std::vector<std::size_t>>;
 
@@ -25,7 +23,7 @@ constexpr std::int64_t kForward = 1'000, kBackward = 3'000;  // of a layer
 std::int64_t cost_of(std::int64_t layers) { return 2 * 100 + layers * kBytes / 2; }
 
 struct Training {
-  explicit Training(const ClusterOptions& options = flat_cluster(2, kLink))
+  explicit Training(const ClusterOptions& options = bare_network(2, kLink))
       : cluster(options), model(cluster, layers()) {}
 
   static std::vector<TimedLayer> layers() {
@@ -76,7 +74,7 @@ TEST(ReducerOnCluster, KeepsTheBucketsThatItWouldRebuild) {
 // Into the bucket, divided on the way, and out of it.
 TEST(ReducerOnCluster, CopiesTakeTheDevicesTime) {
   in_child([] {
-    ClusterOptions options = flat_cluster(2, kLink);
+    ClusterOptions options = bare_network(2, kLink);
     options.device.bytes_per_second = 1e9;
     Training training(options);
     Buckets buckets;

@@ -6,14 +6,12 @@
 
 #include "ddp/cluster/timed_model.h"
 #include "ddp/gradient_hooks.h"
-#include "support/cluster_options.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
 
 namespace {
 
-using ddp::testing::flat_cluster;
 using ddp::testing::in_child;
 
 constexpr Link kLink{.alpha_ns = 100, .beta_ns_per_byte = 0.5};
@@ -96,7 +94,7 @@ StepTimes step_with(const ClusterOptions& options, HookedDdp::Mistake mistake) {
 
 TEST(TimedModel, ComputingTakesItsTimeAndNothingElse) {
   in_child([] {
-    Cluster cluster(flat_cluster(2, kLink, /*launch_ns=*/7));
+    Cluster cluster(bare_network(2, kLink, /*launch_ns=*/7));
     TimedModel model(cluster, {{.forward_ns = 50, .backward_ns = 60, .name = "without parameters"},
                                {.parameters = {make_parameter({50, 5}), make_parameter({5})},
                                 .forward_ns = 100,
@@ -119,7 +117,7 @@ TEST(TimedModel, ComputingTakesItsTimeAndNothingElse) {
 
 TEST(TimedModel, GradientsComeInTheReverseOrderOfTheParameters) {
   in_child([] {
-    Cluster cluster(flat_cluster(2, kLink));
+    Cluster cluster(bare_network(2, kLink));
     std::vector<TimedLayer> all;
     for (int layer = 0; layer < 3; ++layer) {
       all.push_back({});
@@ -144,7 +142,7 @@ TEST(TimedModel, GradientsComeInTheReverseOrderOfTheParameters) {
 
 TEST(Cluster, OverlappedAllReducesAreAChain) {
   in_child([] {
-    const StepTimes times = step_with(flat_cluster(2, kLink), HookedDdp::Mistake::kNone);
+    const StepTimes times = step_with(bare_network(2, kLink), HookedDdp::Mistake::kNone);
     EXPECT_EQ(times.forward_ns, kLayers * kForward);
     EXPECT_EQ(times.backward_ns, kLayers * kBackward);
     EXPECT_EQ(times.finish_ns, cost_of(kBytes)) << "only the last is not hidden";
@@ -154,7 +152,7 @@ TEST(Cluster, OverlappedAllReducesAreAChain) {
     EXPECT_EQ(times.total_ns, times.forward_ns + times.backward_ns + times.finish_ns);
 
     const Link slow{.alpha_ns = 100, .beta_ns_per_byte = 50};
-    EXPECT_EQ(step_with(flat_cluster(2, slow), HookedDdp::Mistake::kNone).total_ns,
+    EXPECT_EQ(step_with(bare_network(2, slow), HookedDdp::Mistake::kNone).total_ns,
               kLayers * kForward + kBackward + kLayers * (200 + 50 * kBytes));
   });
 }
@@ -165,7 +163,7 @@ TEST(Cluster, AWaitInAHookTakesTheWholeCommunication) {
     for (const auto mistake : {HookedDdp::Mistake::kWaitsInHook, HookedDdp::Mistake::kPollsInHook,
                                HookedDdp::Mistake::kWaitsByFuture}) {
       for (const bool blocks : {false, true}) {
-        ClusterOptions options = flat_cluster(2, kLink);
+        ClusterOptions options = bare_network(2, kLink);
         options.wait_blocks_host = blocks;
         EXPECT_EQ(step_with(options, mistake).total_ns,
                   kLayers * (kForward + kBackward + cost_of(kBytes)));
@@ -176,14 +174,14 @@ TEST(Cluster, AWaitInAHookTakesTheWholeCommunication) {
 
 TEST(Cluster, LaunchingInForwardOrderHidesNothing) {
   in_child([] {
-    EXPECT_EQ(step_with(flat_cluster(2, kLink), HookedDdp::Mistake::kForwardOrder).total_ns,
+    EXPECT_EQ(step_with(bare_network(2, kLink), HookedDdp::Mistake::kForwardOrder).total_ns,
               kLayers * (kForward + kBackward + cost_of(kBytes)));
   });
 }
 
 TEST(Cluster, CommunicationSlowsComputingBesideIt) {
   in_child([] {
-    ClusterOptions options = flat_cluster(2, kLink);
+    ClusterOptions options = bare_network(2, kLink);
     options.slowdown_beside_communication = 1.25;
     // Beside each but the last all-reduce, cost_of() ns of computing do what takes 4/5 of it alone.
     EXPECT_EQ(
@@ -195,7 +193,7 @@ TEST(Cluster, CommunicationSlowsComputingBesideIt) {
 TEST(Cluster, LaunchesCostTheHost) {
   in_child([] {
     constexpr std::int64_t kLaunch = 10'000;  // longer than any layer computes
-    const StepTimes times = step_with(flat_cluster(2, kLink, kLaunch), HookedDdp::Mistake::kNone);
+    const StepTimes times = step_with(bare_network(2, kLink, kLaunch), HookedDdp::Mistake::kNone);
     EXPECT_EQ(times.forward_ns, kLayers * kLaunch + kForward);
     EXPECT_EQ(times.total_ns, 3 * kLayers * kLaunch + cost_of(kBytes));
   });
@@ -203,7 +201,7 @@ TEST(Cluster, LaunchesCostTheHost) {
 
 TEST(Cluster, DataMovementTakesTheDevicesTime) {
   in_child([] {
-    ClusterOptions options = flat_cluster(2, kLink);
+    ClusterOptions options = bare_network(2, kLink);
     options.device.bytes_per_second = 1e9;
     Cluster cluster(options);
     TimedModel model(cluster, layers());
@@ -221,15 +219,13 @@ TEST(Cluster, DataMovementTakesTheDevicesTime) {
 // Who uses what a collective has in flight has waited for it by a future; nobody else is held up.
 TEST(Cluster, OnlyUseOfTheSameMemoryWaitsForAFuture) {
   in_child([] {
-    Cluster cluster(flat_cluster(2, kLink));
+    Cluster cluster(bare_network(2, kLink));
     const auto now_after = [&](const auto& use) {
-      cluster.begin_step();
-      cluster.run([&] {
+      return cluster.time([&] {
         const at::Tensor flat = at::empty({2 * kElements}, kMeta);
         all_reduce_async(flat.narrow(0, 0, kElements), cluster.group())->getFuture()->wait();
         use(flat);
       });
-      return cluster.clocks().now();
     };
     EXPECT_EQ(now_after([](const at::Tensor& flat) { flat.narrow(0, kElements - 1, 1).zero_(); }),
               cost_of(kBytes));
@@ -240,32 +236,29 @@ TEST(Cluster, OnlyUseOfTheSameMemoryWaitsForAFuture) {
 
 TEST(Cluster, EveryOperationCostsWhatTheTopologySays) {
   in_child([] {
-    Cluster cluster(flat_cluster(8, kLink));
-    const auto took = [&](const auto& call) {
-      cluster.begin_step();
-      cluster.run(call);
-      return cluster.clocks().now();
-    };
+    Cluster cluster(bare_network(8, kLink));
     const auto cost = [&](c10d::OpType type, std::int64_t bytes) {
       return cost_ns(cluster.options().topology, type, bytes, 8);
     };
     const ProcessGroupPtr& group = cluster.group();
     const at::Tensor tensor = at::empty({kElements}, kMeta);
-    EXPECT_EQ(took([&] { all_reduce(tensor, group); }), cost(c10d::OpType::ALLREDUCE, kBytes));
-    EXPECT_EQ(took([&] { broadcast(tensor, group); }), cost(c10d::OpType::BROADCAST, kBytes));
-    EXPECT_EQ(took([&] { barrier(group); }), cost(c10d::OpType::BARRIER, 0));
-    EXPECT_EQ(took([&] { EXPECT_EQ(all_gather(tensor, group).size(0), 8); }),
+    EXPECT_EQ(cluster.time([&] { all_reduce(tensor, group); }),
+              cost(c10d::OpType::ALLREDUCE, kBytes));
+    EXPECT_EQ(cluster.time([&] { broadcast(tensor, group); }),
+              cost(c10d::OpType::BROADCAST, kBytes));
+    EXPECT_EQ(cluster.time([&] { barrier(group); }), cost(c10d::OpType::BARRIER, 0));
+    EXPECT_EQ(cluster.time([&] { EXPECT_EQ(all_gather(tensor, group).size(0), 8); }),
               cost(c10d::OpType::ALLGATHER, kBytes));
-    EXPECT_EQ(took([&] {
-                at::Tensor input = at::empty({8 * kElements}, kMeta), output = tensor;
-                group->_reduce_scatter_base(output, input)->wait();
-              }),
+    EXPECT_EQ(cluster.time([&] {
+      at::Tensor input = at::empty({8 * kElements}, kMeta), output = tensor;
+      group->_reduce_scatter_base(output, input)->wait();
+    }),
               cost(c10d::OpType::REDUCE_SCATTER, 8 * kBytes));
-    EXPECT_EQ(took([&] {
-                const WorkPtr received = recv_async(tensor, 7, group);
-                send(tensor, 1, group);
-                received->wait();
-              }),
+    EXPECT_EQ(cluster.time([&] {
+      const WorkPtr received = recv_async(tensor, 7, group);
+      send(tensor, 1, group);
+      received->wait();
+    }),
               cost(c10d::OpType::SEND, kBytes));
   });
 }
@@ -281,12 +274,12 @@ std::string refusal(const std::function<void()>& call) {
 
 TEST(Cluster, WhatCannotBeIsRefused) {
   in_child([] {
-    EXPECT_EQ(refusal([] { Cluster(flat_cluster(0, kLink)); }),
+    EXPECT_EQ(refusal([] { Cluster(bare_network(0, kLink)); }),
               "a cluster needs at least one rank, not 0");
-    ClusterOptions options = flat_cluster(2, kLink);
+    ClusterOptions options = bare_network(2, kLink);
     options.slowdown_beside_communication = 0.5;
     EXPECT_NE(refusal([&] { Cluster cluster(options); }).find("give 1 or more"), std::string::npos);
-    Cluster cluster(flat_cluster(2, kLink));
+    Cluster cluster(bare_network(2, kLink));
     EXPECT_NE(refusal([&] {
                 all_reduce(at::ones({1}), cluster.group());
               }).find("cannot do an all-reduce of a tensor on cpu"),
@@ -304,7 +297,7 @@ TEST(Cluster, WhatCannotBeIsRefused) {
 
 TEST(Cluster, AnErrorOfTheCodeSaysWhere) {
   in_child([] {
-    Cluster cluster(flat_cluster(4, kLink));
+    Cluster cluster(bare_network(4, kLink));
     const std::string text =
         refusal([&] { cluster.run([&] { send(at::empty({1}, kMeta), 1, cluster.group()); }); });
     EXPECT_NE(text.find("nobody receives it"), std::string::npos) << text;

@@ -87,11 +87,16 @@ DRAWINGS = (
     Drawing(
         "plots.timeline",
         AVERAGING,
-        (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
+        (
+            Run("timeline", "virtual"),
+            Run("timeline", "real", ("--clock", "real", *LIMITED_LINK)),
+            Run("timeline", "cluster", ("--clock", "cluster")),
+        ),
     ),
     Drawing("plots.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=("--rate-gbit", "1")),)),
+    Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
     Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),

@@ -65,4 +65,10 @@ void Cluster::run(const std::function<void()>& code) {
   }
 }
 
+std::int64_t Cluster::time(const std::function<void()>& code) {
+  begin_step();
+  run(code);
+  return clocks().now();
+}
+
 }  // namespace ddp::cluster

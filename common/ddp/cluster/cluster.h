@@ -35,6 +35,10 @@ class Cluster {
   /// 01_naive_ddp/naive_ddp.cpp:42 in ddp::f)".
   void run(const std::function<void()>& code);
 
+  /// How long code takes that begins with all clocks at zero, until it and what it launched on the
+  /// compute stream are done, in nanoseconds.
+  std::int64_t time(const std::function<void()>& code);
+
   /// Sets all clocks to zero.
   void begin_step() { backend_->begin_step(); }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "ddp/cluster/device.h"
 #include "ddp/cluster/topology.h"
@@ -20,5 +21,20 @@ struct ClusterOptions {
   /// See Messages::Options.
   bool others_in_step = false;
 };
+
+/// Machines with one GPU each, between which all-reduces go around a ring, and whose own work costs
+/// nothing but launches: communication alone.
+inline ClusterOptions bare_network(std::int64_t world_size, Link between,
+                                   std::int64_t launch_ns = 0) {
+  ClusterOptions options;
+  options.world_size = world_size;
+  options.device = {.name = "infinitely fast",
+                    .flops_per_second = std::numeric_limits<double>::infinity(),
+                    .bytes_per_second = std::numeric_limits<double>::infinity(),
+                    .launch_ns = launch_ns};
+  options.topology.between = between;
+  options.topology.algorithm = AllReduce::kRing;
+  return options;
+}
 
 }  // namespace ddp::cluster
