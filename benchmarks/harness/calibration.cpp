@@ -35,6 +35,11 @@ std::string listed(const std::map<std::string, Value>& map) {
 
 }  // namespace
 
+std::filesystem::path default_calibration() {
+  const std::filesystem::path bin = std::filesystem::canonical("/proc/self/exe").parent_path();
+  return bin.parent_path().parent_path() / "figures/reference/calibration.json";
+}
+
 Calibration::Calibration(const std::filesystem::path& file, const std::string& experiment)
     : origin_(file.string() + ", " + experiment) {
   const auto experiments = read(file);

@@ -6,6 +6,9 @@
 
 namespace ddp {
 
+/// figures/reference/calibration.json of the checkout that the running program was built in.
+std::filesystem::path default_calibration();
+
 /// The constants of a published experiment's hardware, fitted to a few of its cells: one experiment
 /// of figures/reference/calibration.json, which `tools/report/calibrate.py` makes.
 class Calibration {

@@ -40,7 +40,7 @@ void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options
            of_cluster + "what connects machines; default: as fitted")
       .one_of(known_links());
   line.add("--calibration", flags.calibration, of_cluster + "the file with the fitted constants")
-      .show_default();
+      .show_default("figures/reference/calibration.json");
 }
 
 std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& options,
@@ -55,6 +55,11 @@ std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& opt
   const std::string wrong = given_ones(line, idle);
   return wrong.empty() ? ""
                        : "--preset published computes times and measures none: leave out " + wrong;
+}
+
+Calibration fitted_for(const ClusterFlags& flags, const std::string& experiment) {
+  const std::filesystem::path given = flags.calibration;
+  return {given.empty() ? default_calibration() : given, experiment};
 }
 
 std::int64_t single_world(const ClusterFlags& flags, std::int64_t published) {
@@ -123,13 +128,19 @@ Run to_published_run(const BenchmarkOptions& options, const std::string& program
 }
 
 Parameters describe(const PublishedHardware& hardware) {
-  const auto gb_per_second = [](const cluster::Link& link) { return 1 / link.beta_ns_per_byte; };
-  return {{"gpu", hardware.gpu.name},
-          {"gpu_source", hardware.gpu.source},
-          {"gpus_per_node", hardware.topology.gpus_per_node},
-          {"link_gb_per_s", gb_per_second(hardware.topology.inside)},
-          {"link_between_gb_per_s", gb_per_second(hardware.topology.between)},
-          {"slowdown_beside_communication", hardware.slowdown_beside_communication}};
+  Parameters parameters = {
+      {"gpu", hardware.gpu.name},
+      {"gpu_source", hardware.gpu.source},
+      {"gpus_per_node", hardware.topology.gpus_per_node},
+      {"slowdown_beside_communication", hardware.slowdown_beside_communication}};
+  const auto add = [&](const char* name, const cluster::Link& link) {
+    if (link.beta_ns_per_byte > 0) {  // else there is no such link
+      parameters.emplace_back(name, 1 / link.beta_ns_per_byte);
+    }
+  };
+  add("link_gb_per_s", hardware.topology.inside);
+  add("link_between_gb_per_s", hardware.topology.between);
+  return parameters;
 }
 
 }  // namespace ddp

@@ -7,6 +7,7 @@
 
 #include "ddp/cluster/cluster.h"
 #include "harness/benchmark.h"
+#include "harness/calibration.h"
 #include "harness/command_line.h"
 #include "harness/variants.h"
 #include "models/profiles/profiled_model.h"
@@ -26,7 +27,7 @@ struct ClusterFlags {
   std::string gpu;      // see known_gpus()
   std::string link;     // inside a node, see known_links()
   std::string between;  // between nodes
-  std::string calibration = "figures/reference/calibration.json";
+  std::string calibration;
 };
 
 /// The flags --gpus, --gpus-per-node, --gpu, --link, --link-between and --calibration; and "published"
@@ -38,6 +39,9 @@ void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options
 /// `measuring`. Empty if there is nothing to refuse.
 std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& options,
                             const std::vector<std::string>& measuring);
+
+/// The constants of that experiment, from --calibration.
+Calibration fitted_for(const ClusterFlags& flags, const std::string& experiment);
 
 /// --gpus of a program that runs one world; `published` if it was not given. Throws c10::ValueError
 /// for several.

@@ -71,7 +71,9 @@ def compare_ddp(file: Path) -> list[Cell]:
     cells = []
     for direction in ddp_comparison.DIRECTIONS:
         for variant in ddp_comparison.OPTIONS:
-            known = {size: cell[direction][variant].p50 for size, cell in published.items() if variant in cell[direction]}
+            known = {
+                size: cell[direction][variant].p50 for size, cell in published.items() if variant in cell[direction]
+            }
             dull = fmean(known[size] for size in FITTED_SIZES) if known else 0.0
             cells += [
                 Cell(f"{direction} of {variant}", f"{size}M", known[size], cell[direction][variant].p50, dull,
@@ -120,7 +122,9 @@ def ddp_suite(file: Path) -> list[Cell]:
     # What DDP adds to the fitted model, as a share.
     share = fmean(seconds / base[0] - 1 for gpus, seconds in base.items() if gpus)
     cells = [cell for model in suite.models for cell in _suite_model(suite, model, published[model], share)]
-    dull = fmean(diff for gpus, diff in suite_data.published_diffs(FITTED_MODEL, AB_PERCENT).items() if gpus <= LARGEST_AB)
+    dull = fmean(
+        diff for gpus, diff in suite_data.published_diffs(FITTED_MODEL, AB_PERCENT).items() if gpus <= LARGEST_AB
+    )
     for model in suite.models if len(suite.bucket_sizes) == 2 else ():
         here = suite_data.own_diffs(suite, model, SUITE_VARIANT, AB_PERCENT)
         for gpus, there in suite_data.published_diffs(model, AB_PERCENT).items():
@@ -156,8 +160,8 @@ def _correlation(cells: list[Cell]) -> float:
 
 
 def best_sizes(cells: list[Cell]) -> tuple[int, int]:
-    """In how many panels of bucketed_ddp, a batch and a sequence each, the predicted best size is the published one; and
-    how many panels there are."""
+    """In how many panels of bucketed_ddp, a batch and a sequence each, the predicted best size is the published one;
+    and how many panels there are."""
     panels: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.quantity == TOTAL:
@@ -169,12 +173,18 @@ def best_sizes(cells: list[Cell]) -> tuple[int, int]:
     return sum(same), len(same)
 
 
+def percent(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.2g}"
+
+
 def in_words(quantity: str, found: Errors) -> str:
-    unit = "points" if quantity == AB else "%"
-    return (
-        f"{quantity}: mean error {found.mean:.2g} {unit}, largest {found.largest:.2g} {unit} over {found.cells} predicted "
-        f"cells (dull guess {found.dull_mean:.2g} and {found.dull_largest:.2g})"
-    )
+    own = f"mean error {percent(found.mean)}, largest {percent(found.largest)} {unit_of(quantity)}"
+    dull = f"{percent(found.dull_mean)} and {percent(found.dull_largest)}"
+    return f"{quantity}: {own} over {found.cells} predicted cells (dull guess {dull})"
+
+
+def unit_of(quantity: str) -> str:
+    return "points" if quantity == AB else "%"
 
 
 def document(program: str, cells: list[Cell]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Result:
 
     @property
     def simulated(self) -> bool:
-        """Whether it was computed on the simulated cluster, where one rank stands for all, and one value for each time."""
+        """Whether it is of the simulated cluster, where one rank stands for all, and one value for each time."""
         return self.provenance["device"] == "simulated"
 
     def values(self, unit: str, **labels: Any) -> list[float]:

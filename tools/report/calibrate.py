@@ -5,7 +5,7 @@ Needs numpy: .venv/bin/python -m tools.report.calibrate [EXPERIMENT ...]
 Few cells of each experiment are used (figures/lib/predictions.py names them). A candidate is judged by the C++ program
 itself, `build/bin/<experiment> --preset published --impl solutions --calibration <candidate>`, which runs the stage's
 code; Gauss-Newton steps (Levenberg, 1944; Marquardt, 1963) on the logarithms make the squares of the fitted cells'
-errors small. The file has constants, what they mean, the errors of fitted cells, and the sizes of errors over all others.
+errors small. The file has constants, what they mean, the errors of fitted cells, and how large those of all others are.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ EXPERIMENTS = {
         constants={
             "efficiency": Constant("part of an A100's roofline that forward and backward reach", 0.5),
             "overhead_s": Constant(
-                "the least time of a layer in forward, half of it in backward, and what an all-reduce takes besides its "
-                "bytes: the host's share",
+                "the least time of a layer in forward, and half of it in backward; what an all-reduce takes besides "
+                "its bytes: the host's share",
                 1.2e-4,
             ),
             "link_bytes_per_second": Constant(LINK, 3e10),
@@ -99,8 +99,8 @@ EXPERIMENTS = {
         },
         flags=(),
         weights={predictions.ALL_REDUCE: 0.3},
-        unexplained="The cells scatter by about 1 %: with 2 and with 4 sequences of 256 and 128 tokens the same is "
-        "computed, and published times differ by up to 1.9 %, those of the all-reduce by up to 17 %.",
+        unexplained="Two sequences and four of half the length compute nearly the same; their published times differ "
+        "by up to 2.9 %, those of the all-reduce by up to 18 %. No model of this kind can be closer than that.",
     ),
     "ddp_suite": Experiment(
         hardware="Machines with 8 V100 GPUs and 4x 100 Gb InfiniBand each.",

@@ -4,7 +4,6 @@
 
 #include "experiments/bucketed_ddp/timed_iteration.h"
 #include "experiments/bucketed_ddp/training_lines.h"
-#include "harness/calibration.h"
 #include "harness/cluster_step.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/transformer_profile.h"
@@ -30,7 +29,7 @@ struct Setup {
 // The GPUs are not named. An A100 with TF32 has the fitted rate at half of its peak. A layer and an
 // all-reduce cost the host the same, which a ring of two ranks has as two latencies.
 Setup setup_of(const ClusterFlags& flags) {
-  const Calibration fitted(flags.calibration, kTrainingProgram);
+  const Calibration fitted = fitted_for(flags, kTrainingProgram);
   const double efficiency = fitted.constant("efficiency");
   const auto overhead_ns = static_cast<std::int64_t>(1e9 * fitted.constant("overhead_s"));
   Setup setup = {

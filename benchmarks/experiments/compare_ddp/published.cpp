@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <map>
 
-#include "harness/calibration.h"
 #include "harness/cluster_step.h"
 #include "harness/model_summary.h"
 #include "models/profiles/hardware.h"
@@ -31,7 +30,7 @@ constexpr Candidate kCandidates[] = {
 
 // Neither GPUs nor network are named: the constants are relative to a V100, on one link.
 PublishedHardware hardware_of(const ClusterFlags& flags) {
-  const Calibration fitted(flags.calibration, kProgram);
+  const Calibration fitted = fitted_for(flags, kProgram);
   PublishedHardware hardware = {
       .gpu = known_gpu("V100"),
       .topology = {.gpus_per_node = 1 << 20,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/calibration.h"
 #include "harness/cluster_step.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/resnet_profile.h"
@@ -110,7 +109,7 @@ Parameters parameters_of(const SuiteSettings& settings) {
 }  // namespace
 
 Result run_suite_at_published_scale(const SuiteSettings& settings) {
-  const Calibration fitted(settings.cluster.calibration, kSuiteProgram);
+  const Calibration fitted = fitted_for(settings.cluster, kSuiteProgram);
   const std::vector<std::int64_t> worlds = settings.cluster.gpus.empty()
                                                ? std::vector<std::int64_t>{1, 2, 4, 8, 16}
                                                : settings.cluster.gpus;

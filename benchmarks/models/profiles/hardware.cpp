@@ -50,6 +50,7 @@ std::string listed(const std::vector<std::string>& names) {
 template <typename All>
 std::vector<std::string> names_of(const All& all) {
   std::vector<std::string> names;
+  names.reserve(all.size());
   for (const auto& one : all) {
     names.emplace_back(one.name);
   }
