@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import unittest
 
 from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
@@ -37,6 +39,14 @@ class Scaling(ProgramTest):
         self.assertLess(steps["flat"], steps["naive"])
         for name in VARIANTS:
             self.assertLess(self.seconds(document, quantity="step", variant=name, world_size=16), steps[name])
+
+    def test_xl_takes_little_memory(self) -> None:
+        """Two billion parameters have shapes alone."""
+        with subprocess.Popen(self.command("--gpus", "4096"), cwd=self.folder, stdout=subprocess.DEVNULL) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        self.assertLess(usage.ru_maxrss, 1 << 20, "KiB")
 
     def test_best_cap_is_near_the_formula_where_communication_is_not_hidden(self) -> None:
         document = self.run_well("--gpus", "4096")

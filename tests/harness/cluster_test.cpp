@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "ddp/cluster/timed_model.h"
 #include "ddp/gradient_hooks.h"
 #include "support/ranks.h"
@@ -67,9 +69,7 @@ class HookedDdp : public GradientSynchronizer {
     } else if (mistake_ == Mistake::kPollsInHook) {
       works_.back()->isCompleted();
     } else if (mistake_ == Mistake::kWaitsByFuture) {
-      const at::NoGradGuard no_grad;
       works_.back()->getFuture()->wait();
-      parameter.grad().div_(2);  // needs the result
     }
   }
 
@@ -216,21 +216,78 @@ TEST(Cluster, DataMovementTakesTheDevicesTime) {
   });
 }
 
-// Who uses what a collective has in flight has waited for it by a future; nobody else is held up.
-TEST(Cluster, OnlyUseOfTheSameMemoryWaitsForAFuture) {
+// It runs when the collective has ended, beside what this thread does meanwhile.
+TEST(Cluster, ACallbackOfAFutureHoldsUpNobodyUntilItsFutureIsWaitedFor) {
   in_child([] {
     Cluster cluster(bare_network(2, kLink));
-    const auto now_after = [&](const auto& use) {
-      return cluster.time([&] {
-        const at::Tensor flat = at::empty({2 * kElements}, kMeta);
-        all_reduce_async(flat.narrow(0, 0, kElements), cluster.group())->getFuture()->wait();
-        use(flat);
-      });
-    };
-    EXPECT_EQ(now_after([](const at::Tensor& flat) { flat.narrow(0, kElements - 1, 1).zero_(); }),
+    bool called = false;
+    EXPECT_EQ(cluster.time([&] {
+      const auto future =
+          all_reduce_async(at::empty({kElements}, kMeta), cluster.group())
+              ->getFuture()
+              ->then([&](c10::ivalue::Future&) { return called = true; }, c10::BoolType::get());
+      cluster.compute(10, "meanwhile");
+      EXPECT_FALSE(called);
+      EXPECT_EQ(cluster.clocks().now(), 10);
+      future->wait();
+      EXPECT_TRUE(called);
+    }),
               cost_of(kBytes));
-    EXPECT_EQ(now_after([](const at::Tensor& flat) { flat.narrow(0, kElements, 1).zero_(); }), 0);
-    EXPECT_EQ(now_after([](const at::Tensor&) {}), 0);
+  });
+}
+
+TEST(Cluster, FuturesAreCompleteOnceTheirCollectiveIsWaitedFor) {
+  in_child([] {
+    Cluster cluster(bare_network(2, kLink));
+    cluster.run([&] {
+      const at::Tensor tensor = at::empty({kElements}, kMeta);
+      const WorkPtr first = all_reduce_async(tensor, cluster.group());
+      const WorkPtr second = all_reduce_async(tensor, cluster.group());
+      const auto later = second->getFuture(), earlier = first->getFuture();
+      first->wait();
+      EXPECT_TRUE(earlier->completed());
+      EXPECT_FALSE(later->completed());
+      EXPECT_EQ(earlier->value().toTensorVector().at(0).numel(), kElements);
+      second->wait();
+      EXPECT_TRUE(second->getFuture()->completed());
+    });
+  });
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+    return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+}
+
+// Who has nothing to do until another thread has waited, has waited itself.
+TEST(Cluster, AWaitOfAnotherThreadIsOneWhereItIsWaitedFor) {
+  in_child([] {
+    Cluster cluster(bare_network(2, kLink));
+    EXPECT_EQ(cluster.time([&] {
+      const WorkPtr work = all_reduce_async(at::empty({kElements}, kMeta), cluster.group());
+      std::thread other([&] { work->wait(); });
+      cluster.compute(10, "meanwhile");
+      EXPECT_EQ(cluster.clocks().now(), 10);
+      other.join();
+    }),
+              cost_of(kBytes));
+  });
+}
+
+TEST(Cluster, OtherThreadsDoNotLaunch) {
+  in_child([] {
+    Cluster cluster(bare_network(2, kLink));
+    std::string text;
+    std::thread([&] {
+      text = refusal([&] { all_reduce(at::empty({kElements}, kMeta), cluster.group()); });
+    }).join();
+    EXPECT_NE(text.find("follows the thread that trains, and not another's all-reduce"),
+              std::string::npos)
+        << text;
   });
 }
 
@@ -261,15 +318,6 @@ TEST(Cluster, EveryOperationCostsWhatTheTopologySays) {
     }),
               cost(c10d::OpType::SEND, kBytes));
   });
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
 }
 
 TEST(Cluster, WhatCannotBeIsRefused) {

@@ -19,7 +19,7 @@ namespace ddp::cluster {
 /// that moves data costs the host a launch, and the compute stream the time of its bytes; views cost
 /// nothing. A collective begins when the host has launched it, the compute stream is done with what
 /// was launched before it, and the collective before it has ended; it lasts what the topology says.
-/// What nobody can see is the wait for a future: see ClusterBackend::compute().
+/// A wait holds up what is launched after it, by whichever means: a handle, a future, a poll.
 class Cluster {
  public:
   /// Throws c10::ValueError, which says what is wrong with the options.

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/cluster/clocks.h"
 #include "ddp/cluster/cluster_options.h"
+#include "ddp/cluster/futures.h"
 #include "ddp/cluster/messages.h"
 #include "ddp/cluster/operators.h"
 #include "ddp/simulation/timeline.h"
@@ -25,39 +28,44 @@ class ClusterBackend : public OperationBackend {
   /// All clocks begin anew.
   void begin_step();
 
-  /// An operator runs on the compute stream. One that touches what a collective has in flight begins
-  /// after it: whoever does that has waited for the collective, by a handle, or by its future, whose
-  /// waits nobody sees.
+  /// An operator runs on the compute stream.
   void compute(const DataMovement& movement);
   /// The same for computing that is only simulated, called `name` in drawings.
   void compute(std::int64_t ns, const std::string& name);
 
-  /// For the handles of operations: this rank waits for the end of one.
+  // For the handles of operations.
+
+  /// Whether this is the thread that trains. Another's wait for a collective ends when that thread
+  /// waits, for whatever it may be, like those for futures: see Futures.
+  bool is_home() const { return std::this_thread::get_id() == home_; }
+  /// This rank waits for the end of a collective.
   void wait_until(std::int64_t end);
-  void wait_for(const Operation& operation, const MessageEndPtr& end);
-  /// The host asks again and again until a collective has ended.
+  /// Its host asks again and again until a collective has ended.
   void poll_until(std::int64_t end);
+  /// It waits for a message.
+  void wait_for(const Operation& operation, const MessageEndPtr& end);
+  c10::intrusive_ptr<c10::ivalue::Future> make_future(const std::vector<at::Tensor>& result,
+                                                      std::int64_t end) {
+    return futures_.make(result, end);
+  }
 
   const Clocks& clocks() const { return clocks_; }
   /// What ran on the compute stream, and the communication; a message once it is waited for.
   const std::vector<Span>& spans() const { return spans_; }
 
  private:
-  // What a collective uses until somebody has waited for it.
-  struct InFlight {
-    at::Tensor tensor;
-    std::int64_t end_ns;
-  };
-
+  void check_home(const std::string& what) const;
   WorkPtr run_collective(const Operation& operation);
   WorkPtr run_message(const Operation& operation);
   void draw(const Operation& operation, std::int64_t launched, const Interval& time);
 
   const ClusterOptions options_;
+  const std::thread::id home_;  // the thread that trains
+  std::mutex mutex_;            // while that sleeps, another may tell what it waits for
   Clocks clocks_;
   Messages messages_;
-  std::vector<InFlight> in_flight_;
   std::vector<Span> spans_;
+  Futures futures_;
 };
 
 }  // namespace ddp::cluster

@@ -25,7 +25,7 @@ MessageEndPtr Messages::launch(MessageEnd end) {
   Unmatched& channel = channel_of(end);
   auto& same = end.sends ? channel.sends : channel.receives;
   auto& opposite = end.sends ? channel.receives : channel.sends;
-  const auto launched = std::make_shared<MessageEnd>(std::move(end));
+  auto launched = std::make_shared<MessageEnd>(std::move(end));
   if (launched->sends) {
     port_.push_back(launched);
   }

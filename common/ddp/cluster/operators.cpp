@@ -61,7 +61,6 @@ void add_arguments(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue>
     const bool read = !(written && (argument.is_out() || only_overwrites(schema.name())));
     for_each_meta_tensor(arguments[i], [&](const at::Tensor& tensor) {
       movement.bytes += static_cast<std::int64_t>(tensor.nbytes()) * (int{written} + int{read});
-      movement.touched.push_back(tensor);
     });
   }
 }
@@ -103,7 +102,7 @@ void watch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
     return;
   }
-  DataMovement movement{.name = schema.name().c_str(), .bytes = 0, .touched = {}};
+  DataMovement movement{.name = schema.name().c_str(), .bytes = 0};
   add_arguments(schema, torch::jit::last(*stack, schema.arguments().size()), movement);
   run(op, keys, stack);
   const bool allocates = only_allocates(schema.name());

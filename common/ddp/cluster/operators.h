@@ -5,15 +5,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 namespace ddp::cluster {
 
 /// An operator that moved data of tensors on the meta device.
 struct DataMovement {
-  const char* name = "";            // "aten::copy_"
-  std::int64_t bytes = 0;           // read and written
-  std::vector<at::Tensor> touched;  // arguments that were read or written
+  const char* name = "";   // "aten::copy_"
+  std::int64_t bytes = 0;  // read and written
 };
 
 using DataListener = std::function<void(const DataMovement&)>;
