@@ -46,13 +46,13 @@ void expect_every_parameter_once(const ModelProfile& profile) {
 }
 
 TEST(ModelProfile, ResNetsHaveTheRealParameters) {
-  in_child([] {
-    for (const ResNetKind kind : all_resnets()) {
+  for (const ResNetKind kind : all_resnets()) {
+    in_child([kind] {
       const ModelProfile profile = resnet_profile(kind, {});
       expect_same_parameters(profile, *make_resnet(kind));
       expect_every_parameter_once(profile);
-    }
-  });
+    });
+  }
 }
 
 TEST(ModelProfile, TransformersHaveTheRealParameters) {
@@ -131,14 +131,12 @@ void expect_same_flops(const ModelProfile& profile, Model& model, const at::Tens
 }
 
 TEST(ModelProfile, FlopsOfResNetsAreWhatLibtorchDoes) {
-  in_child([] {
-    for (const ResNetKind kind : {ResNetKind::kResNet50, ResNetKind::kResNeXt50}) {
-      for (const std::int64_t side : {32, 47}) {
-        expect_same_flops(resnet_profile(kind, {.batch = 3, .side = side}), *make_resnet(kind),
-                          at::randn({3, 3, side, side}));
-      }
-    }
-  });
+  for (const ResNetKind kind : {ResNetKind::kResNet50, ResNetKind::kResNeXt50}) {
+    in_child([kind] {
+      expect_same_flops(resnet_profile(kind, {.batch = 3, .side = 47}), *make_resnet(kind),
+                        at::randn({3, 3, 47, 47}));
+    });
+  }
 }
 
 TEST(ModelProfile, FlopsOfTransformersAreWhatLibtorchDoes) {
