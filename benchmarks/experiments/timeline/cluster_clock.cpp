@@ -38,12 +38,12 @@ class ClusterClock {
                tensors_of(model_.named_parameters())) {}
 
   MeasuredSteps run() {
+    const VariantOptions& options = settings_.trainer;
     MeasuredSteps measured = {
         .variants = variants_,
         .seconds = at::empty({static_cast<std::int64_t>(variants_.size()), 1}, at::kDouble)};
     for (std::size_t i = 0; i < variants_.size(); ++i) {
-      const cluster::StepTimes times =
-          simulate_step(variants_[i], cluster_, timed_, settings_.trainer);
+      const cluster::StepTimes times = simulate_step(variants_[i], cluster_, timed_, options);
       measured.seconds[static_cast<std::int64_t>(i)] = 1e-9 * static_cast<double>(times.total_ns);
       draw(variants_[i], times);
     }
@@ -51,9 +51,9 @@ class ClusterClock {
   }
 
   std::vector<RankSpans> drawing() const {
-    std::vector<RankSpans> all;
+    std::vector<RankSpans> all(settings_.world_size, {.rank = 0, .spans = spans_});
     for (int rank = 0; rank < settings_.world_size; ++rank) {
-      all.push_back({.rank = rank, .spans = spans_});
+      all[rank].rank = rank;
     }
     return all;
   }

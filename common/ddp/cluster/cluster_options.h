@@ -10,8 +10,8 @@ namespace ddp::cluster {
 
 struct ClusterOptions {
   std::int64_t world_size = 1;
-  Device device;
-  Topology topology;
+  Device device = {};
+  Topology topology = {};
   /// Whether a wait for communication holds up the host, as Gloo's does. NCCL's holds up only what
   /// is launched on the compute stream from then on.
   bool wait_blocks_host = false;

@@ -15,7 +15,7 @@ struct Device {
   /// The part of the peak that operators reach, > 0 and at most 1.
   double efficiency = 1;
   /// Where the numbers come from.
-  std::string source;
+  std::string source = {};
 };
 
 /// How long an operator keeps the device busy, in nanoseconds: its arithmetic or its bytes, read and

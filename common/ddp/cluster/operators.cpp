@@ -91,7 +91,8 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::St
   try {
     op.redispatchBoxed(below, stack);
   } catch (const c10::NotImplementedError&) {
-    TORCH_CHECK(false, op.schema().name(), " cannot run here: ", kNoValues);
+    TORCH_CHECK(false, op.schema().name(),
+                " needs values, or libtorch cannot do it without: ", kNoValues);
   }
 }
 

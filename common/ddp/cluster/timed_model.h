@@ -15,7 +15,7 @@ namespace ddp::cluster {
 /// A layer that computes nothing, and takes the time of one that does.
 struct TimedLayer {
   /// On the meta device, requiring gradients; may be none.
-  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> parameters = {};
   /// On the compute stream, with nothing else running.
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
@@ -27,10 +27,10 @@ at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype = at::kFlo
 
 /// What happens around the parts of a step; each may be empty.
 struct StepParts {
-  std::function<void()> before_forward;
-  std::function<void()> before_backward;
+  std::function<void()> before_forward = {};
+  std::function<void()> before_backward = {};
   /// When it returns, gradients are averages.
-  std::function<void()> finish;
+  std::function<void()> finish = {};
 };
 
 /// The times of a step, in nanoseconds. A part ends when its host is done, and everything that it

@@ -21,8 +21,8 @@ enum class AllReduce {
 /// How GPUs are connected. Ranks fill one node after the other.
 struct Topology {
   std::int64_t gpus_per_node = 1;
-  Link inside;   // from one GPU of a node to another
-  Link between;  // from one node to another: all its adapters together
+  Link inside = {};   // from one GPU of a node to another
+  Link between = {};  // from one node to another: all its adapters together
   AllReduce algorithm = AllReduce::kBest;
 };
 
