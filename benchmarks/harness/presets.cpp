@@ -33,7 +33,8 @@ std::string gap(const BenchmarkOptions& options, const Hardware& published) {
 
 void describe_presets(CommandLine& line, const PresetsInWords& words) {
   line.set_footer("Presets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
-                  words.paper);
+                  words.paper +
+                  (words.published.empty() ? "" : "\n  published  " + words.published));
 }
 
 int check_preset(const CommandLine& line, BenchmarkOptions& options, const Hardware& published) {

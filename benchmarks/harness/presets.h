@@ -10,6 +10,7 @@ namespace ddp {
 /// A line or two for --help on what each of a program's presets measures.
 struct PresetsInWords {
   std::string quick, full, paper;
+  std::string published = {};  // empty: the program has no such preset
 };
 void describe_presets(CommandLine& line, const PresetsInWords& words);
 

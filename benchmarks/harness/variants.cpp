@@ -9,6 +9,7 @@
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/models/toy_models.h"
+#include "ddp/peers/python_ddp_peer.h"
 #include "ddp/peers/reducer_peer.h"
 #include "ddp/ranks/stage_library.h"
 
@@ -47,7 +48,15 @@ struct Ingredients {
         parameters, buffers, group,
         ReducerPeerOptions{.first_bucket_bytes = options.first_bucket_bytes,
                            .cap_bytes = options.cap_bytes,
-                           .gradient_as_bucket_view = as_view}));
+                           .gradient_as_bucket_view = as_view,
+                           .rebuilt_from_the_start = options.rebuilt_from_the_start}));
+  }
+
+  std::unique_ptr<Variant> make_python_ddp(bool async) const {
+    const auto element = static_cast<std::int64_t>(parameters.at(0).element_size());
+    return std::make_unique<Stage>(make_python_ddp_peer(
+        parameters, group,
+        {.buffer_elements = options.cap_bytes / element, .async_reduction = async}));
   }
 };
 
@@ -87,6 +96,10 @@ constexpr Kind kKinds[] = {
      /*special=*/true},
     {"Reducer", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/false); }},
     {"Reducer as_view", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/true); }},
+    {"Python DDP", "", [](const Ingredients& i) { return i.make_python_ddp(/*async=*/true); },
+     /*special=*/true},
+    {"Python DDP sync", "", [](const Ingredients& i) { return i.make_python_ddp(/*async=*/false); },
+     /*special=*/true},
 };
 
 const Kind& kind_of(const std::string& variant) {
@@ -156,9 +169,16 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const Model& mode
                              .options = options});
 }
 
-std::vector<std::string> usable_variants(const std::vector<std::string>& names,
-                                         const std::string& implementation,
-                                         const DeviceContext& device_context) {
+std::unique_ptr<Variant> make_variant(const std::string& name,
+                                      const std::vector<at::Tensor>& parameters,
+                                      const ProcessGroupPtr& group, const VariantOptions& options) {
+  return kind_of(name).make(
+      {.parameters = parameters, .buffers = {}, .group = group, .options = options});
+}
+
+std::vector<std::string> keep_usable(
+    const std::vector<std::string>& names, const std::string& implementation, bool tells,
+    const std::function<std::string(const std::string& variant)>& problem_of) {
   std::vector<std::string> usable;
   bool stages_asked = false, stages_left = false;
   for (const std::string& name : names) {
@@ -167,18 +187,27 @@ std::vector<std::string> usable_variants(const std::vector<std::string>& names,
       continue;
     }
     stages_asked = true;
-    const std::string reason = reason_to_leave_out(name, implementation, device_context);
-    if (reason.empty()) {
+    const std::string problem = problem_of(name);
+    if (problem.empty()) {
       usable.push_back(name);
       stages_left = true;
-    } else if (device_context.group->getRank() == 0) {
-      std::fprintf(stderr, "%s is left out: %s\n", name.c_str(), reason.c_str());
+    } else if (tells) {
+      std::fprintf(stderr, "%s is left out: %s\n", name.c_str(), problem.c_str());
     }
   }
   TORCH_CHECK_NOT_IMPLEMENTED(stages_left || !stages_asked,
                               "none of the variants that are code of ", implementation,
                               "/ is finished, so there is nothing to measure");
   return usable;
+}
+
+std::vector<std::string> usable_variants(const std::vector<std::string>& names,
+                                         const std::string& implementation,
+                                         const DeviceContext& device_context) {
+  return keep_usable(names, implementation, device_context.group->getRank() == 0,
+                     [&](const std::string& name) {
+                       return reason_to_leave_out(name, implementation, device_context);
+                     });
 }
 
 }  // namespace ddp

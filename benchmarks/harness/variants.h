@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,13 +29,15 @@ class Variant {
 struct VariantOptions {
   std::int64_t cap_bytes = std::int64_t{25} << 20;          // a bucket's: bucketed (sync), Reducer
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  // of the Reducer
+  bool rebuilt_from_the_start = false;  // of the Reducer, see ReducerPeerOptions
 };
 
 /// A variant that averages nothing.
 constexpr const char* kComputeOnly = "compute only";
 
-/// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view". Another
-/// variant is available by name only: "bucketed sync", which reduces its buckets only in finish().
+/// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view". Others
+/// are available by name only: "bucketed sync", which reduces its buckets only in finish(), and
+/// PyTorch's "Python DDP" and "Python DDP sync", whose buffers hold no more than the cap.
 const std::vector<std::string>& all_variants();
 
 /// The stage that implements a variant, such as "01_naive_ddp"; empty if none does. Throws
@@ -47,6 +50,12 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const Model& mode
                                       const ProcessGroupPtr& group,
                                       const VariantOptions& options = {});
 
+/// The same for parameters without a model.
+std::unique_ptr<Variant> make_variant(const std::string& name,
+                                      const std::vector<at::Tensor>& parameters,
+                                      const ProcessGroupPtr& group,
+                                      const VariantOptions& options = {});
+
 /// Those of `names` that can be measured here, in the same order on all ranks, with their stages'
 /// libraries loaded. Collective: every variant that has code trains a toy model for one step. A
 /// variant is left out, with one line on stderr, if it calls a stub there or if its stage's library
@@ -55,5 +64,11 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const Model& mode
 std::vector<std::string> usable_variants(const std::vector<std::string>& names,
                                          const std::string& implementation,
                                          const DeviceContext& device_context);
+
+/// What usable_variants() does, with another notion of what a variant of a stage lacks: `problem_of`
+/// returns it in words, empty if there is nothing. Without `tells` nothing is printed.
+std::vector<std::string> keep_usable(
+    const std::vector<std::string>& names, const std::string& implementation, bool tells,
+    const std::function<std::string(const std::string& variant)>& problem_of);
 
 }  // namespace ddp

@@ -16,22 +16,17 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr std::int64_t kClasses = 1000;
-constexpr std::int64_t kExpansion = 4;  // output channels of a block per channel of `width`
-
 struct Architecture {
   ResNetKind kind;
   const char* name;
-  std::array<int, 4> blocks;     // in each of the four stages
-  std::int64_t groups;           // of a block's 3x3 convolution
-  std::int64_t width_per_group;  // of the first stage; a plain ResNet has one group of 64
+  ResNetShape shape;
 };
 
 constexpr Architecture kArchitectures[] = {
-    {ResNetKind::kResNet50, "resnet50", {3, 4, 6, 3}, 1, 64},
-    {ResNetKind::kResNet101, "resnet101", {3, 4, 23, 3}, 1, 64},
-    {ResNetKind::kResNeXt50, "resnext50_32x4d", {3, 4, 6, 3}, 32, 4},
-    {ResNetKind::kResNeXt101, "resnext101_32x8d", {3, 4, 23, 3}, 32, 8},
+    {ResNetKind::kResNet50, "resnet50", {{3, 4, 6, 3}, 1, 64}},
+    {ResNetKind::kResNet101, "resnet101", {{3, 4, 23, 3}, 1, 64}},
+    {ResNetKind::kResNeXt50, "resnext50_32x4d", {{3, 4, 6, 3}, 32, 4}},
+    {ResNetKind::kResNeXt101, "resnext101_32x8d", {{3, 4, 23, 3}, 32, 8}},
 };
 
 nn::Conv2d make_convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
@@ -47,10 +42,10 @@ nn::Conv2d make_convolution(std::int64_t inputs, std::int64_t outputs, std::int6
 class BottleneckImpl : public nn::Module {
  public:
   BottleneckImpl(std::int64_t inputs, std::int64_t planes, std::int64_t stride,
-                 const Architecture& architecture) {
-    const std::int64_t groups = architecture.groups;
-    const std::int64_t width = planes * architecture.width_per_group / 64 * groups;
-    const std::int64_t outputs = planes * kExpansion;
+                 const ResNetShape& shape) {
+    const std::int64_t groups = shape.groups;
+    const std::int64_t width = planes * shape.width_per_group / 64 * groups;
+    const std::int64_t outputs = planes * kResNetExpansion;
     conv1_ = register_module("conv1", make_convolution(inputs, width, 1));
     bn1_ = register_module("bn1", nn::BatchNorm2d(width));
     conv2_ = register_module("conv2", make_convolution(width, width, 3, stride, groups));
@@ -80,21 +75,21 @@ TORCH_MODULE(Bottleneck);
 
 class NetworkImpl : public nn::Module {
  public:
-  explicit NetworkImpl(const Architecture& architecture) {
+  explicit NetworkImpl(const ResNetShape& shape) {
     conv1_ = register_module("conv1", make_convolution(3, 64, 7, /*stride=*/2));
     bn1_ = register_module("bn1", nn::BatchNorm2d(64));
     std::int64_t inputs = 64;
     for (int stage = 0; stage < 4; ++stage) {
       const std::int64_t planes = 64 << stage;
       nn::Sequential blocks;
-      for (int block = 0; block < architecture.blocks[stage]; ++block) {
+      for (int block = 0; block < shape.blocks[stage]; ++block) {
         const std::int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-        blocks->push_back(Bottleneck(inputs, planes, stride, architecture));
-        inputs = planes * kExpansion;
+        blocks->push_back(Bottleneck(inputs, planes, stride, shape));
+        inputs = planes * kResNetExpansion;
       }
       stages_[stage] = register_module("layer" + std::to_string(stage + 1), blocks);
     }
-    fc_ = register_module("fc", nn::Linear(inputs, kClasses));
+    fc_ = register_module("fc", nn::Linear(inputs, kResNetClasses));
   }
 
   at::Tensor forward(const at::Tensor& images) {
@@ -141,8 +136,7 @@ std::vector<NamedTensor> to_list(const torch::OrderedDict<std::string, at::Tenso
 
 class ResNet : public Model {
  public:
-  ResNet(const Architecture& architecture, std::uint64_t seed, at::Device device)
-      : network_(architecture) {
+  ResNet(const ResNetShape& shape, std::uint64_t seed, at::Device device) : network_(shape) {
     network_->initialize(at::detail::createCPUGenerator(seed));
     network_->to(device);
   }
@@ -171,7 +165,7 @@ const Architecture& architecture_of(ResNetKind kind) {
 }  // namespace
 
 std::unique_ptr<Model> make_resnet(ResNetKind kind, std::uint64_t seed, at::Device device) {
-  return std::make_unique<ResNet>(architecture_of(kind), seed, device);
+  return std::make_unique<ResNet>(resnet_shape(kind), seed, device);
 }
 
 const std::vector<ResNetKind>& all_resnets() {
@@ -184,6 +178,8 @@ const std::vector<ResNetKind>& all_resnets() {
   }();
   return kinds;
 }
+
+ResNetShape resnet_shape(ResNetKind kind) { return architecture_of(kind).shape; }
 
 std::string to_string(ResNetKind kind) { return architecture_of(kind).name; }
 

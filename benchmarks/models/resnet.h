@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +16,19 @@ namespace ddp {
 /// and, as resnext, Xie et al., "Aggregated Residual Transformations for Deep Neural Networks"
 /// (2016).
 enum class ResNetKind { kResNet50, kResNet101, kResNeXt50, kResNeXt101 };
+
+/// In what the networks differ.
+struct ResNetShape {
+  std::array<int, 4> blocks;     // in each of the four stages
+  std::int64_t groups;           // of a block's 3x3 convolution
+  std::int64_t width_per_group;  // of the first stage; a plain ResNet has one group of 64
+};
+
+/// In what they agree: the scores, and the output channels of a block per channel of its stage.
+constexpr std::int64_t kResNetClasses = 1000;
+constexpr std::int64_t kResNetExpansion = 4;
+
+ResNetShape resnet_shape(ResNetKind kind);
 
 /// Makes a network with 1000 classes in training mode, float32 on `device`, that maps images [n, 3,
 /// height, width], with sides of at least 32, to scores [n, 1000]. Layers, parameter names and

@@ -62,7 +62,8 @@ struct TransformerOptions {
 /// No biases. Architecture, names and order of the parameters, and initial values are those of
 /// Stanford CS336's assignment 1: normal distributions truncated at three standard deviations, with
 /// a variance of 2 / (inputs + outputs) for linear layers and 1 for the embedding; norms' weights
-/// are ones. The values depend on the seed alone.
+/// are ones. The values depend on the seed alone. On the device "meta" there are shapes, and no
+/// values.
 ///
 /// Throws c10::ValueError if a number of the shape is not positive, or if d_model is not heads
 /// times an even number.

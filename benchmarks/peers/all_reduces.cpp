@@ -40,13 +40,6 @@ constexpr AllReduce kAll[] = {
      .run = [](const at::Tensor& t, const Group& g, ReduceOp op) { all_reduce(t, g, op); }},
 };
 
-const AllReduce& all_reduce_named(const std::string& name) {
-  const auto found =
-      std::ranges::find_if(kAll, [&](const AllReduce& one) { return one.name == name; });
-  TORCH_CHECK_VALUE(found != std::end(kAll), "there is no all-reduce \"", name, "\"");
-  return *found;
-}
-
 void expect_right_sum(const AllReduce& one, const at::Device& device, const Group& group) {
   const int ranks = group->getSize();
   const std::int64_t elements = 3 * ranks + 1;
@@ -59,6 +52,13 @@ void expect_right_sum(const AllReduce& one, const at::Device& device, const Grou
 }
 
 }  // namespace
+
+const AllReduce& all_reduce_named(const std::string& name) {
+  const auto found =
+      std::ranges::find_if(kAll, [&](const AllReduce& one) { return one.name == name; });
+  TORCH_CHECK_VALUE(found != std::end(kAll), "there is no all-reduce \"", name, "\"");
+  return *found;
+}
 
 std::vector<AllReduce> usable_all_reduces(const std::vector<std::string>& names,
                                           const at::Device& device, const ProcessGroupPtr& group) {

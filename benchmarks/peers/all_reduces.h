@@ -21,6 +21,9 @@ struct AllReduce {
   void (*run)(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op);
 };
 
+/// Throws c10::ValueError for an unknown name.
+const AllReduce& all_reduce_named(const std::string& name);
+
 /// Those of `names` that can be measured, in the same order: stage 05's "ring" and "pipelined
 /// ring", whose library must be loaded; the given "butterfly", "recursive doubling" and "tree"; and
 /// "all_reduce", the group's own. Collective: each sums a few elements. An optional one that is a

@@ -17,13 +17,17 @@ PARAMETERS = (
 )  # fmt: skip
 M = 2**20  # elements
 DIRECTIONS = ("forward", "backward")
-CORE, EQUAL_BYTES, ASYNC, SYNC = VARIANTS = ("core", "core, equal bytes", "async", "sync")
+CORE, EQUAL_BYTES, ASYNC, SYNC = MEASURED = ("core", "core, equal bytes", "async", "sync")
+# At published scale async and sync are the published Python DDP, and the stage is a variant of its own.
+STAGE = "stage 03"
+VARIANTS = (*MEASURED, STAGE)
 # Their names in the published tables.
 OPTIONS = {
     CORE: "DDPOption.DDP_CPP_CORE",
     ASYNC: "DDPOption.PYTHON_DDP_ASYNC_REDUCTION",
     SYNC: "DDPOption.PYTHON_DDP_SYNC_REDUCTION",
     EQUAL_BYTES: "DDPOption.DDP_CPP_CORE_EQUAL_BYTES",  # not published
+    STAGE: "stage 03",
 }
 
 
@@ -102,3 +106,24 @@ def published() -> Comparison:
     for (size, direction, variant), row in published_rows(load_reference(REFERENCE)).items():
         comparison.setdefault(size, {}).setdefault(direction, {})[variant] = Latency(*row[::2])
     return comparison
+
+
+def with_published_spread(comparison: Comparison) -> Comparison:
+    """Simulated latencies, which have no spread, with that of the published ones: of the same variant, or core's where
+    there is none published."""
+    theirs = published()
+
+    def spread_out(latency: Latency, of: Latency) -> Latency:
+        return Latency(*(latency.p50 * getattr(of, name) / of.p50 for name in STATISTICS))
+
+    return {
+        size: {
+            direction: {
+                variant: spread_out(latency, theirs[size][direction].get(variant, theirs[size][direction][CORE]))
+                for variant, latency in latencies.items()
+            }
+            for direction, latencies in cell.items()
+        }
+        for size, cell in comparison.items()
+        if size in theirs
+    }  # fmt: skip

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import style
-from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, SYNC, VARIANTS, Comparison, M, variants_of
+from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, MEASURED, STAGE, SYNC, Comparison, M, variants_of
 from figures.lib.result_files import Result
 
-COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION}
-MARKERS = {CORE: "o", EQUAL_BYTES: "D", ASYNC: "s", SYNC: "^"}
+COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION, STAGE: style.GREEN}
+MARKERS = {CORE: "o", EQUAL_BYTES: "D", ASYNC: "s", SYNC: "^", STAGE: "v"}
 NAMES = {
     CORE: "core (c10d::Reducer)",
     EQUAL_BYTES: "core, equal bytes",
@@ -49,7 +49,7 @@ def add_caption(figure: Figure, result: Result, comparison: Comparison, text: st
 
 
 def note_of_missing(comparison: Comparison) -> str:
-    missing = [variant for variant in VARIANTS if variant not in variants_of(comparison)]
+    missing = [variant for variant in MEASURED if variant not in variants_of(comparison)]
     return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
 
 

@@ -38,6 +38,11 @@ class Result:
     parameters: dict[str, Any]
     series: list[dict[str, Any]]
 
+    @property
+    def simulated(self) -> bool:
+        """Whether it is of the simulated cluster, where one rank stands for all, and one value for each time."""
+        return self.provenance["device"] == "simulated"
+
     def values(self, unit: str, **labels: Any) -> list[float]:
         """The values of the one series with exactly these labels, measured in `unit`."""
         matching = [series for series in self.series if series["labels"] == labels]

@@ -117,3 +117,22 @@ def load_published() -> dict[str, list[PublishedRound]]:
             rounds.append(PublishedRound(name, int(ranks), []))
         rounds[-1].cells.append(PublishedCell(int(cell[0]), cell[1], cell[2]))
     return models
+
+
+Diffs = dict[int, float]  # percent, by the number of ranks
+
+
+def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
+    """How much faster the second bucket size is than the first, as PyTorch's diff.py computes it. The round without DDP
+    is the same in both."""
+    before, after = (suite.rounds(model, Choice(variant, size))[1:] for size in suite.bucket_sizes)
+    if [one.ranks for one in before] != [one.ranks for one in after]:
+        raise suite.error(f"has {model} on other ranks with one bucket size than with the other")
+    times = {one.ranks: (one.percentile(percent), other.percentile(percent)) for one, other in zip(before, after)}
+    return {ranks: -100 * (now - then) / then for ranks, (then, now) in times.items()}
+
+
+def published_diffs(model: str, percent: int) -> Diffs:
+    columns = load_reference("ddp_suite_diff").columns
+    rows = zip(*(columns[name] for name in ("model", "percentile", "gpus", "diff")))
+    return {int(gpus): float(diff) for name, at, gpus, diff in rows if name == model and int(at) == percent}

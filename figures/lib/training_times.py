@@ -55,7 +55,7 @@ class Trainings:
             way, part = _way_of(result, labels), labels["part"]
             self._seconds.setdefault(way, {}).setdefault(part, []).append(result.values("s", **labels))
         for way, parts in self._seconds.items():
-            self._check(way, parts, result.provenance["world_size"])
+            self._check(way, parts, 1 if result.simulated else result.provenance["world_size"])
         if not any(way.variant == BUCKETED for way in self.ways()):
             raise ResultError(f"{self._file}: has no variant {BUCKETED!r}; finish stage 03 and run {PROGRAM} again")
 
@@ -130,7 +130,7 @@ def published_times() -> dict[Way, Times]:
 
 def size_in_words(size: float) -> str:
     """Bytes in their shortest readable form."""
-    for unit, bytes_of_it in (("MiB", 2**20), ("KiB", 2**10)):
+    for unit, bytes_of_it in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= bytes_of_it:
             return f"{size / bytes_of_it:.3g} {unit}"
     return f"{size:.0f} B"

@@ -29,16 +29,15 @@ Times = dict[tuple[str, int, int], float]  # seconds by algorithm, world size an
 
 
 def times_of(result: Result) -> Times:
-    """All simulated times: each algorithm in each world at each size."""
+    """All simulated times: each algorithm at each pair of a world and a size that any of them has."""
     keys = [series["labels"] for series in result.series]
     if not all(labels.keys() == {"algorithm", "world_size", "bytes"} for labels in keys):
         raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
-    worlds, sizes = ({labels[name] for labels in keys} for name in ("world_size", "bytes"))
+    cells = sorted({(labels["world_size"], labels["bytes"]) for labels in keys})
     return {
         (algorithm, world, size): result.values("s", algorithm=algorithm, world_size=world, bytes=size)[0]
         for algorithm in ALGORITHMS
-        for world in sorted(worlds)
-        for size in sorted(sizes)
+        for world, size in cells
     }
 
 
@@ -92,9 +91,10 @@ def draw_over_world(axes: Axes, times: Times, size: int, network: dict[str, floa
         draw_curve(axes, algorithm, line, [(world, 1e3 * times[algorithm, world, size]) for world in worlds])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(FixedLocator([world for world in worlds if world & (world - 1) == 0] or worlds))
+    powers = [world for world in worlds if world & (world - 1) == 0] or worlds
+    axes.xaxis.set_major_locator(FixedLocator(powers[:: -max(1, len(powers) // 5)]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda world, _: f"{world:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda world, _: f"{world:,.0f}"))
     axes.set_xlabel("ranks")
     axes.set_title(f"a tensor of {size_label(size)}", loc="left")
 
@@ -142,11 +142,13 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
     exact = largest_difference(times, network, divisible=True)
     agree = "exactly" if exact < 1e-9 else f"within {exact:.2%}"
     agree += " where the ranks divide the elements" + (f", elsewhere within {uneven:.2%}" if uneven else "")
+    larger = result.parameters.get("worlds_on_cluster")
+    cluster = f" From {larger.split(', ')[0]} ranks on: one for all." if larger else ""
     style.add_caption(
         figure,
         f"Simulated network, α = {network['alpha_ns'] / 1e3:g} µs, β = {network['beta_ns_per_byte']:g} ns a byte. "
         "Lines: the formulas. Points: what the code took in virtual time.\n"
-        f"They agree {agree}.\nCircles: crossovers, with the size where the ring becomes the fastest of all.",
+        f"They agree {agree}.\nCircles: crossovers, with the size where the ring becomes the fastest of all.{cluster}",
         [result],
     )
 

@@ -16,9 +16,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from figures.lib import script, style
-from figures.lib.reference_data import load_reference
 from figures.lib.result_files import ResultError
-from figures.lib.suite_data import MODELS, PUBLISHED, VARIANTS, Choice, Suite
+from figures.lib.suite_data import MODELS, PUBLISHED, VARIANTS, Diffs, Suite, own_diffs, published_diffs
 
 NAME = "ddp_suite_ab"
 PERCENTS = (75, 95)
@@ -29,8 +28,6 @@ LINEAR = 1  # percent: the axis is linear up to this value, and logarithmic beyo
 TICKS = (-100, -10, -1, 0, 1, 10, 100)
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.0, 0.3, 0.55  # inches
 
-Diffs = dict[int, float]  # percent, by the number of ranks
-
 
 def load_ab(file: Path) -> Suite:
     suite = Suite(file)
@@ -38,21 +35,6 @@ def load_ab(file: Path) -> Suite:
         count = len(suite.bucket_sizes)
         raise ResultError(f"{file}: has {count} bucket sizes, not two; run ddp_suite --bucket-size 25 1")
     return suite
-
-
-def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
-    """Differences as PyTorch's diff.py computes them. The round without DDP is the same in both."""
-    before, after = (suite.rounds(model, Choice(variant, size))[1:] for size in suite.bucket_sizes)
-    if [one.ranks for one in before] != [one.ranks for one in after]:
-        raise suite.error(f"has {model} on other ranks with one bucket size than with the other")
-    times = {one.ranks: (one.percentile(percent), other.percentile(percent)) for one, other in zip(before, after)}
-    return {ranks: -100 * (now - then) / then for ranks, (then, now) in times.items()}
-
-
-def published_diffs(model: str, percent: int) -> Diffs:
-    columns = load_reference("ddp_suite_diff").columns
-    rows = zip(*(columns[name] for name in ("model", "percentile", "gpus", "diff")))
-    return {int(gpus): float(diff) for name, at, gpus, diff in rows if name == model and int(at) == percent}
 
 
 def draw_panel(axes: Axes, places: list[int], lines: dict[str, Diffs]) -> None:

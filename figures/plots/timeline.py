@@ -23,7 +23,10 @@ from figures.lib.trace_files import Operation, RankTimeline, Span, load_trace
 
 PROGRAM = "timeline"
 PARAMETERS = ("clock", "trace", "parameters", "batch_size", "cap_bytes", "rate_gbit")
-VIRTUAL_PARAMETERS = ("alpha_ns", "beta_ns_per_byte", "launch_overhead_ns", "slower")
+OF_CLOCK = {  # further parameters
+    "virtual": ("alpha_ns", "beta_ns_per_byte", "launch_overhead_ns", "slower"),
+    "cluster": ("model", "sequence_length", "gpu", "link"),
+}
 VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")
 STEP_END = "step end"
 
@@ -41,6 +44,7 @@ HEADER, FOOTER = 0.52, 0.66
 TALLEST = 9.2  # of a figure on its page
 LABEL_SIZE = 5.2
 CHARACTER = 0.0415  # width of a character at that size
+NARROW = 0.03  # width of a box too narrow for an edge
 MIB = 1 << 20
 
 
@@ -123,6 +127,7 @@ class Picture:
     def _box(self, span: Span, lane: float, colour: str, labels: tuple[str, ...], edge: float = 0.3) -> None:
         width = span.end - span.begin
         middle = self._y + lane / 2
+        edge = edge if width > NARROW * self._inch else 0  # which would be all that is seen
         self._axes.barh(middle, width, left=span.begin, height=lane, color=colour, edgecolor="white", linewidth=edge)
         for label in labels:  # the first that fits
             if len(label) * CHARACTER * self._inch < width - 0.03 * self._inch and self._scale > 0.7:
@@ -167,6 +172,11 @@ def subtitle(result: Result) -> str:
             f"o = {values['launch_overhead_ns'] / 1e3:g} µs a launch; "
             f"each rank computes {values['slower']:.0%} longer than the one before"
         )
+    if values["clock"] == "cluster":
+        return (
+            f"simulated cluster: {values['model']}, {values['batch_size']} sequences of {values['sequence_length']} "
+            f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
+        )
     rate = f"a link of {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     return f"real time, {result.provenance['backend']} on {rate}: the step of median length of {values['steps']}"
 
@@ -209,17 +219,17 @@ def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
         fontweight="bold",
     )
     figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
-    add_legend(figure, 1 - 0.36 / height, real)
+    add_legend(figure, 1 - 0.36 / height, result.parameters["clock"])
     style.add_provenance(figure, [result])
     return figure
 
 
-def add_legend(figure: Figure, top: float, real: bool) -> None:
+def add_legend(figure: Figure, top: float, clock: str) -> None:
     handles = [
         Patch(color=FORWARD, label="forward"),
         Patch(color=BACKWARD, label="backward"),
-        *([Patch(color=AROUND["backward"], label="around the layers")] if real else []),
-        Patch(color=LAUNCH, label="launching"),
+        *([Patch(color=AROUND["backward"], label="around the layers")] if clock != "virtual" else []),
+        *([Patch(color=LAUNCH, label="launching")] if clock != "cluster" else []),
         Patch(color=AROUND["finish"], label="in finish()"),
         Patch(color=COMMUNICATION, label="all-reduce"),
         Line2D([], [], marker="v", color="black", linestyle="", markersize=3, markeredgewidth=0, label="its launch"),
@@ -240,8 +250,7 @@ def add_legend(figure: Figure, top: float, real: bool) -> None:
 
 def load(file: Path) -> tuple[Result, dict[str, list[RankTimeline]]]:
     result = load_group([file], PROGRAM, shared=PARAMETERS, own=())[0]
-    if result.parameters["clock"] == "virtual":
-        load_group([file], PROGRAM, shared=VIRTUAL_PARAMETERS, own=())
+    load_group([file], PROGRAM, shared=OF_CLOCK.get(result.parameters["clock"], ()), own=())
     path = file.parent / result.parameters["trace"]
     trace = load_trace(path)
     measured = [series["labels"].get("variant") for series in result.series]

@@ -12,6 +12,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from figures.lib import script
+from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result
 from figures.lib.tables import Table
 from figures.lib.training_times import (
@@ -106,6 +107,11 @@ def cell(trainings: Trainings, way: Way) -> str:
 
 def note_of(result: Result, trainings: Trainings) -> str:
     values = result.parameters
+    if result.simulated:
+        return (
+            f"{setup_in_words(result)}; {values['model']}, {values['parameters']:,} parameters. {MARK} The Reducer "
+            f"waits inside backward: what its backward takes beyond that of computing alone. {TIMES_ONLY}"
+        )
     link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     note = (
         f"{result.provenance['world_size']} ranks, {link}; {values['model']}, "

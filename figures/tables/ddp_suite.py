@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from figures.lib import script
+from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.suite_data import PROGRAM, VARIANTS, Choice, PublishedCell, PublishedRound, Round, Suite
 from figures.lib.tables import Table
 
@@ -58,6 +59,8 @@ def table(suite: Suite, choice: Choice) -> Table:
     note = f"Images of {side}x{side}. Percentiles over all ranks' iterations together; ex/sec of one rank."
     if provenance["device"] == "cpu":
         note += " What is called a GPU is a rank with one thread of the CPU."
+    if suite.result.simulated:
+        note = f"{setup_in_words(suite.result)}. All iterations take the same, so that all percentiles do. {TIMES_ONLY}"
     title = f"{VARIANTS[choice.variant]}, buckets of {choice.bucket_size} MB"
     return Table(title, COLUMNS, rows, blocks(models, suite.batch_size), [suite.result], note)
 

@@ -138,6 +138,30 @@ class TimelineTest(unittest.TestCase):
         self.assertIn("the simulated network is this program's own, with ranks that it forks", ended.stderr)
         self.assertFalse(self.trace.exists())
 
+    def test_cluster_draws_a_model_that_no_machine_here_can_hold(self) -> None:
+        trace = self.run_well("--clock", "cluster")
+        document = json.loads(self.result.read_text())
+        self.assertEqual(document["parameters"]["parameters"], 1_998_235_200)
+        self.assertEqual(list(trace), VARIANTS)
+        self.assert_valid(ranks=2)
+        counts = {variant: len(ranks[0].communication) for variant, ranks in trace.items()}
+        self.assertEqual(counts, {"naive": 435, "flat": 1, "overlapped": 435, "bucketed": 65, "Reducer": 66})
+        for variant, ranks in trace.items():
+            first, second = ranks  # which do the same
+            self.assertEqual(first, second, variant)
+            self.assertEqual(sum(operation.bytes for operation in first.communication), 4 * 1_998_235_200, variant)
+            names = [span.name for span in first.compute]
+            layers = {name.removeprefix("forward ") for name in names if name.startswith("forward ")}
+            self.assertGreaterEqual(len(layers), 435)
+            self.assertLessEqual({f"backward {layer}" for layer in layers}, set(names), variant)
+            free = 0.0
+            for operation in first.communication:
+                self.assertAlmostEqual(operation.begin, max(free, operation.launched), places=5, msg=variant)
+                free = operation.end
+        text = self.trace.read_text()
+        self.run_well("--clock", "cluster")
+        self.assertEqual(self.trace.read_text(), text)
+
     def test_unwritable_trace(self) -> None:
         (self.folder / "file").touch()
         ended = self.start("--trace", "file/trace.json")

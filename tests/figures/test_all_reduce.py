@@ -242,6 +242,8 @@ class AllReduceAlgorithms(FigureTest):
         self.assertTrue(any("They agree exactly where the ranks divide" in text for text in exact), exact)
         for expected in ("8 ranks", "a tensor of 4 KiB", "85.9 KiB", "time [ms]"):
             self.assertIn(expected, exact)
+        larger = texts(self.changed(lambda d: d["parameters"].update(worlds_on_cluster="32, 64")))
+        self.assertTrue(any("From 32 ranks on: one for all." in text for text in larger), larger)
         slower = texts(self.changed(lambda d: d["series"][0].update(values=[1.0])))
         self.assertFalse(any("exactly" in text for text in slower), slower)
 

@@ -199,6 +199,21 @@ class Timeline(FigureTest):
         real = self.texts(self.real)
         self.assertTrue(any("gloo on a link of 3 Gbit/s" in text for text in real), real)
 
+    def test_says_what_the_cluster_is(self) -> None:
+        cluster = {"clock": "cluster", "model": "xl", "gpu": "A100", "link": "pcie3", "sequence_length": 512}
+        file = self.changed(lambda d: d["parameters"].update(cluster))
+        self.assert_drawn([file], "timeline.cluster.solutions.quick")
+        texts = self.texts(file)
+        self.assertTrue(any("simulated cluster: xl, 8 sequences of 512 tokens" in text for text in texts), texts)
+        self.assertIn("around the layers", texts)
+        self.assert_missing_is_refused(cluster)
+
+    def assert_missing_is_refused(self, cluster: dict[str, Any]) -> None:
+        del cluster["link"]
+        shutil.rmtree(self.folder / "out")
+        file = self.changed(lambda d: d["parameters"].update(cluster))
+        self.assert_refused([file], "lacks the parameter 'link'")
+
     def test_names_what_was_left_out(self) -> None:
         def leave_out(document: dict[str, Any]) -> None:
             document["series"] = [one for one in document["series"] if one["labels"]["variant"] == "naive"]

@@ -44,6 +44,16 @@ class Provenance(FigureTest):
             self.assertIn(part, line)
         self.assertEqual((len(shown.machines), shown.commits), (1, {"0123456789abcdef"}))
 
+    def test_published_scale_is_the_same_with_every_preset(self) -> None:
+        draw_figure(self.folder, "a.assignments.published.png", preset="published", drawn_as="a.assignments.published")
+        draw_figure(self.folder, "b.assignments.published.png", preset="quick", drawn_as="b.assignments.published")
+        draw_figure(self.folder, "c.assignments.full.png", preset="full", drawn_as="c.assignments.full")
+        origin = Origin(self.folder, "assignments", "full", in_gallery=False)
+        self.assertEqual(origin.names("png"), ["a.published", "b.published", "c"])
+        self.assertEqual(find("figure", "a.published", origin).file.name, "a.assignments.published.png")
+        with self.assertRaisesRegex(Unusable, "numbers of assignments, quick preset, not of assignments, published"):
+            find("figure", "b.published", origin)
+
     def test_metadata_has_no_paths_of_the_machine(self) -> None:
         file = draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")
         self.assertNotIn(b"build/bin", file.read_bytes())

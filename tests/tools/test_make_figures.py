@@ -14,7 +14,7 @@ from unittest import mock
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-from tools.report import deliverables, figures
+from tools.report import deliverables, figures, gallery
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
 
@@ -52,6 +52,22 @@ class Registry(unittest.TestCase):
     def test_a_stage_needs_its_own_programs_alone(self) -> None:
         ring = {run.program for drawing in DRAWINGS if deliverables.RING in drawing.stages for run in drawing.runs}
         self.assertEqual(ring, {"ring_all_reduce", "collectives", "all_reduce_algorithms"})
+
+
+class Gallery(unittest.TestCase):
+    def test_takes_the_solutions_quick_and_published_files(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            out, kept = Path(folder) / "out", Path(folder) / "gallery"
+            for path in (out, kept):
+                path.mkdir()
+            for name in ("a.solutions.quick.png", "a.solutions.published.json", "a.solutions.full.png",
+                         "a.assignments.published.png", "a.solutions.published.pdf"):  # fmt: skip
+                (out / name).write_text(name)
+            taken = gallery.refresh(out, kept)
+            self.assertEqual(
+                {file.name: file.read_text() for file in taken},
+                {"a.png": "a.solutions.quick.png", "a.published.json": "a.solutions.published.json"},
+            )
 
 
 class MakeFigures(unittest.TestCase):
@@ -114,6 +130,18 @@ class MakeFigures(unittest.TestCase):
         self.assertTrue(call.endswith(f"bin/measure --impl solutions --preset quick --fast --output {output}"), call)
         (drawn,) = summary.drawn
         self.assertIn(f"--data {self.result()} --out {self.folder}/figures/out", drawn)
+
+    def test_a_run_may_have_a_preset_of_its_own(self) -> None:
+        constants = self.folder / "constants.json"
+        run = Run("measure", preset="published", reads=(constants,))
+        result = run.result("solutions", "quick")
+        self.assertEqual(result.name, "measure.solutions.published.json")
+        for changed, calls in ((100, 0), (300, 1)):
+            self.touch(result, 200)
+            self.touch(constants, changed)
+            self.draw(Drawing("draw", (NAIVE,), (run,)))
+            self.assertEqual(len(self.called()), calls)
+        self.assertIn(" --preset published --output ", self.called()[0])
 
     def test_measures_once_for_two_drawings(self) -> None:
         summary = self.draw(self.drawing(), self.drawing())

@@ -10,18 +10,22 @@ from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT
 
 DATA = ROOT / "figures" / "data"
+CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a benchmark; `label` distinguishes its result file from those of the program's other runs."""
+    """One run of a benchmark; `label` distinguishes its result file from those of the program's other runs. A run with
+    a preset of its own is the same whatever preset was asked for."""
 
     program: str
     label: str = ""
     flags: tuple[str, ...] = ()
+    preset: str = ""
+    reads: tuple[Path, ...] = ()  # files besides code that its numbers depend on
 
     def result(self, impl: str, preset: str) -> Path:
-        return DATA / ".".join(filter(None, (self.program, self.label, impl, preset, "json")))
+        return DATA / ".".join(filter(None, (self.program, self.label, impl, self.preset or preset, "json")))
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,23 @@ COMPARE_DDP = (Run("compare_ddp"),)
 DDP_SUITE = (Run("ddp_suite"),)
 SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1")),)
 TRAIN_CIFAR100 = (Run("train_cifar100"),)
+# At their published scale, on a simulated cluster.
+BUCKETED_DDP_PUBLISHED, COMPARE_DDP_PUBLISHED, DDP_SUITE_PUBLISHED = (
+    (Run(program, preset="published", reads=(CALIBRATION,)),)
+    for program in ("bucketed_ddp", "compare_ddp", "ddp_suite")
+)
 SYNC_BATCH_NORM = (Run("sync_batch_norm"),)
 RING_ALL_REDUCE = (Run("ring_all_reduce"),)
 COLLECTIVES = (Run("collectives"),)
 
 DRAWINGS = (
+    Drawing("plots.bucketed_ddp_published", AVERAGING, BUCKETED_DDP_PUBLISHED),
+    Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
+    Drawing("plots.compare_ddp_published", (BUCKETED,), COMPARE_DDP_PUBLISHED),
+    Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
+    Drawing("plots.ddp_suite_published", (BUCKETED,), DDP_SUITE_PUBLISHED),
+    Drawing("tables.ddp_suite", (BUCKETED,), DDP_SUITE_PUBLISHED),
+    Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
     Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
     Drawing(
         "plots.step_time",
@@ -71,11 +87,16 @@ DRAWINGS = (
     Drawing(
         "plots.timeline",
         AVERAGING,
-        (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
+        (
+            Run("timeline", "virtual"),
+            Run("timeline", "real", ("--clock", "real", *LIMITED_LINK)),
+            Run("timeline", "cluster", ("--clock", "cluster")),
+        ),
     ),
     Drawing("plots.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=("--rate-gbit", "1")),)),
+    Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
     Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),

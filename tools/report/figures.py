@@ -122,17 +122,18 @@ class Figures:
         result = run.result(self._impl, self._preset)
         programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
         if result not in self._settled:
-            if is_fresh(result, libraries + programs):
+            sources = [*libraries, *programs, *run.reads]
+            if is_fresh(result, sources):
                 print(f"{result.relative_to(ROOT)} is up to date", flush=True)
                 self._settled[result] = 0
             else:
                 partial = result.with_name(result.name + ".partial")  # left by a stopped run
-                resume = ("--resume",) if is_fresh(partial, libraries + programs) else ()
+                resume = ("--resume",) if is_fresh(partial, sources) else ()
                 self._settled[result] = self._run(run, (*run.flags, *resume), result)
         return self._settled[result]
 
     def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
-        flags = ["--impl", self._impl, "--preset", self._preset, *own]
+        flags = ["--impl", self._impl, "--preset", run.preset or self._preset, *own]
         print(f"Running {run.program} {' '.join(flags)}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
         env = {**os.environ, "DDP_LAB_COMMIT": commit()}

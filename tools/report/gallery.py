@@ -1,4 +1,5 @@
-"""Copies the solutions' quick figures and tables to figures/gallery, for README, handouts and the reference writeup.
+"""Copies the solutions' figures and tables, quick ones and those at published scale, to figures/gallery, for README,
+handouts and the reference writeup.
 
 Run it after `make figures IMPL=solutions` on a quiet machine. The solutions' files in figures/out replace those of the
 same name in the gallery; the rest stays.
@@ -13,13 +14,16 @@ from pathlib import Path
 from tools.setup.toolchain import ROOT
 
 OUT, GALLERY = ROOT / "figures" / "out", ROOT / "figures" / "gallery"
-ORIGIN = ".solutions.quick"
+ORIGINS = {".solutions.quick": "", ".solutions.published": ".published"}  # what the gallery's names have in their place
 
 
 def refresh(out: Path, gallery: Path) -> list[Path]:
     """Copies figures as PNG, tables as JSON; returns the gallery's new files."""
-    found = sorted(file for ending in ("png", "json") for file in out.glob(f"*{ORIGIN}.{ending}"))
-    return [Path(shutil.copyfile(file, gallery / file.name.replace(ORIGIN, ""))) for file in found]
+    return [
+        Path(shutil.copyfile(file, gallery / file.name.replace(origin, kept)))
+        for origin, kept in ORIGINS.items()
+        for file in sorted(file for ending in ("png", "json") for file in out.glob(f"*{origin}.{ending}"))
+    ]
 
 
 def main() -> int:

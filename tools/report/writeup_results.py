@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+PUBLISHED = "published"  # the preset of what does not depend on PRESET; its figures' names end with it
 METADATA_KEY = "ddp-lab"  # the text in a PNG; figures/lib/style.py writes it
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The line under each figure needs these.
@@ -38,12 +39,20 @@ class Origin:
 
     def names(self, ending: str) -> list[str]:
         """The names of the files there of this implementation and preset."""
-        tail = f".{ending}" if self.in_gallery else f".{self.implementation}.{self.preset}.{ending}"
-        return sorted(file.name.removesuffix(tail) for file in self.folder.glob(f"*{tail}"))
+        if self.in_gallery:
+            return sorted(file.stem for file in self.folder.glob(f"*.{ending}"))
+        names = []
+        for preset, kept in ((self.preset, ""), (PUBLISHED, f".{PUBLISHED}")):
+            tail = f".{self.implementation}.{preset}.{ending}"
+            names += [file.name.removesuffix(tail) + kept for file in self.folder.glob(f"*{tail}")]
+        return sorted(names)
+
+    def preset_of(self, name: str) -> str:
+        return PUBLISHED if name.endswith(f".{PUBLISHED}") else self.preset
 
     def full_name(self, name: str) -> str:
         """The name that figures/lib/script.py gives to figures and tables."""
-        return f"{name}.{self.implementation}.{self.preset}"
+        return f"{name.removesuffix(f'.{PUBLISHED}')}.{self.implementation}.{self.preset_of(name)}"
 
 
 @dataclass(frozen=True)
@@ -142,10 +151,11 @@ def _checked(file: Path, document: Any, name: str, origin: Origin) -> list[dict[
         lacking = [key for key in FIELDS if key not in each] if isinstance(each, dict) else list(FIELDS)
         if lacking:
             raise Unusable(f"{file.name} does not say of which {', '.join(lacking)} its numbers are; draw it again")
-        if (each["implementation"], each["preset"]) != (origin.implementation, origin.preset):
+        wanted = (origin.implementation, origin.preset_of(name))
+        if (each["implementation"], each["preset"]) != wanted:
             raise Unusable(
                 f"{file.name} has numbers of {each['implementation']}, {each['preset']} preset, "
-                f"not of {origin.implementation}, {origin.preset} preset"
+                f"not of {wanted[0]}, {wanted[1]} preset"
             )
     if document.get("name") != origin.full_name(name):
         raise Unusable(f"{file.name} was drawn as {document.get('name')}, so it shows something else")

@@ -1,6 +1,7 @@
 // Stage 05 on the simulated network: the student's ring compared with three other all-reduces, for
 // several message sizes and world sizes. The code of each really runs and data really moves;
-// time is that of the alpha-beta model, the same in every run.
+// time is that of the alpha-beta model, the same in every run. Worlds that are too large for this
+// machine follow on the simulated cluster, where one rank stands for all; there data does not move.
 //
 // A call begins on all ranks together; its time is that of the slowest rank. Sizes are in bytes of
 // float32 per rank.
@@ -10,9 +11,12 @@
 #include <cstdio>
 #include <map>
 
+#include "ddp/cluster/cluster.h"
+#include "ddp/ranks/stage_library.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/presets.h"
+#include "harness/published_cluster.h"
 #include "harness/virtual_run.h"
 #include "harness/worlds.h"
 #include "peers/all_reduces.h"
@@ -21,7 +25,8 @@ namespace {
 
 using namespace ddp;
 
-const std::vector<std::string> kAlgorithms = {kRing, "butterfly", "recursive doubling", "tree"};
+constexpr const char* kTree = "tree";
+const std::vector<std::string> kAlgorithms = {kRing, "butterfly", "recursive doubling", kTree};
 
 struct Grid {
   std::vector<int> worlds;
@@ -33,14 +38,18 @@ const std::map<std::string, Grid> kPresets = {{"quick", kQuick}, {"full", kFull}
 const PresetsInWords kInWords = {
     .quick =
         "worlds of 2 to 8, 12 and 16 ranks, sizes of 1 KiB to 1 MiB; one call each, since "
-        "virtual time is the same in every run",
+        "virtual time is the same in every run; then 32 to 4,096 ranks on the simulated cluster",
     .full = "also 24 and 32 ranks, sizes of 256 B to 4 MiB",
     .paper = "as full: virtual time is the same on any hardware, and nothing was published",
 };
 
+// Powers of two: otherwise ranks without partners do other things than those with.
+const std::vector<int> kOnCluster = {32, 64, 128, 256, 512, 1024, 2048, 4096};
+
 struct Settings : BenchmarkOptions {
   NetworkModel network{.alpha_ns = 10'000, .beta_ns_per_byte = 1.0};
   std::vector<int> worlds;
+  std::vector<int> on_cluster;
   std::vector<std::int64_t> sizes;
 };
 
@@ -61,6 +70,13 @@ void run_rank(const Settings& settings, Client& client) {
   }
 }
 
+Series series_of(int ranks, const std::string& algorithm, std::int64_t bytes, std::int64_t ns) {
+  return {
+      .labels = {{"world_size", std::int64_t{ranks}}, {"algorithm", algorithm}, {"bytes", bytes}},
+      .unit = "s",
+      .values = {1e-9 * static_cast<double>(ns)}};
+}
+
 // One number for each algorithm and size.
 std::vector<Series> series_of_world(const Settings& settings, const Evidence& evidence) {
   const VirtualTime time(evidence, settings.network, simulated_cost);
@@ -68,11 +84,29 @@ std::vector<Series> series_of_world(const Settings& settings, const Evidence& ev
   int step = 0;
   for (const std::string& algorithm : kAlgorithms) {
     for (const std::int64_t bytes : settings.sizes) {
-      series.push_back({.labels = {{"world_size", std::int64_t{evidence.world.ranks}},
-                                   {"algorithm", algorithm},
-                                   {"bytes", bytes}},
-                        .unit = "s",
-                        .values = {1e-9 * static_cast<double>(time.step_ns(step++))}});
+      series.push_back(series_of(evidence.world.ranks, algorithm, bytes, time.step_ns(step++)));
+    }
+  }
+  return series;
+}
+
+// The same on the cluster, for tensors whose chunks are equal: else ranks send more than rank 0.
+std::vector<Series> series_on_cluster(const Settings& settings, int ranks) {
+  const cluster::Link link{.alpha_ns = settings.network.alpha_ns,
+                           .beta_ns_per_byte = settings.network.beta_ns_per_byte};
+  std::vector<Series> series;
+  for (const std::string& algorithm : kAlgorithms) {
+    cluster::ClusterOptions options = cluster::bare_network(ranks, link);
+    options.others_in_step = algorithm == kTree;  // its ranks do not do the same
+    cluster::Cluster cluster(options);
+    for (const std::int64_t bytes : settings.sizes) {
+      const std::int64_t elements = bytes / static_cast<std::int64_t>(sizeof(float));
+      if (elements % ranks == 0) {
+        series.push_back(series_of(ranks, algorithm, bytes, cluster.time([&] {
+          const at::Tensor tensor = at::empty({elements}, at::device(at::kMeta).dtype(at::kFloat));
+          all_reduce_named(algorithm).run(tensor, cluster.group(), ReduceOp::kSum);
+        })));
+      }
     }
   }
   return series;
@@ -84,7 +118,8 @@ Result header(const Settings& settings) {
                        {{"alpha_ns", settings.network.alpha_ns},
                         {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
                         {"dtype", "float32"},
-                        {"sizes", c10::Join(", ", settings.sizes)}});
+                        {"sizes", c10::Join(", ", settings.sizes)},
+                        {"worlds_on_cluster", c10::Join(", ", settings.on_cluster)}});
   return {.run = std::move(header.run), .parameters = std::move(header.parameters), .series = {}};
 }
 
@@ -119,15 +154,11 @@ void print_fastest(const Settings& settings, const Result& result) {
   }
 }
 
-// One world after the other; the last one's report has them all.
+// One world after the other: first those of forked ranks, since nobody may fork later.
 int run_worlds(Settings settings) {
   Result result = header(settings);
   const auto report = [&](const Evidence& evidence) {
     std::ranges::move(series_of_world(settings, evidence), std::back_inserter(result.series));
-    if (evidence.world.ranks == settings.worlds.back()) {
-      save_result(settings, result);
-      print_fastest(settings, result);
-    }
   };
   for (const int world : settings.worlds) {
     settings.world_size = world;
@@ -138,7 +169,14 @@ int run_worlds(Settings settings) {
       return code;
     }
   }
-  return 0;
+  return run_published([&] {
+    load_stage_library(stage_library(settings.implementation, kRingStage));
+    for (const int world : settings.on_cluster) {
+      std::ranges::move(series_on_cluster(settings, world), std::back_inserter(result.series));
+    }
+    save_result(settings, result);
+    print_fastest(settings, result);
+  });
 }
 
 void choose_sizes(Settings& settings, const Grid& grid) {
@@ -180,6 +218,9 @@ int ddp_main(int argc, char** argv) {
   }
   const Grid& grid = kPresets.at(settings.preset);
   settings.worlds = choose_worlds(line, settings, grid.worlds);
+  if (!line.given("--world-size")) {
+    settings.on_cluster = kOnCluster;
+  }
   choose_sizes(settings, grid);
   return run_worlds(std::move(settings));
 }

@@ -10,8 +10,6 @@
 //
 // All variants are interleaved, iteration by iteration, each with a model of its own. If there is
 // not enough memory for that, they are measured one after another, on one model.
-#include "03_bucketed_ddp/bucketed_ddp.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,8 +18,10 @@
 #include <optional>
 #include <set>
 
+#include "experiments/bucketed_ddp/published.h"
 #include "experiments/bucketed_ddp/timed_iteration.h"
 #include "experiments/bucketed_ddp/training_lines.h"
+#include "experiments/bucketed_ddp/ways.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/equal_gradients.h"
@@ -36,14 +36,6 @@ namespace {
 
 using namespace ddp;
 
-constexpr const char* kBucketed = "bucketed";
-constexpr const char* kReducer = "Reducer";
-const std::vector<std::string> kVariants = {kBucketed,    "naive",  "flat",
-                                            "overlapped", kReducer, kComputeOnly};
-// The Reducer's bucket size, scaled from xl as for the other variants: PyTorch's default.
-constexpr std::int64_t kReducerMegabytes = 25;
-constexpr std::int64_t kReducerFirstMegabytes = 1;
-
 struct Preset {
   const char* model;
   std::set<std::int64_t> sequence_lengths;
@@ -55,6 +47,7 @@ const std::map<std::string, Preset> kPresets = {
     {"quick", {"reduced", {16, 32, 64}, {.measured = 3, .warmup = 2}, true}},
     {"full", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
     {"paper", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
+    {kPublishedPreset, {"xl", kPublishedLengths, {.measured = 1, .warmup = 0}, false}},
 };
 const PresetsInWords kInWords = {
     .quick =
@@ -64,67 +57,23 @@ const PresetsInWords kInWords = {
         "--model xl --sequence-lengths 128,256,512 --warmup 10 --repetitions 10 --sequential; "
         "takes 80 "
         "GB and hours on a CPU, so choose a smaller --model there",
-    .paper = "the same on the hardware of the published experiment, 2 GPUs in one machine"};
+    .paper = "the same on the hardware of the published experiment, 2 GPUs in one machine",
+    .published =
+        "xl at the published sizes, computed for the published hardware with the stages' code on a "
+        "simulated cluster: seconds, without a GPU"};
 const Hardware kPublished = {.gpus = 2, .model = ""};
-
-struct Settings : BenchmarkOptions {
-  std::string model;
-  std::set<std::int64_t> batch_sizes = {2, 4};
-  std::set<std::int64_t> sequence_lengths;
-  std::set<std::int64_t> bucket_mb = {1, 10, 100, 1000};
-  Repetitions repetitions;
-  bool interleaved = true;
-
-  std::int64_t cap(std::int64_t megabytes) const { return cap_of_model(megabytes, model); }
-  TrainedModels trained() const {
-    return {.model = model, .of_each_rank = interleaved ? bucket_mb.size() + kVariants.size() : 1};
-  }
-};
-
-// A variant, and its bucket size if it has buckets.
-struct Way {
-  std::string variant;
-  VariantOptions options;
-  Parameters labels;
-};
-
-Way bucketed_way(const Settings& settings, std::int64_t megabytes, const Model& model) {
-  const std::int64_t cap = settings.cap(megabytes);
-  const auto buckets = assign_buckets(tensors_of(model.named_parameters()), cap).size();
-  return {.variant = kBucketed,
-          .options = {.cap_bytes = cap},
-          .labels = {{kVariantLabel, kBucketed},
-                     {kMegabytesLabel, megabytes},
-                     {kCapLabel, cap},
-                     {"buckets", static_cast<std::int64_t>(buckets)}}};
-}
-
-std::vector<Way> make_ways(const Settings& settings, const Model& model,
-                           const DeviceContext& device_context) {
-  const VariantOptions reducer = {.cap_bytes = settings.cap(kReducerMegabytes),
-                                  .first_bucket_bytes = settings.cap(kReducerFirstMegabytes)};
-  std::vector<Way> ways;
-  for (const auto& variant : usable_variants(kVariants, settings.implementation, device_context)) {
-    if (variant != kBucketed) {
-      ways.push_back(
-          {.variant = variant, .options = reducer, .labels = {{kVariantLabel, variant}}});
-      continue;
-    }
-    for (const std::int64_t megabytes : settings.bucket_mb) {
-      ways.push_back(bucketed_way(settings, megabytes, model));
-    }
-  }
-  return ways;
-}
 
 class Measurement {
  public:
-  Measurement(const Settings& settings, const DeviceContext& device_context, ResumableRows& rows)
+  Measurement(const TrainingSettings& settings, const DeviceContext& device_context,
+              ResumableRows& rows)
       : settings_(settings),
         device_context_(device_context),
         rows_(rows),
         model_(new_model()),
-        ways_(make_ways(settings, *model_, device_context)) {
+        ways_(
+            ways_of(settings, *model_,
+                    usable_variants(kTrainingVariants, settings.implementation, device_context))) {
     if (device_context.group->getRank() == 0) {
       const std::size_t rows_of_size = settings.interleaved ? 1 : ways_.size();
       const std::size_t sizes = settings.batch_sizes.size() * settings.sequence_lengths.size();
@@ -210,7 +159,8 @@ class Measurement {
     for (const Way& way : ways) {
       names.push_back(way.variant);
     }
-    const auto peer = static_cast<std::size_t>(std::ranges::find(names, kReducer) - names.begin());
+    const auto peer =
+        static_cast<std::size_t>(std::ranges::find(names, kReducerVariant) - names.begin());
     check_gradients(names, trainers, peer, data);
     checked_ = true;
   }
@@ -231,7 +181,7 @@ class Measurement {
     return series;
   }
 
-  const Settings& settings_;
+  const TrainingSettings& settings_;
   const DeviceContext& device_context_;
   ResumableRows& rows_;
   const std::shared_ptr<Model> model_;  // shared by all variants, unless they are interleaved
@@ -240,28 +190,13 @@ class Measurement {
   bool checked_ = false;
 };
 
-PartialResult header_of(const Settings& settings, const DeviceContext& device_context) {
-  const TransformerShape shape = transformer_shape(settings.model);
-  return {.run = to_run(settings, "bucketed_ddp", device_context.group),
-          .parameters = {{"model", settings.model},
-                         {"parameters", parameter_count(shape)},
-                         {"d_model", shape.d_model},
-                         {"d_ff", shape.d_ff},
-                         {"layers", shape.layers},
-                         {"heads", shape.heads},
-                         {"vocabulary", shape.vocabulary},
-                         {"dtype", "float32"},
-                         {"optimizer", "AdamW"},
-                         {"repetitions", settings.repetitions.measured},
-                         {"warmup", settings.repetitions.warmup},
-                         {"interleaved", static_cast<std::int64_t>(settings.interleaved)},
-                         {"reducer_cap_bytes", settings.cap(kReducerMegabytes)},
-                         {"reducer_first_bucket_bytes", settings.cap(kReducerFirstMegabytes)},
-                         {"rate_gbit", settings.rate_gbit}},
+PartialResult header_of(const TrainingSettings& settings, const DeviceContext& device_context) {
+  return {.run = to_run(settings, kTrainingProgram, device_context.group),
+          .parameters = parameters_of(settings),
           .rows = {}};
 }
 
-void run_rank(const RankContext& context, const Settings& settings) {
+void run_rank(const RankContext& context, const TrainingSettings& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
   if (!device_context.device.is_cpu()) {
     const std::string problem = why_no_memory(settings.trained(), 1, device_context.device);
@@ -277,7 +212,13 @@ void run_rank(const RankContext& context, const Settings& settings) {
   save_trace(settings, context, device_context);
 }
 
-void add_flags(CommandLine& line, Settings& settings) {
+void compute(const TrainingSettings& settings) {
+  const Result result = train_at_published_scale(settings);
+  std::fputs(training_lines(result).c_str(), stdout);
+  save_result(settings, result);
+}
+
+void add_flags(CommandLine& line, TrainingSettings& settings) {
   line.add("--model", settings.model, "What is trained; default: the preset's")
       .one_of(transformer_names());
   const auto listed = [&](const char* flag, auto& values, const char* what) {
@@ -296,7 +237,7 @@ void add_flags(CommandLine& line, Settings& settings) {
 }
 
 // Sets from the preset what no flag has set.
-void apply_preset(const CommandLine& line, Settings& settings) {
+void apply_preset(const CommandLine& line, TrainingSettings& settings) {
   const Preset& preset = kPresets.at(settings.preset);
   apply_preset(settings.repetitions, preset.repetitions);
   if (settings.model.empty()) {
@@ -314,19 +255,28 @@ void apply_preset(const CommandLine& line, Settings& settings) {
 
 int ddp_main(int argc, char** argv) {
   CommandLine line("Iteration time of a transformer over the size of buckets");
-  Settings settings;
+  TrainingSettings settings;
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
   add_resume_flag(line, settings);
   add_flags(line, settings);
+  add_flags(line, settings.cluster, settings);
   describe_presets(line, kInWords);
   if (const auto code = line.parse(argc, argv)) {
     return *code;
+  }
+  if (const std::string mistake = misplaced_flags(
+          line, settings, {"--warmup", "--repetitions", "--interleaved", "--trace"});
+      !mistake.empty()) {
+    return line.refuse(mistake);
   }
   if (const int code = check_preset(line, settings, kPublished)) {
     return code;
   }
   apply_preset(line, settings);
+  if (settings.preset == kPublishedPreset) {
+    return run_published([&] { compute(settings); });
+  }
   if (const int code = check_memory(settings, settings.trained())) {
     return code;
   }

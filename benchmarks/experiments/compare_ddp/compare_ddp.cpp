@@ -20,6 +20,8 @@
 // interleaved, iteration by iteration. Each has one model for all buffer sizes; only its
 // synchronizer is made anew for each. The core uses its own buckets from the second iteration on,
 // so at least two iterations should be discarded.
+//
+// All that is measured. With --preset published it is simulated instead: see published.h.
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -30,10 +32,12 @@
 
 #include "ddp/meters/statistics.h"
 #include "experiments/compare_ddp/buffer_comparison.h"
+#include "experiments/compare_ddp/published.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/presets.h"
+#include "harness/published_cluster.h"
 #include "harness/resumable_rows.h"
 #include "harness/variants.h"
 
@@ -58,10 +62,11 @@ Amount published() {
 
 const std::map<std::string, Amount> kPresets = {
     {"quick",
-     {.buffer_sizes = {3, 6, 10, 14, 19, 24, 25, 27},
-      .size = {.batch = 2, .image = 32, .iterations = 5, .discarded = 2}}},
+     {.buffer_sizes = {3, 12, 24, 27},
+      .size = {.batch = 2, .image = 32, .iterations = 11, .discarded = 3}}},
     {"full", published()},
     {"paper", published()},
+    {kPublishedPreset, published()},
 };
 
 template <typename Values>
@@ -83,6 +88,7 @@ std::string in_words(const std::string& buffer_sizes, const ComparisonSize& size
 
 struct Settings : BenchmarkOptions {
   Amount amount;
+  ClusterFlags cluster;
 };
 
 // Everything that must agree between a run and the one that it resumes.
@@ -149,6 +155,13 @@ void run_rank(const RankContext& context, const Settings& settings) {
   save_trace(settings, context, device_context);
 }
 
+void compute(const Settings& settings) {
+  const auto& [buffer_sizes, size] = settings.amount;
+  const Result result = compare_at_published_scale(settings, size, buffer_sizes, settings.cluster);
+  print_published_summaries(result);
+  save_result(settings, result);
+}
+
 void add_flags(CommandLine& line, Amount& amount) {
   const auto add = [&](const char* flag, auto& value, const char* what, int least) {
     return line.add(flag, value, std::string(what) + "; default: the preset's")
@@ -182,19 +195,31 @@ int ddp_main(int argc, char** argv) {
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.amount);
   add_resume_flag(line, settings);
+  add_flags(line, settings.cluster, settings);
   const Amount& quick = kPresets.at("quick");
   const std::string as_published = in_words("3, 4, 5 ... 27", published().size);
-  describe_presets(line, {.quick = in_words(joined(quick.buffer_sizes, ", "), quick.size),
-                          .full = as_published,
-                          .paper = as_published + " on 2 GPUs of any model"});
+  describe_presets(line,
+                   {.quick = in_words(joined(quick.buffer_sizes, ", "), quick.size),
+                    .full = as_published,
+                    .paper = as_published + " on 2 GPUs of any model",
+                    .published = "the same, computed for the published hardware with the "
+                                 "stage's code on a simulated cluster: seconds, without a GPU"});
   if (const auto code = line.parse(argc, argv)) {
     return *code;
+  }
+  if (const std::string mistake =
+          misplaced_flags(line, settings, {"--iterations", "--discard", "--trace"});
+      !mistake.empty()) {
+    return line.refuse(mistake);
   }
   if (const int code = check_preset(line, settings, {.gpus = 2, .model = ""})) {
     return code;
   }
   apply_preset(settings.amount, kPresets.at(settings.preset));
   const ComparisonSize& size = settings.amount.size;
+  if (settings.preset == kPublishedPreset) {
+    return run_published([&] { compute(settings); });
+  }
   if (size.discarded >= size.iterations) {
     return line.refuse("--discard: " + std::to_string(size.discarded) + " of " +
                        std::to_string(size.iterations) +

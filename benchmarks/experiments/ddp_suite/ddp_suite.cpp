@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "experiments/ddp_suite/published.h"
 #include "experiments/ddp_suite/settings.h"
 #include "experiments/ddp_suite/suite_comparison.h"
 #include "experiments/ddp_suite/suite_report.h"
@@ -34,6 +35,7 @@ const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 4, .image = 32, .warmup = 1}},  // steps: SuiteModel::quick_steps
     {"full", {.batch = 32, .image = 224, .steps = 10, .warmup = 5}},
     {"paper", {.batch = 32, .image = 224, .steps = 10, .warmup = 5}},
+    {kPublishedPreset, {.batch = 32, .image = 224, .steps = 1, .warmup = 0}},
 };
 const PresetsInWords kInWords = {
     .quick =
@@ -41,10 +43,16 @@ const PresetsInWords kInWords = {
         "resnext101_32x8d); several bucket sizes: resnet50 alone, 8 iterations",
     .full = "batch 32, 224x224 images, 5 warm-ups, 10 measured iterations, on what is here",
     .paper = "the same on machines with 8 V100 GPUs each, as published",
+    .published =
+        "the same, to 16 GPUs with buckets of 25 and of 1 MB, computed for the published "
+        "hardware with the stage's code on a simulated cluster: seconds, without a GPU",
 };
 
 // Sets from the preset what no flag has set.
-void apply_preset(SuiteSettings& settings) {
+void apply_preset(const CommandLine& line, SuiteSettings& settings) {
+  if (settings.preset == kPublishedPreset && !line.given("--bucket-size")) {
+    settings.bucket_sizes = {25, 1};
+  }
   if (settings.preset == "quick" && settings.bucket_sizes.size() > 1) {
     const bool chosen = !settings.workload.model.empty();
     settings.workload.model = chosen ? settings.workload.model : "resnet50";
@@ -184,6 +192,17 @@ void report(const SuiteSettings& settings, const SuiteHeader& header, const Resu
   }
 }
 
+void compute(const SuiteSettings& settings) {
+  const Result result = run_suite_at_published_scale(settings);
+  report(settings,
+         {.cuda_version = "",
+          .backend = result.run.backend,
+          .device = result.run.device,
+          .bucket_sizes = settings.bucket_sizes},
+         result);
+  save_result(settings, result);
+}
+
 void run_rank(const RankContext& context, const SuiteSettings& settings) {
   const DeviceContext all = make_patient_device_context(settings, settings.link, context);
   keep_freed_memory();
@@ -211,11 +230,17 @@ int ddp_main(int argc, char** argv) {
   SuiteSettings settings;
   add_flags(line, settings, argc, argv);
   add_resume_flag(line, settings);
+  add_flags(line, settings.cluster, settings);
   describe_presets(line, kInWords);
   if (const auto code = line.parse(argc, argv)) {
     return *code;
   }
-  apply_preset(settings);
+  if (const std::string mistake = misplaced_flags(
+          line, settings, {"--steps", "--warmup", "--distributed-backend", "--rank"});
+      !mistake.empty()) {
+    return line.refuse(mistake);
+  }
+  apply_preset(line, settings);
   try {
     if (const int code = check_preset(line, settings, kPublished)) {
       return code;
@@ -228,6 +253,9 @@ int ddp_main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
+  }
+  if (settings.preset == kPublishedPreset) {
+    return run_published([&] { compute(settings); });
   }
   return run_benchmark(settings,
                        [&settings](RankContext& context) { run_rank(context, settings); });

@@ -8,6 +8,7 @@
 #include "experiments/ddp_suite/first_ranks.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
+#include "harness/published_cluster.h"
 #include "harness/workload.h"
 
 namespace ddp {
@@ -26,6 +27,7 @@ struct SuiteModel {
 struct SuiteSettings : BenchmarkOptions {
   Workload workload = {.model = ""};  // all of them, one after another
   Link link = {};
+  ClusterFlags cluster = {};
   std::vector<std::int64_t> bucket_sizes = {25};  // MB
   std::string variant = "bucketed";               // the one called DDP in `json`
   std::string json = {};                          // empty: not written

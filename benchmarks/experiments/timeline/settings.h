@@ -18,6 +18,10 @@ struct TimelineSettings : BenchmarkOptions {
   double slower = 0.1;
   Workload workload{.model = "layered"};
   TrainerOptions trainer{{.cap_bytes = std::int64_t{1} << 20}};
+  // Of the cluster.
+  std::string model = "xl";
+  std::string gpu = "A100", link = "pcie3";
+  std::int64_t sequence_length = 512;
 };
 
 inline const std::vector<std::string> kDrawnVariants = {"naive", "flat", "overlapped", "bucketed",
@@ -41,5 +45,9 @@ void save_steps(const TimelineSettings& settings, const Run& run, const Measured
 /// Each measures and draws all steps, and returns the program's exit code.
 int run_by_virtual_clock(const TimelineSettings& settings);
 int run_by_real_clock(const TimelineSettings& settings);
+int run_by_cluster_clock(const TimelineSettings& settings);
+
+/// What --clock cluster trains: a transformer, as a profile.
+std::vector<NamedTensor> parameters_on_cluster(const TimelineSettings& settings);
 
 }  // namespace ddp

@@ -3,7 +3,8 @@
 //
 // With the virtual clock everything follows from the costs given by flags, and is the same in every
 // run: computation from the costs of the layers, communication from the alpha-beta model of the
-// simulated network. With the real clock the network is Gloo, optionally limited by --rate-gbit.
+// simulated network. With the real clock the network is Gloo, optionally limited by --rate-gbit. With
+// the clock of the cluster a model of any size is trained on simulated GPUs, see ddp/cluster/cluster.h.
 //
 // A step begins on all ranks together and ends when all gradients are averages. The variants are
 // interleaved; for each, the step of median length after the warm-up is drawn. All are in one
@@ -19,6 +20,8 @@
 #include "harness/command_line.h"
 #include "harness/presets.h"
 #include "harness/result_file.h"
+#include "models/profiles/hardware.h"
+#include "models/transformer.h"
 
 namespace {
 
@@ -26,6 +29,7 @@ using namespace ddp;
 namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "timeline";
+constexpr const char* kCluster = "cluster";
 
 const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 8, .image = 32, .steps = 5, .warmup = 3}},
@@ -45,10 +49,10 @@ std::string path_of_trace(const TimelineSettings& settings) {
 }
 
 Result to_result(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured) {
-  const auto model = make_layered_model({});
-  Result result = {.run = run,
-                   .parameters = describe(settings.workload, model->named_parameters()),
-                   .series = {}};
+  const std::vector<NamedTensor> trained = settings.clock == kCluster
+                                               ? parameters_on_cluster(settings)
+                                               : make_layered_model({})->named_parameters();
+  Result result = {.run = run, .parameters = describe(settings.workload, trained), .series = {}};
   result.parameters.insert(result.parameters.end(),
                            {{"clock", settings.clock},
                             {"trace", path_of_trace(settings)},
@@ -61,6 +65,11 @@ Result to_result(const TimelineSettings& settings, const Run& run, const Measure
                               {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
                               {"launch_overhead_ns", settings.network.launch_overhead_ns},
                               {"slower", settings.slower}});
+  } else if (settings.clock == kCluster) {
+    result.parameters.insert(result.parameters.end(),
+                             {{"gpu", settings.gpu},
+                              {"link", settings.link},
+                              {"sequence_length", settings.sequence_length}});
   }
   for (std::size_t variant = 0; variant < measured.variants.size(); ++variant) {
     const at::Tensor row = measured.seconds[static_cast<std::int64_t>(variant)];
@@ -82,7 +91,7 @@ void print_table(const Result& result) {
 
 void add_flags(CommandLine& line, TimelineSettings& settings) {
   line.add("--clock", settings.clock, "Whose time is drawn")
-      .one_of({"virtual", "real"})
+      .one_of({"virtual", "real", kCluster})
       .show_default();
   const auto number = [&](const char* flag, auto& value, const char* what) {
     line.add(flag, value, what).non_negative().show_default();
@@ -95,14 +104,35 @@ void add_flags(CommandLine& line, TimelineSettings& settings) {
   number("--backward-us", settings.costs.backward_us, "Virtual: of the same");
   number("--slower", settings.slower,
          "Virtual: the part by which each rank computes longer than the one before it");
+  line.add("--model", settings.model, "Cluster: what is trained")
+      .one_of(transformer_names())
+      .show_default();
+  line.add("--gpu", settings.gpu, "Cluster: which GPUs").one_of(known_gpus()).show_default();
+  line.add("--link", settings.link, "Cluster: what connects them")
+      .one_of(known_links())
+      .show_default();
   const auto positive = [&](const char* flag, auto& value, const char* what) {
     line.add(flag, value, what).positive();
   };
-  positive("--batch-size", settings.workload.size.batch, "Images of a rank; default: the preset's");
+  positive("--sequence-length", settings.sequence_length, "Cluster: tokens of a sequence");
+  positive("--batch-size", settings.workload.size.batch,
+           "Images of a rank, or sequences; default: the preset's");
   positive("--steps", settings.workload.size.steps, "Measured steps; default: the preset's");
   positive("--cap-bytes", settings.trainer.cap_bytes, "A bucket's: bucketed and Reducer");
   positive("--first-bucket-bytes", settings.trainer.first_bucket_bytes,
            "The Reducer's first bucket");
+}
+
+// One step, since time is virtual, with the published experiment's best cap.
+void choose_training_on_cluster(const CommandLine& line, TimelineSettings& settings) {
+  settings.workload.model = settings.model;
+  settings.workload.size.image = 0;
+  settings.workload.size.steps = 1;
+  settings.workload.size.warmup = 0;
+  apply_preset(settings.workload.size, {.batch = 4});
+  if (!line.given("--cap-bytes")) {
+    settings.trainer.cap_bytes = std::int64_t{100} << 20;
+  }
 }
 
 // The files' default places: results and traces refer to each other.
@@ -145,7 +175,13 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = line.parse(argc, argv)) {
     return *code;
   }
+  if (settings.clock == kCluster) {
+    choose_training_on_cluster(line, settings);
+  }
   apply_preset(settings.workload.size, kPresets.at(settings.preset));
   choose_files(settings);
+  if (settings.clock == kCluster) {
+    return run_by_cluster_clock(settings);
+  }
   return settings.clock == "virtual" ? run_by_virtual_clock(settings) : run_by_real_clock(settings);
 }

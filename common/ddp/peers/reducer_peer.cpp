@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
@@ -29,16 +30,35 @@ void broadcast_from_rank_0(const std::vector<at::Tensor>& tensors, const Process
   }
 }
 
+using Buckets = std::vector<std::vector<std::size_t>>;
+
+// Filled from the front and then reversed, as DistributedDataParallel does. Only the first step uses
+// these buckets; the Reducer makes those of later steps itself.
+Buckets first_buckets(const std::vector<at::Tensor>& trainable,
+                      const std::vector<std::size_t>& limits) {
+  Buckets buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(trainable, limits));
+  std::ranges::reverse(buckets);
+  return buckets;
+}
+
+// As the Reducer rebuilds them, where gradients come in the reverse order of the parameters.
+Buckets buckets_by_readiness(std::vector<at::Tensor> trainable,
+                             const std::vector<std::size_t>& limits) {
+  std::vector<std::int64_t> indices(trainable.size());
+  std::iota(indices.rbegin(), indices.rend(), 0);
+  std::ranges::reverse(trainable);
+  return std::get<0>(c10d::compute_bucket_assignment_by_size(
+      trainable, limits, /*expect_sparse_gradient=*/{}, indices));
+}
+
 std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& trainable,
                                             const ProcessGroupPtr& group,
                                             const ReducerPeerOptions& options) {
   const std::vector<bool> sparse(trainable.size(), false);
   const std::vector<std::size_t> limits = {static_cast<std::size_t>(options.first_bucket_bytes),
                                            static_cast<std::size_t>(options.cap_bytes)};
-  // Filled from the front and then reversed, as DistributedDataParallel does. Only the first step
-  // uses these buckets; the Reducer makes those of later steps itself.
-  auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(trainable, limits, sparse));
-  std::ranges::reverse(buckets);
+  auto buckets = options.rebuilt_from_the_start ? buckets_by_readiness(trainable, limits)
+                                                : first_buckets(trainable, limits);
   return std::make_unique<c10d::Reducer>(
       trainable, std::move(buckets), group, sparse, options.cap_bytes,
       /*find_unused_parameters=*/false, options.gradient_as_bucket_view,
@@ -52,7 +72,7 @@ std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& train
 ReducerPeer::ReducerPeer(const std::vector<at::Tensor>& parameters,
                          const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
                          const ReducerPeerOptions& options)
-    : parameters_(parameters) {
+    : parameters_(parameters), keeps_buckets_(options.rebuilt_from_the_start) {
   std::vector<at::Tensor> distinct = without_duplicates(parameters);
   broadcast_from_rank_0(distinct, group);
   broadcast_from_rank_0(buffers, group);
@@ -63,7 +83,9 @@ ReducerPeer::ReducerPeer(const std::vector<at::Tensor>& parameters,
 ReducerPeer::~ReducerPeer() = default;
 
 void ReducerPeer::before_forward() {
-  reducer_->rebuild_buckets();
+  if (!keeps_buckets_) {
+    reducer_->rebuild_buckets();
+  }
   reducer_->prepare_for_forward();
 }
 

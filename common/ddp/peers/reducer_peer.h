@@ -25,6 +25,10 @@ struct ReducerPeerOptions {
   /// are set to zero between steps. If they are set to none, backward makes new ones, which must be
   /// copied in again.
   bool gradient_as_bucket_view = false;
+  /// Begins with the buckets that the Reducer would rebuild after the first step if gradients came
+  /// in the reverse order of the parameters, and keeps them. Tensors on the meta device need it:
+  /// to rebuild, ranks agree on values.
+  bool rebuilt_from_the_start = false;
 };
 
 /// The peer of stages 01-03: libtorch's own gradient synchronizer, c10d::Reducer, driven as
@@ -63,6 +67,7 @@ class ReducerPeer {
 
  private:
   std::vector<at::Tensor> parameters_;
+  bool keeps_buckets_;
   std::unique_ptr<c10d::Reducer> reducer_;
 };
 

@@ -189,6 +189,16 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
   return named;
 }
 
+std::vector<std::string> name_places(std::span<void* const> addresses) {
+  std::vector<StackFrame> stack;
+  for (void* const address : addresses) {
+    std::array<char, 1024> buffer{};
+    const void* call = static_cast<char*>(address) - 1;  // a return address follows its call
+    stack.push_back(parse_stack_frame(std::string(describe_frame(call, buffer))));
+  }
+  return name_places(stack);
+}
+
 std::string explain_exit(int code, const std::string& log) {
   const std::string marker = "undefined symbol: ";
   if (const auto at = log.find(marker); code == 127 && at != std::string::npos) {

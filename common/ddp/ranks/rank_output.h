@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,9 @@ StackFrame parse_stack_frame(const std::string& text);
 /// innermost first. A place that called one of libtorch's operators ends with ", which called
 /// aten::view".
 std::vector<std::string> name_places(const std::vector<StackFrame>& stack);
+
+/// The same for return addresses in this process.
+std::vector<std::string> name_places(std::span<void* const> addresses);
 
 /// Why a process may have exited early with `code`; `log` is what it printed.
 std::string explain_exit(int code, const std::string& log);

@@ -51,20 +51,13 @@ const void* interrupted_at(const void* context) {
 // where a signal came, if one did.
 void report_frames(std::span<void* const> frames, const void* interrupted = nullptr) {
   for (void* const frame : frames) {
-    Dl_info info{};
-    if (dladdr(frame, &info) == 0 || info.dli_fname == nullptr) {
-      continue;
-    }
     std::array<char, 1024> line{};
     // A return address points to the instruction after the call; the byte before belongs to the
     // call. The interrupted instruction may be the first of its function.
-    const auto offset = static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) -
-                        (frame == interrupted ? 0 : 1);
-    const int length = std::snprintf(line.data(), line.size(), "%s %lx %s", info.dli_fname,
-                                     static_cast<unsigned long>(offset),
-                                     info.dli_sname != nullptr ? info.dli_sname : "?");
-    write_frame(crash_report_fd, FrameKind::kStack,
-                std::string_view(line.data(), std::min<std::size_t>(length, line.size() - 1)));
+    const char* instruction = static_cast<char*>(frame) - (frame == interrupted ? 0 : 1);
+    if (const std::string_view text = describe_frame(instruction, line); !text.empty()) {
+      write_frame(crash_report_fd, FrameKind::kStack, text);
+    }
   }
 }
 
@@ -194,6 +187,19 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
 }
 
 }  // namespace
+
+std::string_view describe_frame(const void* instruction, std::span<char> buffer) {
+  Dl_info info{};
+  if (dladdr(instruction, &info) == 0 || info.dli_fname == nullptr) {
+    return {};
+  }
+  const auto offset =
+      static_cast<const char*>(instruction) - static_cast<const char*>(info.dli_fbase);
+  const int length = std::snprintf(buffer.data(), buffer.size(), "%s %lx %s", info.dli_fname,
+                                   static_cast<unsigned long>(offset),
+                                   info.dli_sname != nullptr ? info.dli_sname : "?");
+  return {buffer.data(), std::min<std::size_t>(length, buffer.size() - 1)};
+}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {

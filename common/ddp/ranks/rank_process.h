@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -57,6 +58,10 @@ struct RankProcess {
 /// Runs the body and ends the process. `store_fd` is a file in memory, so that nothing is left
 /// behind.
 [[noreturn]] void run_rank(RankProcess process, const ForkOptions& options, const RankBody& body);
+
+/// The function of an instruction as "module offset symbol", written into the buffer; empty if it is in
+/// no loaded file. It takes no memory, so that a signal's handler may call it.
+std::string_view describe_frame(const void* instruction, std::span<char> buffer);
 
 /// The signal that makes a rank report its stack and continue.
 int stack_request_signal();

@@ -1,0 +1,110 @@
+#include "experiments/compare_ddp/published.h"
+
+#include <cstdio>
+#include <map>
+
+#include "harness/cluster_step.h"
+#include "harness/model_summary.h"
+#include "models/profiles/hardware.h"
+#include "models/profiles/resnet_profile.h"
+
+namespace ddp {
+namespace {
+
+constexpr const char* kProgram = "compare_ddp";
+constexpr std::int64_t kGpus = 2;  // the published text does not say
+
+struct Candidate {
+  const char* label;
+  const char* variant;
+  std::int64_t cap_mib;  // for each M (2^20) of the buffer size
+  const char* published_name;
+};
+constexpr Candidate kCandidates[] = {
+    {"core", "Reducer", 1, "DDPOption.DDP_CPP_CORE"},
+    {"async", "Python DDP", 4, "DDPOption.PYTHON_DDP_ASYNC_REDUCTION"},
+    {"sync", "Python DDP sync", 4, "DDPOption.PYTHON_DDP_SYNC_REDUCTION"},
+    {"core, equal bytes", "Reducer", 4, "core, equal bytes"},
+    {"stage 03", "bucketed", 4, "stage 03"},
+};
+
+// Neither GPUs nor network are named: the constants are relative to a V100, on one link.
+PublishedHardware hardware_of(const ClusterFlags& flags) {
+  const Calibration fitted = fitted_for(flags, kProgram);
+  PublishedHardware hardware = {
+      .gpu = known_gpu("V100"),
+      .topology = {.gpus_per_node = 1 << 20,
+                   .inside = {.beta_ns_per_byte = 1e9 / fitted.constant("link_bytes_per_second")},
+                   .algorithm = cluster::AllReduce::kRing},
+      .pace = {.forward_efficiency = fitted.constant("forward_efficiency"),
+               .backward_efficiency = fitted.constant("backward_efficiency")}};
+  apply(flags, hardware);
+  return hardware;
+}
+
+Parameters parameters_of(const ProfiledModel& model, const ComparisonSize& size,
+                         const PublishedHardware& hardware) {
+  Parameters parameters = {{"model", model.profile().name}};
+  for (const Parameters& more : {describe(summarize_model(model.named_parameters())),
+                                 Parameters{{"batch_size", size.batch},
+                                            {"image_size", size.image},
+                                            {"iterations", 1},
+                                            {"discarded", 0},
+                                            {"rate_gbit", 0}},
+                                 describe(hardware)}) {
+    parameters.insert(parameters.end(), more.begin(), more.end());
+  }
+  return parameters;
+}
+
+}  // namespace
+
+Result compare_at_published_scale(const BenchmarkOptions& options, const ComparisonSize& size,
+                                  const std::set<int>& buffer_sizes, const ClusterFlags& flags) {
+  const PublishedHardware hardware = hardware_of(flags);
+  const std::int64_t gpus = single_world(flags, kGpus);
+  const ProfiledModel model(resnet_profile(resnet_kind(BufferComparison::kModel),
+                                           {.batch = size.batch, .side = size.image}));
+  variants_on_cluster({"bucketed"}, options.implementation);
+  Result result = {.run = to_published_run(options, kProgram, gpus),
+                   .parameters = parameters_of(model, size, hardware),
+                   .series = {}};
+  for (const int buffer_size : buffer_sizes) {
+    for (const Candidate& candidate : kCandidates) {
+      const cluster::StepTimes times =
+          simulate_step(candidate.variant, model, hardware, gpus,
+                        {.cap_bytes = buffer_size * candidate.cap_mib << 20});
+      const auto add = [&](const char* direction, std::int64_t ns) {
+        result.series.push_back({.labels = {{"buffer_size", buffer_size},
+                                            {"variant", candidate.label},
+                                            {"direction", direction}},
+                                 .unit = "s",
+                                 .values = {1e-9 * static_cast<double>(ns)}});
+      };
+      add("forward", times.forward_ns);
+      add("backward", times.total_ns - times.forward_ns);
+    }
+  }
+  return result;
+}
+
+void print_published_summaries(const Result& result) {
+  constexpr std::size_t kOfSize = 2 * std::size(kCandidates);  // series
+  for (std::size_t first = 0; first < result.series.size(); first += kOfSize) {
+    const auto size = std::get<std::int64_t>(result.series[first].labels[0].second);
+    std::printf("=== Summary for buffer_size: %lldM ===\n", static_cast<long long>(size));
+    for (const std::size_t direction : {0, 1}) {
+      std::printf("DDP: [%-37s%10s%10s\n", direction == 0 ? "forward]" : "backward]", "Mean",
+                  "delta%");
+      const double core = result.series[first + direction].values.front();
+      for (std::size_t i = 0; i < std::size(kCandidates); ++i) {
+        const double mean = result.series[first + 2 * i + direction].values.front();
+        std::printf("%-43s%10.3f%10.4f\n", kCandidates[i].published_name, 1e3 * mean,
+                    100 * (mean / core - 1));
+      }
+      std::printf("\n");
+    }
+  }
+}
+
+}  // namespace ddp

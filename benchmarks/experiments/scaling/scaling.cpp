@@ -1,0 +1,213 @@
+// Weak scaling on the simulated cluster: the step of a large model on 1 to 4,096 GPUs, each with a
+// batch of its own, with every way of averaging gradients; and the best size of a bucket on each
+// number of GPUs, beside the handout's
+//
+//     b* = sqrt(s · w · o)
+//
+//     s  the gradients' bytes
+//     o  the cost of an all-reduce whatever its size
+//     w  the bytes that an all-reduce moves per second
+//
+// The code of each variant really runs, in this process; time is virtual, the same in every run.
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "harness/cluster_step.h"
+#include "harness/presets.h"
+#include "harness/published_cluster.h"
+#include "models/profiles/hardware.h"
+#include "models/profiles/transformer_profile.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kProgram = "scaling";
+constexpr const char* kBucketed = "bucketed";
+const std::vector<std::string> kVariants = {"naive", "flat", "overlapped", kBucketed, "Reducer"};
+
+// How many caps there are for each doubling of their size.
+const std::map<std::string, int> kPresets = {{"quick", 2}, {"full", 8}, {"paper", 8}};
+constexpr std::int64_t kSmallestCap = std::int64_t{1} << 20;
+const PresetsInWords kInWords = {
+    .quick =
+        "1 to 4,096 GPUs in powers of two; caps from 1 MiB on, two for each doubling. Virtual "
+        "time is the same in every run, so one step is enough",
+    .full = "the same with eight caps for each doubling",
+    .paper = "as full: virtual time is the same on any hardware, and nothing was published",
+};
+
+struct Settings : BenchmarkOptions {
+  std::string model = "xl";
+  SequenceBatch sequences{.batch = 4, .length = 512};
+  std::vector<std::int64_t> gpus;
+  std::string gpu = "A100", link = "nvlink3", between = "infiniband4x100";
+  std::int64_t gpus_per_node = 8;
+  double efficiency = 0.5;
+  std::int64_t cap_bytes = std::int64_t{25} << 20;
+
+  PublishedHardware hardware() const {
+    return {.gpu = known_gpu(gpu),
+            .topology = {.gpus_per_node = gpus_per_node,
+                         .inside = known_link(link),
+                         .between = known_link(between)},
+            .pace = {.forward_efficiency = efficiency, .backward_efficiency = efficiency}};
+  }
+};
+
+double seconds(std::int64_t ns) { return 1e-9 * static_cast<double>(ns); }
+
+class Scaling {
+ public:
+  explicit Scaling(const Settings& settings)
+      : settings_(settings),
+        hardware_(settings.hardware()),
+        model_(transformer_profile(settings.model, transformer_shape(settings.model),
+                                   settings.sequences)),
+        gradient_bytes_(std::int64_t{sizeof(float)} * model_.profile().elements()),
+        variants_(variants_on_cluster(kVariants, settings.implementation)) {}
+
+  Result run() const {
+    Result result = {.run = to_published_run(settings_, kProgram, settings_.gpus.back()),
+                     .parameters = parameters(),
+                     .series = {step(kComputeOnly, 1)}};
+    for (const std::int64_t gpus : settings_.gpus) {
+      for (const std::string& variant : variants_) {
+        result.series.push_back(step(variant, gpus));
+      }
+      if (gpus > 1 && std::ranges::count(variants_, kBucketed) > 0) {
+        add_caps(gpus, result.series);
+      }
+    }
+    return result;
+  }
+
+ private:
+  double seconds_of(const std::string& variant, std::int64_t gpus, std::int64_t cap_bytes) const {
+    return seconds(
+        simulate_step(variant, model_, hardware_, gpus, {.cap_bytes = cap_bytes}).total_ns);
+  }
+
+  Series step(const std::string& variant, std::int64_t gpus) const {
+    return {.labels = {{"quantity", "step"}, {"variant", variant}, {"world_size", gpus}},
+            .unit = "s",
+            .values = {seconds_of(variant, gpus, settings_.cap_bytes)}};
+  }
+
+  // Steps with buckets of each size up to one for all gradients, and the best size by the formula.
+  void add_caps(std::int64_t gpus, std::vector<Series>& series) const {
+    const double ratio = std::exp2(1.0 / kPresets.at(settings_.preset));
+    for (double cap = kSmallestCap; cap < ratio * static_cast<double>(gradient_bytes_);
+         cap *= ratio) {
+      const auto bytes = static_cast<std::int64_t>(cap);
+      series.push_back(
+          {.labels = {{"quantity", "step by cap"}, {"world_size", gpus}, {"cap_bytes", bytes}},
+           .unit = "s",
+           .values = {seconds_of(kBucketed, gpus, bytes)}});
+    }
+    series.push_back({.labels = {{"quantity", "best cap by formula"}, {"world_size", gpus}},
+                      .unit = "bytes",
+                      .values = {best_cap(gpus)}});
+  }
+
+  double best_cap(std::int64_t gpus) const {
+    const auto cost = [&](std::int64_t bytes) {
+      return seconds(cluster::all_reduce_ns(hardware_.topology, bytes, gpus));
+    };
+    const auto all = static_cast<double>(gradient_bytes_);
+    const double bandwidth = all / (cost(gradient_bytes_) - cost(0));
+    return std::sqrt(all * bandwidth * cost(0));
+  }
+
+  Parameters parameters() const {
+    Parameters all = {{"model", settings_.model},
+                      {"parameters", model_.profile().elements()},
+                      {"gradient_bytes", gradient_bytes_},
+                      {"batch_size", settings_.sequences.batch},
+                      {"sequence_length", settings_.sequences.length},
+                      {"cap_bytes", settings_.cap_bytes},
+                      {"efficiency", settings_.efficiency},
+                      {"link", settings_.link},
+                      {"link_between", settings_.between}};
+    const Parameters hardware = describe(hardware_);
+    all.insert(all.end(), hardware.begin(), hardware.end());
+    return all;
+  }
+
+  const Settings settings_;
+  const PublishedHardware hardware_;
+  const ProfiledModel model_;
+  const std::int64_t gradient_bytes_;
+  const std::vector<std::string> variants_;
+};
+
+// The step on one GPU that averages nothing, over the step.
+void print_table(const Settings& settings, const Result& result) {
+  const double alone = result.series.front().values.front();
+  std::printf("Efficiency in %% (a step on one GPU without averaging takes %.1f ms)\n%-8s",
+              1e3 * alone, "GPUs");
+  for (const std::string& variant : kVariants) {
+    std::printf("%12s", variant.c_str());
+  }
+  for (const std::int64_t gpus : settings.gpus) {
+    std::printf("\n%-8lld", static_cast<long long>(gpus));
+    for (const std::string& variant : kVariants) {
+      const Parameters labels = {{"quantity", "step"}, {"variant", variant}, {"world_size", gpus}};
+      const auto found = std::ranges::find(result.series, labels, &Series::labels);
+      found == result.series.end() ? std::printf("%12s", "-")
+                                   : std::printf("%12.1f", 100 * alone / found->values.front());
+    }
+  }
+  std::printf("\n");
+}
+
+void add_flags(CommandLine& line, Settings& settings) {
+  for (const char* flag : {"--device", "--world-size", "--rate-gbit", "--seed", "--trace"}) {
+    line.remove(flag);  // nothing is measured
+  }
+  line.add("--model", settings.model, "What is trained").one_of(transformer_names()).show_default();
+  line.add("--gpu", settings.gpu, "Which GPUs").one_of(known_gpus()).show_default();
+  line.add("--link", settings.link, "What connects GPUs of a machine")
+      .one_of(known_links())
+      .show_default();
+  line.add("--link-between", settings.between, "What connects machines")
+      .one_of(known_links())
+      .show_default();
+  const auto number = [&](const char* flag, auto& value, const char* what) {
+    line.add(flag, value, what).in_range(1, 1 << 30).show_default();
+  };
+  number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
+  number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
+  number("--gpus-per-node", settings.gpus_per_node, "In a machine");
+  number("--cap-bytes", settings.cap_bytes, "A bucket's: bucketed and Reducer");
+  line.add("--efficiency", settings.efficiency, "The part of the GPU's peak that computing reaches")
+      .positive()
+      .show_default();
+  line.add("--gpus", settings.gpus, "How many in total; default: 1 to 4,096 in powers of two")
+      .in_range(1, 1 << 20);
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line("A step on 1 to 4,096 simulated GPUs, with each way of averaging gradients");
+  Settings settings;
+  ddp::add_flags(line, settings, argc, argv);
+  add_flags(line, settings);
+  describe_presets(line, kInWords);
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  if (settings.gpus.empty()) {
+    settings.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  }
+  return run_published([&] {
+    const Result result = Scaling(settings).run();
+    save_result(settings, result);
+    print_table(settings, result);
+  });
+}

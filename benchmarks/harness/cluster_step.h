@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddp/cluster/timed_model.h"
+#include "harness/variants.h"
+
+namespace ddp {
+
+// Variants on the simulated cluster: stages and peers as they are, in one process, in virtual time.
+
+/// One step of a variant from the second on, when its buckets are what they stay. The library of its
+/// stage must be loaded, see variants_on_cluster().
+cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& cluster,
+                                 cluster::TimedModel& model, VariantOptions options = {});
+
+/// Those of `names` that can be simulated, in the same order, with their stages' libraries loaded in
+/// this process. A variant is left out, with one line on stderr, if it is a stub, its library cannot
+/// be loaded, or it needs what the cluster does not have, such as values. Throws
+/// c10::NotImplementedError if `names` has variants of stages and none is left.
+std::vector<std::string> variants_on_cluster(const std::vector<std::string>& names,
+                                             const std::string& implementation);
+
+}  // namespace ddp

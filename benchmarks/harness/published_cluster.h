@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp/cluster/cluster.h"
+#include "harness/benchmark.h"
+#include "harness/calibration.h"
+#include "harness/command_line.h"
+#include "harness/variants.h"
+#include "models/profiles/profiled_model.h"
+
+namespace ddp {
+
+// For --preset published: a published experiment at its own scale, with the same code as on real
+// ranks, on the simulated cluster of common/ddp/cluster, in this process. The hardware's constants
+// come from figures/reference/calibration.json.
+
+constexpr const char* kPublishedPreset = "published";
+
+/// Of what the cluster is made. Empty or zero: as the experiment was published.
+struct ClusterFlags {
+  std::vector<std::int64_t> gpus;  // in total
+  std::int64_t gpus_per_node = 0;
+  std::string gpu;      // see known_gpus()
+  std::string link;     // inside a node, see known_links()
+  std::string between;  // between nodes
+  std::string calibration;
+};
+
+/// The flags --gpus, --gpus-per-node, --gpu, --link, --link-between and --calibration; and "published"
+/// as a value of --preset.
+void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options);
+
+/// Call it after the command line has been parsed. The message that refuses flags of the cluster
+/// without --preset published, and with it those that would do nothing: the common ones, and
+/// `measuring`. Empty if there is nothing to refuse.
+std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& options,
+                            const std::vector<std::string>& measuring);
+
+/// The constants of that experiment, from --calibration.
+Calibration fitted_for(const ClusterFlags& flags, const std::string& experiment);
+
+/// --gpus of a program that runs one world; `published` if it was not given. Throws c10::ValueError
+/// for several.
+std::int64_t single_world(const ClusterFlags& flags, std::int64_t published);
+
+/// What an experiment says of its hardware, after the flags.
+struct PublishedHardware {
+  cluster::Device gpu;
+  cluster::Topology topology;
+  double slowdown_beside_communication = 1;
+  /// Of the operators that a synchronizer launches; 0: of the GPU's memory.
+  double copy_bytes_per_second = 0;
+  Pace pace;
+};
+
+/// Replaces what the flags choose.
+void apply(const ClusterFlags& flags, PublishedHardware& hardware);
+
+/// The times of one step of a variant (see all_variants()): what a rank does, if all ranks do the
+/// same. The library of its stage must be loaded, see variants_on_cluster().
+cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel& model,
+                                 const PublishedHardware& hardware, std::int64_t gpus,
+                                 const VariantOptions& options = {});
+
+/// The exit code of `body`: 0, or after a message kUnfinished for a stub, else 1.
+int run_published(const std::function<void()>& body);
+
+/// A Run filled in from `options`, on `gpus` GPUs of the cluster.
+Run to_published_run(const BenchmarkOptions& options, const std::string& program,
+                     std::int64_t gpus);
+
+/// What a result stores of the cluster.
+Parameters describe(const PublishedHardware& hardware);
+
+}  // namespace ddp

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddp {
+
+/// What a part of a training step does on a device, whatever the device.
+struct Work {
+  /// Of matrix products and convolutions, a multiplication and an addition being two operations.
+  std::int64_t flops = 0;
+  /// What each operator reads from memory and writes to it, once, in float32: no operators are
+  /// fused.
+  std::int64_t bytes = 0;
+
+  Work& operator+=(const Work& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+struct ParameterShape {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+
+  std::int64_t elements() const;
+};
+
+/// An operator with parameters and those without that follow it, or some of the latter alone.
+struct ProfiledLayer {
+  std::string name;                     // "layer1.0.conv1"
+  std::vector<std::size_t> parameters;  // indices into ModelProfile::parameters
+  Work forward, backward;
+};
+
+/// A model without its values: how large its gradients are, in which order backward produces them,
+/// and how much has to be computed before each.
+struct ModelProfile {
+  std::string name;
+  /// Names, shapes and order are those of the model's named_parameters().
+  std::vector<ParameterShape> parameters;
+  /// In the order of forward; backward takes them in reverse. A parameter is in one layer.
+  std::vector<ProfiledLayer> layers;
+
+  std::int64_t elements() const;
+  Work forward() const;
+  Work backward() const;
+};
+
+/// An update of all parameters by an optimizer that keeps `states` values for each element (SGD
+/// with momentum one, AdamW two), in one pass: reads parameter, gradient and states, writes
+/// parameter and states.
+Work optimizer_work(const ModelProfile& model, int states);
+
+/// What layers are made of. n elements are read or written, once for each time they are named.
+Work moving(std::int64_t n);
+
+/// A matrix product of [rows, inputs] with [inputs, outputs], or `count` of them.
+Work product(std::int64_t rows, std::int64_t inputs, std::int64_t outputs, std::int64_t count = 1);
+
+}  // namespace ddp

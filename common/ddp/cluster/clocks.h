@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ddp::cluster {
+
+/// From `begin` to `end`, in nanoseconds since the beginning of a step.
+struct Interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// The three clocks of a rank, as of a GPU with two streams: when its host will be done with what it
+/// has been told to do, and when its compute stream and its communication stream will.
+class Clocks {
+ public:
+  struct Costs {
+    std::int64_t launch_ns = 0;  // of the host, for everything that it launches
+    bool wait_blocks_host = false;
+    double slowdown_beside_communication = 1;
+  };
+
+  explicit Clocks(const Costs& costs) : costs_(costs) {}
+
+  /// All clocks back to zero, at which nothing is running.
+  void reset();
+
+  /// The host launches an operator that takes the compute stream `ns` alone, and longer by
+  /// slowdown_beside_communication while a collective runs.
+  Interval compute(std::int64_t ns);
+
+  /// The host launches communication; returns when that may begin: once the host has got there, and
+  /// the compute stream is done with what was launched on it before.
+  std::int64_t launch();
+
+  /// A collective that may begin at `ready`: it does when the one before it has ended.
+  Interval communicate(std::int64_t ready, std::int64_t ns);
+
+  /// What is launched from here on needs the end of something: the compute stream waits for it, or
+  /// the host does.
+  void wait_until(std::int64_t end);
+
+  /// The host itself waits for the end of something.
+  void poll_until(std::int64_t end);
+
+  /// When all that was launched on the compute stream is done, and the host too.
+  std::int64_t now() const { return host_ > compute_ ? host_ : compute_; }
+  std::int64_t host() const { return host_; }
+  /// The end of the last collective.
+  std::int64_t communication() const { return communication_; }
+  /// For how long waits have held up a stream or host that had nothing else to do.
+  std::int64_t waited() const { return waited_; }
+
+ private:
+  std::int64_t end_of_computing(std::int64_t begin, std::int64_t ns);
+
+  Costs costs_;
+  std::int64_t host_ = 0;
+  std::int64_t compute_ = 0;
+  std::int64_t communication_ = 0;
+  std::int64_t waited_ = 0;
+  std::vector<Interval> collectives_;  // in their order; no two at a time
+  std::size_t first_running_ = 0;      // those before have ended when the compute stream gets there
+};
+
+}  // namespace ddp::cluster

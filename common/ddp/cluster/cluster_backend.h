@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp/backends/backend_decorator.h"
+#include "ddp/cluster/clocks.h"
+#include "ddp/cluster/cluster_options.h"
+#include "ddp/cluster/futures.h"
+#include "ddp/cluster/messages.h"
+#include "ddp/cluster/operators.h"
+#include "ddp/simulation/timeline.h"
+
+namespace ddp::cluster {
+
+/// The rank of a cluster that runs in this process, as its process group's backend: its clocks, and
+/// what happened on them. It moves no data.
+class ClusterBackend : public OperationBackend {
+ public:
+  explicit ClusterBackend(const ClusterOptions& options);
+
+  const std::string getBackendName() const override { return "simulated cluster"; }
+  WorkPtr run(Operation operation) override;
+
+  /// All clocks begin anew.
+  void begin_step();
+
+  /// An operator runs on the compute stream.
+  void compute(const DataMovement& movement);
+  /// The same for computing that is only simulated, called `name` in drawings.
+  void compute(std::int64_t ns, const std::string& name);
+
+  // For the handles of operations.
+
+  /// Whether this is the thread that trains. Another's wait for a collective ends when that thread
+  /// waits, for whatever it may be, like those for futures: see Futures.
+  bool is_home() const { return std::this_thread::get_id() == home_; }
+  /// This rank waits for the end of a collective.
+  void wait_until(std::int64_t end);
+  /// Its host asks again and again until a collective has ended.
+  void poll_until(std::int64_t end);
+  /// It waits for a message.
+  void wait_for(const Operation& operation, const MessageEndPtr& end);
+  c10::intrusive_ptr<c10::ivalue::Future> make_future(const std::vector<at::Tensor>& result,
+                                                      std::int64_t end) {
+    return futures_.make(result, end);
+  }
+
+  const Clocks& clocks() const { return clocks_; }
+  /// What ran on the compute stream, and the communication; a message once it is waited for.
+  const std::vector<Span>& spans() const { return spans_; }
+
+ private:
+  void check_home(const std::string& what) const;
+  WorkPtr run_collective(const Operation& operation);
+  WorkPtr run_message(const Operation& operation);
+  void draw(const Operation& operation, std::int64_t launched, const Interval& time);
+
+  const ClusterOptions options_;
+  const std::thread::id home_;  // the thread that trains
+  std::mutex mutex_;            // while that sleeps, another may tell what it waits for
+  Clocks clocks_;
+  Messages messages_;
+  std::vector<Span> spans_;
+  Futures futures_;
+};
+
+}  // namespace ddp::cluster

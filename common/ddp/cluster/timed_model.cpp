@@ -1,0 +1,125 @@
+#include "ddp/cluster/timed_model.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ddp/cluster/operators.h"
+#include "ddp/simulation/simulated_compute.h"
+
+namespace ddp::cluster {
+
+namespace {
+
+namespace autograd = torch::autograd;
+
+// Passes on x; its backward produces the gradient of the parameter. Each parameter has a node of its
+// own, since the order of gradients that come from one node would be autograd's choice.
+class UsesParameter : public autograd::Function<UsesParameter> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& parameter) {
+    context->save_for_backward({parameter});
+    return at::empty_like(x);
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          autograd::variable_list gradient) {
+    return {gradient[0], at::empty_like(context->get_saved_variables()[0])};
+  }
+};
+
+void check(const TimedLayer& layer) {
+  TORCH_CHECK_VALUE(layer.forward_ns >= 0 && layer.backward_ns >= 0, "the layer \"", layer.name,
+                    "\" takes ", layer.forward_ns, " ns forward and ", layer.backward_ns,
+                    " ns backward, but no layer takes negative time");
+  for (const at::Tensor& parameter : layer.parameters) {
+    TORCH_CHECK_VALUE(parameter.defined() && parameter.is_meta() && parameter.is_leaf() &&
+                          parameter.requires_grad(),
+                      "a parameter of the layer \"", layer.name,
+                      "\" is no leaf on the meta device that requires a gradient");
+  }
+}
+
+void call(const std::function<void()>& part) {
+  if (part) {
+    part();
+  }
+}
+
+}  // namespace
+
+at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return at::empty(sizes, at::device(at::kMeta).dtype(dtype)).set_requires_grad(true);
+}
+
+TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
+                       std::vector<at::Tensor> parameters)
+    : cluster_(cluster), layers_(std::move(layers)), source_(make_parameter({})) {
+  for (const TimedLayer& layer : layers_) {
+    check(layer);
+    for (const at::Tensor& parameter : layer.parameters) {
+      forbid_memory(parameter);
+      parameters_.push_back(parameter);
+    }
+  }
+  if (!parameters.empty()) {
+    const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+    TORCH_CHECK_VALUE(std::ranges::is_permutation(parameters, parameters_, same),
+                      "the layers have ", parameters_.size(), " parameters, and the ",
+                      parameters.size(), " that are listed are not the same");
+    parameters_ = std::move(parameters);
+  }
+}
+
+at::Tensor TimedModel::forward() const {
+  const ComputeListener compute = [this](std::int64_t ns, const std::string& name) {
+    cluster_.compute(ns, name);
+  };
+  // So that backward reaches layers without parameters, too.
+  at::Tensor x = UsesParameter::apply(at::empty({}, source_.options()), source_);
+  for (const TimedLayer& layer : layers_) {
+    for (const at::Tensor& parameter : layer.parameters) {
+      x = UsesParameter::apply(x, parameter);
+    }
+    x = simulated_compute(x, compute, layer.forward_ns, layer.backward_ns, layer.name);
+  }
+  return x;
+}
+
+StepTimes TimedModel::step(const StepParts& parts) {
+  source_.mutable_grad() = at::Tensor();
+  for (at::Tensor& parameter : parameters_) {
+    parameter.mutable_grad() = at::Tensor();
+  }
+  StepTimes times;
+  cluster_.begin_step();
+  const Clocks& clocks = cluster_.clocks();
+  cluster_.run([&] {
+    call(parts.before_forward);
+    const at::Tensor y = forward();
+    times.forward_ns = clocks.now();
+    call(parts.before_backward);
+    y.backward(at::empty_like(y));
+    times.backward_ns = clocks.now() - times.forward_ns;
+    call(parts.finish);
+  });
+  times.finish_ns = clocks.now() - times.forward_ns - times.backward_ns;
+  times.total_ns = std::max(clocks.now(), clocks.communication());
+  times.waiting_ns = clocks.waited();
+  for (const Span& span : cluster_.spans()) {
+    if (span.kind == SpanKind::kCommunication) {
+      ++times.collectives;
+      times.communication_ns += span.end_ns - span.begin_ns;
+    }
+  }
+  return times;
+}
+
+StepTimes TimedModel::step(GradientSynchronizer& synchronizer) {
+  return step({.finish = [&] { synchronizer.finish(); }});
+}
+
+}  // namespace ddp::cluster

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp/cluster/cluster.h"
+#include "ddp/gradient_synchronizer.h"
+
+namespace ddp::cluster {
+
+/// A layer that computes nothing, and takes the time of one that does.
+struct TimedLayer {
+  /// On the meta device, requiring gradients; may be none.
+  std::vector<at::Tensor> parameters = {};
+  /// On the compute stream, with nothing else running.
+  std::int64_t forward_ns = 0;
+  std::int64_t backward_ns = 0;
+  std::string name = "";
+};
+
+/// A trainable parameter of that shape, without values.
+at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
+
+/// What happens around the parts of a step; each may be empty.
+struct StepParts {
+  std::function<void()> before_forward = {};
+  std::function<void()> before_backward = {};
+  /// When it returns, gradients are averages.
+  std::function<void()> finish = {};
+};
+
+/// The times of a step, in nanoseconds. A part ends when its host is done, and everything that it
+/// launched on the compute stream.
+struct StepTimes {
+  std::int64_t forward_ns = 0;
+  std::int64_t backward_ns = 0;
+  std::int64_t finish_ns = 0;
+  /// To the end of the last collective, too.
+  std::int64_t total_ns = 0;
+  /// What the collectives lasted, alone or beside computing.
+  std::int64_t communication_ns = 0;
+  std::int64_t collectives = 0;
+  /// How long waits for them held up the rest.
+  std::int64_t waiting_ns = 0;
+};
+
+/// A model of such layers, which is trained on a cluster.
+///
+/// Backward takes the layers from the last to the first. Once a layer's time is over, its parameters
+/// have their gradients, the last one first.
+class TimedModel {
+ public:
+  /// Throws c10::ValueError, which names the layer, for a parameter that is not on the meta device or
+  /// requires no gradient, or for a negative time. `parameters` are the layers' in another order, as a
+  /// model may list them.
+  TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
+             std::vector<at::Tensor> parameters = {});
+
+  /// As they were given; if they were not, in the order of the layers.
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+  /// One step that begins with no gradients, with all clocks at zero.
+  StepTimes step(const StepParts& parts = {});
+  StepTimes step(GradientSynchronizer& synchronizer);
+
+ private:
+  at::Tensor forward() const;
+
+  Cluster& cluster_;
+  const std::vector<TimedLayer> layers_;
+  at::Tensor source_;  // what the first layer's input depends on
+  std::vector<at::Tensor> parameters_;
+};
+
+}  // namespace ddp::cluster

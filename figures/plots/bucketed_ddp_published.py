@@ -1,0 +1,133 @@
+"""Draws the time of an iteration of xl over bucket size at published scale: published points, simulated lines.
+
+A figure for each batch size, a colour for each sequence length. Reads a result file of the benchmark bucketed_ddp, made
+with --preset published. Variants without buckets stand beside the axis of bucket sizes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from figures.lib import published_scale, script, style
+from figures.lib.predictions import ALL_REDUCE, FITTED_WAYS, TOTAL, bucketed_ddp
+from figures.lib.result_files import Result
+from figures.lib.training_times import (
+    BUCKETED,
+    COMPUTE,
+    REDUCER,
+    TRAIN,
+    UNBUCKETED,
+    Times,
+    Trainings,
+    Way,
+    load_trainings,
+    published_times,
+)  # fmt: skip
+
+COLOURS = (style.VERMILION, style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
+MARKERS = ("o", "s", "^", "D", "v", "P")
+PARTS = (("train", "time of an iteration [ms]"), ("all_reduce", "of it in finish() [ms]"))
+HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.4, 0.5, 0.8  # inches
+
+
+def looks_of(trainings: Trainings, batch: int) -> dict[int, tuple[str, str]]:
+    """A colour and a marker for each sequence length."""
+    lengths = sorted({*trainings.lengths(batch), *(way.seq_len for way in published_times() if way.local_bs == batch)})
+    return {n: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, n in enumerate(lengths)}
+
+
+def draw_buckets(axes: Axes, trainings: Trainings, batch: int, part: str) -> None:
+    for length, (colour, marker) in looks_of(trainings, batch).items():
+        ways = trainings.bucketed(batch, length)
+        times = [1e3 * getattr(trainings.times(way), part) for way in ways]
+        axes.plot([way.bucket_size_mb for way in ways], times, color=colour, linewidth=1.3)
+        points = [
+            (way.bucket_size_mb, 1e3 * getattr(one, part), way in FITTED_WAYS)
+            for way, one in published_times().items()
+            if (way.local_bs, way.seq_len) == (batch, length)
+        ]
+        published_scale.draw_published(axes, points, colour, marker)
+    sizes = sorted({way.bucket_size_mb for way in trainings.ways() if way.variant == BUCKETED})
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(axis="y")
+
+
+def time_of(trainings: Trainings, way: Way, part: str) -> float | None:
+    """Seconds; none for the all-reduce of computing alone."""
+    if way.variant == COMPUTE:
+        return trainings.seconds(way, TRAIN) if part == "train" else None
+    times: Times = trainings.times(way)
+    return getattr(times, part)
+
+
+def draw_others(axes: Axes, trainings: Trainings, batch: int, part: str) -> None:
+    """Variants without buckets, each at a place of its own."""
+    here = {way.variant for way in trainings.ways()}
+    variants = [variant for variant in (*UNBUCKETED, COMPUTE) if variant in here]
+    for length in trainings.lengths(batch):
+        colour, _ = looks_of(trainings, batch)[length]
+        for place, variant in enumerate(variants):
+            seconds = time_of(trainings, Way(batch, length, variant), part)
+            if seconds is not None:
+                axes.hlines(1e3 * seconds, place - 0.35, place + 0.35, color=colour, linewidth=1.3)
+    names = [variant + ("*" if variant == REDUCER else "") for variant in variants]
+    axes.set_xticks(range(len(variants)), names, rotation=90, fontsize=6.5)
+    axes.set_xlim(-0.6, len(variants) - 0.4)
+    axes.grid(axis="y")
+
+
+def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
+    style.use_style()
+    figure, panels = plt.subplots(
+        2, 2, figsize=(style.TEXT_WIDTH, HEIGHT), sharex="col", width_ratios=(2.4, 1), height_ratios=(1.25, 1),
+        layout="constrained",
+    )  # fmt: skip
+    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / HEIGHT)
+    figure.get_layout_engine().set(rect=rect)
+    for (buckets, others), (part, label) in zip(panels, PARTS):
+        draw_buckets(buckets, trainings, batch, part)
+        draw_others(others, trainings, batch, part)
+        buckets.set_ylabel(label)
+    panels[0, 0].set_title(f"batch {batch} a GPU", loc="left")
+    panels[0, 1].set_title("without buckets", loc="left")
+    panels[1, 0].set_xlabel("largest size of a bucket [MB]")
+    handles = [
+        Line2D([], [], color=colour, marker=marker, markersize=3.8, label=f"{length} tokens")
+        for length, (colour, marker) in looks_of(trainings, batch).items()
+    ]
+    handles += published_scale.kinds_of_points()
+    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    values = result.parameters
+    published_scale.add_caption(
+        figure, result, bucketed_ddp(result.file), f"{values['model']}, {values['parameters']:,} parameters. * The "
+        "Reducer waits inside backward (below: what that takes beyond computing alone), and copies nothing in Python. "
+        "The scales do not begin at 0.",
+        (TOTAL, ALL_REDUCE),
+    )  # fmt: skip
+    return figure
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        result, trainings = load_trainings(file)
+        published_scale.require_simulated(result)
+        for batch in trainings.batches():
+            yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Draws PyTorch's suite for DDP at published scale: four ResNets to 16 GPUs, published points, simulated lines.
+
+Rows: seconds of an iteration, what DDP adds to it, and buckets of 1 MB against 25 MB. Reads one result file of the
+benchmark ddp_suite, made with --preset published.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from figures.lib import published_scale, script, style
+from figures.lib.predictions import (
+    AB,
+    AB_PERCENT,
+    FITTED_MODEL,
+    ITERATION,
+    LARGEST_AB,
+    OVERHEAD,
+    SUITE_BUCKET,
+    ddp_suite,
+)
+from figures.lib.suite_data import (
+    NO_DDP_ROUND,
+    PROGRAM,
+    VARIANTS,
+    Choice,
+    Suite,
+    load_published,
+    own_diffs,
+    published_diffs,
+)  # fmt: skip
+
+COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE}
+ROWS = ("iteration [ms]", "DDP adds [ms]", "1 against 25 MB [%]")
+HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.8, 0.5, 0.85  # inches
+
+Line = dict[int, float]  # by the number of GPUs
+
+
+def simulated(suite: Suite, model: str, variant: str) -> tuple[Line, Line]:
+    """Milliseconds of an iteration, and those beyond the round without DDP."""
+    alone, *rounds = suite.rounds(model, Choice(variant, SUITE_BUCKET))
+    seconds = {one.ranks: one.percentile(50) for one in rounds}
+    return (
+        {gpus: 1e3 * value for gpus, value in seconds.items()},
+        {gpus: 1e3 * (value - alone.percentile(50)) for gpus, value in seconds.items()},
+    )
+
+
+def published(model: str) -> tuple[Line, Line]:
+    rounds = load_published().get(model, [])
+    seconds = {one.ranks: float(one.cells[0].seconds) for one in rounds if one.name != NO_DDP_ROUND}
+    alone = next((float(one.cells[0].seconds) for one in rounds if one.name == NO_DDP_ROUND), 0.0)
+    return (
+        {gpus: 1e3 * value for gpus, value in seconds.items()},
+        {gpus: 1e3 * (value - alone) for gpus, value in seconds.items()},
+    )
+
+
+def draw_line(axes: Axes, line: Line, variant: str) -> None:
+    axes.plot(list(line), list(line.values()), color=COLOURS[variant], linewidth=1.2)
+
+
+def is_fitted(model: str, gpus: int, compares_buckets: bool) -> bool:
+    return model == FITTED_MODEL and (gpus <= LARGEST_AB or not compares_buckets)
+
+
+def draw_column(column: list[Axes], suite: Suite, model: str) -> None:
+    for variant in VARIANTS:
+        for axes, line in zip(column, simulated(suite, model, variant)):
+            draw_line(axes, line, variant)
+        if len(suite.bucket_sizes) == 2:
+            draw_line(column[2], own_diffs(suite, model, variant, AB_PERCENT), variant)
+    for axes, line in zip(column, (*published(model), published_diffs(model, AB_PERCENT))):
+        points = [(gpus, value, is_fitted(model, gpus, axes is column[2])) for gpus, value in line.items()]
+        published_scale.draw_published(axes, points, style.GREY, "D")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(list(line), [str(gpus) for gpus in line])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.grid(axis="y")
+    column[0].set_title(model, loc="left", fontsize=8)
+    column[0].margins(y=0.15)
+    column[1].set_ylim(bottom=0)
+    column[2].axhline(0, color="black", linewidth=0.6)
+    column[2].set_xlabel("GPUs")
+
+
+def draw(suite: Suite) -> Figure:
+    style.use_style()
+    figure, panels = plt.subplots(
+        len(ROWS),
+        len(suite.models),
+        figsize=(style.TEXT_WIDTH, HEIGHT),
+        sharex=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT)
+    figure.get_layout_engine().set(rect=rect)
+    for index, model in enumerate(suite.models):
+        draw_column(list(panels[:, index]), suite, model)
+    for axes, label in zip(panels[:, 0], ROWS):
+        axes.set_ylabel(label)
+    handles = [Line2D([], [], color=COLOURS[variant], label=name) for variant, name in VARIANTS.items()]
+    handles += published_scale.kinds_of_points()
+    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    published_scale.add_caption(
+        figure, suite.result, ddp_suite(suite.result.file), f"Batch {suite.batch_size} a GPU, buckets of 25 MB. Rounds "
+        "without DDP are given for each model, all that DDP adds is predicted from ResNet-50's. 1 MB against 25 MB: "
+        "below zero 1 MB is slower; beyond one machine published differences follow no pattern, and are not counted.",
+        (ITERATION, OVERHEAD, AB),
+    )  # fmt: skip
+    return figure
+
+
+def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+    for file in files:
+        suite = Suite(file)
+        published_scale.require_simulated(suite.result)
+        yield script.name_of(PROGRAM, suite.result), draw(suite)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], figures, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

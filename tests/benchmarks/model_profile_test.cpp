@@ -1,0 +1,228 @@
+// Profiles of models beside the real models: what they say of shapes and work.
+#include "models/profiles/model_profile.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ddp/gradient_hooks.h"
+#include "models/profiles/resnet_profile.h"
+#include "models/profiles/transformer_profile.h"
+#include "support/ranks.h"
+
+namespace ddp {
+namespace {
+
+using testing::in_child;
+
+constexpr TransformerShape kTiny = {
+    .d_model = 8, .d_ff = 12, .layers = 2, .heads = 2, .vocabulary = 11};
+
+void expect_same_parameters(const ModelProfile& profile, const Model& model) {
+  const auto real = model.named_parameters();
+  ASSERT_EQ(profile.parameters.size(), real.size()) << profile.name;
+  for (std::size_t i = 0; i < real.size(); ++i) {
+    EXPECT_EQ(profile.parameters[i].name, real[i].name) << profile.name;
+    EXPECT_EQ(at::IntArrayRef(profile.parameters[i].sizes), real[i].tensor.sizes())
+        << profile.name << ": " << real[i].name;
+  }
+}
+
+// Each parameter is in one layer.
+void expect_every_parameter_once(const ModelProfile& profile) {
+  std::map<std::size_t, int> layers_of;
+  for (const ProfiledLayer& layer : profile.layers) {
+    for (const std::size_t parameter : layer.parameters) {
+      ++layers_of[parameter];
+    }
+  }
+  EXPECT_EQ(layers_of.size(), profile.parameters.size()) << profile.name;
+  for (const auto& [parameter, layers] : layers_of) {
+    EXPECT_EQ(layers, 1) << profile.parameters.at(parameter).name;
+  }
+}
+
+TEST(ModelProfile, ResNetsHaveTheRealParameters) {
+  for (const ResNetKind kind : all_resnets()) {
+    in_child([kind] {
+      const ModelProfile profile = resnet_profile(kind, {});
+      expect_same_parameters(profile, *make_resnet(kind));
+      expect_every_parameter_once(profile);
+    });
+  }
+}
+
+TEST(ModelProfile, TransformersHaveTheRealParameters) {
+  in_child([] {
+    for (const std::string& name : transformer_names()) {
+      const TransformerShape shape = transformer_shape(name);
+      const ModelProfile profile = transformer_profile(name, shape, {});
+      expect_same_parameters(profile, *make_transformer(shape, {.device = at::kMeta}));
+      expect_every_parameter_once(profile);
+      EXPECT_EQ(profile.elements(), parameter_count(shape));
+    }
+    const ModelProfile xl = transformer_profile("xl", transformer_shape("xl"), {});
+    EXPECT_EQ(xl.elements(), 1'998'235'200);
+    EXPECT_EQ(xl.parameters.size(), 435);
+  });
+}
+
+// Counts what libtorch's operators do, by the shapes of their arguments. An operator that calls
+// another one, such as matmul, counts for nothing itself.
+class FlopCounter {
+ public:
+  FlopCounter() {
+    flops = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&started).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~FlopCounter() { at::removeCallback(handle_); }
+  FlopCounter(const FlopCounter&) = delete;
+  FlopCounter& operator=(const FlopCounter&) = delete;
+
+  // Since the last call.
+  std::int64_t take() { return std::exchange(flops, 0); }
+
+ private:
+  static inline thread_local std::int64_t flops = 0;
+
+  static std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& function) {
+    const std::string name = function.name();
+    const auto inputs = function.inputs();
+    const auto tensor = [&](std::size_t i) -> const at::Tensor& { return inputs[i].toTensor(); };
+    // Two for each element of one factor, for each column of the other.
+    if (name == "aten::mm" || name == "aten::bmm") {
+      flops += 2 * tensor(0).numel() * tensor(1).size(-1);
+    } else if (name == "aten::addmm") {
+      flops += 2 * tensor(1).numel() * tensor(2).size(-1);
+    } else if (name == "aten::convolution") {
+      flops += 2 * outputs_of(inputs) * tensor(1)[0].numel();
+    } else if (name == "aten::convolution_backward") {
+      const auto wanted = inputs[10].toBoolList();
+      flops += (wanted[0] + wanted[1]) * 2 * tensor(0).numel() * tensor(2)[0].numel();
+    }
+    return nullptr;
+  }
+
+  // Elements of aten::convolution's result; the arguments are input, weight, bias, stride, padding.
+  static std::int64_t outputs_of(c10::ArrayRef<const c10::IValue> inputs) {
+    const at::Tensor input = inputs[0].toTensor(), weight = inputs[1].toTensor();
+    const auto stride = inputs[3].toIntVector(), padding = inputs[4].toIntVector();
+    std::int64_t elements = input.size(0) * weight.size(0);
+    for (const int d : {0, 1}) {
+      elements *= (input.size(d + 2) + 2 * padding[d] - weight.size(d + 2)) / stride[d] + 1;
+    }
+    return elements;
+  }
+
+  at::CallbackHandle handle_;
+};
+
+void expect_same_flops(const ModelProfile& profile, Model& model, const at::Tensor& input) {
+  at::globalContext().setSDPUseFlash(false);  // attention as matrix products, which are counted
+  FlopCounter counter;
+  const at::Tensor loss = model.forward(input).sum();
+  EXPECT_EQ(counter.take(), profile.forward().flops) << profile.name;
+  loss.backward();
+  EXPECT_EQ(counter.take(), profile.backward().flops) << profile.name;
+}
+
+TEST(ModelProfile, FlopsOfResNetsAreWhatLibtorchDoes) {
+  for (const ResNetKind kind : {ResNetKind::kResNet50, ResNetKind::kResNeXt50}) {
+    in_child([kind] {
+      expect_same_flops(resnet_profile(kind, {.batch = 3, .side = 47}), *make_resnet(kind),
+                        at::randn({3, 3, 47, 47}));
+    });
+  }
+}
+
+TEST(ModelProfile, FlopsOfTransformersAreWhatLibtorchDoes) {
+  in_child([] {
+    for (const SequenceBatch sequences : {SequenceBatch{1, 7}, SequenceBatch{3, 16}}) {
+      expect_same_flops(transformer_profile("tiny", kTiny, sequences), *make_transformer(kTiny),
+                        at::zeros({sequences.batch, sequences.length}, at::kLong));
+    }
+  });
+}
+
+// The layers' numbers, in the order in which backward completes a gradient of each.
+std::vector<std::size_t> layers_by_readiness(const ModelProfile& profile, Model& model,
+                                             const at::Tensor& input) {
+  const std::vector<at::Tensor> parameters = tensors_of(model.named_parameters());
+  std::vector<GradientHook> hooks;
+  std::vector<std::size_t> order;
+  for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
+    for (const std::size_t parameter : profile.layers[layer].parameters) {
+      hooks.push_back(
+          on_gradient_ready(parameters.at(parameter),
+                            [&order, layer](const at::Tensor&) { order.push_back(layer); }));
+    }
+  }
+  model.forward(input).sum().backward();
+  order.erase(std::unique(order.begin(), order.end()), order.end());
+  return order;
+}
+
+void expect_backward_in_reverse(const ModelProfile& profile, Model& model,
+                                const at::Tensor& input) {
+  std::vector<std::size_t> expected;
+  for (std::size_t layer = profile.layers.size(); layer-- > 0;) {
+    if (!profile.layers[layer].parameters.empty()) {
+      expected.push_back(layer);
+    }
+  }
+  EXPECT_EQ(layers_by_readiness(profile, model, input), expected) << profile.name;
+}
+
+TEST(ModelProfile, GradientsBecomeReadyInTheReverseOfTheLayers) {
+  in_child([] {
+    expect_backward_in_reverse(resnet_profile(ResNetKind::kResNet50, {.batch = 2, .side = 32}),
+                               *make_resnet(ResNetKind::kResNet50), at::randn({2, 3, 32, 32}));
+    expect_backward_in_reverse(transformer_profile("tiny", kTiny, {}), *make_transformer(kTiny),
+                               at::zeros({1, 3}, at::kLong));
+  });
+}
+
+// Multiply-adds of one image of 224x224: torchvision's documentation of its models.
+TEST(ModelProfile, MultiplyAddsOfResNetsAreThePublishedOnes) {
+  const std::pair<ResNetKind, double> published[] = {{ResNetKind::kResNet50, 4.09},
+                                                     {ResNetKind::kResNet101, 7.80},
+                                                     {ResNetKind::kResNeXt50, 4.23},
+                                                     {ResNetKind::kResNeXt101, 16.41}};
+  for (const auto& [kind, billions] : published) {
+    const ModelProfile profile = resnet_profile(kind, {.batch = 1, .side = 224});
+    EXPECT_NEAR(static_cast<double>(profile.forward().flops) / 2e9, billions, 0.005)
+        << profile.name;
+  }
+}
+
+// By hand: a matrix of 2x3 with one of 3x5 reads 6 and 15 elements and writes 10.
+TEST(ModelProfile, BytesAreThoseOfTheOperands) {
+  EXPECT_EQ(product(2, 3, 5).flops, 60);
+  EXPECT_EQ(product(2, 3, 5).bytes, 4 * 31);
+  EXPECT_EQ(product(2, 3, 5, 7).bytes, 7 * 4 * 31);
+  const ModelProfile tiny = transformer_profile("tiny", kTiny, {.batch = 1, .length = 4});
+  EXPECT_EQ(optimizer_work(tiny, 2).bytes, 7 * 4 * parameter_count(kTiny));
+  // Of a norm: its input twice, its output once.
+  EXPECT_EQ(tiny.layers.at(1).name, "layers.0.ln1");
+  EXPECT_EQ(tiny.layers.at(1).forward.bytes, 3 * 4 * 4 * kTiny.d_model);
+}
+
+TEST(ModelProfile, WorkGrowsWithTheBatch) {
+  const auto flops = [](std::int64_t batch) {
+    return resnet_profile(ResNetKind::kResNeXt101, {.batch = batch, .side = 64}).backward().flops;
+  };
+  EXPECT_EQ(flops(6), 3 * flops(2));
+}
+
+TEST(ModelProfile, RefusesWhatCannotBeTrained) {
+  EXPECT_THROW(resnet_profile(ResNetKind::kResNet50, {.batch = 0, .side = 224}), c10::ValueError);
+  EXPECT_THROW(resnet_profile(ResNetKind::kResNet50, {.batch = 1, .side = 31}), c10::ValueError);
+  EXPECT_THROW(transformer_profile("tiny", kTiny, {.batch = 1, .length = 0}), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace ddp
