@@ -3,7 +3,8 @@
 What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
-  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda] [--signs-of-life=PATH] [--untrusted]
+  --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda] [--signs-of-life=PATH]
+                                      [--untrusted]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
