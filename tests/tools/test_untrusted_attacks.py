@@ -6,6 +6,7 @@ jail and, to show that a rank's own confinement is enough, without.
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from tests.tools.grading_test import alive
 from tools.grading.building import Builder
 from tools.grading.compile_commands import object_of
-from tools.grading.results import StageReport, TestResult
+from tools.grading.results import StageReport, TestResult, TestSpec
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.sandbox import Sandbox, make_sandbox
 from tools.grading.stages import named
@@ -28,7 +29,7 @@ STAGE = "04_sync_batch_norm"
 TEST = "strides_do_not_matter"  # one body of two ranks
 INCLUDES = "\n".join(
     f"#include <{header}>"
-    for header in "cstdio cstdlib cstring string thread dlfcn.h fcntl.h signal.h unistd.h".split()
+    for header in "dlfcn.h fcntl.h pthread.h signal.h stdio.h stdlib.h string.h unistd.h".split()
     + "sys/mman.h sys/ptrace.h sys/socket.h sys/uio.h".split()
 )
 # What the rank's harness would say to its parent, had the body run. The token is in the rank's memory, twice.
@@ -87,6 +88,16 @@ def setUpModule() -> None:
         raise unittest.SkipTest("the stages are not built")
 
 
+@functools.cache
+def graded_test() -> TestSpec:
+    return next(spec for spec in ask(Builder(toolchain.load()).program(named(STAGE))) if spec.name == TEST)
+
+
+@functools.cache
+def jail() -> Sandbox:
+    return make_sandbox(Builder(toolchain.load()).program(named(STAGE)), [])
+
+
 class Attack(unittest.TestCase):
     def setUp(self) -> None:
         scratch = tempfile.TemporaryDirectory()
@@ -96,33 +107,28 @@ class Attack(unittest.TestCase):
         self.tools = toolchain.load()
         self.builder = Builder(self.tools)
 
-    def library(self, code: str, stage: str = STAGE, beside: str = "assignments") -> Path:
-        """`code` beside a stub, as a stage's library."""
+    def library(self, code: str, beside: str) -> Path:
+        """`code` as a stage's library, beside the stub or the solution, or alone."""
         source, library = self.folder / "attack.cpp", self.folder / "libstage.so"
         source.write_text(f"{INCLUDES}\n{code}\n")
-        objects = [object_of(self.builder._build_dir, path) for path in named(stage).sources(beside)] if beside else []
+        objects = [object_of(self.builder._build_dir, path) for path in named(STAGE).sources(beside)] if beside else []
         command = [self.tools.cxx, "-std=c++20", "-fPIC", "-shared", "-w", "-o", str(library), str(source)]
         subprocess.run([*command, *map(str, objects)], check=True)
         return library
 
-    def sandbox(self, jail: bool, stage: str = STAGE) -> Sandbox:
-        return make_sandbox(self.builder.program(named(stage)), []) if jail else Sandbox()
+    def graded(self, library: Path, sandbox: Sandbox) -> TestResult:
+        report = StageReport(named(STAGE), [TestResult(graded_test())])
+        options = RunOptions(seed=1, deadline_s=5, sandbox=sandbox)
+        run_stage(self.builder.program(named(STAGE)), library, report, options, lambda result: None)
+        return report.results[0]
 
-    def graded(self, library: Path, jail: bool, *tests: str, stage: str = STAGE, deadline_s: float = 5) -> StageReport:
-        program = self.builder.program(named(stage))
-        specs = [spec for spec in ask(program) if spec.name in (tests or (TEST,))]
-        report = StageReport(named(stage), [TestResult(spec) for spec in specs])
-        options = RunOptions(seed=1, deadline_s=deadline_s, sandbox=self.sandbox(jail, stage))
-        run_stage(program, library, report, options, lambda result: None)
-        return report
-
-    def assert_nothing_gained(self, code: str, says: str, *tests: str, beside: str = "assignments") -> None:
-        library = self.library(code, beside=beside)
-        for jail in (True, False):
-            with self.subTest(jail=jail):
-                report = self.graded(library, jail, *tests)
-                self.assertEqual(report.score, 0)
-                self.assertRegex("\n".join(text for result in report.results for text in result.failures), says)
+    def assert_nothing_gained(self, code: str, says: str, beside: str = "assignments") -> None:
+        library = self.library(code, beside)
+        for sandbox in (jail(), Sandbox()):
+            with self.subTest(jail=bool(sandbox.prefix)):
+                result = self.graded(library, sandbox)
+                self.assertEqual(result.score, 0)
+                self.assertRegex("\n".join(result.failures), says)
                 self.assertEqual(self.left_running(library), [])
 
     def left_running(self, library: Path) -> list[str]:
@@ -146,8 +152,8 @@ class Cheating(Attack):
         self.assert_nothing_gained(FORGED, r"without doing what it had to do: of \d\d+ .* there were 0")
 
     def test_operators_that_nobody_observes(self) -> None:
-        deaf = on_load("std::thread([] { for (;;) at::clearCallbacks(); }).detach();")
-        code = f"namespace at {{ void clearCallbacks(); }}\n{deaf}"
+        code = "namespace at { void clearCallbacks(); } void* deafen(void*) { for (;;) at::clearCallbacks(); }"
+        code += on_load("pthread_t thread; pthread_create(&thread, 0, deafen, 0);")
         self.assert_nothing_gained(code, "something has switched off what looks at tensors", beside="solutions")
 
     def test_the_built_solution(self) -> None:
@@ -172,7 +178,7 @@ class ReachingOut(Attack):
 
     def test_memory_of_its_parent(self) -> None:
         self.assert_caught(
-            'if (open(("/proc/" + std::to_string(getppid()) + "/mem").c_str(), O_RDONLY) >= 0) exit(0);'
+            'char path[40]; sprintf(path, "/proc/%d/mem", getppid()); if (open(path, O_RDONLY) >= 0) _exit(0);'
             "char byte = 0; iovec part{&byte, 1};"
             "process_vm_writev(getppid(), &part, 1, &part, 1, 0);",
             "reach into another process",
@@ -207,14 +213,17 @@ class UsingUp(Attack):
     """What a machine has little of; the deadline is short, so that the tests are."""
 
     def test_a_gigabyte_of_printing(self) -> None:
-        code = on_load("std::string much(1 << 20, 'x'); for (int i = 0; i < 1024; ++i) write(1, &much[0], 1 << 20);")
-        self.assert_nothing_gained(code + "int unused;", "bytes left out")
+        code = on_load(
+            "static char much[1 << 20]; for (int i = 0; i < 1024; ++i) write(1, much, sizeof(much)); abort();"
+        )
+        self.assert_nothing_gained(code, "bytes left out")
 
     def test_a_bomb_of_processes(self) -> None:
         self.assert_nothing_gained(on_load("for (;;) fork();"), "start a process")
 
     def test_a_bomb_of_threads(self) -> None:
-        code = on_load("for (;;) { try { std::thread([] { pause(); }).detach(); } catch (...) { abort(); } }")
+        code = "void* sleep(void*) { return sleep(600), nullptr; }"
+        code += on_load("pthread_t thread; while (!pthread_create(&thread, 0, sleep, 0)) {} abort();")
         self.assert_nothing_gained(code, "SIGABRT")
 
     def test_memory(self) -> None:
