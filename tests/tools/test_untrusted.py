@@ -31,6 +31,10 @@ REFUSED = {
     "__asm__": 'void f() { __asm__("nop"); }',
     "constructor": "[[gnu::constructor]] void f() {}",
     "c10d::Reducer": "namespace c10d { struct Reducer { void run(); }; }\nvoid f(c10d::Reducer& r) { r.run(); }",
+    "c10d::compute_bucket": "namespace c10d { void compute_bucket_assignment_by_size(); }\n"
+    "void f() { c10d::compute_bucket_assignment_by_size(); }",
+    "solutions/01_naive_ddp/naive_ddp.cpp": f'#include "{ROOT}/solutions/01_naive_ddp/naive_ddp.cpp"',
+    "benchmarks/peers/butterfly.h": f'#include "{ROOT}/benchmarks/peers/butterfly.h"',
     "ddp::testing": "namespace ddp::testing { void pass(); }\nvoid f() { ddp::testing::pass(); }",
     "statistics.h": f'#include "{ROOT}/common/ddp/meters/statistics.h"',
 }
