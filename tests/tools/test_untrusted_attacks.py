@@ -32,16 +32,20 @@ INCLUDES = "\n".join(
     for header in "dlfcn.h fcntl.h pthread.h signal.h stdio.h stdlib.h string.h unistd.h".split()
     + "sys/mman.h sys/ptrace.h sys/socket.h sys/uio.h".split()
 )
-# What the rank's harness would say to its parent, had the body run. The token is in the rank's memory, twice.
-FORGED = """
-static char found[10000][21];  // not on the heap, where it would be found again
-static int count = 0;
-static void frame(const char* text) {
+# What a rank's harness tells its parent, and what it would say if the body had run. Its memory has the token twice.
+FRAME = """
+static void frame(const char* text, char kind) {
   const unsigned length = strlen(text);
-  write(3, "f", 1);
+  write(3, &kind, 1);
   write(3, &length, 4);
   write(3, text, length);
 }
+"""
+FORGED = (
+    FRAME
+    + """
+static char found[10000][21];  // not on the heap, where it would be found again
+static int count = 0;
 [[gnu::constructor]] static void attack() {
   FILE* maps = fopen("/proc/self/maps", "r");
   char line[512];
@@ -57,10 +61,11 @@ static void frame(const char* text) {
   }
   for (int i = 0; i < count; ++i)
     for (int j = 0; j < i; ++j)
-      if (!strcmp(found[i], found[j])) frame(found[i]);
+      if (!strcmp(found[i], found[j])) frame(found[i], 'f');
   _exit(0);
 }
 """
+)
 
 
 # Python that makes system calls fail: x86-64's numbers below.
@@ -160,6 +165,14 @@ class Cheating(Attack):
         solution = self.builder.library(named(STAGE), "solutions")
         code = on_load(f'if (!dlopen("{solution}", RTLD_NOW | RTLD_GLOBAL)) fprintf(stderr, "%s", dlerror());')
         self.assert_nothing_gained(code, "the stage does not define ddp::", beside="")
+
+    def test_a_place_that_a_shell_would_run(self) -> None:
+        """Where a rank crashed, its parent asks a program by way of a shell."""
+        marker = self.folder / "marker"
+        place = f"{self.folder}/libstage.so 0;touch${{IFS}}{marker} f"
+        code = on_load(f"frame(\"{place}\", 's'); abort();")
+        self.assert_nothing_gained(FRAME + code, "SIGABRT")
+        self.assertFalse(marker.exists())
 
     def test_an_answer_in_a_file(self) -> None:
         source = named(STAGE).sources("solutions")[0]
