@@ -2,12 +2,15 @@
 
 #include <limits>
 #include <random>
+#include <string_view>
+#include <utility>
 
 #include "ddp/backends/tensor_names.h"
 #include "ddp/meters/memory_meter.h"
 #include "plan.h"
+#include "support/body.h"
+#include "support/claim_tools.h"
 #include "support/grading.h"
-#include "support/ranks.h"
 #include "support/settings.h"
 
 // Which parameters share a bucket: assign_buckets(), without any execution.
@@ -56,30 +59,31 @@ std::string describe(const std::vector<at::Tensor>& parameters) {
 }
 
 struct PlanCase {
-  const char* about;
+  std::string about;
   std::vector<Weight> weights;
-  std::int64_t cap_bytes;
+  std::int64_t cap_bytes = 0;
   Plan expected;
+  bool by_rules_alone = false;  // nothing is expected but that it keeps the rules
 };
 
 const std::vector<Weight> kToy = {{{10, 10}}, {{50, 10}}, {{5, 50}}};
 const std::vector<Weight> kFourEqual = {{{100}}, {{100}}, {{100}}, {{100}}};
 
 // float32, 4 bytes per element, unless stated otherwise.
-const std::vector<PlanCase> kCases = {
+const std::vector<PlanCase> kTable = {
     {"the header's example, 0.0016 MB", kToy, 1677, {{2, 1}, {0}}},
     {"the header's example, 0.0001 MB", kToy, 104, {{2}, {1}, {0}}},
     {"the header's example, 0.01 MB", kToy, 10485, {{2, 1, 0}}},
     {"the smallest cap", kToy, 1, {{2}, {1}, {0}}},
     {"the largest cap", kToy, std::numeric_limits<std::int64_t>::max(), {{2, 1, 0}}},
+    {"a cap that is reached exactly", kFourEqual, 800, {{3, 2}, {1, 0}}},
+    {"a byte more than two parameters", kFourEqual, 801, {{3, 2, 1}, {0}}},
     {"four bytes less than a cap of 100 MiB",
      {{{1}, at::kFloat, true, -1, at::kMeta},
       {{1}, at::kFloat, true, -1, at::kMeta},
       {{(25 << 20) - 1}, at::kFloat, true, -1, at::kMeta}},
      100 << 20,
      {{2, 1}, {0}}},
-    {"a cap that is reached exactly", kFourEqual, 800, {{3, 2}, {1, 0}}},
-    {"a byte more than two parameters", kFourEqual, 801, {{3, 2, 1}, {0}}},
     {"a parameter larger than the cap, after a small one",
      {{{10}}, {{1000}}, {{10}}},
      400,
@@ -125,17 +129,6 @@ const std::vector<PlanCase> kCases = {
      {{2, 1}, {0}}},
 };
 
-void expect_plans_of_table() {
-  for (const PlanCase& one : kCases) {
-    const auto parameters = make_weights(one.weights);
-    const Plan plan = assign_buckets(parameters, one.cap_bytes);
-    EXPECT_TRUE(plan == one.expected)
-        << "the plan for " << one.about << ", with a cap of " << one.cap_bytes
-        << " bytes: expected " << to_string(one.expected) << ", got " << to_string(plan) << ": "
-        << broken_rule(plan, parameters, one.cap_bytes) << describe(parameters);
-  }
-}
-
 Weight random_weight(std::mt19937_64& random, int index) {
   const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
   constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kFloat, at::kDouble, at::kBFloat16};
@@ -145,28 +138,60 @@ Weight random_weight(std::mt19937_64& random, int index) {
           .tied_to = index > 0 && below(8) == 0 ? below(index) : -1};
 }
 
-void expect_rules_for_random_lists() {
+// The table, and random lists that are the same for ranks and parent.
+std::vector<PlanCase> all_cases() {
   constexpr int kLists = 300;
+  std::vector<PlanCase> cases = kTable;
   std::mt19937_64 random(settings().seed);
   for (int list = 0; list < kLists; ++list) {
-    std::vector<Weight> weights;
+    PlanCase& one = cases.emplace_back();
+    one.about = "a random list";
+    one.by_rules_alone = true;
     const int length = 1 + static_cast<int>(random() % 24);
-    weights.reserve(length);
     for (int i = 0; i < length; ++i) {
-      weights.push_back(random_weight(random, i));
+      one.weights.push_back(random_weight(random, i));
     }
-    const auto parameters = make_weights(weights);
-    const std::int64_t cap =
-        1 + static_cast<std::int64_t>(random() % (std::uint64_t{1} << (list % 14)));
-    const Plan plan = assign_buckets(parameters, cap);
-    const std::string broken = broken_rule(plan, parameters, cap);
-    ASSERT_TRUE(broken.empty()) << "a random list with a cap of " << cap << " bytes has the plan "
-                                << to_string(plan) << ": " << broken << describe(parameters);
+    one.cap_bytes = 1 + static_cast<std::int64_t>(random() % (std::uint64_t{1} << (list % 14)));
+  }
+  return cases;
+}
+
+// A plan as a tensor: -1 ends a bucket.
+at::Tensor as_tensor(const Plan& plan) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& bucket : plan) {
+    numbers.insert(numbers.end(), bucket.begin(), bucket.end());
+    numbers.push_back(-1);
+  }
+  return at::tensor(numbers, at::kLong);
+}
+
+Plan as_plan(const at::Tensor& numbers) {
+  Plan plan;
+  std::vector<std::size_t> bucket;
+  for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+    const auto number = numbers[i].item<std::int64_t>();
+    if (number >= 0) {
+      bucket.push_back(number);
+    } else {
+      plan.push_back(std::exchange(bucket, {}));
+    }
+  }
+  return plan;
+}
+
+void make_plans(Client& client) {
+  std::int64_t index = 0;
+  for (const PlanCase& one : all_cases()) {
+    client.value("plan", as_tensor(assign_buckets(make_weights(one.weights), one.cap_bytes)),
+                 index++);
   }
 }
 
-// A pure function: it changes no tensors or gradients, and returns the same result again.
-void expect_pure() {
+constexpr std::int64_t kNothingMuch = 1024;  // bytes; the parameters below have 840,000
+
+// Whether it changes tensors or gradients, keeps a state or allocates, only the rank can see.
+void look_at_purity(Client& client) {
   auto parameters = make_weights({{{300, 100}}, {{100, 100}}, {{70000}, at::kDouble}});
   parameters.push_back(at::zeros({100, 300}).t().set_requires_grad(true));
   std::vector<std::int64_t> versions;
@@ -174,31 +199,65 @@ void expect_pure() {
   for (const at::Tensor& parameter : parameters) {
     versions.push_back(static_cast<std::int64_t>(parameter._version()));
   }
-  constexpr std::int64_t kNothingMuch = 1024;  // bytes; the parameters have 840,000
   const MemoryMeter meter;
   const Plan plan = assign_buckets(parameters, 50'000);
-  EXPECT_LE(meter.peak_bytes(), kNothingMuch)
-      << "assign_buckets() allocates tensors: the plan goes by numbers of bytes alone";
-  EXPECT_TRUE(plan == assign_buckets(parameters, 50'000))
-      << "assign_buckets() gives another plan when it is called again, so it has a state";
+  client.fact("peak bytes", meter.peak_bytes());
+  client.fact("same again", plan == assign_buckets(parameters, 50'000));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_TRUE(parameters[i].requires_grad() && !parameters[i].grad().defined() &&
-                parameters[i]._version() == versions[i])
-        << "assign_buckets() has changed parameter " << i;
+    const bool untouched = parameters[i].requires_grad() && !parameters[i].grad().defined() &&
+                           parameters[i]._version() == versions[i];
+    client.fact("untouched", untouched, static_cast<std::int64_t>(i));
   }
 }
 
+std::string wrong_plan(const PlanCase& one, const Plan& plan) {
+  const auto parameters = make_weights(one.weights);
+  const std::string broken = broken_rule(plan, parameters, one.cap_bytes);
+  if (broken.empty() && (one.by_rules_alone || plan == one.expected)) {
+    return "";
+  }
+  return "the plan for " + one.about + ", with a cap of " + std::to_string(one.cap_bytes) +
+         " bytes, is " + to_string(plan) +
+         (one.by_rules_alone ? "" : " instead of " + to_string(one.expected)) + ": " + broken +
+         describe(parameters);
+}
+
+std::string wrong_plans(const Evidence& evidence) {
+  const std::vector<PlanCase> cases = all_cases();
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int) {
+    return wrong_plan(cases.at(seen.index), as_plan(seen.value));
+  });
+}
+
+std::string impure(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& seen, int) -> std::string {
+    const std::string_view what = seen.text;
+    if (what == "peak bytes" && seen.number > kNothingMuch) {
+      return "assign_buckets() allocates tensors: the plan goes by numbers of bytes alone";
+    }
+    if (what == "same again" && seen.number == 0) {
+      return "assign_buckets() gives another plan when it is called again, so it has a state";
+    }
+    return what == "untouched" && seen.number == 0
+               ? "assign_buckets() has changed parameter " + std::to_string(seen.index)
+               : "";
+  });
+}
+
+constexpr const char* kPlans = "plan_follows_the_rules";
+
 const GradedTest kPlan{
-    {.name = "plan_follows_the_rules",
+    {.name = kPlans,
      .points = 3,
      .hint = "assign_buckets(): go through the parameters from the last to the first, one open "
              "bucket for each dtype and device; add first, then ask whether the cap is reached."},
     [] {
-      in_child([] {
-        expect_plans_of_table();
-        expect_rules_for_random_lists();
-        expect_pure();
-      });
+      const auto run = [](Client& client) {
+        make_plans(client);
+        look_at_purity(client);
+      };
+      judge({{"plans, without any execution", {.ranks = 1}, run, kPlans}},
+            all_of({wrong_plans, impure}));
     }};
 
 }  // namespace

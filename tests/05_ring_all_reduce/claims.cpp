@@ -19,9 +19,26 @@ CheckOfCall sums_of(bool strided) {
 
 constexpr const char* kTrains = "training_by_the_ring_ends_at_the_oracles_parameters";
 
+// Data that only collectives of the group have moved are not the ring's, however right.
+std::string taken_from_the_group(const Evidence& evidence) {
+  const auto messages = [](const Seen& launch, int) {
+    return c10d::isP2POp(launch.type) ? "some" : "";
+  };
+  if (!first_event(evidence, EventKind::kLaunch, messages).empty()) {
+    return "";
+  }
+  return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
+    // Trainings begin with a broadcast; without elements it is a barrier.
+    return launch.type == c10d::OpType::BROADCAST || launch.elements == 0
+               ? ""
+               : "no rank sends a message; rank " + std::to_string(rank) +
+                     " takes a collective of the group, " + describe_operation(launch);
+  });
+}
+
 // What another test reports, and makes a claim meaningless.
-const Predicate kWrongSums = in_each_call(wrong_sum);
-const Predicate kSendsNothing = in_each_call(sends_nothing);
+const Predicate kWrongSums = all_of({taken_from_the_group, in_each_call(wrong_sum)});
+const Predicate kSendsNothing = all_of({taken_from_the_group, in_each_call(sends_nothing)});
 
 // In calls of which only operations are told, too.
 std::string messages_only(const Evidence& evidence) {
@@ -46,14 +63,18 @@ const GradedTest kReduceScatter{
      .points = 2,
      .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
              "to it: so which chunk does rank r send first?"},
-    [] { judge(bodies_of(Function::kReduceScatter), in_each_call(wrong_sum)); }};
+    [] {
+      judge(bodies_of(Function::kReduceScatter), in_each_call(wrong_sum), taken_from_the_group);
+    }};
 
 const GradedTest kAllGather{
     {.name = "all_gather_hands_chunk_r_of_rank_r_to_all",
      .points = 2,
      .hint = "Rank r begins with its own chunk r, and passes on what it received in the step "
              "before. Chunks are copied into their place, whatever was there."},
-    [] { judge(bodies_of(Function::kAllGather), in_each_call(wrong_gather)); }};
+    [] {
+      judge(bodies_of(Function::kAllGather), in_each_call(wrong_gather), taken_from_the_group);
+    }};
 
 const GradedTest kAllReduce{
     {.name = "all_reduce_gives_every_rank_the_sum_or_average",
@@ -63,7 +84,7 @@ const GradedTest kAllReduce{
          "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
     [] {
       judge(joined({bodies_of(Function::kAllReduce), many_calls()}),
-            in_each_call(sums_of(/*strided=*/false)));
+            in_each_call(sums_of(/*strided=*/false)), taken_from_the_group);
     }};
 
 const GradedTest kSameBits{
@@ -85,7 +106,10 @@ const GradedTest kLayouts{
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
              "the end?"},
-    [] { judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true))); }};
+    [] {
+      judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true)),
+            taken_from_the_group);
+    }};
 
 const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
@@ -138,7 +162,7 @@ const GradedTest kTraining{
      .points = 1,
      .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
              "consecutive views of one buffer: do you respect a view's offset?"},
-    [] { judge(training_bodies_of_ring(kTrains), ring_trains()); }};
+    [] { judge(training_bodies_of_ring(kTrains), ring_trains(), taken_from_the_group); }};
 
 const GradedTest kErrors{
     {.name = "bad_arguments_are_refused_before_any_message",

@@ -1,5 +1,6 @@
 #include "support/grading.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -155,6 +156,7 @@ std::string failure_text(const ::testing::TestPartResult& part) {
 }
 
 void write_records_to(int fd) {
+  fcntl(fd, F_SETFD, FD_CLOEXEC);  // for nobody else, not even for what names a crash's lines
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());  // leaves the output to the ranks
   listeners.Append(new RecordWriter(fd));                        // takes ownership

@@ -129,12 +129,7 @@ RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {
 }
 
 void in_child(const std::function<void()>& body) {
-  report(run_plain_ranks(fork_options(), [&](RankContext&) {
-    if (!settings().stage_library.empty()) {
-      load_stage_under_test();
-    }
-    body();
-  }));
+  report(run_plain_ranks(fork_options(), [&](RankContext&) { body(); }));
 }
 
 }  // namespace ddp::testing

@@ -37,8 +37,8 @@ void run_worlds(std::initializer_list<int> world_sizes, const std::function<void
 /// What a rank launched.
 std::vector<Seen> launches_of(const Evidence& evidence, int rank);
 
-/// Runs `body` in one forked process without a process group, with the stage's library if there is
-/// one: for tests that use tensors, which the parent may not use.
+/// Runs `body` in one forked process without a process group: for tests that use tensors, which the
+/// parent may not use.
 void in_child(const std::function<void()>& body);
 
 /// The same for ranks without a network. Returns the reports; failed expectations are in their

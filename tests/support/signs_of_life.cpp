@@ -70,9 +70,9 @@ void sing(Client& client) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
   std::vector<at::Tensor> message = {at::zeros({1})};
   const int ranks = client.world().ranks;
-  const auto never_awaited =
-      ranks == 1 ? group->allreduce(message)
-                 : group->recv(message, (client.rank() + 1) % ranks, kNobodysTag);
+  const auto never_awaited = ranks == 1
+                                 ? group->allreduce(message)
+                                 : group->recv(message, (client.rank() + 1) % ranks, kNobodysTag);
   message[0].add_(1);
 }
 

@@ -38,7 +38,7 @@ TESTS = [
 if "--list" in sys.argv:
     print(json.dumps(TESTS))
     sys.exit()
-options = [argument[2:].split("=", 1) for argument in sys.argv[1:]]
+options = [argument[2:].split("=", 1) for argument in sys.argv[1:] if "=" in argument]
 flags = dict(options)
 fd = int(flags["records-fd"])
 seed, device = int(flags["seed"]), flags["device"]

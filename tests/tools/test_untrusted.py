@@ -10,8 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tools.grading.stages import IMPLEMENTATIONS, all_stages
-from tools.grading.untrusted import Compiled, objections, qualified_name
+from tools.grading.stages import IMPLEMENTATIONS, all_stages, named
+from tools.grading.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
 
 CXX = shutil.which("clang++") or shutil.which("c++") or shutil.which("g++")
@@ -31,6 +31,8 @@ REFUSED = {
     "__asm__": 'void f() { __asm__("nop"); }',
     "constructor": "[[gnu::constructor]] void f() {}",
     "c10d::Reducer": "namespace c10d { struct Reducer { void run(); }; }\nvoid f(c10d::Reducer& r) { r.run(); }",
+    "c10d::compute_bucket": "namespace c10d { void compute_bucket_assignment_by_size(); }\n"
+    "void f() { c10d::compute_bucket_assignment_by_size(); }",
     "ddp::testing": "namespace ddp::testing { void pass(); }\nvoid f() { ddp::testing::pass(); }",
     "statistics.h": f'#include "{ROOT}/common/ddp/meters/statistics.h"',
 }
@@ -101,6 +103,21 @@ class Untrusted(unittest.TestCase):
                 if not library.exists():
                     self.skipTest("the stages are not built")
                 self.assertEqual(objections(Compiled(stage, impl, library, build)), "", f"{impl}, {stage.name}")
+
+
+class Headers(unittest.TestCase):
+    def test_answers_that_are_there_are_nobodys_headers(self) -> None:
+        for file, public in {
+            "solutions/05_ring_all_reduce/ring_all_reduce.cpp": False,
+            "benchmarks/peers/butterfly.h": False,
+            "benchmarks/peers/sync_batch_norm_peer.h": False,
+            "common/ddp/peers/reducer_peer.h": False,
+            "assignments/01_naive_ddp/naive_ddp.h": False,
+            "assignments/05_ring_all_reduce/ring_all_reduce.h": True,
+            "common/ddp/collectives.h": True,
+        }.items():
+            self.assertTrue((ROOT / file).exists(), file)
+            self.assertEqual(is_public(ROOT / file, named("05_ring_all_reduce")), public, file)
 
 
 class Names(unittest.TestCase):

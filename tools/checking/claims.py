@@ -7,8 +7,8 @@ tests/CLAIMS.md goes through the headers that students implement, sentence by se
 That is in tests/<folder>/contract.json, by header, and by the beginning of the sentence: either a list of tests (of
 another stage with its number, such as "03 plan_follows_the_rules"), or in a few words why there is none.
 
-tests/<stage>/signs_of_life.json says what each rank of each body does at least, from a run of the solutions: who did less
-has not run the body, whatever it says (tests/support/signs_of_life.h).
+tests/<stage>/signs_of_life.json says how much each rank of each body does at least, from a run of the solutions: who
+did less has not run the body, whatever it says (tests/support/signs_of_life.h).
 """
 
 from __future__ import annotations

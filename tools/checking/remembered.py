@@ -80,7 +80,13 @@ def _hash(data: bytes) -> str:
 def grading(context: Context, stage: Stage) -> list[Content]:
     """What a grading hangs on, beside the stage's library: the test program, its libraries, and who judges."""
     judges = [ROOT / "tools" / "checking" / f"{name}.py" for name in ("context", "mutants", "sanitizer")]
-    return [*program(context, f"tests_{stage.name}", "ddp", "ddp_testing"), *files("tools/grading", "*.py"), *judges]
+    told = files(f"tests/{stage.name}", "*.json")
+    return [
+        *program(context, f"tests_{stage.name}", "ddp", "ddp_testing"),
+        *files("tools/grading", "*.py"),
+        *judges,
+        *told,
+    ]
 
 
 def compiling(context: Context, stage: Stage) -> list[Content]:

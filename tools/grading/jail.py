@@ -76,6 +76,8 @@ def run(command: list[str]) -> None:
     call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     call("mount", b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
     os.execv(command[0], command)
 
 

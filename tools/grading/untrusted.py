@@ -5,7 +5,7 @@ and of the stage. Its library may import libtorch, without what answers a stage 
 files; harmless functions of libc; what the public headers declare. No assembly, so no system calls of its own, and
 nothing that asks to run before it is called.
 
-This is what can be seen without running anything. It is no sandbox.
+This is what can be seen without running anything; tools/grading/sandbox.py has the layers below.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _in_sources(code: Compiled) -> Iterator[str]:
                 if "1" in flags:
                     if stack[-1] in own and file.parent == source.parent.resolve():
                         own.add(file)
-                    elif stack[-1] in own and marker[2][0] != "<" and not _is_public(file, code.stage):
+                    elif stack[-1] in own and marker[2][0] != "<" and not is_public(file, code.stage):
                         yield f"{_place(stack[-1], line)}: includes {short_paths(str(file))}"
                     stack.append(file)
                 elif "2" in flags and len(stack) > 1:
@@ -117,7 +117,7 @@ def _in_sources(code: Compiled) -> Iterator[str]:
             line += 1
 
 
-def _is_public(file: Path, stage: Stage) -> bool:
+def is_public(file: Path, stage: Stage) -> bool:
     """libtorch's, the compiler's and the system's headers; the lab's public ones and this stage's."""
     if not file.is_relative_to(ROOT) or file.is_relative_to(ROOT / ".venv"):
         return file.is_relative_to("/usr") or "torch" in file.parts or "clang" in file.parts or "gcc" in file.parts

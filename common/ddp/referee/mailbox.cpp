@@ -68,6 +68,7 @@ void check(const Record& event) {
   require(static_cast<int>(event.dtype) >= 0 && event.dtype < at::ScalarType::NumOptions,
           "a dtype");
   require(event.operation >= -1 && event.operation < Mailbox::kOperations, "an operation");
+  require(event.operation >= 0 || event.kind != EventKind::kLaunch, "a launch without a number");
   require(event.elements >= 0 && event.bytes >= 0, "a negative size");
   require(event.dim >= 0 && event.dim <= Mailbox::kMaxDim, "a shape");
   const std::int64_t bytes = std::max(event.input_bytes, event.output_bytes);

@@ -75,7 +75,7 @@ bool Referee::turn() {
 
 bool Referee::take(int rank) {
   auto event = boxes_[rank].peek();
-  if (!event) {
+  if (!event || says_too_much(rank)) {
     return false;
   }
   Seen seen{*std::move(event), taken_++, {}};

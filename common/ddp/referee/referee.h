@@ -69,6 +69,7 @@ class Referee : public Companion {
 
   bool turn();
   bool take(int rank);
+  bool says_too_much(int rank);
   void on_launch(int rank, const Seen& launch);
   void on_wait(int rank, const Seen& wait);
   void on_poll(int rank, const Seen& poll);

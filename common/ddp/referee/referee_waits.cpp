@@ -16,6 +16,8 @@ constexpr int kLooksInBackward = 50;
 constexpr int kLooksAtEnd = 400;
 constexpr int kLooksAtStopped = 100;
 constexpr auto kEndless = milliseconds(3'000);
+// What a rank may say in a run; bodies say a tenth of it at most. All of it is kept.
+constexpr std::size_t kMostEvents = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -55,6 +57,14 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     hang_ = Hang{suspect(),
                  "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
   }
+}
+
+bool Referee::says_too_much(int rank) {
+  const bool too_much = evidence_.of[rank].size() >= kMostEvents;
+  if (too_much) {
+    hang_ = Hang{rank, "told the network of more than " + std::to_string(kMostEvents) + " things"};
+  }
+  return too_much;
 }
 
 // A rank that still runs, and rather one that the others wait for.
