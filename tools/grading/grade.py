@@ -11,7 +11,6 @@ import functools
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
-    started = time.time()
+    before = modified(options.trace)
     files, lists = ResultFiles(folder), TestLists(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
     report = Report(options.impl, options.device, options.seed, partial=bool(options.test))
@@ -88,9 +87,9 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         if result.status is not Status.NOT_RUN:
             files.write(report)
 
-    scorecard.heading()
-    files.write(report)
     try:
+        scorecard.heading()
+        files.write(report)
         with StageBuilds(builder, graded, options.impl) as builds:
             for stage in stages_as_built(builds, builder, lists, graded, options.test):
                 report.stages.append(stage)
@@ -110,7 +109,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     if not report.full_marks() and (note := edited_note()):
         terminal.print(fold(note.rstrip(), terminal.width))
     if options.trace:
-        print(describe_trace(Path(options.trace), started))
+        print(describe_trace(options.trace, before))
     if files.problem:
         advice = "The scores above are right; free some space and run again."
         print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
@@ -166,8 +165,13 @@ def trace_variable(trace: str) -> dict[str, str]:
     return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
 
 
-def describe_trace(file: Path, started: float) -> str:
-    if file.is_file() and file.stat().st_mtime >= started:
+def modified(file: str) -> int:
+    """When it was written, by a clock that may have been set since; 0 if it is not there."""
+    return Path(file).stat().st_mtime_ns if Path(file).is_file() else 0
+
+
+def describe_trace(file: str, before: int) -> str:
+    if modified(file) not in (0, before):
         return f"Timeline: {file}; open it in https://ui.perfetto.dev"
     return f"No timeline was written to {file}; VERBOSE=1 shows why"
 
