@@ -106,7 +106,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         files.write(report)
         lists.remember()
     scorecard.summary()
-    if not report.full_marks() and (note := edited_note()):
+    told = any(stage.build_error for stage in report.stages)
+    if not told and not report.full_marks() and (note := edited_note()):
         terminal.print(fold(note.rstrip(), terminal.width))
     if options.trace:
         print(describe_trace(options.trace, before))
