@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH SANITIZE
 export $(VARIABLES)
 unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -16,7 +16,9 @@ FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,s
 
 .PHONY: help setup doctor test watch hint figures writeup ab check format clean distclean
 help:  ## this list
-	@awk -F ':.*##' '/^[a-z]+:.*##/ { printf "  make %-10s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## *' '/^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
+	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
+	  line = line word[i] " " } print line }' Makefile
 setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
@@ -33,8 +35,8 @@ ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solut
 	@$(SETUP) --for-figures && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions] [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
-check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n]
-	@$(SETUP) --for-check && python3 -m tools.checking.check $(if $(ALL),--all) $(if $(FRESH),--fresh)
+check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=undefined]
+	@$(SETUP) --for-check && python3 -m tools.checking.check $(call flag,SANITIZE,sanitize) $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check && python3 -m tools.checking.formatting
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=

@@ -180,6 +180,28 @@ class Resumed(ProgramTest):
         }
         self.assertEqual(left, {"result.json"})
 
+    @slow
+    def test_killed_at_30_random_moments_it_ends_as_a_whole_run_does(self) -> None:
+        flags = (*TINY, "--num-epochs=20")
+        expected = curves(self.run_well(*flags))
+        self.result.unlink()
+        seed = random.randrange(10**6)
+        chance, kills = random.Random(seed), 0
+        while kills < 30:
+            process = subprocess.Popen(
+                self.command(*flags, "--resume"), cwd=self.folder, env=environment(), text=True,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            )  # fmt: skip
+            try:
+                self.assertEqual((process.wait(chance.uniform(0, 0.8)), seed), (0, seed))
+                break  # a fast machine
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+            finally:
+                self.assertEqual(process.communicate()[1], "", f"seed {seed}")
+        self.assertEqual(curves(self.run_well(*flags, "--resume")), expected, f"seed {seed}")
+
     def test_without_resume_it_begins_anew(self) -> None:
         self.kill_after(2, *TINY)
         self.assertTrue(list(self.folder.glob("result.json.*.checkpoint")))

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -186,8 +186,9 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.detach().cpu().contiguous();
   const at::Tensor y = b.detach().cpu().contiguous();
+  const auto* bytes = static_cast<const char*>(x.const_data_ptr());
   return x.nbytes() == y.nbytes() &&
-         std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+         std::equal(bytes, bytes + x.nbytes(), static_cast<const char*>(y.const_data_ptr()));
 }
 
 std::int64_t fingerprint(const at::Tensor& tensor) {

@@ -6,6 +6,7 @@ Python. So each test writes, as "student's code", the outcome of stage 01's test
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -144,6 +145,16 @@ def alive(pid: int) -> bool:
         return False
 
 
+def processes_in(folder: Path) -> list[str]:
+    """The command lines of all processes that work in this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                found.append((process / "cmdline").read_bytes().decode(errors="replace"))
+    return found
+
+
 def wait_for(condition, what: str, seconds: float = 20.0):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -187,7 +198,7 @@ class GraderTest(unittest.TestCase):
     def on_terminal(self, *arguments: str, width: int = 80, **environment: str) -> Terminal:
         return Terminal(self, self.checkout.command("grade", *arguments), width, environment)
 
-    def start(self, student: str) -> subprocess.Popen[str]:
+    def start(self, student: str, **options: object) -> subprocess.Popen[str]:
         self.checkout.student(student)
         process = subprocess.Popen(
             self.checkout.command("grade", "--stage=1"),
@@ -196,6 +207,7 @@ class GraderTest(unittest.TestCase):
             stderr=subprocess.STDOUT,
             text=True,
             env=self.environment,
+            **options,
         )
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)

@@ -191,6 +191,15 @@ class PythonTests(unittest.TestCase):
         self.assertIn("ran no tests", self.outcome("  def test_a(self):\n    import os; os._exit(0)\n").failures[0])
 
 
+class Choices(unittest.TestCase):
+    def test_each_sanitizer_is_a_step_that_takes_long(self) -> None:
+        self.assertEqual(set(check.SANITIZERS), {"address", "undefined"})
+        self.assertLessEqual(set(check.SANITIZERS.values()), set(check.LONG))
+        self.assertLessEqual(set(check.LONG), set(check.STEPS))
+        with mock.patch("sys.argv", ["make check", "--sanitize=undefined"]):
+            self.assertEqual(check.parse_arguments().only, ["undefined"])
+
+
 class Summary(unittest.TestCase):
     def run_check(self, *steps: Outcome | Exception, fresh: bool = False) -> tuple[int, str]:
         names = ("build", "lint", "sanitizer")

@@ -61,6 +61,10 @@ class Condensed(unittest.TestCase):
         self.assertIn("6 | f(1, 2);\n      | ~^~~~~~\nassignments/01/x.h:3:6: note: candidate: 'void f(long", text)
         self.assertTrue(text.endswith("3 | void f(long a, int b);\n      |      ^"))
 
+    def test_libtorchs_headers_have_short_names(self) -> None:
+        text = condense(f"{ROOT}/.venv/lib/python3.11/site-packages/torch/include/a.h:1:2: error: no\n")
+        self.assertEqual(text, "torch/include/a.h:1:2: error: no")
+
     def test_notes_are_bounded_and_belong_to_their_error(self) -> None:
         notes = "".join(f"a.h:{n}:1: note: candidate\n" for n in range(9))
         text = condense(f"x.cpp:1:1: error: first\nx.cpp:2:1: error: second\n{notes}x.cpp:3:1: warning: third\n")

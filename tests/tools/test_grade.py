@@ -207,7 +207,7 @@ class Builds(GraderTest):
         header.write_text("edited")
         self.assertIn(advice, self.grade(failing).stdout)
         self.assertNotIn("git checkout", self.grade(ALL_PASS, "--stage=01").stdout)
-        self.assertIn(advice, self.grade("does not compile").stdout)
+        self.assertIn(advice.replace("\n", "\n  │ ", 1), self.grade("does not compile").stdout)
         self.checkout.write("common_is_broken", "")
         done = self.grade(ALL_PASS)
         self.assertIn(advice, done.stderr)

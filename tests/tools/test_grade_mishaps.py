@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import re
 import signal
 import subprocess
 import unittest
 from xml.etree import ElementTree
 
-from tests.tools.grading_test import ALL_PASS, GraderTest, alive, wait_for
+from tests.tools.grading_test import ALL_PASS, GraderTest, alive, processes_in, wait_for
 from tools.grading.records import DISTURBED
 
 
@@ -198,6 +202,44 @@ class Accidents(GraderTest):
         self.assertNotIn("Traceback", output)
         self.assertEqual(self.checkout.statuses()[0], "passed")
         self.assertEqual(self.checkout.results()["score"], 5)
+
+    def test_ctrl_c_at_random_moments(self) -> None:
+        """Like a terminal's: to all in the foreground."""
+        seed = random.randrange(10**6)
+        chance = random.Random(seed)
+        for _ in range(50 if os.environ.get("ALL") else 8):
+            process = self.start(
+                """
+                def run(name):
+                    time.sleep(0.1)
+                    return {'status': 'passed'}
+                """,
+                start_new_session=True,
+            )
+            process.stdout.readline()  # it has begun
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0, 0.7))
+            with self.subTest(seed=seed):
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGINT)
+                output = process.stdout.read()
+                self.assertIn(process.wait(20), (0, 130, -signal.SIGINT))  # the last as Python itself ends
+                self.assertNotIn("Traceback", output)
+                if said := re.search(r"(?:Stopped\. |Total  )(\d+)", output):
+                    self.assertEqual(self.checkout.results()["score"], int(said[1]), output)
+                else:
+                    self.assertNotEqual(process.returncode, 0, output)
+                self.assertEqual(list(self.temporary.iterdir()), [])
+                self.assertEqual(list((self.checkout.root / "build/grade").glob(".*")), [])
+                self.assertEqual(processes_in(self.checkout.root), [])
+
+    def test_a_program_that_is_stopped_is_ended(self) -> None:
+        runner = self.checkout.root / "tools/grading/runner.py"
+        runner.write_text(runner.read_text().replace("SILENCE_S = 120.0", "SILENCE_S = 0.5"))
+        done = self.grade("def run(name): os.kill(os.getpid(), 19); return {'status': 'passed'}")
+        self.assertEqual(self.checkout.statuses(), ["failed", "not_run", "not_run"])
+        self.assertIn("the test program itself hung", done.stdout)
+        self.assertEqual(processes_in(self.checkout.root), [])
 
     def test_ctrl_c_during_the_build(self) -> None:
         started = self.checkout.write("build_hangs", "")

@@ -4,7 +4,7 @@ Everything is built; the solutions get full marks and the stubs none; mutants di
 live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
 passed and failed; the exit code is 0 only if nothing failed.
 
-A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, AddressSanitizer, the other
+A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, the other
 compiler and the slow Python tests. Neither repeats what has passed on the same content: tools/checking/remembered.py.
 """
 
@@ -31,6 +31,7 @@ from tools.checking import (
     own_tests,
     remembered,
     sanitizer,
+    undefined,
 )
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
 from tools.grading import stages
@@ -110,6 +111,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "claims": ("Tables of claims and mutants", claims.check_claims),
     "variants": ("Correct variants get full marks", sanitizer.check_variants),
     "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
+    "undefined": ("UndefinedBehaviorSanitizer", undefined.check_undefined),
     "compilers": ("Stages built by the other compiler", other_compiler.check_other_compiler),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
@@ -120,7 +122,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "lint": ("Linter", linting.check_lint),
 }
 
-LONG = ("sanitizer", "compilers")  # run with ALL=1 only, or when asked for
+LONG = ("sanitizer", "undefined", "compilers")  # run with ALL=1 only, or when asked for
+SANITIZERS = {"address": "sanitizer", "undefined": "undefined"}
 
 
 def main() -> int:
@@ -142,10 +145,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], choices=[*STEPS, "costs"], help="just this step; may be repeated"
     )
+    parser.add_argument("--sanitize", choices=SANITIZERS, help="just the step of this sanitizer")
     parser.add_argument("--all", action="store_true", help="also what takes long, and no samples")
     parser.add_argument("--fresh", action="store_true", help="forget what passed in earlier runs")
     parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
     options = parser.parse_args()
+    options.only += [SANITIZERS[options.sanitize]] if options.sanitize else []
     options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
     return options
 

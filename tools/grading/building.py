@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.grading import stale
 from tools.grading.compile_errors import condense, full_disk
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
@@ -76,8 +77,10 @@ class Builder:
         if not stage.sources(impl):
             self._build_common(_programs([stage]), watch)
             return _no_sources(stage, impl)
+        stale.forget_if_changed(self._build_dir, stage, impl)
         log = self._build(stage.name, [*_programs([stage]), f"{impl}_{stage.name}"], watch)
         if log.ok:
+            stale.remember(self._build_dir, stage, impl)
             return ""
         self._build_common(_programs([stage]), watch)
         if full_disk(log.text):

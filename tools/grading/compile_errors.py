@@ -45,9 +45,11 @@ def full_disk(log: str) -> str:
 
 
 def _without_detour(line: str) -> str:
-    """/usr/bin/../include/x.h:1: as /usr/include/x.h:1:, for clang names its library's headers so."""
+    """/usr/bin/../include/x.h:1: as /usr/include/x.h:1:, for clang names its library's headers so, and libtorch's from
+    torch/ on."""
     path, colon, rest = line.partition(":")
-    return os.path.normpath(path) + colon + rest if "/../" in path else line
+    path = os.path.normpath(path) if "/../" in path else path
+    return path.rpartition("/site-packages/")[2] + colon + rest
 
 
 def _whole_error(lines: list[str], index: int) -> list[str]:

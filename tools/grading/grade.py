@@ -12,7 +12,6 @@ import secrets
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +78,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
-    started = time.time()
+    before = modified(options.trace)
     files, lists = ResultFiles(folder), TestLists(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
     report = Report(options.impl, options.device, options.seed, partial=bool(options.test))
@@ -105,9 +104,9 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         if not stage.build_error:
             run_one(stage, report, builder, run, show)
 
-    scorecard.heading()
-    files.write(report)
     try:
+        scorecard.heading()
+        files.write(report)
         with StageBuilds(builder, graded, options.impl) as builds:
             built = noted_in(report, stages_as_built(builds, builder, lists, graded, options.test))
             if options.untrusted:
@@ -125,10 +124,11 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         files.write(report)
         lists.remember()
     scorecard.summary()
-    if not report.full_marks() and (note := edited_note()):
+    told = any(stage.build_error for stage in report.stages)
+    if not told and not report.full_marks() and (note := edited_note()):
         terminal.print(fold(note.rstrip(), terminal.width))
     if options.trace:
-        print(describe_trace(Path(options.trace), started))
+        print(describe_trace(options.trace, before))
     if files.problem:
         advice = "The scores above are right; free some space and run again."
         print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
@@ -204,8 +204,13 @@ def trace_variable(trace: str) -> dict[str, str]:
     return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
 
 
-def describe_trace(file: Path, started: float) -> str:
-    if file.is_file() and file.stat().st_mtime >= started:
+def modified(file: str) -> int:
+    """When it was written, by a clock that may have been set since; 0 if it is not there."""
+    return Path(file).stat().st_mtime_ns if Path(file).is_file() else 0
+
+
+def describe_trace(file: str, before: int) -> str:
+    if modified(file) not in (0, before):
         return f"Timeline: {file}; open it in https://ui.perfetto.dev"
     return f"No timeline was written to {file}; VERBOSE=1 shows why"
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tools.setup.progress import INTERRUPTS
+
 GUARD = Path(__file__).with_name("guard.py")
 GRACE_S = 5.0  # the guard ends within milliseconds, except on a very busy machine
 
@@ -44,6 +46,19 @@ class GuardedProcess:
         self._command += arguments
 
     def __enter__(self) -> GuardedProcess:
+        try:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # no guard may start without being known
+            try:
+                self._start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        except BaseException:
+            if self._process:
+                self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(GUARD), str(os.getpid()), *self._command],
             stdin=subprocess.DEVNULL,
@@ -55,7 +70,6 @@ class GuardedProcess:
         )
         for fd in self._writes:
             os.close(fd)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()

@@ -16,6 +16,7 @@ from tools.setup.toolchain import ROOT
 FAILURES_IN_FULL = 2
 LINES_IN_FULL = 40
 BAR = 20
+LONGEST_CLAIM = 52  # characters of a test's name
 ROOM_FOR_POINTS_AND_NOTE = 32  # columns beside a claim
 _FRAME = "  │ "
 _MARKS = {
@@ -36,7 +37,7 @@ class Scorecard:
         self._print = terminal.print
         self._paint = terminal.paint
         self._width = terminal.width
-        self._column = 0  # for claims: as wide as the stage's longest, where there is room
+        self._column = min(LONGEST_CLAIM, self._width - ROOM_FOR_POINTS_AND_NOTE)
         self._last_reason = ""  # why a test was not judged: often as the one before
 
     def heading(self) -> None:
@@ -49,8 +50,6 @@ class Scorecard:
         self._terminal.status(f"{stage.stage.title}: {done}/{len(stage.results)} {result.spec.claim}")
 
     def stage(self, stage: StageReport) -> None:
-        longest = max((len(result.spec.claim) for result in stage.results), default=0)
-        self._column = min(longest, self._width - ROOM_FOR_POINTS_AND_NOTE)
         self._print()
         points = f"{stage.score:g} / {stage.max_score:g}"
         colour = "green" if stage.score == stage.max_score else "bold"

@@ -1,7 +1,6 @@
 #include "ddp/referee/client_work.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "ddp/backends/tensor_names.h"
@@ -177,7 +176,8 @@ std::optional<std::string> ClientWork::changed_buffer(bool whole) const {
     const std::size_t bytes =
         whole ? input.nbytes() : std::min<std::size_t>(input.nbytes(), kGlance);
     // An all-gather may be from a part of its own output, which is poisoned and checked below.
-    if (!is_output_too && std::memcmp(input.const_data_ptr(), copy, bytes) != 0) {
+    const auto* now = static_cast<const char*>(input.const_data_ptr());
+    if (!is_output_too && !std::equal(now, now + bytes, copy)) {
       return names_[i];
     }
     copy += input.nbytes();

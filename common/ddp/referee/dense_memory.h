@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <cstring>
+#include <algorithm>
 
 namespace ddp {
 
@@ -10,7 +10,7 @@ namespace ddp {
 /// tensor's version counter stays as with a real backend.
 inline void copy_to_host(const at::Tensor& dense, char* bytes) {
   if (dense.is_cpu()) {
-    std::memcpy(bytes, dense.const_data_ptr(), dense.nbytes());
+    std::copy_n(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes(), bytes);
   } else {
     at::from_blob(bytes, {dense.numel()}, dense.scalar_type())
         .copy_(dense.variable_data().as_strided({dense.numel()}, {1}));
@@ -18,7 +18,7 @@ inline void copy_to_host(const at::Tensor& dense, char* bytes) {
 }
 inline void copy_from_host(char* bytes, const at::Tensor& dense) {
   if (dense.is_cpu()) {
-    std::memcpy(dense.variable_data().data_ptr(), bytes, dense.nbytes());
+    std::copy_n(bytes, dense.nbytes(), static_cast<char*>(dense.variable_data().data_ptr()));
   } else {
     dense.variable_data()
         .as_strided({dense.numel()}, {1})

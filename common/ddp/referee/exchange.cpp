@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -72,9 +73,8 @@ Bytes reduced(const std::vector<Part>& parts, std::int64_t offset, std::int64_t 
   if (average) {
     sum.div_(static_cast<double>(parts.size()));
   }
-  Bytes result(bytes);
-  std::memcpy(result.data(), sum.const_data_ptr(), bytes);
-  return result;
+  const auto* begin = static_cast<const char*>(sum.const_data_ptr());
+  return Bytes(begin, begin + bytes);
 }
 
 Bytes all_inputs(const std::vector<Part>& parts) {
@@ -184,7 +184,7 @@ void exchange(const std::vector<Part>& parts) {
                     parts[member].launch->type == OpType::REDUCE,
                 "a member of this ", describe_agreement(*parts[member].launch), " takes ",
                 parts[member].launch->output_bytes, " bytes, and would get ", result.size());
-    std::memcpy(parts[member].bytes, result.data(), result.size());
+    std::ranges::copy(result, parts[member].bytes);
   }
 }
 

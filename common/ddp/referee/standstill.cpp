@@ -34,6 +34,7 @@ std::int64_t ticks_of(pid_t process) {
 }  // namespace
 
 void Standstill::look(const std::vector<pid_t>& processes) {
+  ++looks_;
   watched_.resize(processes.size());
   for (std::size_t i = 0; i < processes.size(); ++i) {
     const pid_t process = processes[i];
@@ -70,7 +71,10 @@ void Standstill::look(const std::vector<pid_t>& processes) {
   }
 }
 
-void Standstill::reset() { watched_.clear(); }
+void Standstill::reset() {
+  looks_ = 0;
+  watched_.clear();
+}
 
 int Standstill::still(int process) const {
   return process < static_cast<int>(watched_.size()) ? watched_[process].still : 0;

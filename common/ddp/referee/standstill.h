@@ -19,6 +19,9 @@ class Standstill {
   /// Something was heard: all begins anew.
   void reset();
 
+  /// How many looks there were since reset().
+  int looks() const { return looks_; }
+
   /// How many looks have found the process's main thread in the same sleep, and none of its threads
   /// ready to run.
   int still(int process) const;
@@ -41,6 +44,7 @@ class Standstill {
     std::int64_t ticks = -1;
     std::int64_t first_ticks = -1;
   };
+  int looks_ = 0;
   std::vector<Watched> watched_;
 };
 

@@ -1,0 +1,64 @@
+"""A stage that was built of other contents is built again, whatever the times of its files say."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from tools.grading import stages, stale
+from tools.grading.stages import Stage
+
+
+class Stale(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = Path(folder.name)
+        self.stage = Stage("01_naive_ddp", "01", "naive DDP", 15)
+        self.build = root / "build"
+        (self.build / "grade").mkdir(parents=True)
+        self.source = root / "solutions" / self.stage.name / "naive_ddp.cpp"
+        self.header = root / "assignments" / self.stage.name / "naive_ddp.h"
+        for file in (self.source, self.header):
+            file.parent.mkdir(parents=True)
+            file.write_text("first")
+        self.object = self.build / "naive_ddp.o"
+        self.object.touch()
+        command = {"file": str(self.source), "command": f"clang++ -c {self.source} -o naive_ddp.o"}
+        (self.build / "compile_commands.json").write_text(json.dumps([command]))
+        for module in (stages, stale):
+            patch = mock.patch.object(module, "ROOT", root)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def is_forgotten(self) -> bool:
+        stale.forget_if_changed(self.build, self.stage, "solutions")
+        return not self.object.exists()
+
+    def test_what_is_as_it_was_built_stays(self) -> None:
+        self.assertFalse(self.is_forgotten())  # nobody knows, so the times decide
+        stale.remember(self.build, self.stage, "solutions")
+        os.utime(self.source)
+        self.assertFalse(self.is_forgotten())
+
+    def test_an_edit_counts_however_old_the_file_is(self) -> None:
+        for file in (self.source, self.header):
+            with self.subTest(file.name):
+                self.object.touch()
+                stale.remember(self.build, self.stage, "solutions")
+                file.write_text("second")
+                os.utime(file, (1, 1))
+                self.assertTrue(self.is_forgotten())
+
+    def test_a_file_that_was_never_built_is_no_error(self) -> None:
+        stale.remember(self.build, self.stage, "solutions")
+        self.source.with_name("more.cpp").write_text("new")
+        self.assertTrue(self.is_forgotten())
+
+
+if __name__ == "__main__":
+    unittest.main()
