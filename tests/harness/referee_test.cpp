@@ -75,16 +75,6 @@ TEST(Referee, MessagesArriveByGroupAndTag) {
   EXPECT_EQ(value_of(evidence, 0, "second").item<float>(), 2);
 }
 
-TEST(Referee, WhoSaysThingsWithoutEndIsStopped) {
-  const Evidence evidence = run({}, [](const auto& client, const auto&) {
-    while (client->rank() == 1) {
-      client->fact("the same again", 1);
-    }
-  });
-  ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
-  EXPECT_NE(evidence.reports.describe().find("told the network of more than"), std::string::npos);
-}
-
 // Waits by handle, by future, and by a thread that backward waits for.
 TEST(Referee, FindsEveryKindOfWaitInBackward) {
   const std::vector<std::function<void(const WorkPtr&)>> waits = {

@@ -142,6 +142,16 @@ TEST(Referee, AnEndlessLoopIsToldFromAWait) {
   EXPECT_NE(evidence.reports.describe().find("computes without end"), std::string::npos);
 }
 
+TEST(Referee, WhoSaysThingsWithoutEndIsStopped) {
+  const Evidence evidence = run_as({}, [](const auto& client, const auto&) {
+    while (client->rank() == 1) {
+      client->fact("the same again", 1);
+    }
+  });
+  ASSERT_EQ(evidence.reports.culprit, 1) << evidence.reports.describe();
+  EXPECT_NE(evidence.reports.describe().find("told the network of more than"), std::string::npos);
+}
+
 }  // namespace
 
 }  // namespace ddp
