@@ -6,6 +6,7 @@
 #include "ddp/referee/client_group.h"
 #include "support/attempt.h"
 #include "support/misuse_bodies.h"
+#include "support/settings.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 
@@ -67,6 +68,27 @@ void construct_with_two_dtypes(Client& client) {
           [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
 }
 
+// Refused before the others are sent.
+Body sparse_among_dense(const SynchronizerUnderTest& subject) {
+  return {subject.form + "a sparse gradient among dense ones",
+          {},
+          [make = subject.make](Client& client) {
+            std::vector<at::Tensor> parameters(9);
+            for (at::Tensor& parameter : parameters) {
+              parameter = at::ones({2, 3}, settings().device).set_requires_grad(true);
+            }
+            const auto synchronizer =
+                make(client, parameters, {}, make_group(client.shared_from_this()));
+            for (std::size_t i = 0; i < parameters.size(); ++i) {
+              const at::Tensor gradient = at::ones_like(parameters[i]);
+              parameters[i].mutable_grad() = i == 7 ? gradient.to_sparse() : gradient;
+            }
+            attempt(client, "a sparse gradient among dense ones (index 7)",
+                    [&] { synchronizer->finish(); });
+          },
+          subject.charged.errors};
+}
+
 std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {
   return joined({bodies(subject(Form::kPerParameter)), bodies(subject(Form::kFlat))});
 }
@@ -104,7 +126,9 @@ const std::vector<Body>& small_models() {
 
 const std::vector<Body>& misuse() {
   static const std::vector<Body> all = joined({of_both(misuse_bodies),
-                                               {{"flat: construction with two dtypes or devices",
+                                               {sparse_among_dense(subject(Form::kPerParameter)),
+                                                sparse_among_dense(subject(Form::kFlat)),
+                                                {"flat: construction with two dtypes or devices",
                                                  {},
                                                  construct_with_two_dtypes,
                                                  subject(Form::kFlat).charged.errors}}});
