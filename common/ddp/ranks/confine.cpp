@@ -88,7 +88,7 @@ void limit_reading(const fs::path& library) {
 // What is done about a crash, see rank_process.cpp.
 struct sigaction report_crash {};
 
-void on_forbidden(int signal, siginfo_t* info, void*) {
+void on_forbidden(int signal, siginfo_t* info, void* context) {
   std::array<char, 256> text{};
   const int length =
       std::snprintf(text.data(), text.size(),
@@ -96,7 +96,7 @@ void on_forbidden(int signal, siginfo_t* info, void*) {
                     "which a stage may not.\n",
                     purpose_of(info->si_syscall), info->si_syscall);
   std::ignore = write(STDERR_FILENO, text.data(), length);
-  report_crash.sa_handler(signal);
+  report_crash.sa_sigaction(signal, info, context);
 }
 
 void report_what_is_forbidden() {
