@@ -85,11 +85,10 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
-    at_a_time = 1 if options.untrusted or len(graded) == 1 else side_by_side.width()
+    at_a_time = side_by_side.width() if len(graded) > 1 and not options.untrusted else 1
     run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace))
     if at_a_time > 1:
-        run = replace(run, machine=folder / "machine")
-        run.machine.touch()
+        run = replace(run, machine=builder.program(graded[0]))
     writing = threading.Lock()
 
     def show(stage: StageReport, result: TestResult) -> None:

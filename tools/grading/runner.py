@@ -48,7 +48,7 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their bodies are known to do
-    machine: Path | None = None  # what programs that run at the same time share it by: a file
+    machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
     sandbox: Sandbox | None = None  # for a stage that is not trusted
 
