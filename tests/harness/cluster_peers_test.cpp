@@ -7,6 +7,7 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/peers/python_ddp_peer.h"
 #include "ddp/peers/reducer_peer.h"
+#include "harness/cluster_layers.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
@@ -16,25 +17,9 @@ namespace {
 using ddp::testing::in_child;
 using Buckets = std::vector<std::vector<std::size_t>>;
 
-constexpr Link kLink{.alpha_ns = 100, .beta_ns_per_byte = 0.5};
-constexpr std::int64_t kLayers = 5, kElements = 200, kBytes = 4 * kElements;
-constexpr std::int64_t kForward = 1'000, kBackward = 3'000;  // of a layer
-
-std::int64_t cost_of(std::int64_t layers) { return 2 * 100 + layers * kBytes / 2; }
-
 struct Training {
   explicit Training(const ClusterOptions& options = bare_network(2, kLink))
       : cluster(options), model(cluster, layers()) {}
-
-  static std::vector<TimedLayer> layers() {
-    std::vector<TimedLayer> all;
-    for (std::int64_t i = 0; i < kLayers; ++i) {
-      all.push_back({.parameters = {make_parameter({kElements})},
-                     .forward_ns = kForward,
-                     .backward_ns = kBackward});
-    }
-    return all;
-  }
 
   Cluster cluster;
   TimedModel model;
@@ -66,7 +51,7 @@ TEST(ReducerOnCluster, KeepsTheBucketsThatItWouldRebuild) {
       const StepTimes times = reducers_step(training, as_view, buckets);
       EXPECT_EQ(buckets, (Buckets{{4}, {3, 2}, {1, 0}}));
       EXPECT_EQ(times.collectives, 3);
-      EXPECT_EQ(times.total_ns, kLayers * (kForward + kBackward) + cost_of(2));
+      EXPECT_EQ(times.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
     }
   });
 }
@@ -137,8 +122,9 @@ StepTimes python_ddps_step(bool async) {
 TEST(PythonDdpPeer, ForwardOrderLeavesTheLargestForTheEnd) {
   in_child([] {
     const StepTimes async = python_ddps_step(true), sync = python_ddps_step(false);
-    EXPECT_EQ(async.total_ns, kLayers * (kForward + kBackward) + cost_of(2));
-    EXPECT_EQ(sync.total_ns, kLayers * (kForward + kBackward) + 2 * cost_of(2) + cost_of(1));
+    EXPECT_EQ(async.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
+    EXPECT_EQ(sync.total_ns,
+              kLayers * (kForward + kBackward) + 2 * cost_of(2 * kBytes) + cost_of(kBytes));
     EXPECT_EQ(async.collectives, 3);
     EXPECT_EQ(sync.collectives, 3);
   });
