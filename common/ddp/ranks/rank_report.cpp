@@ -92,13 +92,16 @@ std::string RankReports::describe() const {
   }
   std::ostringstream out;
   std::string alike;
-  describe_rank(out, ranks[culprit]);
-  out << ranks[culprit].printed();
+  // Which of those that ended alike was seen to end first is chance.
+  const RankReport& first = *std::ranges::find_if(
+      ranks, [&](const RankReport& report) { return ended_alike(report, ranks[culprit]); });
+  describe_rank(out, first);
+  out << first.printed();
   for (const RankReport& report : ranks) {
-    if (report.rank == culprit) {
+    if (report.rank == first.rank) {
       continue;
     }
-    if (ended_alike(report, ranks[culprit])) {
+    if (ended_alike(report, first)) {
       alike += (alike.empty() ? "" : ", ") + std::to_string(report.rank);
     } else {
       describe_rank(out, report);
