@@ -64,9 +64,9 @@ def _reason(text: str, test: str) -> str:
 
 
 def check_tools(context: Context) -> Outcome:
-    """The Python tests, except those of the figures, which need a Python of their own."""
-    paths = [path for room in ("harness", "tools", "benchmarks") for path in _test_files(room)]
-    return _python_tests(context, sys.executable, paths)
+    """The Python tests, except those of the figures. Benchmarks are judged with what figures are made of, numpy too."""
+    own = _python_tests(context, sys.executable, [*_test_files("harness"), *_test_files("tools")])
+    return own.take([_python_tests(context, context.toolchain.figure_python, _test_files("benchmarks"))])
 
 
 def check_figures(context: Context) -> Outcome:
