@@ -19,6 +19,7 @@ using Tensors = std::map<std::int64_t, at::Tensor>;
 struct Payload {
   std::int64_t elements = 0;
   at::ScalarType dtype = at::ScalarType::Undefined;
+  // NOLINTNEXTLINE(modernize-use-nullptr): where should one be?
   auto operator<=>(const Payload&) const = default;
 };
 

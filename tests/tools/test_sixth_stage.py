@@ -151,7 +151,8 @@ class SixthStage(unittest.TestCase):
     def test_is_graded_by_adding_folders(self) -> None:
         given = [f"PYTHON={self.python}"] if self.python else [f"LIBTORCH={toolchain.load().libtorch}"]
         stub = self.run_here("make", "test", "STAGE=06", *given, code=2)
-        self.assertIn("TODO scaled_sum.cpp:8", stub)
+        self.assertIn("TODO line 8", stub)
+        self.assertIn("assignments/06_scaled_sum/scaled_sum.cpp:8", stub)
         self.assertIn("Total  0 / 3 points", stub)
         solution = self.run_here("make", "test", "STAGE=06", "IMPL=solutions", "TEST=sum_is_scaled")
         self.assertIn("Total  3 / 3 points", solution)

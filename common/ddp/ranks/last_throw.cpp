@@ -34,10 +34,13 @@ std::span<void* const> last_throw() {
 }  // namespace ddp
 
 // The C++ runtime's function that every `throw` calls. This library comes before the runtime's in the
-// order in which the loader looks for it.
-extern "C" void __cxa_throw(void* exception, std::type_info* type, void (*destroy)(void*)) {
-  using Throw = void (*)(void*, std::type_info*, void (*)(void*));
-  static const auto next = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
+// order in which the loader looks for it. Compilers declare __cxa_throw with different types, so it
+// has another name here.
+using Throw = void(void* exception, std::type_info* type, void (*destroy)(void*));
+extern "C" Throw observed_throw __asm__("__cxa_throw");
+
+void observed_throw(void* exception, std::type_info* type, void (*destroy)(void*)) {
+  static const auto next = reinterpret_cast<Throw*>(dlsym(RTLD_NEXT, "__cxa_throw"));
   ddp::remember_throw_here();
   next(exception, type, destroy);
   __builtin_unreachable();

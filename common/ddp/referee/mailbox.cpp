@@ -46,7 +46,7 @@ std::string text_of(const char (&field)[size]) {
 }
 
 Record record_of(const Event& event) {
-  Record record{event};
+  Record record{static_cast<const EventData&>(event)};
   record.dim = static_cast<std::int8_t>(event.sizes.size());
   std::ranges::copy(event.sizes, record.sizes);
   set_text(record.shape, event.shape);
@@ -56,7 +56,7 @@ Record record_of(const Event& event) {
 }
 
 Event event_of(const Record& record) {
-  return {record,
+  return {static_cast<const EventData&>(record),
           {record.sizes, record.sizes + record.dim},
           text_of(record.shape),
           text_of(record.text),
