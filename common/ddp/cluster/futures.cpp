@@ -2,9 +2,9 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "ddp/referee/thread_sleep.h"
@@ -56,10 +56,17 @@ Futures::Futures(Listener listener)
 }
 
 Futures::~Futures() {
-  const std::lock_guard lock(state_->mutex);
-  state_->ended = true;
-  state_->listener = nullptr;
-  state_->changed.notify_all();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->ended = true;
+    state_->listener = nullptr;
+    state_->changed.notify_all();
+  }
+  if (server_.get_id() == std::this_thread::get_id()) {
+    server_.detach();  // a callback dropped the last owner: its thread cannot wait for itself
+  } else if (server_.joinable()) {
+    server_.join();
+  }
 }
 
 FuturePtr Futures::make(const std::vector<at::Tensor>& result, std::int64_t end_ns) {
@@ -68,8 +75,8 @@ FuturePtr Futures::make(const std::vector<at::Tensor>& result, std::int64_t end_
   const std::lock_guard lock(state_->mutex);
   state_->pending.emplace(end_ns, State::Pending{future, result});
   state_->changed.notify_all();
-  if (!std::exchange(served_, true)) {
-    std::thread(serve, state_, sleeper_).detach();
+  if (!server_.joinable()) {
+    server_ = std::thread(serve, state_, sleeper_);
   }
   return future;
 }

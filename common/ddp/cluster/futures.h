@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace ddp::cluster {
@@ -36,7 +37,7 @@ class Futures {
 
   const std::shared_ptr<State> state_;
   const int sleeper_;
-  bool served_ = false;
+  std::thread server_;  // started with the first future
 };
 
 }  // namespace ddp::cluster
