@@ -30,16 +30,17 @@ def check_harness(context: Context) -> Outcome:
 
 def _shard(context: Context, program: str, index: int) -> Outcome:
     contents = remembered.program(context, program, "ddp", "ddp_testing", "ddp_benchmarks")
-    work = partial(_run_shard, context, program, index)
+    work = partial(run_shard, context, program, index)
     return remembered.outcome_of(context, f"{program}.{index}_of_{CORES}", [Path(__file__), *contents], work)
 
 
-def _run_shard(context: Context, program: str, index: int) -> Outcome:
+def run_shard(context: Context, program: str, index: int, env: dict[str, str] | None = None) -> Outcome:
+    """One of as many parts of a program's tests as there are cores, with these variables."""
     folder, outcome = context.folder("harness"), Outcome()
     found, log = folder / f"{program}.{index}.json", folder / f"{program}.{index}.log"
     found.unlink(missing_ok=True)
     command = [str(context.build_dir / "bin" / program), f"--gtest_output=json:{found}", f"--seed={context.seed}"]
-    env = {"GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
+    env = {**(env or {}), "GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
     code, text = context.run(command, log, env)
     try:
         suites = json.loads(found.read_text(errors="replace"))["testsuites"]

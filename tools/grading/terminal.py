@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TextIO
 
-from tools.setup.columns import columns
+from tools.setup.columns import can_encode, columns
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PLAIN = {"✔": "+", "✘": "x", "○": "o", "–": "-", "█": "#", "░": ".", "│": "|"}
@@ -18,7 +18,7 @@ class Terminal:
         self._stream = stream or sys.stdout
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._colour = self.live and not os.environ.get("NO_COLOR")
-        self._unicode = _can_encode(self._stream, "".join(_PLAIN))
+        self._unicode = can_encode(self._stream, "".join(_PLAIN))
         self.width = columns()
         self._status = ""
         self._closed = False
@@ -53,11 +53,3 @@ class Terminal:
         except BrokenPipeError:  # `make test | head`: the result files must still be finished
             self._closed = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-
-def _can_encode(stream: TextIO, text: str) -> bool:
-    try:
-        text.encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

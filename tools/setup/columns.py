@@ -1,9 +1,10 @@
-"""Texts that fit the terminal's width."""
+"""Texts that fit the terminal: its width and its characters."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
+from typing import TextIO
 
 NO_TERMINAL = 1000  # a pipe or a log: lines stay whole, for grep
 
@@ -12,6 +13,14 @@ def columns() -> int:
     """The terminal's, or those that COLUMNS says."""
     found = shutil.get_terminal_size((NO_TERMINAL, 24)).columns
     return found if found == NO_TERMINAL else max(40, min(found, 120))
+
+
+def can_encode(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def fold(text: str, width: int, hang: int = 2) -> str:

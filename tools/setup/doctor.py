@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.setup import system_packages, toolchain, virtual_environment
-from tools.setup.columns import columns, fold
+from tools.setup.columns import can_encode, columns, fold
 from tools.setup.toolchain import LabError
 
 OK, OFF, MISSING = "ok", "off", "missing"  # off: the lab works without it
@@ -48,7 +48,7 @@ def main() -> int:
 
 def report(findings: list[Finding]) -> None:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    marks = MARKS if can_print("".join(MARKS.values())) else PLAIN_MARKS
+    marks = MARKS if can_encode(sys.stdout, "".join(MARKS.values())) else PLAIN_MARKS
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         mark = f"{marks[finding.state]} {finding.state:<7}"
@@ -57,14 +57,6 @@ def report(findings: list[Finding]) -> None:
         print(line.replace(mark, f"{COLOURS[finding.state]}{mark}\033[0m", 1) if colour else line)
         if finding.advice:
             print(fold(f"{'':{width + 12}}-> {finding.advice}", columns(), hang=3))
-
-
-def can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def tools() -> list[Finding]:
