@@ -100,7 +100,7 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
   return simulate_step(variant, cluster, timed, options);
 }
 
-int run_published(const std::function<void()>& body) {
+int run_on_cluster(const std::function<void()>& body) {
   try {
     body();
     return 0;
@@ -115,8 +115,7 @@ int run_published(const std::function<void()>& body) {
   return 1;
 }
 
-Run to_published_run(const BenchmarkOptions& options, const std::string& program,
-                     std::int64_t gpus) {
+Run to_cluster_run(const BenchmarkOptions& options, const std::string& program, std::int64_t gpus) {
   return {.program = program,
           .implementation = options.implementation,
           .preset = options.preset,

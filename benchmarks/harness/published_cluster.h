@@ -67,11 +67,10 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
                                  const VariantOptions& options = {});
 
 /// The exit code of `body`: 0, or after a message kUnfinished for a stub, else 1.
-int run_published(const std::function<void()>& body);
+int run_on_cluster(const std::function<void()>& body);
 
 /// A Run filled in from `options`, on `gpus` GPUs of the cluster.
-Run to_published_run(const BenchmarkOptions& options, const std::string& program,
-                     std::int64_t gpus);
+Run to_cluster_run(const BenchmarkOptions& options, const std::string& program, std::int64_t gpus);
 
 /// What a result stores of the cluster.
 Parameters describe(const PublishedHardware& hardware);

@@ -96,16 +96,10 @@ def bucketed_ddp(file: Path) -> list[Cell]:
     return cells
 
 
-def _seconds(rounds: list[suite_data.PublishedRound]) -> dict[int, float]:
-    """The medians by the number of GPUs; 0: without DDP."""
-    return {
-        0 if one.name == suite_data.NO_DDP_ROUND else one.ranks: float(one.cells[0].seconds) for one in rounds
-    }  # fmt: skip
-
-
-def _suite_model(suite: suite_data.Suite, model: str, published: dict[int, float], share: float) -> Iterator[Cell]:
+def _suite_model(suite: suite_data.Suite, model: str, share: float) -> Iterator[Cell]:
     choice = suite_data.Choice(SUITE_VARIANT, SUITE_BUCKET)
     fitted = model == FITTED_MODEL
+    published = suite_data.published_medians(model)
     alone = published[0]
     for one in suite.rounds(model, choice)[1:]:
         if one.ranks in published:
@@ -117,11 +111,10 @@ def _suite_model(suite: suite_data.Suite, model: str, published: dict[int, float
 
 def ddp_suite(file: Path) -> list[Cell]:
     suite = suite_data.Suite(file)
-    published = {model: _seconds(rounds) for model, rounds in suite_data.load_published().items()}
-    base = published[FITTED_MODEL]
+    base = suite_data.published_medians(FITTED_MODEL)
     # What DDP adds to the fitted model, as a share.
     share = fmean(seconds / base[0] - 1 for gpus, seconds in base.items() if gpus)
-    cells = [cell for model in suite.models for cell in _suite_model(suite, model, published[model], share)]
+    cells = [cell for model in suite.models for cell in _suite_model(suite, model, share)]
     dull = fmean(
         diff for gpus, diff in suite_data.published_diffs(FITTED_MODEL, AB_PERCENT).items() if gpus <= LARGEST_AB
     )

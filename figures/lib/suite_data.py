@@ -99,7 +99,7 @@ class PublishedCell:
 class PublishedRound:
     name: str
     ranks: int
-    cells: list[PublishedCell]
+    cells: list[PublishedCell]  # the median first
 
     def examples(self, percent: int) -> int:
         return next(int(cell.examples) for cell in self.cells if cell.percent == percent)
@@ -117,6 +117,13 @@ def load_published() -> dict[str, list[PublishedRound]]:
             rounds.append(PublishedRound(name, int(ranks), []))
         rounds[-1].cells.append(PublishedCell(int(cell[0]), cell[1], cell[2]))
     return models
+
+
+def published_medians(model: str) -> dict[int, float]:
+    """Seconds of an iteration, by the number of GPUs; 0: without DDP."""
+    return {
+        0 if one.name == NO_DDP_ROUND else one.ranks: float(one.cells[0].seconds) for one in load_published()[model]
+    }
 
 
 Diffs = dict[int, float]  # percent, by the number of ranks

@@ -28,14 +28,13 @@ from figures.lib.predictions import (
     ddp_suite,
 )
 from figures.lib.suite_data import (
-    NO_DDP_ROUND,
     PROGRAM,
     VARIANTS,
     Choice,
     Suite,
-    load_published,
     own_diffs,
     published_diffs,
+    published_medians,
 )  # fmt: skip
 
 COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE}
@@ -56,9 +55,8 @@ def simulated(suite: Suite, model: str, variant: str) -> tuple[Line, Line]:
 
 
 def published(model: str) -> tuple[Line, Line]:
-    rounds = load_published().get(model, [])
-    seconds = {one.ranks: float(one.cells[0].seconds) for one in rounds if one.name != NO_DDP_ROUND}
-    alone = next((float(one.cells[0].seconds) for one in rounds if one.name == NO_DDP_ROUND), 0.0)
+    seconds = published_medians(model)
+    alone = seconds.pop(0)
     return (
         {gpus: 1e3 * value for gpus, value in seconds.items()},
         {gpus: 1e3 * (value - alone) for gpus, value in seconds.items()},

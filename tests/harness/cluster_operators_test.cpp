@@ -6,6 +6,7 @@
 
 #include "ddp/cluster/cluster.h"
 #include "ddp/cluster/operators.h"
+#include "harness/error_of.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
@@ -116,12 +117,7 @@ TEST(OperatorWatch, OneAtATime) {
 template <typename Body>
 std::string refusal(const Body& body) {
   Cluster cluster(bare_network(2, {}));
-  try {
-    cluster.run(body);
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
+  return ddp::testing::error_of([&] { cluster.run(body); });
 }
 
 TEST(OperatorWatch, ValuesAreRefusedByOperatorAndLine) {

@@ -8,6 +8,7 @@
 #include "ddp/peers/python_ddp_peer.h"
 #include "ddp/peers/reducer_peer.h"
 #include "harness/cluster_layers.h"
+#include "harness/error_of.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
@@ -77,12 +78,7 @@ std::vector<at::Tensor> parameters_of(const std::vector<std::int64_t>& elements)
 }
 
 std::string refusal(const std::vector<at::Tensor>& parameters, std::int64_t buffer_elements) {
-  try {
-    python_ddp_plan(parameters, buffer_elements);
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
+  return ddp::testing::error_of([&] { python_ddp_plan(parameters, buffer_elements); });
 }
 
 TEST(PythonDdpPlan, FillsForwardAndNeverBeyondTheSize) {

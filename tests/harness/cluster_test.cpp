@@ -8,12 +8,14 @@
 
 #include "ddp/cluster/timed_model.h"
 #include "harness/cluster_layers.h"
+#include "harness/error_of.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
 
 namespace {
 
+using ddp::testing::error_of;
 using ddp::testing::in_child;
 
 TEST(Cluster, DataMovementTakesTheDevicesTime) {
@@ -71,15 +73,6 @@ TEST(Cluster, FuturesAreCompleteOnceTheirCollectiveIsWaitedFor) {
   });
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-    return "";
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-}
-
 // Who has nothing to do until another thread has waited, has waited itself.
 TEST(Cluster, AWaitOfAnotherThreadIsOneWhereItIsWaitedFor) {
   in_child([] {
@@ -100,7 +93,7 @@ TEST(Cluster, OtherThreadsDoNotLaunch) {
     Cluster cluster(bare_network(2, kLink));
     std::string text;
     std::thread([&] {
-      text = refusal([&] { all_reduce(at::empty({kElements}, kMeta), cluster.group()); });
+      text = error_of([&] { all_reduce(at::empty({kElements}, kMeta), cluster.group()); });
     }).join();
     EXPECT_NE(text.find("follows the thread that trains, and not another's all-reduce"),
               std::string::npos)
@@ -139,18 +132,19 @@ TEST(Cluster, EveryOperationCostsWhatTheTopologySays) {
 
 TEST(Cluster, WhatCannotBeIsRefused) {
   in_child([] {
-    EXPECT_EQ(refusal([] { Cluster(bare_network(0, kLink)); }),
+    EXPECT_EQ(error_of([] { Cluster(bare_network(0, kLink)); }),
               "a cluster needs at least one rank, not 0");
     ClusterOptions options = bare_network(2, kLink);
     options.slowdown_beside_communication = 0.5;
-    EXPECT_NE(refusal([&] { Cluster cluster(options); }).find("give 1 or more"), std::string::npos);
+    EXPECT_NE(error_of([&] { Cluster cluster(options); }).find("give 1 or more"),
+              std::string::npos);
     Cluster cluster(bare_network(2, kLink));
-    EXPECT_NE(refusal([&] {
+    EXPECT_NE(error_of([&] {
                 all_reduce(at::ones({1}), cluster.group());
               }).find("cannot do an all-reduce of a tensor on cpu"),
               std::string::npos);
     const auto layer = [&](const TimedLayer& layer) {
-      return refusal([&] { TimedModel(cluster, {layer}); });
+      return error_of([&] { TimedModel(cluster, {layer}); });
     };
     EXPECT_NE(layer({.forward_ns = -1, .name = "fc"}).find("the layer \"fc\" takes -1 ns forward"),
               std::string::npos);
@@ -164,10 +158,10 @@ TEST(Cluster, AnErrorOfTheCodeSaysWhere) {
   in_child([] {
     Cluster cluster(bare_network(4, kLink));
     const std::string text =
-        refusal([&] { cluster.run([&] { send(at::empty({1}, kMeta), 1, cluster.group()); }); });
+        error_of([&] { cluster.run([&] { send(at::empty({1}, kMeta), 1, cluster.group()); }); });
     EXPECT_NE(text.find("nobody receives it"), std::string::npos) << text;
     EXPECT_NE(text.find(".cpp:"), std::string::npos) << text;
-    EXPECT_EQ(refusal([&] {
+    EXPECT_EQ(error_of([&] {
                 cluster.run([] { TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 02"); });
               }),
               "TODO(student): 02")

@@ -1,9 +1,10 @@
 #include "ddp/ranks/environment.h"
 
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <map>
+
+#include "harness/error_of.h"
 
 namespace ddp {
 namespace {
@@ -19,12 +20,7 @@ std::optional<LaunchEnvironment> read(const Variables& variables) {
 
 // The message of the error caused by reading these variables.
 std::string error_of(const Variables& variables) {
-  try {
-    read(variables);
-  } catch (const c10::ValueError& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
+  return testing::error_of<c10::ValueError>([&] { read(variables); });
 }
 
 Variables with(Variables variables, const Variables& changes) {

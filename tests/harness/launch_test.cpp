@@ -10,6 +10,7 @@
 
 #include "ddp/collectives.h"
 #include "ddp/ranks/stage_library.h"
+#include "harness/error_of.h"
 #include "support/plain_ranks.h"
 
 namespace ddp {
@@ -131,24 +132,15 @@ TEST(Launch, NoRankSurvivesAnInterrupt) {
   EXPECT_TRUE(WIFSIGNALED(program.status()));
 }
 
-std::string error_of_loading(const std::filesystem::path& library) {
-  try {
-    load_stage_library(library);
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
-
 TEST(StageLibrary, SaysHowToBuildAMissingOne) {
   const auto library = stage_library("solutions", "09_no_such_stage");
-  const std::string error = error_of_loading(library);
+  const std::string error = testing::error_of([&] { load_stage_library(library); });
   EXPECT_NE(error.find("make test STAGE=09 IMPL=solutions"), std::string::npos) << error;
   EXPECT_NE(error.find(library.string()), std::string::npos) << error;
 }
 
 TEST(StageLibrary, SaysWhatTheLoaderSaysOfABrokenOne) {
-  const std::string error = error_of_loading("/proc/self/environ");
+  const std::string error = testing::error_of([] { load_stage_library("/proc/self/environ"); });
   EXPECT_NE(error.find("cannot load /proc/self/environ"), std::string::npos) << error;
 }
 

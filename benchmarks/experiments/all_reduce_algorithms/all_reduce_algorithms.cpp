@@ -169,7 +169,7 @@ int run_worlds(Settings settings) {
       return code;
     }
   }
-  return run_published([&] {
+  return run_on_cluster([&] {
     load_stage_library(stage_library(settings.implementation, kRingStage));
     for (const int world : settings.on_cluster) {
       std::ranges::move(series_on_cluster(settings, world), std::back_inserter(result.series));

@@ -275,7 +275,7 @@ int ddp_main(int argc, char** argv) {
   }
   apply_preset(line, settings);
   if (settings.preset == kPublishedPreset) {
-    return run_published([&] { compute(settings); });
+    return run_on_cluster([&] { compute(settings); });
   }
   if (const int code = check_memory(settings, settings.trained())) {
     return code;

@@ -73,7 +73,7 @@ Result train_at_published_scale(const TrainingSettings& settings) {
   const Setup setup = setup_of(settings.cluster);
   const TransformerShape shape = transformer_shape(settings.model);
   const auto variants = variants_on_cluster(kTrainingVariants, settings.implementation);
-  Result result = {.run = to_published_run(settings, kTrainingProgram, setup.gpus),
+  Result result = {.run = to_cluster_run(settings, kTrainingProgram, setup.gpus),
                    .parameters = parameters_of(settings),
                    .series = {}};
   const Parameters hardware = describe(setup.hardware);

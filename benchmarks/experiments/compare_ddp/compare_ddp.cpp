@@ -218,7 +218,7 @@ int ddp_main(int argc, char** argv) {
   apply_preset(settings.amount, kPresets.at(settings.preset));
   const ComparisonSize& size = settings.amount.size;
   if (settings.preset == kPublishedPreset) {
-    return run_published([&] { compute(settings); });
+    return run_on_cluster([&] { compute(settings); });
   }
   if (size.discarded >= size.iterations) {
     return line.refuse("--discard: " + std::to_string(size.discarded) + " of " +

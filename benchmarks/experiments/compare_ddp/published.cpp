@@ -66,7 +66,7 @@ Result compare_at_published_scale(const BenchmarkOptions& options, const Compari
   const ProfiledModel model(resnet_profile(resnet_kind(BufferComparison::kModel),
                                            {.batch = size.batch, .side = size.image}));
   variants_on_cluster({"bucketed"}, options.implementation);
-  Result result = {.run = to_published_run(options, kProgram, gpus),
+  Result result = {.run = to_cluster_run(options, kProgram, gpus),
                    .parameters = parameters_of(model, size, hardware),
                    .series = {}};
   for (const int buffer_size : buffer_sizes) {

@@ -255,7 +255,7 @@ int ddp_main(int argc, char** argv) {
     return 1;
   }
   if (settings.preset == kPublishedPreset) {
-    return run_published([&] { compute(settings); });
+    return run_on_cluster([&] { compute(settings); });
   }
   return run_benchmark(settings,
                        [&settings](RankContext& context) { run_rank(context, settings); });

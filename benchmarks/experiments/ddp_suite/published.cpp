@@ -114,7 +114,7 @@ Result run_suite_at_published_scale(const SuiteSettings& settings) {
                                                ? std::vector<std::int64_t>{1, 2, 4, 8, 16}
                                                : settings.cluster.gpus;
   variants_on_cluster(kDdp, settings.implementation);
-  Result result = {.run = to_published_run(settings, kSuiteProgram, std::ranges::max(worlds)),
+  Result result = {.run = to_cluster_run(settings, kSuiteProgram, std::ranges::max(worlds)),
                    .parameters = parameters_of(settings),
                    .series = {}};
   for (const SuiteModel& chosen : settings.models()) {

@@ -72,7 +72,7 @@ class Scaling {
         variants_(variants_on_cluster(kVariants, settings.implementation)) {}
 
   Result run() const {
-    Result result = {.run = to_published_run(settings_, kProgram, settings_.gpus.back()),
+    Result result = {.run = to_cluster_run(settings_, kProgram, settings_.gpus.back()),
                      .parameters = parameters(),
                      .series = {step(kComputeOnly, 1)}};
     for (const std::int64_t gpus : settings_.gpus) {
@@ -205,7 +205,7 @@ int ddp_main(int argc, char** argv) {
   if (settings.gpus.empty()) {
     settings.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   }
-  return run_published([&] {
+  return run_on_cluster([&] {
     const Result result = Scaling(settings).run();
     save_result(settings, result);
     print_table(settings, result);

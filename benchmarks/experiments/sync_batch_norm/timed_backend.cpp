@@ -13,16 +13,15 @@ using Timers = std::vector<std::unique_ptr<DeviceTimer>>;
 // Stops a timer when the operation has been waited for, and hands the timer over.
 class TimedWork : public WorkDecorator {
  public:
-  TimedWork(const WorkPtr& inner, std::unique_ptr<DeviceTimer> timer,
-            std::shared_ptr<Timers> timers, bool on_cpu)
-      : WorkDecorator(inner),
-        inner_(inner),
+  TimedWork(WorkPtr inner, std::unique_ptr<DeviceTimer> timer, std::shared_ptr<Timers> timers,
+            bool on_cpu)
+      : WorkDecorator(std::move(inner)),
         timer_(std::move(timer)),
         timers_(std::move(timers)),
         on_cpu_(on_cpu) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
-    const bool done = inner().wait(timeout);
+    const bool done = inner()->wait(timeout);
     if (timer_) {
       timer_->stop();
       timers_->push_back(std::move(timer_));
@@ -35,13 +34,11 @@ class TimedWork : public WorkDecorator {
   // The backend's thread holds the operation, and its tensors, a moment longer. They are not memory
   // of the layer, and would count or not by chance.
   void let_go() const {
-    constexpr std::size_t kOurs = 2;  // here and in WorkDecorator
-    while (on_cpu_ && inner_.use_count() > kOurs) {
+    while (on_cpu_ && inner().use_count() > 1) {
       std::this_thread::yield();
     }
   }
 
-  const WorkPtr inner_;
   std::unique_ptr<DeviceTimer> timer_;  // null once it has been handed over
   const std::shared_ptr<Timers> timers_;
   const bool on_cpu_;
@@ -55,8 +52,9 @@ TimedBackend::TimedBackend(BackendPtr inner, const at::Device& device)
 WorkPtr TimedBackend::run(Operation operation) {
   auto timer = make_device_timer(device_);
   timer->start();
-  const WorkPtr work = operation.start(inner(), operation);
-  return c10::make_intrusive<TimedWork>(work, std::move(timer), timers_, device_.is_cpu());
+  WorkPtr work = operation.start(inner(), operation);
+  return c10::make_intrusive<TimedWork>(std::move(work), std::move(timer), timers_,
+                                        device_.is_cpu());
 }
 
 double TimedBackend::take_seconds() {

@@ -94,10 +94,10 @@ std::vector<NamedTensor> parameters_on_cluster(const TimelineSettings& settings)
 }
 
 int run_by_cluster_clock(const TimelineSettings& settings) {
-  return run_published([&] {
+  return run_on_cluster([&] {
     ClusterClock clock(settings);
     const MeasuredSteps measured = clock.run();
-    save_steps(settings, to_published_run(settings, "timeline", settings.world_size), measured);
+    save_steps(settings, to_cluster_run(settings, "timeline", settings.world_size), measured);
     write_chrome_trace(clock.drawing(), settings.trace);
     std::printf("wrote %s\n", settings.trace.c_str());
   });

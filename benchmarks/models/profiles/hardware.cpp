@@ -1,6 +1,7 @@
 #include "models/profiles/hardware.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <array>
 
@@ -39,14 +40,6 @@ constexpr std::array<NamedLink, 7> kLinks = {{
     {"infiniband4x100", kNetworkNs, 50e9},
 }};
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
-
 template <typename All>
 std::vector<std::string> names_of(const All& all) {
   std::vector<std::string> names;
@@ -64,7 +57,8 @@ const auto& named(const std::string& name, const All& all, const char* kind) {
       return one;
     }
   }
-  TORCH_CHECK_VALUE(false, "unknown ", kind, " \"", name, "\"; there are: ", listed(names_of(all)));
+  TORCH_CHECK_VALUE(false, "unknown ", kind, " \"", name,
+                    "\"; there are: ", c10::Join(", ", names_of(all)));
 }
 
 }  // namespace

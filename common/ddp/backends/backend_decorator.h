@@ -119,7 +119,7 @@ class WorkDecorator : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return inner_->getFuture(); }
 
  protected:
-  c10d::Work& inner() { return *inner_; }
+  const WorkPtr& inner() const { return inner_; }
 
  private:
   WorkPtr inner_;

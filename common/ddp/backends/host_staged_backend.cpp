@@ -61,7 +61,7 @@ class StagedWork : public WorkDecorator {
     auto delivered =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), std::move(devices));
     auto self = c10::intrusive_ptr<StagedWork>::reclaim_copy(this);
-    inner().getFuture()->addCallback([self, delivered](c10::ivalue::Future& reduced) {
+    inner()->getFuture()->addCallback([self, delivered](c10::ivalue::Future& reduced) {
       if (reduced.hasError()) {
         delivered->setError(reduced.exception_ptr());
         return;

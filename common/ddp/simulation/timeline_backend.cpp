@@ -16,13 +16,13 @@ class TimedMessage : public WorkDecorator {
       : WorkDecorator(std::move(inner)), complete_(std::move(complete)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
-    const bool done = inner().wait(timeout);
+    const bool done = inner()->wait(timeout);
     complete_();
     return done;
   }
 
   bool isCompleted() override {
-    const bool done = inner().isCompleted();
+    const bool done = inner()->isCompleted();
     if (done) {
       complete_();
     }

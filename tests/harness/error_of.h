@@ -1,0 +1,20 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+namespace ddp::testing {
+
+/// The message of the error that `call` throws, or "no error"; errors of other types go on.
+template <typename Error = c10::Error, typename Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+}  // namespace ddp::testing
