@@ -82,7 +82,7 @@ def draw(result: Result) -> Figure:
         medians = {size: statistics.median(seconds) for size, seconds in by_size.items()}
         spread = [[bus_bandwidth(size, s, ranks) for s in np.percentile(by_size[size], [10, 90])] for size in by_size]
         alpha, beta = fit(medians, ranks)
-        speed = f"1/β = {1e-9 / beta:.2g} GB/s" if beta else "β = 0"
+        speed = f"1/β = {1e-9 / beta:#.2g} GB/s" if beta else "β = 0"
         look = {"color": COLOURS[variant], "marker": MARKERS[variant], "markersize": 5, "linewidth": 1.3}
         line = np.geomspace(min(medians), max(medians), 200)
         axes.plot(

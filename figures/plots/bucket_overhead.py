@@ -22,7 +22,7 @@ PROGRAM = "bucket_overhead"
 LINK = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s", "best_cap_bytes")
 PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", *LINK)
 BUCKETED, COMPUTE = "bucketed", "compute only"
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.3, 0.4, 0.58  # inches
+HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.4, 0.55, 0.58  # inches
 
 
 def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
@@ -62,8 +62,8 @@ def draw_formula(axes: Axes, result: Result, caps: list[int]) -> None:
     sizes = np.geomspace(caps[0], caps[-1], 200)
     launches, last = (1e3 * np.array(term) for term in formula_seconds(sizes, *link))
     axes.plot(sizes, launches + last, color=style.BLUE, linewidth=1.5, label="formula: s/b · o + b/w")
-    axes.plot(sizes, launches, color=style.BLUE, linewidth=0.8, linestyle=":", label="its terms: launches, s/b · o,")
-    axes.plot(sizes, last, color=style.BLUE, linewidth=0.8, linestyle="--", label="and the last bucket, b/w")
+    axes.plot(sizes, launches, color=style.BLUE, linewidth=0.8, linestyle=":", label="launches: s/b · o")
+    axes.plot(sizes, last, color=style.BLUE, linewidth=0.8, linestyle="--", label="the last bucket: b/w")
 
 
 def draw(result: Result) -> Figure:
@@ -87,9 +87,7 @@ def draw(result: Result) -> Figure:
         f" b* = √(s·w·o) = {size_in_words(best)}", (best, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7.5
     )
     finish_axes(axes, result, caps)
-    if low.min() > 0:
-        axes.set_ylim(bottom=0)
-    figure.legend(loc="upper left", ncols=3, fontsize=7.5, columnspacing=1.5)
+    figure.legend(loc="upper left", ncols=2, fontsize=7.5, columnspacing=1.5)
     add_caption(figure, result, simulated)
     return figure
 
@@ -100,11 +98,11 @@ def finish_axes(axes: Axes, result: Result, caps: list[int]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(caps[:: -max(1, len(caps) // 5)]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_in_words(size)))
-    # Linear below half of the formula's minimum, because noise may be negative; logarithmic above.
+    # From a quarter of the formula's minimum: noise may be negative, and a term alone goes to zero.
     least = sum(formula_seconds(values["best_cap_bytes"], *(values[name] for name in LINK[:3])))
-    axes.set_yscale("symlog", linthresh=1e3 * least / 2, linscale=0.5)
+    axes.set_yscale("log", nonpositive="clip")
+    axes.set_ylim(bottom=1e3 * least / 4)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.axhline(0, color="black", linewidth=0.6)
     axes.grid()
     link = f"a link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     axes.set_title(
@@ -120,7 +118,7 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
         f"Gradients s = {size_in_words(values['gradient_bytes'])}; measured: all-reduces cost o = "
         f"{1e6 * values['overhead_s']:.0f} µs and move w = {1e-9 * values['bandwidth_bytes_per_s']:.3g} GB/s. Batch "
         f"{values['batch_size']} a rank, {values['sequence_length']} tokens;\nmedians of {values['repetitions']} "
-        "repetitions, slowest rank, bars: 10th to 90th percentile."
+        "repetitions, slowest rank, bars: 10th to 90th percentile. Logarithmic axes."
     )
     if simulated:
         text += " The simulated network has the same s, w and o,\nand computing that takes as long as measured alone."

@@ -28,6 +28,10 @@ local_bs    seq_len    variant       total time train    total time grad all red
 """
 
 
+def unfolded(text: str) -> str:
+    return text.replace("\n", " ")
+
+
 def simple(document: dict[str, Any]) -> None:
     """One row, with times that can be checked by eye. Rank 1 is the slower one."""
     document["series"] = [s for s in document["series"] if (s["labels"]["local_bs"], s["labels"]["seq_len"]) == (2, 8)]
@@ -158,25 +162,20 @@ class BucketedDdp(FigureTest):
     def test_says_what_was_measured_and_where(self) -> None:
         texts = self.texts(SAMPLE, 4)
         for expected in (
-            "published: xl, 2 GPUs", "8 tokens", "16 tokens", "512 tokens", "1 MB\n421 B", "1000 MB\n411 KiB", "naive",
+            "8 tokens", "16 tokens", "1 MB\n421 B", "1000 MB\n411 KiB", "naive",
             "Reducer*", "compute only", "time of an iteration [ms]", "of it all-reduce in finish() [ms]",
         ):  # fmt: skip
             self.assertIn(expected, texts)
-        self.assertTrue(any("means of 2 iterations with AdamW (in turns)" in text for text in texts), texts)
-
-    def test_other_batches_have_no_published_numbers(self) -> None:
-        def other(document: dict[str, Any]) -> None:
-            for series in document["series"]:
-                series["labels"]["local_bs"] += 1
-
-        self.assertIn("reduced, 0.802 M parameters, batch 3 a rank, CPU", self.texts(self.changed(other), 3))
+        self.assertTrue(
+            any("Means of 2 iterations with AdamW (in turns)" in text for text in map(unfolded, texts)), texts
+        )
 
     def test_names_what_is_unfinished(self) -> None:
         def without(document: dict[str, Any]) -> None:
             document["series"] = [s for s in document["series"] if s["labels"]["variant"] != "overlapped"]
 
         texts = self.texts(self.changed(without), 2)
-        self.assertTrue(any("Left out: unfinished: overlapped." in text for text in texts), texts)
+        self.assertIn("Left out: unfinished: overlapped.", unfolded(" ".join(texts)))
 
     def test_refuses_other_results(self) -> None:
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")

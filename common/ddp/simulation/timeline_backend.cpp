@@ -9,10 +9,11 @@
 namespace ddp {
 namespace {
 
-// Notes when a wait or a poll shows that a message is complete.
-class TimedMessage : public WorkDecorator {
+// Notes when a wait or a poll shows that an operation is complete: a callback of its future may come
+// long after, on a thread that waits for a core.
+class TimedWork : public WorkDecorator {
  public:
-  TimedMessage(WorkPtr inner, std::function<void()> complete)
+  TimedWork(WorkPtr inner, std::function<void()> complete)
       : WorkDecorator(std::move(inner)), complete_(std::move(complete)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
@@ -48,7 +49,7 @@ WorkPtr TimelineBackend::run(Operation operation) {
     timeline->complete(launched, launched_ns, steady_ns());
   };
   if (operation.is_message()) {
-    return c10::make_intrusive<TimedMessage>(work, complete);
+    return c10::make_intrusive<TimedWork>(work, complete);
   }
   work->getFuture()->addCallback([complete](c10::ivalue::Future&) { complete(); },
                                  /*uses_future=*/false);
