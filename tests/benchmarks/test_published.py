@@ -140,6 +140,7 @@ class CompareDdp(Published):
             ("--gpus", "0"): "--gpus: Value 0 not in range",
             ("--gpus", "2,4"): "--gpus: this program runs one cluster at a time, not 2; give one number",
             ("--buffer-sizes", "0"): "--buffer-sizes: Value 0 not in range",
+            ("--no-broadcast-buffers",): "measures none: leave out --broadcast-buffers",
             ("--iterations", "3"): "--preset published computes times and measures none: leave out --iterations",
             ("--world-size", "2"): "leave out --world-size",
             ("--calibration", "none.json"): "none.json: cannot be read",
