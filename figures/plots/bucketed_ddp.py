@@ -24,6 +24,7 @@ from figures.lib.training_times import (
     ALL_REDUCE,
     COMPUTE,
     REDUCER,
+    THRESHOLD,
     TRAIN,
     UNBUCKETED,
     Trainings,
@@ -183,10 +184,10 @@ def add_caption(figure: Figure, result: Result, panels: Panels) -> None:
     text = (
         f"{ranks} ranks, {link}; means of {values['repetitions']} iterations with AdamW ({order}), "
         f"largest of all ranks; bars: "
-        f"10th to 90th percentile\nof the slowest rank."
+        f"10th to 90th percentile\nof the slowest rank. {THRESHOLD}"
     )
     if REDUCER in panels.others:
-        text += f" {MARKED} waits inside backward: below, what its backward takes beyond that of computing alone."
+        text += f"\n{MARKED} waits inside backward: below, what its backward takes beyond that of computing alone."
     missing = [variant for variant in UNBUCKETED if variant not in panels.others]
     if missing:
         text += f"\nLeft out: unfinished: {', '.join(missing)}."

@@ -71,9 +71,9 @@ def draw(result: Result) -> Figure:
     add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=False)
     add_caption(
         figure, result, own, "Lines: medians; whiskers: to the 90th percentile. Backward contains the all-reduces. M = "
-        "2^20: buffers of async and sync hold M elements, 4M MiB; core's buckets have a cap of M MiB, as published, and "
-        "of 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Published: hardware not named. Scales do not "
-        "begin at 0.",
+        "2^20: buffers of async and sync hold M elements, 4M MiB; core's buckets have a cap of M MiB, as published, "
+        "and of 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Published: hardware not named. Scales do "
+        "not begin at 0.",
     )  # fmt: skip
     return figure
 

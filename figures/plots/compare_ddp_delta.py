@@ -80,9 +80,9 @@ def draw(result: Result) -> Figure:
     add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=True)
     add_caption(
         figure, result, own, "Medians against core's median at the same buffer size; whiskers (own numbers): to the "
-        "90th percentile. Core's buckets have a cap of M MiB, as published: a quarter of the bytes of async's and sync's. "
-        "Core, equal bytes: a cap of 4M MiB, unpublished. Dotted: a buffer holds all gradients. Published: batch 32, "
-        "224x224, hardware not named.",
+        "90th percentile. Core's buckets have a cap of M MiB, as published: a quarter of the bytes of async's and "
+        "sync's. Core, equal bytes: a cap of 4M MiB, unpublished. Dotted: a buffer holds all gradients. Published: "
+        "batch 32, 224x224, hardware not named.",
     )  # fmt: skip
     return figure
 

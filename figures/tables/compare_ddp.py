@@ -22,6 +22,7 @@ from figures.lib.ddp_comparison import (
     OPTIONS,
     PARAMETERS,
     PROGRAM,
+    REFERENCE,
     STAGE,
     STATISTICS,
     SYNC,
@@ -39,6 +40,7 @@ from figures.lib.ddp_comparison import (
 from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result, load_group
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
 
 # As published: the second "mean" is the median.
@@ -165,8 +167,18 @@ def tables(result: Result) -> Iterator[tuple[str, Table]]:
     columns, rows = compact(comparison)
     title = "ResNet-50 over buffer sizes: latency of forward and backward"
     text = text_of(result, comparison, note)
-    yield script.name_of(PROGRAM, result), Table(title, columns, rows, text, [result], note)
+    table = Table(title, columns, rows, text, [result], note)
+    yield script.name_of(PROGRAM, result), table
     yield script.name_of(f"{PROGRAM}.takeaways", result), takeaway_table(result, comparison)
+    known = measured_statistics(result)
+    own = {
+        (str(size), direction, OPTIONS[variant]): [getattr(latency, name) for name in known]
+        for size, cell in comparison.items()
+        for direction, latencies in cell.items()
+        for variant, latency in latencies.items()
+    }
+    keys = ("buffer_size", "direction", "variant")
+    yield from side_by_side(PROGRAM, table, REFERENCE, keys, [Quantity(name) for name in known], own)
 
 
 def takeaway_table(result: Result, comparison: Comparison) -> Table:

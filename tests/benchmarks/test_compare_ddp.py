@@ -33,7 +33,7 @@ LABELS = [
     for variant in VARIANTS
     for direction in ("forward", "backward")
 ]
-DELIVERABLES = {"plots.compare_ddp": 2, "plots.compare_ddp_delta": 2, "tables.compare_ddp": 4}  # files of each module
+DELIVERABLES = {"plots.compare_ddp": 2, "plots.compare_ddp_delta": 2, "tables.compare_ddp": 6}  # files of each module
 
 
 @unittest.skipUnless(

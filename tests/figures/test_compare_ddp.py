@@ -113,7 +113,7 @@ class Table(FigureTest):
     def test_writes_text_and_json(self) -> None:
         self.assertEqual(self.draw(SAMPLE), (0, ""))
         names = sorted(file.name for file in (self.folder / "out").iterdir())
-        stems = ("compare_ddp.solutions.quick", "compare_ddp.takeaways.solutions.quick")
+        stems = [f"compare_ddp{part}.solutions.quick" for part in ("", ".takeaways", ".beside")]
         self.assertEqual(names, sorted(f"{stem}.{kind}" for stem in stems for kind in ("txt", "json")))
         document = json.loads((self.folder / "out" / "compare_ddp.solutions.quick.json").read_text())
         self.assertEqual(len(document["rows"]), 8 * 2)
@@ -134,7 +134,7 @@ class Table(FigureTest):
         def without_sync(document: dict[str, Any]) -> None:
             document["series"] = [one for one in document["series"] if one["labels"]["variant"] != SYNC]
 
-        table, takeaways = self.texts(self.changed(without_sync))
+        table, takeaways, _ = self.texts(self.changed(without_sync))
         self.assertIn("Left out: unfinished: sync.", table.replace("\n", " "))
         self.assertNotIn("DDPOption.PYTHON_DDP_SYNC_REDUCTION", table)
         self.assertNotIn("No difference", takeaways.split("published:")[0])

@@ -116,7 +116,10 @@ class DdpSuiteTable(FigureTest):
         self.assertEqual(self.draw(SAMPLE), (0, ""))
         names = {file.name for file in (self.folder / "out").iterdir()}
         variants = ("bucketed", "Reducer")
-        self.assertEqual(names, {f"ddp_suite.{v}.solutions.quick.{kind}" for v in variants for kind in ("txt", "json")})
+        self.assertEqual(names, {
+            f"ddp_suite.{variant}{part}.solutions.quick.{kind}"
+            for variant in variants for part in ("", ".beside") for kind in ("txt", "json")
+        })  # fmt: skip
         document = json.loads((self.folder / "out" / "ddp_suite.bucketed.solutions.quick.json").read_text())
         self.assertEqual(len(document["rows"]), 4 * 3)
         self.assertEqual({len(row) for row in document["rows"]}, {len(document["columns"])})
