@@ -68,4 +68,4 @@ def _cells(quantities: Sequence[Quantity], values: Sequence[float], printed: Seq
 
 def in_digits(value: float) -> str:
     """Four digits, and all of a whole part."""
-    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value + 0.0:.4g}"  # + 0.0: no -0

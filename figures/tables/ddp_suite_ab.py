@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from figures.lib import script
+from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.suite_data import VARIANTS, Choice, Suite
 from figures.lib.tables import Table
@@ -57,10 +58,8 @@ def table(suite: Suite, baseline: ddp_diff.Suite, test: ddp_diff.Suite, variant:
         texts = [(f"{cell.seconds:.3f}", str(cell.examples), f"{cell.diff:+.1f}%") for cell in cells]
         rows.append([model, str(ranks), *(text for cell in texts for text in cell)])
     before, after = suite.bucket_sizes
-    note = (
-        f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. "
-        "They took turns."
-    )
+    how = f"{setup_in_words(suite.result)}. {TIMES_ONLY}" if suite.result.simulated else "They took turns."
+    note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. {how}"
     return Table(
         f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB",
         COLUMNS,

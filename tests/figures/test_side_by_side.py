@@ -75,8 +75,8 @@ class SideBySide(unittest.TestCase):
             self.table({("resnet50", "1", "75"): (0.1,)}, Quantity("sec/iter"), Quantity("diff"))
 
     def test_digits(self) -> None:
-        self.assertEqual([in_digits(n) for n in (0.00012345, 208.2214, 170099200.0, -0.3)],
-                         ["0.0001234", "208.2", "170099200", "-0.3"])  # fmt: skip
+        self.assertEqual([in_digits(n) for n in (0.00012345, 208.2214, 170099200.0, -0.3, -0.0)],
+                         ["0.0001234", "208.2", "170099200", "-0.3", "0"])  # fmt: skip
 
     def test_every_reference_says_its_setup_once(self) -> None:
         for file in reference_data.FOLDER.glob("*.csv"):
