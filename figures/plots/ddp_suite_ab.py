@@ -68,9 +68,9 @@ def add_caption(figure: Figure, suite: Suite) -> None:
         link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
         here = f"{kind}, {link}, in turns"
     text = (
-        f"Buckets of {after} MB against {before} MB: −100·(test − baseline)/baseline of sec/iter; below zero {after} MB is "
-        f"slower; beyond ±1 % the axis is logarithmic. Here: {here}, batch {suite.batch_size} of {side}×{side} images; "
-        "published: 32 of 224×224."
+        f"Buckets of {after} MB against {before} MB: −100·(test − baseline)/baseline of sec/iter; below zero {after} "
+        f"MB is slower; beyond ±1 % the axis is logarithmic. Here: {here}, batch {suite.batch_size} of {side}×{side} "
+        "images; published: 32 of 224×224."
     )
     style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH, break_on_hyphens=False), [suite.result])
 
