@@ -2,9 +2,11 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <cstdio>
 
 #include "ddp/backends/cuda.h"
+#include "ddp/backends/host_staged_backend.h"
 #include "ddp/backends/limited_link.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/simulation/timeline_backend.h"
@@ -13,10 +15,23 @@
 #include "harness/unfinished.h"
 
 namespace ddp {
+namespace {
+
+BackendPtr make_backend(const BenchmarkOptions& options, const at::Device& device,
+                        const RankContext& context) {
+  if (device.is_cuda() && options.backend == "gloo") {
+    return c10::make_intrusive<HostStagedBackend>(
+        make_gloo_backend(context, std::chrono::minutes(5)));
+  }
+  return make_device_backend(device, context);
+}
+
+}  // namespace
+
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
-  BackendPtr backend = make_device_backend(device, context);
+  BackendPtr backend = make_backend(options, device, context);
   if (options.rate_gbit > 0) {
     const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
     backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);

@@ -19,6 +19,7 @@ struct BenchmarkOptions {
   std::string preset = "quick";
   std::string device = "cpu";
   int world_size = 2;
+  std::string backend;   // "gloo": for GPU tensors, too; empty: the device's own
   double rate_gbit = 0;  // limits the link, in Gbit/s; 0: no limit
   std::uint64_t seed = 0;
   std::string output;        // the result file; empty: default_result_path()

@@ -8,6 +8,10 @@ namespace {
 constexpr double kLearningRate = 0.01;
 }  // namespace
 
+at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& labels) {
+  return at::cross_entropy_loss(scores, labels);
+}
+
 Trainer::Trainer(const std::string& variant, std::unique_ptr<Model> model,
                  const ProcessGroupPtr& group, const TrainerOptions& options)
     : name_(variant),
@@ -28,7 +32,7 @@ at::Tensor Trainer::forward(const LabelledBatch& batch) {
   }
   const ComputeScope forward = scope("forward");
   variant_->before_forward();
-  return at::cross_entropy_loss(model_->forward(batch.inputs), batch.labels);
+  return options_.loss(model_->forward(batch.inputs), batch.labels);
 }
 
 void Trainer::backward(const at::Tensor& loss) {

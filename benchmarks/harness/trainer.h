@@ -13,7 +13,12 @@
 
 namespace ddp {
 
+/// A scalar from a model's scores [n, classes] and the batch's labels.
+using LossFunction = at::Tensor (*)(const at::Tensor& scores, const at::Tensor& labels);
+at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& labels);
+
 struct TrainerOptions : VariantOptions {
+  LossFunction loss = cross_entropy;
   /// Sets gradients to zero after a step instead of to none.
   bool zero_gradients = false;
   /// Records the parts of each step, as a group with the variant's name; see
@@ -29,7 +34,7 @@ class Trainer {
   Trainer(const std::string& variant, std::unique_ptr<Model> model, const ProcessGroupPtr& group,
           const TrainerOptions& options = {});
 
-  /// The cross entropy, a scalar.
+  /// The loss, a scalar.
   at::Tensor forward(const LabelledBatch& batch);
   void backward(const at::Tensor& loss);
   /// After it, gradients are averages over the ranks.

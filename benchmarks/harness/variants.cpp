@@ -49,6 +49,7 @@ struct Ingredients {
         ReducerPeerOptions{.first_bucket_bytes = options.first_bucket_bytes,
                            .cap_bytes = options.cap_bytes,
                            .gradient_as_bucket_view = as_view,
+                           .broadcast_buffers = options.broadcast_buffers,
                            .rebuilt_from_the_start = options.rebuilt_from_the_start}));
   }
 

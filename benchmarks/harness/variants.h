@@ -29,6 +29,7 @@ class Variant {
 struct VariantOptions {
   std::int64_t cap_bytes = std::int64_t{25} << 20;          // a bucket's: bucketed (sync), Reducer
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  // of the Reducer
+  bool broadcast_buffers = false;       // of the Reducer, see ReducerPeerOptions
   bool rebuilt_from_the_start = false;  // of the Reducer, see ReducerPeerOptions
 };
 

@@ -17,7 +17,7 @@ namespace ddp {
 /// Inputs of the model's kind, and the class of each.
 struct LabelledBatch {
   at::Tensor inputs;  // [n, ...], float32
-  at::Tensor labels;  // [n], int64
+  at::Tensor labels;  // [n], int64, unless a program replaces them for a loss of its own
 };
 
 /// How much is trained, and for how long. Negative: the preset's.

@@ -43,6 +43,7 @@ class Latency:
 
 
 STATISTICS = tuple(Latency.__dataclass_fields__)
+PERCENTS = {"p90": 90, "p95": 95, "p99": 99}
 
 # By buffer size in M, direction and variant. Each size has the same variants, including core.
 Comparison = dict[int, dict[str, dict[str, Latency]]]
@@ -58,6 +59,31 @@ def variants_of(comparison: Comparison) -> list[str]:
     """The measured variants, in the order of VARIANTS."""
     first = next(iter(comparison.values()))[DIRECTIONS[0]]
     return [variant for variant in VARIANTS if variant in first]
+
+
+def iterations_of(result: Result) -> int:
+    """How many were measured, of each variant at each buffer size and in each direction."""
+    return result.parameters["iterations"] - result.parameters["discarded"]
+
+
+def measured_statistics(result: Result) -> list[str]:
+    """Those of STATISTICS that so few iterations support: of n, at least one must lie above a percentile on average,
+    which takes 10 for the 90th, 20 for the 95th and 100 for the 99th. Of fewer, it is little else than the largest.
+    Simulated iterations are all alike."""
+    count = iterations_of(result)
+    return [name for name in STATISTICS if result.simulated or count * (100 - PERCENTS.get(name, 0)) >= 100]
+
+
+def procedure_of(result: Result) -> str:
+    """How it was measured, in words."""
+    values = result.parameters
+    missing = [name for name in ("loss", "times_of", "broadcasts_buffers") if name not in values]
+    if missing:
+        raise ResultError(f"{result.file}: lacks the parameter {missing[0]!r}; run the benchmark again")
+    loss = {"mse": "mean squared error", "cross-entropy": "cross entropy"}[values["loss"]]
+    times = {"rank0": "rank 0's times", "slowest": "times of the slowest rank"}[values["times_of"]]
+    broadcasts = "broadcasts" if values["broadcasts_buffers"] else "does not broadcast"
+    return f"{loss}; {times}; core {broadcasts} BatchNorm's buffers before forward"
 
 
 def summarize(seconds: list[float]) -> Latency:

@@ -9,7 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import style
-from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, MEASURED, STAGE, SYNC, Comparison, M, variants_of
+from figures.lib.ddp_comparison import (
+    ASYNC,
+    CORE,
+    EQUAL_BYTES,
+    MEASURED,
+    STAGE,
+    SYNC,
+    Comparison,
+    M,
+    iterations_of,
+    procedure_of,
+    variants_of,
+)  # fmt: skip
 from figures.lib.result_files import Result
 
 COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION, STAGE: style.GREEN}
@@ -35,15 +47,22 @@ def mark_whole_model(axes: Axes, elements: int, named: bool) -> None:
         )  # fmt: skip
 
 
+def beside_each_other(comparison: Comparison, number: int) -> list[float]:
+    """The buffer sizes, for the variant of this number a little to the right of the one before: whiskers stay apart."""
+    step = max(comparison) / 120
+    return [size + step * (number - 1.5) for size in comparison]
+
+
 def configuration(result: Result) -> str:
     values = result.parameters
     link = f", {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else ""
     return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}{link}"
 
 
-def add_caption(figure: Figure, result: Result, comparison: Comparison, text: str) -> None:
+def add_caption(figure: Figure, result: Result, comparison: Comparison, caption: str) -> None:
     ranks = result.provenance["world_size"]
-    text = f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {configuration(result)}. {text}"
+    text = f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {configuration(result)}, "
+    text += f"n = {iterations_of(result)} iterations; {procedure_of(result)}. {caption}"
     text += note_of_missing(comparison)
     style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH, break_on_hyphens=False), [result])
 

@@ -11,7 +11,6 @@ from figures.lib.reference_data import load_reference
 from figures.lib.result_files import ResultError, load_group
 
 PROGRAM = "ddp_suite"
-MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
 PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "bucket_size 0")
 NO_DDP = "compute only"
 NO_DDP_ROUND = "no ddp"

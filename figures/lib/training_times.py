@@ -15,6 +15,8 @@ PUBLISHED = "bucketed_ddp"  # figures/reference
 PARAMETERS = ("model", "parameters", "d_model", "layers", "repetitions", "warmup", "interleaved", "rate_gbit")
 BUCKETED, REDUCER, COMPUTE = "bucketed", "Reducer", "compute only"
 UNBUCKETED = ("naive", "flat", "overlapped", REDUCER)
+# Where the published "maximum bucket size" is shown beside sizes of stage 03.
+THRESHOLD = "A bucket closes once it has reached its size, so that most are larger."
 PARTS = TRAIN, BACKWARD, ALL_REDUCE = ("train", "backward", "all-reduce")
 
 

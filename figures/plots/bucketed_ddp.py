@@ -24,6 +24,7 @@ from figures.lib.training_times import (
     ALL_REDUCE,
     COMPUTE,
     REDUCER,
+    THRESHOLD,
     TRAIN,
     UNBUCKETED,
     Trainings,
@@ -121,7 +122,7 @@ def add_caption(figure: Figure, result: Result, batch: int, places: Places) -> N
     text = (
         f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters, batch {batch} a rank; {ranks} ranks "
         f"({device}), {link}. Means of {values['repetitions']} iterations with AdamW ({order}), largest of all ranks; "
-        "bars: 10th to 90th percentile of the slowest rank."
+        f"bars: 10th to 90th percentile of the slowest rank. {THRESHOLD}"
     )
     if REDUCER in places.others:
         text += f" {MARKED} waits inside backward: right, what its backward takes beyond that of computing alone."

@@ -23,6 +23,7 @@ from figures.lib.training_times import (
     BUCKETED,
     COMPUTE,
     REDUCER,
+    THRESHOLD,
     TRAIN,
     UNBUCKETED,
     Times,
@@ -100,7 +101,7 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
         buckets.set_ylabel(label)
     panels[0, 0].set_title(f"batch {batch} a GPU", loc="left")
     panels[0, 1].set_title("without buckets", loc="left")
-    panels[1, 0].set_xlabel("largest size of a bucket [MB]")
+    panels[1, 0].set_xlabel("size at which a bucket closes [MB]")
     handles = [
         Line2D([], [], color=colour, marker=marker, markersize=3.8, label=f"{length} tokens")
         for length, (colour, marker) in looks_of(trainings, batch).items()
@@ -111,7 +112,7 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
     published_scale.add_caption(
         figure, result, bucketed_ddp(result.file), f"{values['model']}, {values['parameters']:,} parameters. * The "
         "Reducer waits inside backward (below: what that takes beyond computing alone), and copies nothing in Python. "
-        "The scales do not begin at 0.",
+        f"{THRESHOLD} The scales do not begin at 0.",
         (TOTAL, ALL_REDUCE),
     )  # fmt: skip
     return figure

@@ -28,6 +28,7 @@ from figures.lib.ddp_series import (
     MARKERS,
     add_caption,
     add_legend,
+    beside_each_other,
     configuration,
     mark_whole_model,
 )  # fmt: skip
@@ -37,17 +38,15 @@ LEGEND_HEIGHT = 0.3  # inches
 
 
 def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
-    """Draws lines at the medians, and bands up to the 90th percentiles."""
-    sizes = list(comparison)
-    for variant in variants_of(comparison):
-        latencies = [comparison[size][direction][variant] for size in sizes]
+    """Draws lines at the medians, and whiskers up to the 90th percentiles."""
+    for number, variant in enumerate(variants_of(comparison)):
+        sizes = beside_each_other(comparison, number)
+        latencies = [cell[direction][variant] for cell in comparison.values()]
         medians = [latency.p50 for latency in latencies]
-        axes.fill_between(
-            sizes, medians, [latency.p90 for latency in latencies], color=COLOURS[variant], alpha=0.18, linewidth=0
-        )  # fmt: skip
-        axes.plot(
-            sizes, medians, color=COLOURS[variant], marker=MARKERS[variant], markersize=3.4, linewidth=1.2,
-            markeredgecolor="white", markeredgewidth=0.3,
+        above = [latency.p90 - latency.p50 for latency in latencies]
+        axes.errorbar(
+            sizes, medians, [[0] * len(above), above], color=COLOURS[variant], marker=MARKERS[variant], markersize=3.4,
+            linewidth=1.2, elinewidth=0.7, capsize=1.5, markeredgecolor="white", markeredgewidth=0.3,
         )  # fmt: skip
     axes.margins(y=0.12)
     axes.grid()
@@ -71,10 +70,10 @@ def draw(result: Result) -> Figure:
     panels[0, 1].set_title("published: batch 32, 224x224", loc="left", fontsize=8)
     add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=False)
     add_caption(
-        figure, result, own, "Lines: medians; bands: to the 90th percentile (slowest rank). Backward contains the "
-        "all-reduces. M = 2^20: buffers of async and sync hold M elements, 4M MiB; core's buckets have a cap of M MiB, "
-        "as published, and of 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Published: hardware not "
-        "named. Scales do not begin at 0.",
+        figure, result, own, "Lines: medians; whiskers: to the 90th percentile. Backward contains the all-reduces. M = "
+        "2^20: buffers of async and sync hold M elements, 4M MiB; core's buckets have a cap of M MiB, as published, "
+        "and of 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Published: hardware not named. Scales do "
+        "not begin at 0.",
     )  # fmt: skip
     return figure
 

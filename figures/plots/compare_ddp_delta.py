@@ -31,6 +31,7 @@ from figures.lib.ddp_series import (
     PUBLISHED_LINE,
     add_caption,
     add_legend,
+    beside_each_other,
     mark_whole_model,
 )  # fmt: skip
 from figures.lib.result_files import Result
@@ -39,14 +40,24 @@ LEGEND_HEIGHT = 0.4  # inches
 
 
 def draw_deltas(axes: Axes, comparison: Comparison, direction: str, own: bool) -> None:
-    for variant in variants_of(comparison):
-        if variant != CORE:
-            values = [delta(cell[direction], variant) for cell in comparison.values()]
+    for number, variant in enumerate(variants_of(comparison)):
+        if variant == CORE:
+            continue
+        cells = [cell[direction] for cell in comparison.values()]
+        values = [delta(latencies, variant) for latencies in cells]
+        if own:
+            above = [
+                100 * (latencies[variant].p90 - latencies[variant].p50) / latencies[CORE].p50 for latencies in cells
+            ]
+            axes.errorbar(
+                beside_each_other(comparison, number), values, [[0] * len(above), above], color=COLOURS[variant],
+                marker=MARKERS[variant], markersize=4, linewidth=1.4, elinewidth=0.7, capsize=1.5, zorder=3,
+                markeredgecolor="white", markeredgewidth=0.3,
+            )  # fmt: skip
+        else:
             axes.plot(
-                list(comparison), values, color=COLOURS[variant], marker=MARKERS[variant], markersize=4 if own else 2.6,
-                linewidth=1.4 if own else 0.8, linestyle="-" if own else PUBLISHED_LINE, zorder=3 if own else 2,
-                markerfacecolor=COLOURS[variant] if own else "white", markeredgewidth=0.3 if own else 0.7,
-                markeredgecolor="white" if own else COLOURS[variant],
+                list(comparison), values, color=COLOURS[variant], marker=MARKERS[variant], markersize=2.6,
+                linewidth=0.8, linestyle=PUBLISHED_LINE, zorder=2, markerfacecolor="white", markeredgewidth=0.7,
             )  # fmt: skip
 
 
@@ -68,9 +79,10 @@ def draw(result: Result) -> Figure:
     panels[-1].set_xlabel("buffer size [M = 2$^{20}$ elements]")
     add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=True)
     add_caption(
-        figure, result, own, "Medians against core's median at the same buffer size; its buckets have a cap of M MiB, "
-        "as published: a quarter of the bytes of async's and sync's. Core, equal bytes: a cap of 4M MiB, unpublished. "
-        "Dotted: a buffer holds all gradients. Published: batch 32, 224x224, hardware not named.",
+        figure, result, own, "Medians against core's median at the same buffer size; whiskers (own numbers): to the "
+        "90th percentile. Core's buckets have a cap of M MiB, as published: a quarter of the bytes of async's and "
+        "sync's. Core, equal bytes: a cap of 4M MiB, unpublished. Dotted: a buffer holds all gradients. Published: "
+        "batch 32, 224x224, hardware not named.",
     )  # fmt: skip
     return figure
 

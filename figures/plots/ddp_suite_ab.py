@@ -6,6 +6,7 @@ Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from figures.lib import script, style
+from figures.lib.published_scale import CAPTION_WIDTH, setup_in_words
 from figures.lib.result_files import ResultError
-from figures.lib.suite_data import MODELS, PUBLISHED, VARIANTS, Diffs, Suite, own_diffs, published_diffs
+from figures.lib.suite_data import PUBLISHED, VARIANTS, Diffs, Suite, own_diffs, published_diffs
 
 NAME = "ddp_suite_ab"
 PERCENTS = (75, 95)
@@ -52,38 +54,40 @@ def draw_panel(axes: Axes, places: list[int], lines: dict[str, Diffs]) -> None:
 
 
 def lines_of(suite: Suite, model: str, percent: int) -> dict[str, Diffs]:
-    """The lines of a model; one that was not measured here still has the published ones."""
-    own = {variant: own_diffs(suite, model, variant, percent) for variant in VARIANTS} if model in suite.models else {}
-    empty: Diffs = {}
-    return {**{variant: own.get(variant, empty) for variant in VARIANTS}, PUBLISHED: published_diffs(model, percent)}
+    own = {variant: own_diffs(suite, model, variant, percent) for variant in VARIANTS}
+    return {**own, PUBLISHED: published_diffs(model, percent)}
 
 
 def add_caption(figure: Figure, suite: Suite) -> None:
     values, (before, after) = suite.result.parameters, suite.bucket_sizes
     side = values["image_size"]
-    kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
-    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
-    style.add_caption(
-        figure,
-        f"Buckets of {after} MB against {before} MB, which took turns: −100·(test − baseline)/baseline of sec/iter;\n"
-        f"below zero {after} MB is slower; beyond ±1 % the axis is logarithmic. Here: {kind}, {link},\n"
-        f"batch {suite.batch_size} of {side}×{side} images; published: 32 of 224×224.",
-        [suite.result],
+    if suite.result.simulated:
+        here = f"{setup_in_words(suite.result)}, without spread"
+    else:
+        kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
+        link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+        here = f"{kind}, {link}, in turns"
+    text = (
+        f"Buckets of {after} MB against {before} MB: −100·(test − baseline)/baseline of sec/iter; below zero {after} "
+        f"MB is slower; beyond ±1 % the axis is logarithmic. Here: {here}, batch {suite.batch_size} of {side}×{side} "
+        "images; published: 32 of 224×224."
     )
+    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH, break_on_hyphens=False), [suite.result])
 
 
 def draw(suite: Suite) -> Figure:
-    """A column for each model, a row for each percentile."""
+    """A column for each model of the result, a row for each percentile."""
     style.use_style()
     figure, panels = plt.subplots(
-        len(PERCENTS), len(MODELS), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey=True, layout="constrained"
-    )
+        len(PERCENTS), len(suite.models), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey=True, squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
     rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT)
     figure.get_layout_engine().set(rect=rect)
-    lines = [[lines_of(suite, model, percent) for model in MODELS] for percent in PERCENTS]
+    lines = [[lines_of(suite, model, percent) for model in suite.models] for percent in PERCENTS]
     places = sorted({ranks for row in lines for panel in row for diffs in panel.values() for ranks in diffs})
     for row, percent in enumerate(PERCENTS):
-        for column, model in enumerate(MODELS):
+        for column, model in enumerate(suite.models):
             draw_panel(panels[row, column], places, lines[row][column])
             if row == 0:
                 panels[row, column].set_title(model, loc="left", fontsize=8)

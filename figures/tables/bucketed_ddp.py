@@ -14,12 +14,15 @@ from tabulate import tabulate
 from figures.lib import script
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
 from figures.lib.training_times import (
     BUCKETED,
     COMPUTE,
     PROGRAM,
+    PUBLISHED,
     REDUCER,
+    THRESHOLD,
     TRAIN,
     UNBUCKETED,
     Times,
@@ -29,6 +32,10 @@ from figures.lib.training_times import (
     size_in_words,
 )  # fmt: skip
 
+QUANTITIES = [
+    Quantity(name)
+    for name in ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
+]  # fmt: skip
 MARK = "*"  # at times that are not those of finish()
 
 
@@ -110,7 +117,7 @@ def note_of(result: Result, trainings: Trainings) -> str:
     if result.simulated:
         return (
             f"{setup_in_words(result)}; {values['model']}, {values['parameters']:,} parameters. {MARK} The Reducer "
-            f"waits inside backward: what its backward takes beyond that of computing alone. {TIMES_ONLY}"
+            f"waits inside backward: what its backward takes beyond that of computing alone. {THRESHOLD} {TIMES_ONLY}"
         )
     link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     note = (
@@ -118,7 +125,7 @@ def note_of(result: Result, trainings: Trainings) -> str:
         f"{values['parameters']:,} parameters. Means "
         f"of {values['repetitions']} iterations, the largest of all ranks. {MARK} The Reducer waits "
         f"inside backward: what its "
-        "backward takes beyond that of computing alone."
+        f"backward takes beyond that of computing alone. {THRESHOLD}"
     )
     caps = {way.bucket_size_mb: way.cap_bytes for way in trainings.ways() if way.variant == BUCKETED}
     if any(cap != size << 20 for size, cap in caps.items()):
@@ -138,7 +145,13 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
              unbucketed_form(trainings), note]
         )  # fmt: skip
         title = "Time of a training iteration, in parentheses of the gradient all-reduce [ms]"
-        yield script.name_of(PROGRAM, result), Table(title, columns, rows, text, [result], note)
+        table = Table(title, columns, rows, text, [result], note)
+        yield script.name_of(PROGRAM, result), table
+        own = {
+            (str(way.local_bs), str(way.seq_len), str(way.bucket_size_mb)): (times.train, times.all_reduce, times.ratio)
+            for way, times in bucketed.items()
+        }
+        yield from side_by_side(PROGRAM, table, PUBLISHED, ("local_bs", "seq_len", "bucket_size_mb"), QUANTITIES, own)
 
 
 def main(arguments: list[str] | None = None) -> int:

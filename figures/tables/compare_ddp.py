@@ -22,13 +22,17 @@ from figures.lib.ddp_comparison import (
     OPTIONS,
     PARAMETERS,
     PROGRAM,
+    REFERENCE,
     STAGE,
     STATISTICS,
     SYNC,
     Comparison,
     M,
     delta,
+    iterations_of,
     measured,
+    measured_statistics,
+    procedure_of,
     published,
     variants_of,
     with_published_spread,
@@ -36,6 +40,7 @@ from figures.lib.ddp_comparison import (
 from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result, load_group
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
 
 # As published: the second "mean" is the median.
@@ -44,16 +49,20 @@ ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES, STAGE)  # the published ones in their or
 PUBLISHED_ELEMENTS = 25_557_032
 WIDTH = 136  # of a line of prose, as wide as the tables
 
-Rows = dict[str, list[float]]  # by variant: the numbers of COLUMNS
+Rows = dict[str, list[float | None]]  # by variant: the numbers of COLUMNS; None: not measured
 
 
-def rows_of(comparison: Comparison, size: int, direction: str) -> Rows:
+def rows_of(comparison: Comparison, size: int, direction: str, known: list[str]) -> Rows:
     latencies = comparison[size][direction]
     return {
         variant: [
             number
             for statistic in STATISTICS
-            for number in (getattr(latency, statistic), delta(latencies, variant, statistic))
+            for number in (
+                (getattr(latency, statistic), delta(latencies, variant, statistic))
+                if statistic in known
+                else (None, None)
+            )
         ]
         for variant, latency in latencies.items()
     }
@@ -64,7 +73,7 @@ def summary(size: int, by_direction: dict[str, Rows]) -> str:
     texts = []
     for direction in DIRECTIONS:
         rows = [[OPTIONS[name], *by_direction[direction][name]] for name in ROWS if name in by_direction[direction]]
-        texts.append(tabulate(rows, headers=[f"DDP: [{direction}]", *COLUMNS], tablefmt="simple"))
+        texts.append(tabulate(rows, headers=[f"DDP: [{direction}]", *COLUMNS], tablefmt="simple", missingval="-"))
     return f"=== Summary for buffer_size: {size}M ===\n" + "\n\n\n".join(texts)
 
 
@@ -110,12 +119,13 @@ def note_of(result: Result, comparison: Comparison) -> str:
     spreads = [f"{direction} {tolerance(comparison, direction, there):.1f} %" for direction in DIRECTIONS]
     return (
         f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''} on {link}, batch {values['batch_size']} a rank, images of "
-        f"{values['image_size']}x{values['image_size']}. Milliseconds of {values['iterations'] - values['discarded']} "
-        f"iterations after {values['discarded']} discarded ones, of the slowest rank. The second column named mean is "
-        "the median, as in the published table. M is 2^20 elements: buffers of async and sync hold so many float32. "
-        "Of DDP_CPP_CORE it is bucket_cap_mb, a quarter of the bytes, as published; EQUAL_BYTES is the same core with "
-        "four times that. Takeaways compare medians, and call equal what differs by less than iterations do from p50 "
-        f"to p90 (of all variants: {', '.join(spreads)})."
+        f"{values['image_size']}x{values['image_size']}; {procedure_of(result)}. Milliseconds of n = "
+        f"{iterations_of(result)} iterations after {values['discarded']} discarded ones. The second column named mean "
+        "is the median, as in the published table. A percentile above which not one of n iterations lies on average is "
+        "left out (-): the 90th takes 10, the 95th 20, the 99th 100. M is 2^20 elements: buffers of async and sync "
+        "hold so many float32. Of DDP_CPP_CORE it is bucket_cap_mb, a quarter of the bytes, as published; EQUAL_BYTES "
+        "is the same core with four times that. Takeaways compare medians, and call equal what differs by less than "
+        f"iterations do from p50 to p90 (of all variants: {', '.join(spreads)})."
         + (f" Left out: unfinished: {', '.join(missing)}." if missing else "")
     )
 
@@ -130,7 +140,10 @@ def text_of(result: Result, comparison: Comparison, note: str) -> str:
         "Key takeaway:\n" + numbered(takeaways_of(result, comparison)),
         "Model: ResNet-50\n" + model_summary(result.parameters),
         textwrap.fill(note, WIDTH),
-        *(summary(size, {name: rows_of(comparison, size, name) for name in DIRECTIONS}) for size in comparison),
+        *(
+            summary(size, {name: rows_of(comparison, size, name, measured_statistics(result)) for name in DIRECTIONS})
+            for size in comparison
+        ),
     ]
     return "\n\n\n".join(parts)
 
@@ -154,8 +167,18 @@ def tables(result: Result) -> Iterator[tuple[str, Table]]:
     columns, rows = compact(comparison)
     title = "ResNet-50 over buffer sizes: latency of forward and backward"
     text = text_of(result, comparison, note)
-    yield script.name_of(PROGRAM, result), Table(title, columns, rows, text, [result], note)
+    table = Table(title, columns, rows, text, [result], note)
+    yield script.name_of(PROGRAM, result), table
     yield script.name_of(f"{PROGRAM}.takeaways", result), takeaway_table(result, comparison)
+    known = measured_statistics(result)
+    own = {
+        (str(size), direction, OPTIONS[variant]): [getattr(latency, name) for name in known]
+        for size, cell in comparison.items()
+        for direction, latencies in cell.items()
+        for variant, latency in latencies.items()
+    }
+    keys = ("buffer_size", "direction", "variant")
+    yield from side_by_side(PROGRAM, table, REFERENCE, keys, [Quantity(name) for name in known], own)
 
 
 def takeaway_table(result: Result, comparison: Comparison) -> Table:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from figures.lib import script
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.suite_data import PROGRAM, VARIANTS, Choice, PublishedCell, PublishedRound, Round, Suite
 from figures.lib.tables import Table
 
+PUBLISHED_BUCKET = 25  # MB
+QUANTITIES = [Quantity("sec/iter"), Quantity("ex/sec")]
 PERCENTS = (50, 75, 90, 95)
 COLUMNS = ["model", "GPUs", "round", *(f"p{percent} {unit}" for percent in PERCENTS for unit in ("sec/iter", "ex/sec"))]
 
@@ -65,12 +68,27 @@ def table(suite: Suite, choice: Choice) -> Table:
     return Table(title, COLUMNS, rows, blocks(models, suite.batch_size), [suite.result], note)
 
 
+def own_numbers(suite: Suite, choice: Choice) -> dict[tuple[str, ...], tuple[float, float]]:
+    """QUANTITIES, by the published table's model, gpus, round and percentile."""
+    return {
+        (model, str(round_.ranks), round_.name, str(percent)): (time, suite.batch_size / time)
+        for model in suite.models
+        for round_ in suite.rounds(model, choice)
+        for percent in PERCENTS
+        for time in [round_.percentile(percent)]
+    }
+
+
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
         suite = Suite(file)
         for choice in suite.choices():
             size = f"_{choice.bucket_size}MB" if len(suite.bucket_sizes) > 1 else ""
-            yield script.name_of(f"{PROGRAM}.{choice.variant}{size}", suite.result), table(suite, choice)
+            name, made = f"{PROGRAM}.{choice.variant}{size}", table(suite, choice)
+            yield script.name_of(name, suite.result), made
+            if choice.bucket_size == PUBLISHED_BUCKET:
+                keys = ("model", "gpus", "round", "percentile")
+                yield from side_by_side(name, made, PROGRAM, keys, QUANTITIES, own_numbers(suite, choice))
 
 
 def main(arguments: list[str] | None = None) -> int:

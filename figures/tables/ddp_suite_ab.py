@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from figures.lib import script
+from figures.lib.published_scale import TIMES_ONLY, setup_in_words
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.suite_data import VARIANTS, Choice, Suite
 from figures.lib.tables import Table
 from figures.plots.ddp_suite_ab import NAME, load_ab
 from tools.report import ddp_diff
 
 QUANTITIES = ("sec/iter", "ex/sec", "diff")
+BESIDE = [Quantity("sec/iter"), Quantity("ex/sec"), Quantity("diff", has_ratio=False)]
 COLUMNS = ["model", "GPUs", *(f"p{percent} {what}" for percent in ddp_diff.PERCENTS for what in QUANTITIES)]
 
 
@@ -38,18 +41,25 @@ def report(suite: Suite, choice: Choice) -> ddp_diff.Suite:
     )
 
 
-def table(suite: Suite, variant: str) -> Table:
-    baseline, test = (report(suite, Choice(variant, size)) for size in suite.bucket_sizes)
+Compared = list[tuple[str, int, list[ddp_diff.Cell]]]  # model, ranks, and a cell for each percentile
+
+
+def compared(baseline: ddp_diff.Suite, test: ddp_diff.Suite) -> Compared:
+    return [
+        (benchmark.model, ranks, cells)
+        for title, benchmark in test.benchmarks.items()
+        for ranks, cells in ddp_diff.compare(baseline.benchmarks[title], benchmark)
+    ]
+
+
+def table(suite: Suite, baseline: ddp_diff.Suite, test: ddp_diff.Suite, variant: str) -> Table:
     rows = []
-    for title, benchmark in test.benchmarks.items():
-        for ranks, cells in ddp_diff.compare(baseline.benchmarks[title], benchmark):
-            texts = [(f"{cell.seconds:.3f}", str(cell.examples), f"{cell.diff:+.1f}%") for cell in cells]
-            rows.append([benchmark.model, str(ranks), *(text for cell in texts for text in cell)])
+    for model, ranks, cells in compared(baseline, test):
+        texts = [(f"{cell.seconds:.3f}", str(cell.examples), f"{cell.diff:+.1f}%") for cell in cells]
+        rows.append([model, str(ranks), *(text for cell in texts for text in cell)])
     before, after = suite.bucket_sizes
-    note = (
-        f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. "
-        "They took turns."
-    )
+    how = f"{setup_in_words(suite.result)}. {TIMES_ONLY}" if suite.result.simulated else "They took turns."
+    note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. {how}"
     return Table(
         f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB",
         COLUMNS,
@@ -64,7 +74,15 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
         suite = load_ab(file)
         for variant in VARIANTS:
-            yield script.name_of(f"{NAME}.{variant}", suite.result), table(suite, variant)
+            baseline, test = (report(suite, Choice(variant, size)) for size in suite.bucket_sizes)
+            name, made = f"{NAME}.{variant}", table(suite, baseline, test, variant)
+            yield script.name_of(name, suite.result), made
+            own = {
+                (model, str(ranks), str(cell.percent)): (cell.seconds, cell.examples, cell.diff)
+                for model, ranks, cells in compared(baseline, test)
+                for cell in cells
+            }
+            yield from side_by_side(name, made, "ddp_suite_diff", ("model", "gpus", "percentile"), BESIDE, own)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from figures.lib import script
 from figures.lib.all_reduces import RING, title_of
 from figures.lib.markdown_tables import markdown
 from figures.lib.result_files import Result, load_group
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
 from figures.plots.ring_all_reduce import PROGRAM, TABLES, Published, cells_of, check_any
 
@@ -90,7 +91,11 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
         check_any(result)
         for table in TABLES:
             if cells_of(result, table.peer):
-                yield script.name_of(table.reference, result), make_table(result, table)
+                made = make_table(result, table)
+                yield script.name_of(table.reference, result), made
+                own = {(f"{row[0]:.0f}", f"{row[1]:.0f}"): row[2:] for row in rows_of(result, table)}
+                keys, quantities = columns_of(table)[:2], [Quantity(name) for name in columns_of(table)[2:]]
+                yield from side_by_side(table.reference, made, table.reference, keys, quantities, own)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,8 +15,9 @@ from pathlib import Path
 from figures.lib import script
 from figures.lib.markdown_tables import markdown
 from figures.lib.result_files import Result, load_group
+from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
-from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, Cell, Grid
+from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, PUBLISHED, Cell, Grid
 
 COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
 # The published titles, in their order, by the variant whose numbers are below them here.
@@ -88,6 +89,11 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
         (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
         for direction, suffix in SUFFIXES.items():
             yield script.name_of(PROGRAM + suffix, result), table(result, direction)
+        published = table(result, DIRECTIONS[0])
+        for variant, rows in rows_of(result, DIRECTIONS[0]).items():
+            own = {tuple(row.texts()[:3]): (row.seconds, row.allocated) for row in rows}
+            quantities = [Quantity(name) for name in COLUMNS[3:]]
+            yield from side_by_side(f"{PROGRAM}.{variant}", published, PUBLISHED[variant], COLUMNS[:3], quantities, own)
 
 
 def main(arguments: list[str] | None = None) -> int:

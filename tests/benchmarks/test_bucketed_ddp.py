@@ -4,6 +4,7 @@ and that their figures and tables can be made from it.
 
 from __future__ import annotations
 
+import json
 import re
 import unittest
 
@@ -84,6 +85,25 @@ class BucketedDdp(ProgramTest):
             counts.append(one["labels"]["buckets"])
         self.assertEqual(counts, sorted(set(counts), reverse=True), "caps collapse")
         self.assertGreater(counts[-1], 1)
+
+    def test_a_bucket_size_is_a_threshold(self) -> None:
+        """At what xl has 1 MB for, each of 338 buckets is larger, by up to 61 times."""
+        trace = self.folder / "trace.json"
+        document = self.run_well(
+            "--model", "reduced", "--bucket-mb", 1, "--batch-sizes", 2, "--sequence-lengths", 16, "--repetitions", 1,
+            "--warmup", 0, "--trace", trace,
+        )  # fmt: skip
+        ((cap, buckets),) = {
+            (one["labels"]["cap_bytes"], one["labels"]["buckets"]) for one in self.series(document, variant="bucketed")
+        }
+        self.assertEqual(buckets, 338)
+        spans = [one for one in json.loads(trace.read_text())["traceEvents"] if one["pid"] == 1 and one["ph"] == "X"]
+        reduced = [one["args"] for one in spans if one["name"].startswith("all-reduce")]
+        sizes = [one["bytes"] for one in sorted(reduced, key=lambda one: one["launched"])]
+        steps = [sizes[first : first + buckets] for first in range(len(sizes) - buckets + 1)]
+        whole = [step for step in steps if sum(step) == 4 * document["parameters"]["parameters"] and min(step) > cap]
+        self.assertGreater(len(whole), 0)
+        self.assertEqual((round(min(whole[0]) / cap, 1), round(max(whole[0]) / cap)), (9.7, 61))
 
     def test_one_after_the_other_has_the_same_form(self) -> None:
         flags = ("--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100", "--repetitions=1", "--warmup=1")

@@ -33,7 +33,7 @@ LABELS = [
     for variant in VARIANTS
     for direction in ("forward", "backward")
 ]
-DELIVERABLES = {"plots.compare_ddp": 2, "plots.compare_ddp_delta": 2, "tables.compare_ddp": 4}  # files of each module
+DELIVERABLES = {"plots.compare_ddp": 2, "plots.compare_ddp_delta": 2, "tables.compare_ddp": 6}  # files of each module
 
 
 @unittest.skipUnless(
@@ -102,6 +102,25 @@ class CompareDdp(unittest.TestCase):
         self.assertFalse(self.partial.exists())
         self.assert_deliverables()
 
+    def test_procedure_is_the_published_one_unless_flags_change_it(self) -> None:
+        trace = self.folder / "trace.json"
+        once = ("--buffer-sizes", "25", "--iterations", "1", "--discard", "0", "--trace", str(trace))
+
+        def measure(*flags: str) -> tuple[dict[str, Any], bool]:
+            """The parameters, and whether the counters of all 53 BatchNorms were broadcast together."""
+            document, _ = self.run_well(*once, *flags)
+            names = {one["name"] for one in json.loads(trace.read_text())["traceEvents"]}
+            return document["parameters"], "broadcast of a tensor int64 [53]" in names
+
+        for flags, expected in (
+            ((), {"loss": "mse", "times_of": "rank0", "broadcasts_buffers": 1}),
+            (("--loss", "cross-entropy", "--times-of", "slowest", "--no-broadcast-buffers"),
+             {"loss": "cross-entropy", "times_of": "slowest", "broadcasts_buffers": 0}),
+        ):  # fmt: skip
+            parameters, broadcast = measure(*flags)
+            self.assertEqual({name: parameters[name] for name in expected}, expected)
+            self.assertEqual(broadcast, bool(expected["broadcasts_buffers"]))
+
     def test_killed_run_is_resumed(self) -> None:
         flags = (*TINY, "--world-size", "1")
         self.kill_after_a_cell(*flags)
@@ -130,6 +149,9 @@ class CompareDdp(unittest.TestCase):
             (("--buffer-sizes", "many"), "not in range"),
             (("--image-size", "16"), "not in range"),
             (("--iterations", "2", "--discard", "2"), "2 of 2 iterations leave none to measure"),
+            (("--loss", "hinge"), "--loss: hinge not in {mse,cross-entropy}"),
+            (("--times-of", "rank1"), "--times-of: rank1 not in {rank0,slowest}"),
+            (("--backend", "nccl"), "--backend nccl: it moves GPUs' tensors only; give --device cuda as well"),
         ):
             ended = self.start(*flags)
             self.assertNotIn(ended.returncode, (0, UNFINISHED), flags)
@@ -149,7 +171,7 @@ class CompareDdp(unittest.TestCase):
     def test_help_describes_the_presets(self) -> None:
         ended = self.start("--help")
         self.assertEqual(ended.returncode, 0)
-        quick = "quick  buffers of 3, 12, 24, 27 M elements; batch 2 of 32x32 images"
+        quick = "quick  buffers of 3, 12, 27 M elements; batch 2 of 32x32 images"
         self.assertIn(quick, ended.stdout)
         for preset in ("full ", "paper"):
             self.assertIn(f"{preset}  buffers of 3, 4, 5 ... 27 M elements; batch 32 of 224x224 images", ended.stdout)

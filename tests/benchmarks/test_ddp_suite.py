@@ -71,7 +71,7 @@ class DdpSuite(ProgramTest):
         self.assert_report(report, document)
         self.assert_valid(report)
         self.assert_drawn("plots.ddp_suite")
-        self.assert_drawn("tables.ddp_suite", files=4)
+        self.assert_drawn("tables.ddp_suite", files=8)
         # The same numbers in the same form, written by two programs.
         written = (self.folder / "tables.ddp_suite" / "ddp_suite.Reducer.solutions.quick.json").read_text()
         table = json.loads(written)["text"]
@@ -105,7 +105,7 @@ class DdpSuite(ProgramTest):
             (series,) = [one for one in document["series"] if wanted.items() <= one["labels"].items()]
             self.assertEqual(report["benchmark_results"][0]["result"][1]["measurements"], series["values"])
         self.assert_drawn("plots.ddp_suite_ab")
-        self.assert_drawn("tables.ddp_suite_ab", files=4)
+        self.assert_drawn("tables.ddp_suite_ab", files=8)
 
     def test_a_killed_run_goes_on(self) -> None:
         flags = (*TINY, "--world-size", 1)

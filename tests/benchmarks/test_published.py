@@ -140,6 +140,7 @@ class CompareDdp(Published):
             ("--gpus", "0"): "--gpus: Value 0 not in range",
             ("--gpus", "2,4"): "--gpus: this program runs one cluster at a time, not 2; give one number",
             ("--buffer-sizes", "0"): "--buffer-sizes: Value 0 not in range",
+            ("--no-broadcast-buffers",): "measures none: leave out --broadcast-buffers",
             ("--iterations", "3"): "--preset published computes times and measures none: leave out --iterations",
             ("--world-size", "2"): "leave out --world-size",
             ("--calibration", "none.json"): "none.json: cannot be read",
@@ -168,7 +169,7 @@ class CompareDdp(Published):
     def test_is_drawn(self) -> None:
         self.compute()
         self.assert_drawn("plots.compare_ddp_published")
-        self.assert_drawn("tables.compare_ddp", files=4)
+        self.assert_drawn("tables.compare_ddp", files=6)
         self.assert_presets_are_described("\n  published  ")
 
 
@@ -204,7 +205,7 @@ class BucketedDdp(Published):
     def test_is_drawn(self) -> None:
         self.compute()
         self.assert_drawn("plots.bucketed_ddp_published", files=4)
-        self.assert_drawn("tables.bucketed_ddp")
+        self.assert_drawn("tables.bucketed_ddp", files=4)
 
 
 class DdpSuite(Published):
@@ -227,7 +228,7 @@ class DdpSuite(Published):
     def test_is_drawn(self) -> None:
         self.compute()
         self.assert_drawn("plots.ddp_suite_published")
-        self.assert_drawn("tables.ddp_suite", files=8)
+        self.assert_drawn("tables.ddp_suite", files=12)
 
 
 del Published  # else it would be run as a test of its own

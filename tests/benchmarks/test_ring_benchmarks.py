@@ -33,7 +33,7 @@ class RingAllReduce(ProgramTest):
                 if one["unit"] == unit:
                     self.assertTrue(least <= one["values"][0] <= most, one)
         self.assert_drawn()
-        self.assert_drawn("tables.ring_all_reduce", files=4)
+        self.assert_drawn("tables.ring_all_reduce", files=8)
 
     def test_quantities_are_what_they_say(self) -> None:
         document = self.run_well("--world-size", "4", "--repetitions", "3", "--warmup", "0")

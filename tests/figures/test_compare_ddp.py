@@ -113,18 +113,28 @@ class Table(FigureTest):
     def test_writes_text_and_json(self) -> None:
         self.assertEqual(self.draw(SAMPLE), (0, ""))
         names = sorted(file.name for file in (self.folder / "out").iterdir())
-        stems = ("compare_ddp.solutions.quick", "compare_ddp.takeaways.solutions.quick")
+        stems = [f"compare_ddp{part}.solutions.quick" for part in ("", ".takeaways", ".beside")]
         self.assertEqual(names, sorted(f"{stem}.{kind}" for stem in stems for kind in ("txt", "json")))
         document = json.loads((self.folder / "out" / "compare_ddp.solutions.quick.json").read_text())
         self.assertEqual(len(document["rows"]), 8 * 2)
         self.assertEqual({len(row) for row in document["rows"]}, {len(document["columns"])})
         self.assertIn("the median, as in the published table", document["note"])
 
+    def test_prints_no_percentile_that_iterations_do_not_support(self) -> None:
+        supported = {1: 2, 9: 2, 10: 3, 15: 3, 19: 3, 20: 4, 99: 4, 100: 5}  # of mean, p50, p90, p95, p99
+        for count, expected in supported.items():
+            iterations = {"iterations": count + 3, "discarded": 3}
+            file = self.changed(lambda d, values=iterations: d["parameters"].update(values))
+            result = result_files.load(file, "compare_ddp")
+            self.assertEqual(ddp_comparison.measured_statistics(result), [*ddp_comparison.STATISTICS][:expected])
+            row = next(line for line in self.texts(file)[0].splitlines() if line.startswith("DDPOption.PYTHON"))
+            self.assertEqual(row.split().count("-"), 2 * (5 - expected), row)
+
     def test_left_out_variants_are_named(self) -> None:
         def without_sync(document: dict[str, Any]) -> None:
             document["series"] = [one for one in document["series"] if one["labels"]["variant"] != SYNC]
 
-        table, takeaways = self.texts(self.changed(without_sync))
+        table, takeaways, _ = self.texts(self.changed(without_sync))
         self.assertIn("Left out: unfinished: sync.", table.replace("\n", " "))
         self.assertNotIn("DDPOption.PYTHON_DDP_SYNC_REDUCTION", table)
         self.assertNotIn("No difference", takeaways.split("published:")[0])
@@ -138,6 +148,7 @@ class Table(FigureTest):
         refused([self.changed(lambda d: d["series"][0].update(values=[]))], "has no values of")
         refused([self.changed(lambda d: d["series"][0].update(unit="ms"))], "not in 's'")
         refused([self.changed(lambda d: d["parameters"].pop("iterations"))], "lacks the parameter 'iterations'")
+        refused([self.changed(lambda d: d["parameters"].pop("times_of"))], "lacks the parameter 'times_of'")
         refused([self.changed(lambda d: d["series"].append(d["series"][0]))], "has 2 series of")
         refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
 
@@ -247,13 +258,15 @@ class Figures(FigureTest):
         for expected in ("backward [ms]", "forward [ms]", "measured: batch 2, 32x32", "published: batch 32, 224x224",
                          "all 24.37M", "async (stage 03)", "core, equal bytes"):  # fmt: skip
             self.assertIn(expected, texts)
+        self.assertTrue(any("n = 3 iterations; mean squared error; rank 0's times" in text for text in texts))
 
     def test_delta(self) -> None:
         self.script = compare_ddp_delta
         self.assert_drawn([SAMPLE], "compare_ddp.delta.solutions.quick")
         figure = compare_ddp_delta.draw(result_files.load(SAMPLE, "compare_ddp"))
         series = [line for line in figure.axes[0].get_lines() if len(line.get_xdata()) > 2]
-        self.assertEqual(sorted(len(line.get_xdata()) for line in series), [8, 8, 8, 25, 25])
+        # Own lines have two caps of whiskers each.
+        self.assertEqual(sorted(len(line.get_xdata()) for line in series), [*[8] * 9, 25, 25])
         self.assertIn("published, of the same colour", self.texts(compare_ddp_delta.draw))
 
     def test_left_out_variants_are_named(self) -> None:

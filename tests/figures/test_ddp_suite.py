@@ -16,6 +16,7 @@ from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds t
 
 SAMPLE = TEST_DATA / "ddp_suite.json"
 AB_SAMPLE = TEST_DATA / "ddp_suite.ab.json"
+MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
 PERCENTS = ["50", "75", "90", "95"]
 
 
@@ -25,7 +26,7 @@ class Published(unittest.TestCase):
         self.assertEqual({len(column) for column in columns.values()}, {96})
         cells = set(zip(columns["model"], columns["round"], columns["percentile"]))
         rounds = ["no ddp", "1M/1G", "1M/2G", "1M/4G", "1M/8G", "2M/8G"]
-        self.assertEqual(cells, {(m, r, p) for m in suite_data.MODELS for r in rounds for p in PERCENTS})
+        self.assertEqual(cells, {(m, r, p) for m in MODELS for r in rounds for p in PERCENTS})
         self.assertEqual(columns["gpus"][::4][:6], ["1", "1", "2", "4", "8", "16"])
 
     def test_differences_are_whole(self) -> None:
@@ -33,7 +34,7 @@ class Published(unittest.TestCase):
         self.assertEqual({len(column) for column in columns.values()}, {40})
         cells = set(zip(columns["model"], columns["gpus"], columns["percentile"]))
         gpus = ["1", "2", "4", "8", "16"]
-        self.assertEqual(cells, {(m, g, p) for m in suite_data.MODELS for g in gpus for p in ("75", "95")})
+        self.assertEqual(cells, {(m, g, p) for m in MODELS for g in gpus for p in ("75", "95")})
 
     def test_throughput_follows_from_time(self) -> None:
         for name in ("ddp_suite", "ddp_suite_diff"):
@@ -64,7 +65,7 @@ class DdpSuite(FigureTest):
     def test_says_what_was_measured_and_what_is_published(self) -> None:
         figure = ddp_suite.draw(suite_data.Suite(SAMPLE))
         texts = [text.get_text() for text in figure.findobj(Text)]
-        for expected in (*suite_data.MODELS, "stage 03", "c10d::Reducer", "examples/s of a rank",
+        for expected in (*MODELS, "stage 03", "c10d::Reducer", "examples/s of a rank",
                          "scaling efficiency [%]", "published: PyTorch 1.4, V100 GPUs, NCCL"):  # fmt: skip
             self.assertIn(expected, texts)
         self.assertTrue(any("commit 01234567" in text and "solutions" in text for text in texts), texts)
@@ -116,7 +117,10 @@ class DdpSuiteTable(FigureTest):
         self.assertEqual(self.draw(SAMPLE), (0, ""))
         names = {file.name for file in (self.folder / "out").iterdir()}
         variants = ("bucketed", "Reducer")
-        self.assertEqual(names, {f"ddp_suite.{v}.solutions.quick.{kind}" for v in variants for kind in ("txt", "json")})
+        self.assertEqual(names, {
+            f"ddp_suite.{variant}{part}.solutions.quick.{kind}"
+            for variant in variants for part in ("", ".beside") for kind in ("txt", "json")
+        })  # fmt: skip
         document = json.loads((self.folder / "out" / "ddp_suite.bucketed.solutions.quick.json").read_text())
         self.assertEqual(len(document["rows"]), 4 * 3)
         self.assertEqual({len(row) for row in document["rows"]}, {len(document["columns"])})
@@ -158,9 +162,11 @@ class DdpSuiteAb(FigureTest):
     def test_draws_differences_beside_the_published_ones(self) -> None:
         suite = ddp_suite_ab.load_ab(AB_SAMPLE)
         self.assertEqual(set(ddp_suite_ab.own_diffs(suite, "resnet50", "bucketed", 75)), {1, 2})
+        figure = ddp_suite_ab.draw(suite)
+        self.assertEqual(len(figure.axes), 2, "a column for the one model, a row for each percentile")
         self.assertEqual(ddp_suite_ab.published_diffs("resnet50", 95), {1: -0.4, 2: -1.0, 4: -1.8, 8: -2.7, 16: -16.4})
-        texts = [text.get_text() for text in ddp_suite_ab.draw(suite).findobj(Text)]
-        for expected in (*suite_data.MODELS, "diff at p75 [%]", "diff at p95 [%]", "stage 03"):
+        texts = [text.get_text() for text in figure.findobj(Text)]
+        for expected in ("resnet50", "diff at p75 [%]", "diff at p95 [%]", "stage 03"):
             self.assertIn(expected, texts)
 
     def test_slower_is_negative(self) -> None:

@@ -198,6 +198,25 @@ TEST(Reducer, BroadcastsRank0sParametersAndBuffers) {
   });
 }
 
+TEST(Reducer, BroadcastsRank0sBuffersBeforeForwardWhereAsked) {
+  testing::run_ranks({}, [](Rank& rank) {
+    for (const bool asked : {false, true}) {
+      ReducerPeerOptions options = small_buckets();
+      options.broadcast_buffers = asked;
+      const auto model = make_toy_model(ToyKind::kBatchNorm, toy_options(rank));
+      const std::vector<at::Tensor> buffers = tensors_of(model->named_buffers());
+      ReducerPeer peer(tensors_of(model->named_parameters()), buffers, rank.group(), options);
+      for (const at::Tensor& buffer : buffers) {
+        buffer.fill_(rank.rank() + 1);
+      }
+      peer.before_forward();
+      for (const at::Tensor& buffer : buffers) {
+        EXPECT_TRUE(buffer.eq(asked ? 1 : rank.rank() + 1).all().item<bool>());
+      }
+    }
+  });
+}
+
 TEST(Reducer, DefaultsAreDistributedDataParallels) {
   EXPECT_EQ(ReducerPeerOptions().first_bucket_bytes, c10d::kDefaultFirstBucketBytes);
   EXPECT_EQ(ReducerPeerOptions().cap_bytes, c10d::kDefaultBucketBytesCap);

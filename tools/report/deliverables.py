@@ -72,6 +72,8 @@ DRAWINGS = (
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
     Drawing("plots.ddp_suite_published", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("tables.ddp_suite", (BUCKETED,), DDP_SUITE_PUBLISHED),
+    Drawing("plots.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
+    Drawing("tables.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
     Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
     Drawing(

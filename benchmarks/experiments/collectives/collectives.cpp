@@ -68,8 +68,8 @@ const PresetsInWords kInWords = {
         "more ranks, after 1 to warm up",
     .full = "each size to 128 MiB twice the one before, 1000 to 20 calls, after 5",
     .paper =
-        "as full with a GPU for each rank: 6 GPUs of any model. No table was published, only "
-        "these ranges",
+        "as full with a GPU for each rank: 6 GPUs of any model. Nothing was published of this "
+        "experiment; the preset is named as elsewhere",
 };
 const Hardware kPublished = {.gpus = 6, .model = ""};
 

@@ -1,6 +1,7 @@
 #include "experiments/compare_ddp/buffer_comparison.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,7 @@ namespace ddp {
 namespace {
 
 constexpr std::int64_t kParameters = 25'557'032;  // torchvision's, and so the published model's
+constexpr std::int64_t kOutputs = 1000;
 constexpr std::array kDirections = {"forward", "backward"};
 
 /// A model that outlives its trainers.
@@ -29,6 +31,23 @@ class BorrowedModel : public Model {
   Model& model_;
 };
 
+at::Tensor mean_squared_error(const at::Tensor& scores, const at::Tensor& targets) {
+  return at::mse_loss(scores, targets);
+}
+
+LabelledBatch make_batch_for(const Procedure& procedure, const BenchmarkOptions& options,
+                             const ComparisonSize& size, const DeviceContext& device_context) {
+  LabelledBatch batch = make_batch(
+      {.model = BufferComparison::kModel, .size = {.batch = size.batch, .image = size.image}},
+      options.seed, device_context);
+  if (procedure.loss == "mse") {
+    at::Generator generator =
+        at::detail::createCPUGenerator(options.seed + device_context.group->getRank());
+    batch.labels = at::rand({size.batch, kOutputs}, generator).to(device_context.device);
+  }
+  return batch;
+}
+
 }  // namespace
 
 const std::vector<BufferComparison::Candidate>& BufferComparison::all_candidates() {
@@ -43,11 +62,11 @@ const std::vector<BufferComparison::Candidate>& BufferComparison::all_candidates
 }
 
 BufferComparison::BufferComparison(const BenchmarkOptions& options, const ComparisonSize& size,
-                                   const DeviceContext& device_context)
+                                   const Procedure& procedure, const DeviceContext& device_context)
     : size_(size),
+      procedure_(procedure),
       device_context_(device_context),
-      batch_(make_batch({.model = kModel, .size = {.batch = size.batch, .image = size.image}},
-                        options.seed, device_context)),
+      batch_(make_batch_for(procedure, options, size, device_context)),
       timer_(make_device_timer(device_context.device)) {
   const std::vector<std::string> usable = usable_variants({"Reducer", "bucketed", "bucketed sync"},
                                                           options.implementation, device_context);
@@ -74,11 +93,12 @@ std::vector<std::string> BufferComparison::variants() const {
 std::vector<Series> BufferComparison::measure(int buffer_size, std::optional<Progress>& progress) {
   std::vector<Trainer> trainers = make_trainers(buffer_size);
   check_once(trainers);
-  const at::Tensor times = largest_of_ranks(
-      measure_interleaved(
-          {.measured = size_.iterations - size_.discarded, .warmup = size_.discarded},
-          trainers.size(), [&](std::size_t turn) { return iterate(trainers[turn]); }, progress),
-      device_context_);
+  at::Tensor times = measure_interleaved(
+      {.measured = size_.iterations - size_.discarded, .warmup = size_.discarded}, trainers.size(),
+      [&](std::size_t turn) { return iterate(trainers[turn]); }, progress);
+  if (procedure_.times_of == "slowest") {
+    times = largest_of_ranks(times, device_context_);
+  }
   std::vector<Series> series;
   series.reserve(trainers.size() * kDirections.size());
   for (std::size_t i = 0; i < trainers.size(); ++i) {
@@ -97,6 +117,10 @@ std::vector<Trainer> BufferComparison::make_trainers(int buffer_size) {
   for (std::size_t i = 0; i < candidates_.size(); ++i) {
     TrainerOptions options;
     options.cap_bytes = buffer_size * candidates_[i].cap_bytes;
+    options.broadcast_buffers = procedure_.broadcasts_buffers;
+    if (procedure_.loss == "mse") {
+      options.loss = mean_squared_error;
+    }
     options.timeline = device_context_.timeline;
     trainers.emplace_back(candidates_[i].variant, std::make_unique<BorrowedModel>(*models_[i]),
                           device_context_.group, options);

@@ -23,6 +23,13 @@ struct ComparisonSize {
   int discarded = -1;   // the first of these iterations
 };
 
+/// How it is measured: by default as in PyTorch's script, but for its interleaved variants.
+struct Procedure {
+  std::string loss = "mse";        // against random numbers in [0, 1); or "cross-entropy"
+  std::string times_of = "rank0";  // whose seconds count; or "slowest"
+  bool broadcasts_buffers = true;  // core, before forward
+};
+
 /// One rank's part of benchmarks/experiments/compare_ddp/compare_ddp.cpp: libtorch's Reducer
 /// ("core" and "core, equal bytes") and stage 03 ("async" and "sync") train ResNet-50s with buffers
 /// of several sizes. Each variant keeps one model; its synchronizer is made anew for each buffer
@@ -34,15 +41,15 @@ class BufferComparison {
   /// Collective. Unfinished variants are left out with a message (see usable_variants()). The
   /// references must outlive it. Throws c10::Error if the model is not the published one.
   BufferComparison(const BenchmarkOptions& options, const ComparisonSize& size,
-                   const DeviceContext& device_context);
+                   const Procedure& procedure, const DeviceContext& device_context);
 
   /// The available variants; "core" is the first.
   std::vector<std::string> variants() const;
 
   const ModelSummary& model() const { return summary_; }
 
-  /// Collective. Seconds of each counted iteration on the slowest rank: a series for each variant
-  /// and direction ("forward" and "backward"). Buffers hold buffer_size * 2^20 elements; see
+  /// Collective. On rank 0 the seconds of each counted iteration: a series for each variant and
+  /// direction ("forward" and "backward"). Buffers hold buffer_size * 2^20 elements; see
   /// all_candidates() for the caps. The first call checks that all variants have core's gradients,
   /// and throws c10::Error if one does not.
   std::vector<Series> measure(int buffer_size, std::optional<Progress>& progress);
@@ -61,6 +68,7 @@ class BufferComparison {
   std::vector<double> iterate(Trainer& trainer);
 
   const ComparisonSize& size_;
+  const Procedure& procedure_;
   const DeviceContext& device_context_;
   const LabelledBatch batch_;
   const std::unique_ptr<DeviceTimer> timer_;

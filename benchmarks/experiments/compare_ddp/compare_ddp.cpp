@@ -13,13 +13,18 @@
 // published ("core"), and with the core's cap at 4M MiB as well ("core, equal bytes"). The core's
 // first bucket is 1 MiB in both, as in PyTorch.
 //
-// Forward and backward are timed separately, as published: forward with the loss and the core's
-// preparations for a step; backward with the reduction, which for the stage is all of finish(). The
-// time of an iteration is that of the slowest rank, as everywhere in this lab; the published text
-// does not say whose time it is, and PyTorch's script records rank 0's. The variants are
-// interleaved, iteration by iteration. Each has one model for all buffer sizes; only its
-// synchronizer is made anew for each. The core uses its own buckets from the second iteration on,
-// so at least two iterations should be discarded.
+// The procedure is that of the published script, compare_ddp.py in PyTorch's
+// benchmarks/distributed/ddp/compare, and flags change it one by one. The loss is the mean squared
+// error against random targets (--loss). Rank 0's times count (--times-of). Gloo moves gradients,
+// on GPUs as well (--backend). Before each forward core broadcasts the buffers of BatchNorm, as
+// DistributedDataParallel does and the others do not (--no-broadcast-buffers): the published 1 % of
+// forward. Forward is timed with the loss and core's preparations for a step; backward with the
+// reduction, which for the stage is all of finish().
+//
+// Unlike in the script, the variants are interleaved, iteration by iteration, with a barrier before
+// each. Each has one model and one batch for all buffer sizes; only its synchronizer is made anew
+// for each. Gradients are set to none between steps, not to zero. The core uses its own buckets
+// from the second iteration on, so at least two iterations should be discarded.
 //
 // All that is measured. With --preset published it is simulated instead: see published.h.
 #include <cstdio>
@@ -62,8 +67,8 @@ Amount published() {
 
 const std::map<std::string, Amount> kPresets = {
     {"quick",
-     {.buffer_sizes = {3, 12, 24, 27},
-      .size = {.batch = 2, .image = 32, .iterations = 11, .discarded = 3}}},
+     {.buffer_sizes = {3, 12, 27},
+      .size = {.batch = 2, .image = 32, .iterations = 18, .discarded = 3}}},
     {"full", published()},
     {"paper", published()},
     {kPublishedPreset, published()},
@@ -88,6 +93,7 @@ std::string in_words(const std::string& buffer_sizes, const ComparisonSize& size
 
 struct Settings : BenchmarkOptions {
   Amount amount;
+  Procedure procedure;
   ClusterFlags cluster;
 };
 
@@ -98,14 +104,18 @@ PartialResult header(const Settings& settings, const BufferComparison& compariso
   Parameters parameters = {{"model", BufferComparison::kModel}};
   const Parameters summary = describe(comparison.model());
   parameters.insert(parameters.end(), summary.begin(), summary.end());
-  parameters.insert(parameters.end(), {{"batch_size", size.batch},
-                                       {"image_size", size.image},
-                                       {"iterations", size.iterations},
-                                       {"discarded", size.discarded},
-                                       {"buffer_sizes", joined(buffer_sizes, ", ")},
-                                       {"variants", joined(comparison.variants(), "; ")},
-                                       {"first_bucket_bytes", VariantOptions().first_bucket_bytes},
-                                       {"rate_gbit", settings.rate_gbit}});
+  parameters.insert(parameters.end(),
+                    {{"batch_size", size.batch},
+                     {"image_size", size.image},
+                     {"iterations", size.iterations},
+                     {"discarded", size.discarded},
+                     {"buffer_sizes", joined(buffer_sizes, ", ")},
+                     {"variants", joined(comparison.variants(), "; ")},
+                     {"first_bucket_bytes", VariantOptions().first_bucket_bytes},
+                     {"loss", settings.procedure.loss},
+                     {"times_of", settings.procedure.times_of},
+                     {"broadcasts_buffers", std::int64_t{settings.procedure.broadcasts_buffers}},
+                     {"rate_gbit", settings.rate_gbit}});
   return {.run = to_run(settings, "compare_ddp", group),
           .parameters = std::move(parameters),
           .rows = {}};
@@ -131,7 +141,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
   keep_freed_memory();
   const auto& [buffer_sizes, size] = settings.amount;
   const DeviceContext device_context = make_device_context(settings, context);
-  BufferComparison comparison(settings, size, device_context);
+  BufferComparison comparison(settings, size, settings.procedure, device_context);
   ResumableRows rows(settings, header(settings, comparison, device_context.group), device_context);
   std::optional<Progress> progress;
   if (context.rank == 0) {
@@ -174,6 +184,28 @@ void add_flags(CommandLine& line, Amount& amount) {
   add("--discard", amount.size.discarded, "How many of them are discarded, the first ones", 0);
 }
 
+// They say how to measure, so that they mean nothing to the simulated cluster.
+const std::vector<std::string> kMeasuringFlags = {
+    "--iterations", "--discard",          "--trace", "--loss", "--times-of",
+    "--backend",    "--broadcast-buffers"};
+
+void add_flags(CommandLine& line, Settings& settings) {
+  Procedure& procedure = settings.procedure;
+  line.add("--loss", procedure.loss, "What forward ends in")
+      .one_of({"mse", "cross-entropy"})
+      .show_default();
+  line.add("--times-of", procedure.times_of, "The rank whose times count")
+      .one_of({"rank0", "slowest"})
+      .show_default();
+  settings.backend = "gloo";
+  line.add("--backend", settings.backend,
+           "On GPUs: Gloo through host memory, or NCCL where each rank has its own")
+      .one_of({"gloo", "nccl"})
+      .show_default();
+  line.add_switch("--broadcast-buffers,!--no-broadcast-buffers", procedure.broadcasts_buffers,
+                  "Whether core broadcasts BatchNorm's buffers before forward; default: it does");
+}
+
 void apply_preset(Amount& amount, const Amount& preset) {
   if (amount.buffer_sizes.empty()) {
     amount.buffer_sizes = preset.buffer_sizes;
@@ -194,6 +226,7 @@ int ddp_main(int argc, char** argv) {
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.amount);
+  add_flags(line, settings);
   add_resume_flag(line, settings);
   add_flags(line, settings.cluster, settings);
   const Amount& quick = kPresets.at("quick");
@@ -207,8 +240,7 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = line.parse(argc, argv)) {
     return *code;
   }
-  if (const std::string mistake =
-          misplaced_flags(line, settings, {"--iterations", "--discard", "--trace"});
+  if (const std::string mistake = misplaced_flags(line, settings, kMeasuringFlags);
       !mistake.empty()) {
     return line.refuse(mistake);
   }
@@ -216,6 +248,9 @@ int ddp_main(int argc, char** argv) {
     return code;
   }
   apply_preset(settings.amount, kPresets.at(settings.preset));
+  if (settings.backend == "nccl" && settings.device != "cuda") {
+    return line.refuse("--backend nccl: it moves GPUs' tensors only; give --device cuda as well");
+  }
   const ComparisonSize& size = settings.amount.size;
   if (settings.preset == kPublishedPreset) {
     return run_on_cluster([&] { compute(settings); });

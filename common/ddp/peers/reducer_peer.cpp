@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
 namespace ddp {
 namespace {
+
+constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // at once, as in PyTorch
 
 std::vector<at::Tensor> without_duplicates(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> distinct;
@@ -72,7 +75,10 @@ std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& train
 ReducerPeer::ReducerPeer(const std::vector<at::Tensor>& parameters,
                          const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
                          const ReducerPeerOptions& options)
-    : parameters_(parameters), keeps_buckets_(options.rebuilt_from_the_start) {
+    : parameters_(parameters),
+      buffers_(options.broadcast_buffers ? buffers : std::vector<at::Tensor>()),
+      group_(group),
+      keeps_buckets_(options.rebuilt_from_the_start) {
   std::vector<at::Tensor> distinct = without_duplicates(parameters);
   broadcast_from_rank_0(distinct, group);
   broadcast_from_rank_0(buffers, group);
@@ -87,6 +93,9 @@ void ReducerPeer::before_forward() {
     reducer_->rebuild_buckets();
   }
   reducer_->prepare_for_forward();
+  if (!buffers_.empty()) {
+    c10d::broadcast_coalesced(group_, buffers_, kBroadcastBytes);
+  }
 }
 
 // No outputs: the Reducer then assumes that all parameters are used, and waits for their gradients.

@@ -15,7 +15,7 @@ class Reducer;
 
 namespace ddp {
 
-/// The defaults are those of PyTorch's DistributedDataParallel.
+/// The defaults are those of PyTorch's DistributedDataParallel, except broadcast_buffers.
 struct ReducerPeerOptions {
   /// A bucket is full once it holds at least `cap_bytes`; the first one of a step only needs
   /// `first_bucket_bytes`, so that communication begins early.
@@ -25,6 +25,9 @@ struct ReducerPeerOptions {
   /// are set to zero between steps. If they are set to none, backward makes new ones, which must be
   /// copied in again.
   bool gradient_as_bucket_view = false;
+  /// Before each forward all ranks take over rank 0's buffers, such as running statistics, in one
+  /// broadcast for each dtype. DistributedDataParallel does so unless told not to.
+  bool broadcast_buffers = false;
   /// Begins with the buckets that the Reducer would rebuild after the first step if gradients came
   /// in the reverse order of the parameters, and keeps them. Tensors on the meta device need it:
   /// to rebuild, ranks agree on values.
@@ -57,7 +60,7 @@ class ReducerPeer {
   ~ReducerPeer();
 
   /// Collective in the second step, which rebuilds the buckets in the order in which gradients
-  /// became ready on rank 0 in the first step.
+  /// became ready on rank 0 in the first step; with broadcast_buffers in every step.
   void before_forward();
   void before_backward();
 
@@ -67,6 +70,8 @@ class ReducerPeer {
 
  private:
   std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> buffers_;  // that are broadcast before forward
+  ProcessGroupPtr group_;
   bool keeps_buckets_;
   std::unique_ptr<c10d::Reducer> reducer_;
 };
