@@ -1,4 +1,4 @@
-#include "experiments/train_cifar100/cifar_model.h"
+#include "models/cifar_model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -6,14 +6,14 @@
 #include <array>
 #include <cmath>
 
-#include "experiments/train_cifar100/data.h"
 #include "peers/batch_norms.h"
 
 namespace ddp {
 namespace {
 
+constexpr std::int64_t kClasses = 100;
 constexpr std::int64_t kChannels = 32;
-constexpr std::int64_t kPooledSide = (kCifarSide - 4) / 2;  // each convolution removes 2
+constexpr std::int64_t kPooledSide = (32 - 4) / 2;  // each convolution removes 2
 constexpr std::int64_t kFlat = kChannels * kPooledSide * kPooledSide;
 constexpr std::int64_t kHidden = 128;
 constexpr double kDropoutOfConvolutions = 0.25;
@@ -37,20 +37,18 @@ class CifarModel : public Model {
       return {.name = name, .weight = random(shape), .bias = random(shape[0])};
     };
     layers_ = {layer("conv1", {kChannels, 3, 3, 3}), layer("conv2", {kChannels, kChannels, 3, 3}),
-               layer("fc1", {kHidden, kFlat}), layer("fc2", {kCifarFine, kHidden})};
-    for (auto& batch_norm : batch_norms_) {
-      batch_norm = make_batch_norm(options.batch_norm, {.num_features = kChannels, .affine = false},
-                                   device_context.group);
-      batch_norm->to(device_context.device);
-    }
+               layer("fc1", {kHidden, kFlat}), layer("fc2", {kClasses, kHidden})};
+    batch_norm_ = make_batch_norm(options.batch_norm, {.num_features = kHidden, .affine = false},
+                                  device_context.group);
+    batch_norm_->to(device_context.device);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
     const auto& [conv1, conv2, fc1, fc2] = layers_;
-    at::Tensor x = batch_norms_[0]->forward(at::conv2d(images, conv1.weight, conv1.bias)).relu_();
-    x = batch_norms_[1]->forward(at::conv2d(x, conv2.weight, conv2.bias)).relu_();
+    at::Tensor x = at::conv2d(images, conv1.weight, conv1.bias).relu_();
+    x = at::conv2d(x, conv2.weight, conv2.bias).relu_();
     x = at::dropout(at::max_pool2d(x, /*kernel_size=*/2), kDropoutOfConvolutions, training_);
-    x = at::linear(x.flatten(1), fc1.weight, fc1.bias).relu_();
+    x = batch_norm_->forward(at::linear(x.flatten(1), fc1.weight, fc1.bias)).relu_();
     return at::linear(at::dropout(x, kDropoutOfHidden, training_), fc2.weight, fc2.bias);
   }
 
@@ -65,24 +63,20 @@ class CifarModel : public Model {
 
   std::vector<NamedTensor> named_buffers() const override {
     std::vector<NamedTensor> buffers;
-    for (std::size_t i = 0; i < batch_norms_.size(); ++i) {
-      for (const auto& buffer : batch_norms_[i]->named_buffers()) {
-        buffers.push_back({"bn" + std::to_string(i + 1) + "." + buffer.key(), buffer.value()});
-      }
+    for (const auto& buffer : batch_norm_->named_buffers()) {
+      buffers.push_back({"bn1." + buffer.key(), buffer.value()});
     }
     return buffers;
   }
 
   void train(bool on) override {
     training_ = on;
-    for (const auto& batch_norm : batch_norms_) {
-      batch_norm->train(on);
-    }
+    batch_norm_->train(on);
   }
 
  private:
   std::array<Layer, 4> layers_;
-  std::array<std::shared_ptr<BatchNorm>, 2> batch_norms_;
+  std::shared_ptr<BatchNorm> batch_norm_;
   bool training_ = true;
 };
 
