@@ -30,7 +30,7 @@ LABELS = {
     "validation accuracy": "validation accuracy [%]",
 }
 PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 5}
-LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.74  # inches
+LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.87  # inches
 
 
 def draw_panel(axes: Axes, trainings: Trainings, quantity: str) -> None:
@@ -88,7 +88,7 @@ def add_caption(figure: Figure, trainings: Trainings) -> None:
         f"step, SGD {values['learning_rate']:g}/{values['momentum']:g}.\n{lines} Equal seeds: equal weights, "
         "images and dropout.\nLoss and batch accuracy: rank 0's, in the last micro-batch of an epoch that the "
         f"published program reports, as it computes them.\nPublished (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): "
-        f"{published}",
+        f"loss and accuracy of\n{published}",
         [trainings.result],
     )
 
