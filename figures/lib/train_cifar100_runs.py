@@ -16,7 +16,8 @@ PROGRAM = "train_cifar100"
 PARAMETERS = ("data", "train_size", "test_size", "epochs", "batch_size", "grad_accum_steps", "learning_rate",
               "momentum", "ddp", "rate_gbit")  # fmt: skip
 IMPLEMENTATIONS = ("selfmade", "pytorch")
-PUBLISHED_RUN = {"data": "CIFAR-100", "train_size": 50_000, "epochs": 16, "batch_size": 256, "grad_accum_steps": 4}
+PUBLISHED_RUN = {"data": "CIFAR-100", "train_size": 50_000, "epochs": 16, "batch_size": 256, "grad_accum_steps": 4,
+                 "learning_rate": 0.01, "momentum": 0.5}  # fmt: skip
 PUBLISHED_RANKS = 2
 STAGES = {"naive": "01", "flat": "01", "overlapped": "02", "bucketed": "03"}
 
