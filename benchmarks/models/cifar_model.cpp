@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "peers/batch_norms.h"
+#include "ddp/batch_norm.h"
 
 namespace ddp {
 namespace {
@@ -15,7 +15,6 @@ constexpr std::int64_t kClasses = 100;
 constexpr std::int64_t kChannels = 32;
 constexpr std::int64_t kPooledSide = (32 - 4) / 2;  // each convolution removes 2
 constexpr std::int64_t kFlat = kChannels * kPooledSide * kPooledSide;
-constexpr std::int64_t kHidden = 128;
 constexpr double kDropoutOfConvolutions = 0.25;
 constexpr double kDropoutOfHidden = 0.5;
 
@@ -26,21 +25,20 @@ struct Layer {
 
 class CifarModel : public Model {
  public:
-  CifarModel(const CifarModelOptions& options, const DeviceContext& device_context) {
-    at::Generator generator = at::detail::createCPUGenerator(options.seed);
+  CifarModel(std::shared_ptr<BatchNorm> batch_norm, std::uint64_t seed, const at::Device& device)
+      : batch_norm_(std::move(batch_norm)) {
+    at::Generator generator = at::detail::createCPUGenerator(seed);
     const auto layer = [&](const char* name, at::IntArrayRef shape) -> Layer {
       const double bound = 1 / std::sqrt(c10::multiply_integers(shape.slice(1)));
       const auto random = [&](at::IntArrayRef sizes) {
         const at::Tensor values = at::empty(sizes).uniform_(-bound, bound, generator);
-        return values.to(device_context.device).set_requires_grad(true);
+        return values.to(device).set_requires_grad(true);
       };
       return {.name = name, .weight = random(shape), .bias = random(shape[0])};
     };
     layers_ = {layer("conv1", {kChannels, 3, 3, 3}), layer("conv2", {kChannels, kChannels, 3, 3}),
-               layer("fc1", {kHidden, kFlat}), layer("fc2", {kClasses, kHidden})};
-    batch_norm_ = make_batch_norm(options.batch_norm, {.num_features = kHidden, .affine = false},
-                                  device_context.group);
-    batch_norm_->to(device_context.device);
+               layer("fc1", {kCifarHidden, kFlat}), layer("fc2", {kClasses, kCifarHidden})};
+    batch_norm_->to(device);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
@@ -82,9 +80,9 @@ class CifarModel : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_cifar_model(const CifarModelOptions& options,
-                                        const DeviceContext& device_context) {
-  return std::make_unique<CifarModel>(options, device_context);
+std::unique_ptr<Model> make_cifar_model(std::shared_ptr<BatchNorm> batch_norm, std::uint64_t seed,
+                                        const at::Device& device) {
+  return std::make_unique<CifarModel>(std::move(batch_norm), seed, device);
 }
 
 }  // namespace ddp

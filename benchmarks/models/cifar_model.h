@@ -1,18 +1,18 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "ddp/model.h"
-#include "harness/benchmark.h"
 
 namespace ddp {
 
-struct CifarModelOptions {
-  std::string batch_norm;  // a name of peers/batch_norms.h
-  std::uint64_t seed = 0;  // of the weights
-};
+class BatchNorm;  // ddp/batch_norm.h
+
+/// The features that the network's only batch normalization takes.
+constexpr std::int64_t kCifarHidden = 128;
 
 /// The network of the published training on CIFAR-100, which maps images [n, 3, 32, 32] to scores
 /// [n, 100]:
@@ -22,13 +22,12 @@ struct CifarModelOptions {
 /// - linear layer 128 to 100.
 ///
 /// 825,988 parameters: 896 + 9,248 of the convolutions, 802,944 + 12,900 of the linear layers. All
-/// are float32 on the device_context's device, initialized as in torch.nn: uniform in
-/// +-1/sqrt(inputs per output). Equal seeds give equal weights whatever the batch normalization.
-/// Dropout draws from libtorch's default generator of the device.
+/// are float32 on `device`, initialized as in torch.nn: uniform in +-1/sqrt(inputs per output), from
+/// `seed`. Dropout draws from libtorch's default generator of the device.
 ///
-/// In training the batch normalization, the only one, needs two images over all ranks, or throws
-/// c10::Error.
-std::unique_ptr<Model> make_cifar_model(const CifarModelOptions& options,
-                                        const DeviceContext& device_context);
+/// `batch_norm`, of kCifarHidden features and not affine, is moved to the device. In training it
+/// throws c10::Error for fewer than two images, over all ranks if it is synchronized.
+std::unique_ptr<Model> make_cifar_model(std::shared_ptr<BatchNorm> batch_norm, std::uint64_t seed,
+                                        const at::Device& device);
 
 }  // namespace ddp

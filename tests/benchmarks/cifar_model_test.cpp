@@ -39,8 +39,10 @@ struct Published {
 
 TEST(CifarModel, IsThePublishedNetwork) {
   run_worlds({1}, [](Rank& rank) {
-    const DeviceContext context{.device = at::kCPU, .group = rank.group()};
-    const auto model = make_cifar_model({.batch_norm = kPeerBatchNorm, .seed = 1}, context);
+    const auto model = make_cifar_model(
+        make_batch_norm(kPeerBatchNorm, {.num_features = kCifarHidden, .affine = false},
+                        rank.group()),
+        /*seed=*/1, at::kCPU);
     Published published;
     const std::vector<at::Tensor> own = tensors_of(model->named_parameters());
     std::int64_t count = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "harness/variants.h"
+#include "peers/batch_norms.h"
 
 namespace ddp {
 namespace {
@@ -19,8 +20,9 @@ CifarTrainer::CifarTrainer(const CifarTrainerOptions& options, const DeviceConte
     : options_(options),
       device_context_(device_context),
       model_(make_cifar_model(
-          {.batch_norm = batch_norm_of(options.distributed_impl), .seed = options.seed},
-          device_context)),
+          make_batch_norm(batch_norm_of(options.distributed_impl),
+                          {.num_features = kCifarHidden, .affine = false}, device_context.group),
+          options.seed, device_context.device)),
       parameters_(tensors_of(model_->named_parameters())),
       averager_(make_gradient_averager(options.distributed_impl, options.ddp, *model_,
                                        device_context.group)),
