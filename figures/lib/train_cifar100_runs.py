@@ -16,12 +16,16 @@ PROGRAM = "train_cifar100"
 PARAMETERS = ("data", "train_size", "test_size", "epochs", "batch_size", "grad_accum_steps", "learning_rate",
               "momentum", "ddp", "rate_gbit")  # fmt: skip
 IMPLEMENTATIONS = ("selfmade", "pytorch")
+PUBLISHED_RUN = {"data": "CIFAR-100", "train_size": 50_000, "epochs": 16, "batch_size": 256, "grad_accum_steps": 4,
+                 "learning_rate": 0.01, "momentum": 0.5}  # fmt: skip
+PUBLISHED_RANKS = 2
 STAGES = {"naive": "01", "flat": "01", "overlapped": "02", "bucketed": "03"}
 
 
 class Trainings:
-    """One result file. Quantities per epoch: "train loss", "train accuracy", "validation loss" and "validation
-    accuracy"; per epoch and rank: "train time"; per rank: "peak memory"."""
+    """One result file. Quantities per epoch: "running loss" and "batch accuracy", which the published program prints
+    (of rank 0: losses added up and divided by the number of micro-batches; and the last one's accuracy), "validation
+    loss" and "validation accuracy"; per epoch and rank: "train time"; per rank: "peak memory"."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -40,6 +44,12 @@ class Trainings:
     def data(self) -> str:
         """ "synthetic" or "CIFAR-100"."""
         return self.result.parameters["data"]
+
+    @property
+    def as_published(self) -> bool:
+        """Whether the loss and accuracy of the published run can be compared with these."""
+        parameters = self.result.parameters
+        return self.ranks == PUBLISHED_RANKS and PUBLISHED_RUN.items() <= parameters.items()
 
     def name(self, implementation: str) -> str:
         if implementation == "pytorch":

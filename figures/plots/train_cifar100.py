@@ -1,7 +1,7 @@
 """Draws loss and accuracy over the epochs of training on CIFAR-100, for both implementations and several seeds.
 
-Reads a result file of the benchmark train_cifar100. Published end points are drawn if the axes agree: if real images
-were used, for as many epochs.
+Reads a result file of the benchmark train_cifar100. Published end points are drawn if the training was the published
+one: of the same images, in the same batches.
 """
 
 from __future__ import annotations
@@ -18,25 +18,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from figures.lib import script, style
-from figures.lib.train_cifar100_runs import PROGRAM, Trainings, load_published, load_trainings
+from figures.lib.train_cifar100_runs import PROGRAM, PUBLISHED_RUN, Trainings, load_published, load_trainings
 
 COLOURS = {"selfmade": style.BLUE, "pytorch": style.VERMILION}
 DASHES = {"selfmade": "-", "pytorch": "--"}
 MARKER_SIZES = {"selfmade": 4.2, "pytorch": 2.0}  # so that both are visible where they agree
-PANELS = {"train loss": 1, "validation loss": 1, "validation accuracy": 100}  # each with its unit's factor
+PANELS = {"running loss": 1, "batch accuracy": 100, "validation accuracy": 100}  # each with its unit's factor
 LABELS = {
-    "train loss": "training loss",
-    "validation loss": "validation loss",
+    "running loss": "running training loss",
+    "batch accuracy": "last batch's accuracy [%]",
     "validation accuracy": "validation accuracy [%]",
 }
-PUBLISHED_EPOCHS = 16
 PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 5}
-LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.74  # inches
-
-
-def axes_agree(trainings: Trainings) -> bool:
-    """Whether the published end points can be compared with these curves."""
-    return trainings.data != "synthetic" and trainings.epochs == PUBLISHED_EPOCHS
+LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.87  # inches
 
 
 def draw_panel(axes: Axes, trainings: Trainings, quantity: str) -> None:
@@ -60,9 +54,10 @@ def draw_panel(axes: Axes, trainings: Trainings, quantity: str) -> None:
 
 def draw_published(panels: dict[str, Axes]) -> None:
     for implementation, published in load_published().items():
-        ends = {"validation loss": float(published.loss), "validation accuracy": 100 * float(published.accuracy)}
+        ends = {"running loss": float(published.loss), "batch accuracy": 100 * float(published.accuracy)}
         for quantity, end in ends.items():
-            panels[quantity].plot([PUBLISHED_EPOCHS], [end], color=COLOURS[implementation], **PUBLISHED)
+            epoch = PUBLISHED_RUN["epochs"]
+            panels[quantity].plot([epoch], [end], color=COLOURS[implementation], **PUBLISHED)
 
 
 def add_legend(figure: Figure, trainings: Trainings) -> None:
@@ -70,7 +65,7 @@ def add_legend(figure: Figure, trainings: Trainings) -> None:
         Line2D([], [], color=COLOURS[name], linestyle=DASHES[name], linewidth=1.3, label=trainings.name(name))
         for name in trainings.implementations
     ]
-    if axes_agree(trainings):
+    if trainings.as_published:
         handles.append(Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED))
     figure.legend(handles=handles, loc="upper left", fontsize=7, handlelength=2.6)
     top = 1 - 0.08 / figure.get_figheight()
@@ -85,13 +80,15 @@ def add_caption(figure: Figure, trainings: Trainings) -> None:
         f"{name} {one.loss} and {one.accuracy} ({256 * float(one.accuracy):.0f} of 256 images);"
         for name, one in load_published().items()
     ).rstrip(";")
-    drawn = "" if axes_agree(trainings) else ": another axis, not drawn"
+    drawn = "" if trainings.as_published else ": another training, not drawn"
     style.add_caption(
         figure,
         f"Data: {trainings.data}, {values['train_size']:,} images to train with, {values['test_size']:,} to validate. "
         f"{trainings.ranks} ranks, batch {values['batch_size']} a rank, {values['grad_accum_steps']} micro-batches a "
         f"step, SGD {values['learning_rate']:g}/{values['momentum']:g}.\n{lines} Equal seeds: equal weights, "
-        f"images and dropout.\nPublished (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): loss and accuracy of\n{published}",
+        "images and dropout.\nLoss and batch accuracy: rank 0's, in the last micro-batch of an epoch that the "
+        f"published program reports, as it computes them.\nPublished (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): "
+        f"loss and accuracy of\n{published}",
         [trainings.result],
     )
 
@@ -105,7 +102,7 @@ def draw(trainings: Trainings) -> Figure:
     panels = dict(zip(PANELS, axes))
     for quantity, panel in panels.items():
         draw_panel(panel, trainings, quantity)
-    if axes_agree(trainings):
+    if trainings.as_published:
         draw_published(panels)
     add_legend(figure, trainings)
     add_caption(figure, trainings)

@@ -1,6 +1,6 @@
 """Sets the tables of training on CIFAR-100: both implementations as published, and whether they agree over the seeds.
 
-The published form has time, memory, loss and accuracy.
+The published form has time, memory, loss and accuracy; below it, the published numbers stand beside these.
 Reads result files of the benchmark train_cifar100.
 """
 
@@ -20,7 +20,8 @@ from figures.lib.train_cifar100_runs import PROGRAM, Published, Trainings, compa
 
 HEADERS = ["Rank", "Time", "Max Memory Allocated"]
 TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
-QUANTITIES = {"loss": "validation loss", "accuracy": "validation accuracy"}
+QUANTITIES = {"loss": "running loss", "accuracy": "batch accuracy", "validation": "validation accuracy"}
+BESIDE = ["implementation", "quantity", "here", "published", "here / published"]
 COMMANDS = "The published text shows the command of each implementation under the other one's name."
 
 
@@ -59,7 +60,9 @@ def own_block(trainings: Trainings, implementation: str) -> Block:
         )
         for rank in range(trainings.ranks)
     ]
-    loss, accuracy = (statistics.mean(trainings.last(implementation, quantity)) for quantity in QUANTITIES.values())
+    loss, accuracy = (
+        statistics.mean(trainings.last(implementation, QUANTITIES[quantity])) for quantity in ("loss", "accuracy")
+    )
     title = f"{TITLES[implementation]} ({trainings.data})"
     return Block(title, rows, f"{loss:.4f}", f"{accuracy:.7f}")
 
@@ -85,22 +88,40 @@ def seeds_in_words(trainings: Trainings) -> str:
     return f"{count} seed{'s' if count > 1 else ''}"
 
 
+def beside_published(implementation: str, own: Block, published: Block) -> list[list[str]]:
+    """A row for each number, in the columns BESIDE. More ranks than published have nothing beside them."""
+
+    def row(quantity: str, here: str, there: str) -> list[str]:
+        ratio = f"{float(here) / float(there):.3g}" if there else ""
+        return [implementation, quantity, here, there, ratio]
+
+    there = {rank: (seconds, allocated) for rank, seconds, allocated in published.rows}
+    rows = []
+    for rank, *numbers in own.rows:
+        for quantity, here, other in zip(("time [s]", "memory [bytes]"), numbers, there.get(rank, ("", ""))):
+            rows.append(row(f"rank {rank}: {quantity}", here, other))
+    return [*rows, row("loss", own.loss, published.loss), row("accuracy", own.accuracy, published.accuracy)]
+
+
 def loop_table(trainings: Trainings) -> Table:
-    """The table in the published form."""
+    """The table in the published form, and the numbers beside the published ones."""
     blocks = {name: own_block(trainings, name) for name in trainings.implementations}
+    published = {name: published_block(name, one) for name, one in load_published().items()}
+    rows = [row for name, block in blocks.items() for row in beside_published(name, block, published[name])]
+    other = "" if trainings.as_published else " This is another training than the published one: see its parameters."
     note = (
-        f"Data: {trainings.data}. Means over {seeds_in_words(trainings)}. Time: all epochs' training, without "
-        "validation. Memory: the most that tensors take at once. Loss and acc: of all validation images, after the "
-        f"last epoch. {COMMANDS}"
+        f"Data: {trainings.data}. Means over {seeds_in_words(trainings)}. Time: all epochs' training; the published "
+        "one includes reading the data set and one validation. Memory: the most that tensors take at once. Loss and "
+        "acc: as published, rank 0's running training loss and the accuracy of the batch it was last reported in. "
+        f"Published: 2 RTX A4000, one run.{other} {COMMANDS}"
     )
-    rows = [
-        [name, *row, block.loss, block.accuracy] for name, block in blocks.items() for row in block.rows
-    ]  # fmt: skip
+    beside = tabulate(rows, BESIDE, tablefmt="github", disable_numparse=True, colalign=("left",) * len(BESIDE))
+    parts = [setup(trainings), text_of(list(blocks.values())), f"Beside the published numbers\n{beside}", note]
     return Table(
         title=f"Training loop benchmark ({trainings.data})",
-        columns=["implementation", "rank", "time [s]", "max memory allocated [bytes]", "loss", "acc"],
+        columns=BESIDE,
         rows=rows,
-        text=f"{setup(trainings)}\n\n{text_of(list(blocks.values()))}\n\n{note}",
+        text="\n\n".join(parts),
         results=[trainings.result],
         note=note,
     )
@@ -158,8 +179,12 @@ def seeds_table(trainings: Trainings) -> Table:
     lines = []
     if len(rows) > 1:
         lines = [*convergence(trainings), costs(means, "here"), costs(published_costs(), "published")]
-    columns = ["implementation", "seeds", "loss", "accuracy", "time [s]", "memory [MiB]"]
-    note = f"Data: {trainings.data}. Mean ± standard deviation over the seeds, after {trainings.epochs} epochs."
+    columns = ["implementation", "seeds", *QUANTITIES, "time [s]", "memory [MiB]"]
+    note = (
+        f"Data: {trainings.data}. Mean ± standard deviation over the seeds, after {trainings.epochs} epochs. Loss and "
+        "accuracy: rank 0's running training loss and last batch, as published; validation: accuracy over all its "
+        "images."
+    )
     table = tabulate(rows, columns, tablefmt="github", disable_numparse=True, colalign=("left",) * len(columns))
     return Table(
         title=f"Do both implementations converge to the same? ({trainings.data})",

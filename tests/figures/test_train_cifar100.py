@@ -39,21 +39,35 @@ loss: 3.2149, acc: 0.27734375"""
 
 GOLDEN_SEEDS = """\
 Convergence over seeds (synthetic)
-| implementation   | seeds   | loss            | accuracy        | time [s]    | memory [MiB]   |
-|------------------|---------|-----------------|-----------------|-------------|----------------|
-| selfmade         | 3       | 2.0000 ± 1.0000 | 0.2000 ± 0.1000 | 6.00 ± 1.00 | 2.00 ± 0.00    |
-| pytorch          | 3       | 2.5000 ± 1.0000 | 0.2000 ± 0.1000 | 6.00 ± 1.00 | 3.00 ± 0.00    |
+| implementation   | seeds   | loss            | accuracy        | validation      | time [s]    | memory [MiB]   |
+|------------------|---------|-----------------|-----------------|-----------------|-------------|----------------|
+| selfmade         | 3       | 2.0000 ± 1.0000 | 0.2000 ± 0.1000 | 0.4000 ± 0.2000 | 6.00 ± 1.00 | 2.00 ± 0.00    |
+| pytorch          | 3       | 2.5000 ± 1.0000 | 0.2000 ± 0.1000 | 0.4000 ± 0.2000 | 6.00 ± 1.00 | 3.00 ± 0.00    |
 
 loss: selfmade - pytorch = -0.5000, within what the spread over seeds allows (Welch's t = -0.61, p = 0.57).
 accuracy: selfmade - pytorch = +0.0000, within what the spread over seeds allows (Welch's t = 0.00, p = 1.00).
+validation: selfmade - pytorch = +0.0000, within what the spread over seeds allows (Welch's t = 0.00, p = 1.00).
 pytorch against selfmade, here: time +0.0 %, memory +50.0 %.
 pytorch against selfmade, published: time -1.2 %, memory +2.3 %.
-Data: synthetic. Mean ± standard deviation over the seeds, after 5 epochs.
+Data: synthetic. Mean ± standard deviation over the seeds, after 5 epochs. Loss and accuracy: rank 0's running \
+training loss and last batch, as published; validation: accuracy over all its images.
+"""
+
+GOLDEN_BESIDE = """\
+Beside the published numbers
+| implementation   | quantity               | here      | published   | here / published   |
+|------------------|------------------------|-----------|-------------|--------------------|
+| selfmade         | rank 0: time [s]       | 6.000     | 29.588      | 0.203              |
+| selfmade         | rank 0: memory [bytes] | 2097152   | 170099200   | 0.0123             |
+| selfmade         | rank 1: time [s]       | 6.000     | 29.632      | 0.202              |
+| selfmade         | rank 1: memory [bytes] | 2097152   | 170098688   | 0.0123             |
+| selfmade         | loss                   | 2.0000    | 3.2136      | 0.622              |
+| selfmade         | accuracy               | 0.2000000 | 0.2734375   | 0.731              |
 """
 
 
 def simplify(document: dict[str, Any]) -> None:
-    """Values that can be checked by mental arithmetic."""
+    """Values that can be checked by mental arithmetic; those of validation are twice the training's."""
     for series in document["series"]:
         labels, count = series["labels"], len(series["values"])
         own, seed = labels["distributed_impl"] == "selfmade", labels["seed"]
@@ -63,7 +77,8 @@ def simplify(document: dict[str, Any]) -> None:
             "time": (5.0 + seed) / count,
             "memory": (2 if own else 3) * 2**20,
         }[labels["quantity"].split()[-1]]
-        series["values"] = [value] * count
+        factor = 2 if labels["quantity"].startswith("validation") else 1
+        series["values"] = [factor * value] * count
 
 
 def in_cells(text: str) -> str:
@@ -85,24 +100,51 @@ class Curves(FigureTest):
     def test_says_what_was_trained_and_that_it_is_synthetic(self) -> None:
         texts = self.texts(self.sample)
         for expected in (
-            "synthetic data", "training loss", "validation loss", "validation accuracy [%]", "epoch",
+            "synthetic data", "running training loss", "last batch's accuracy [%]", "validation accuracy [%]", "epoch",
             "selfmade: bucketed DDP (stage 03), SyncBatchNorm (stage 04)",
         ):  # fmt: skip
             self.assertIn(expected, texts)
         caption = next(text for text in texts if text.startswith("Data: synthetic"))
-        for part in ("mean of 3 seeds", "another axis, not drawn", "0.27734375 (71 of 256 images)"):
+        for part in ("mean of 3 seeds", "another training, not drawn", "0.27734375 (71 of 256 images)"):
             self.assertIn(part, caption)
 
-    def test_published_ends_stand_where_axes_agree(self) -> None:
-        def real(document: dict[str, Any]) -> None:
-            document["parameters"].update(data="CIFAR-100", epochs=16)
+    def real(self, **parameters: object) -> Path:
+        """The sample as if it were of the published training, but for some parameters."""
+
+        def change(document: dict[str, Any]) -> None:
+            document["parameters"].update(train_cifar100_runs.PUBLISHED_RUN, **parameters)
             for series in document["series"]:
                 series["values"] = (series["values"] * 16)[: max(1, 16 * (len(series["values"]) > 1))]
 
-        texts = self.texts(self.changed(real))
+        return self.changed(change)
+
+    def test_published_ends_stand_on_the_published_quantities_alone(self) -> None:
+        file = self.real()
+        texts = self.texts(file)
         self.assertIn("CIFAR-100 data", texts)
         self.assertIn("published, of the same colour (2 GPUs)", texts)
         self.assertFalse(any("not drawn" in text for text in texts))
+        (trainings,) = train_cifar100_runs.load_trainings([file])
+        ends = {
+            panel.get_title(loc="left"): [
+                tuple(float(number) for number in line.get_xydata()[0])
+                for line in panel.lines
+                if line.get_marker() == train_cifar100.PUBLISHED["marker"]
+            ]
+            for panel in train_cifar100.draw(trainings).axes
+        }
+        self.assertEqual(
+            ends,
+            {
+                "running training loss": [(16, 3.2136), (16, 3.2149)],
+                "last batch's accuracy [%]": [(16, 27.34375), (16, 27.734375)],
+                "validation accuracy [%]": [],
+            },
+        )
+
+    def test_published_ends_are_not_drawn_beside_another_training(self) -> None:
+        for other in ({"data": "synthetic"}, {"batch_size": 64}, {"learning_rate": 0.1}, {"train_size": 49_999}):
+            self.assertTrue(any("not drawn" in text for text in self.texts(self.real(**other))), other)
 
     def test_draws_one_seed_and_one_implementation(self) -> None:
         def fewer(document: dict[str, Any]) -> None:
@@ -165,9 +207,20 @@ class Tables(FigureTest):
         self.assertIn(expected, in_cells(text))
         for part in ("# Experimental setup", "* data: synthetic, 256 images", "under the other one's name"):
             self.assertIn(part, text)
+        self.assertIn(GOLDEN_BESIDE, text)
         document = json.loads(written["train_cifar100.solutions.quick.json"])
-        self.assertEqual(document["rows"][0], ["selfmade", "0", "6.000", "2097152", "2.0000", "0.2000000"])
+        self.assertEqual(
+            document["rows"][0], ["selfmade", "rank 0: time [s]", "6.000", "29.588", "0.203"]
+        )  # fmt: skip
+        self.assertEqual(len(document["rows"]), 12)
         self.assertIn("synthetic", document["title"])
+        self.assertIn("another training than the published one", document["note"])
+
+    def test_a_rank_that_was_not_published_has_nothing_beside_it(self) -> None:
+        block = train_cifar100_table.Block("", [("2", "6.000", "2097152")], "2.0000", "0.2000000")
+        published = train_cifar100_table.published_block("selfmade", train_cifar100_runs.load_published()["selfmade"])
+        rows = train_cifar100_table.beside_published("selfmade", block, published)
+        self.assertEqual(rows[0], ["selfmade", "rank 2: time [s]", "6.000", "", ""])
 
     def test_one_seed_or_implementation_is_not_compared(self) -> None:
         def one_seed(document: dict[str, Any]) -> None:

@@ -1,11 +1,36 @@
 #include "experiments/train_cifar100/amount.h"
 
-#include <string>
+#include <c10/util/Exception.h>
+
+#include <map>
 
 #include "experiments/train_cifar100/data.h"
 #include "harness/command_line.h"
 
 namespace ddp {
+namespace {
+
+const CifarAmount kPublished = {.epochs = 16,
+                                .batch_size = 256,
+                                .grad_accum_steps = 4,
+                                .train_size = kCifarTrain,
+                                .test_size = kCifarTest,
+                                .seeds = 5,
+                                .learning_rate = 0.01};
+const std::map<std::string, CifarAmount> kPresets = {
+    {"quick",
+     {.epochs = 4,
+      .batch_size = 32,
+      .grad_accum_steps = 4,
+      .train_size = 1088,  // 17 micro-batches for each of two ranks: the last one is reported
+      .test_size = 256,
+      .seeds = 5,
+      .learning_rate = 0.01}},
+    {"full", kPublished},
+    {"paper", kPublished},
+};
+
+}  // namespace
 
 void add_flags(CommandLine& line, CifarAmount& amount) {
   const auto sized = [&](const char* flag, std::int64_t& value, const char* what,
@@ -24,7 +49,8 @@ void add_flags(CommandLine& line, CifarAmount& amount) {
   line.add("--learning-rate", amount.learning_rate, "Of SGD; default: the preset's").positive();
 }
 
-void apply_preset(CifarAmount& amount, const CifarAmount& preset) {
+void apply_preset(CifarAmount& amount, const std::string& name) {
+  const CifarAmount& preset = kPresets.at(name);
   for (std::int64_t CifarAmount::*field :
        {&CifarAmount::epochs, &CifarAmount::batch_size, &CifarAmount::grad_accum_steps,
         &CifarAmount::train_size, &CifarAmount::test_size, &CifarAmount::seeds}) {
@@ -35,6 +61,15 @@ void apply_preset(CifarAmount& amount, const CifarAmount& preset) {
   if (amount.learning_rate < 0) {
     amount.learning_rate = preset.learning_rate;
   }
+}
+
+void check_batches(const CifarAmount& amount, int world_size) {
+  // Of several ranks, each has at least one image.
+  TORCH_CHECK_VALUE(
+      world_size > 1 || (amount.train_size - 1) % amount.batch_size != 0, "--train-size ",
+      amount.train_size, " in batches of --batch-size ", amount.batch_size,
+      " ends with a batch of one image on a single rank, of which batch normalization "
+      "cannot take a variance; change one of them, or train with more ranks");
 }
 
 }  // namespace ddp

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "harness/command_line.h"
 
@@ -21,7 +22,11 @@ struct CifarAmount {
 /// and --learning-rate.
 void add_flags(CommandLine& line, CifarAmount& amount);
 
-/// Sets from `preset` what no flag has set.
-void apply_preset(CifarAmount& amount, const CifarAmount& preset);
+/// Sets what no flag has set from a preset: "quick", "full" or "paper".
+void apply_preset(CifarAmount& amount, const std::string& name);
+
+/// Throws c10::ValueError if the ranks' last micro-batches are one image together, of which batch
+/// normalization cannot take a variance.
+void check_batches(const CifarAmount& amount, int world_size);
 
 }  // namespace ddp

@@ -28,18 +28,17 @@ class CifarImages {
   at::Tensor mean_, deviation_;
 };
 
-/// A rank's part of an epoch.
+/// A rank's part of the training images.
 struct CifarShard {
   int rank = 0;
   int world_size = 1;
   std::uint64_t seed = 0;
-  std::int64_t epoch = 0;
 };
 
-/// The numbers of a rank's images in an epoch, in training order: as in PyTorch's
-/// DistributedSampler, a permutation that depends on seed and epoch, dealt out to the ranks one by
-/// one. It is extended from its beginning until all ranks have equally many images, so that all
-/// make equally many steps.
+/// The numbers of a rank's images in training order, the same in every epoch: as in the published
+/// program, whose DistributedSampler is never told the epoch. A permutation that depends on the seed
+/// is dealt out to the ranks one by one. It is extended from its beginning until all ranks have
+/// equally many images, so that all make equally many steps.
 at::Tensor shuffled_shard(std::int64_t images, const CifarShard& shard);
 
 /// The numbers of a rank's images in validation: a contiguous range. Each image belongs to one
@@ -48,6 +47,6 @@ at::Tensor validation_shard(std::int64_t images, int rank, int world_size);
 
 /// Seeds libtorch's generators, from which dropout draws, for a rank's epoch: an epoch draws the
 /// same numbers wherever training begins, and a checkpoint need not store a generator's state.
-void seed_generators(const CifarShard& shard);
+void seed_generators(const CifarShard& shard, std::int64_t epoch);
 
 }  // namespace ddp

@@ -16,17 +16,32 @@
 namespace ddp {
 namespace {
 
-// The columns of a record: the numbers of a CifarPass of training, then those of validation.
-enum Number : std::int64_t { kLossSum, kCorrect, kImages, kSeconds, kNumbers };
-constexpr std::int64_t kValidation = kNumbers;
+// The columns of a record.
+enum Number : std::int64_t {
+  kRunningLoss,
+  kBatchAccuracy,
+  kTrainSeconds,
+  kLossSum,  // from here on of the validation
+  kCorrect,
+  kImages,
+  kValidationSeconds,
+  kNumbers
+};
 
-void append(std::vector<double>& numbers, const CifarPass& pass) {
-  numbers.insert(numbers.end(), {pass.loss_sum, pass.correct, pass.images, pass.seconds});
+// What rank 0 reported last in each epoch.
+at::Tensor reported(const at::Tensor& record, Number number) {
+  return record.select(1, 0).select(1, number);
 }
 
-// Over all ranks' images, for each epoch; `pass` is 0 or kValidation.
-at::Tensor mean_over_images(const at::Tensor& record, std::int64_t pass, Number number) {
-  return record.select(2, pass + number).sum(1) / record.select(2, pass + kImages).sum(1);
+// Over all ranks' images, for each epoch.
+at::Tensor mean_over_images(const at::Tensor& record, Number number) {
+  return record.select(2, number).sum(1) / record.select(2, kImages).sum(1);
+}
+
+double last(const at::Tensor& of_epochs) { return of_epochs[-1].item<double>(); }
+
+void print_report(double loss, double accuracy) {
+  std::printf("loss: %.4f, acc: %.8g\n", loss, accuracy);
 }
 
 std::vector<double> to_vector(const at::Tensor& values) {
@@ -53,26 +68,27 @@ at::Tensor gather_numbers(const std::vector<double>& numbers, const DeviceContex
 }
 
 at::Tensor empty_cifar_record(const DeviceContext& device_context) {
-  return at::empty({0, device_context.group->getSize(), 2 * kNumbers}, at::kDouble);
+  return at::empty({0, device_context.group->getSize(), kNumbers}, at::kDouble);
 }
 
-at::Tensor add_cifar_epoch(const at::Tensor& record, const CifarPass& trained,
-                           const CifarPass& validated, const DeviceContext& device_context) {
-  std::vector<double> numbers;
-  append(numbers, trained);
-  append(numbers, validated);
-  return at::cat({record, gather_numbers(numbers, device_context).unsqueeze(0)});
+at::Tensor add_cifar_epoch(const at::Tensor& record, const CifarEpoch& trained,
+                           const CifarValidation& validated, const DeviceContext& device_context) {
+  const at::Tensor numbers =
+      gather_numbers({trained.last_report.loss, trained.last_report.accuracy, trained.seconds,
+                      validated.loss_sum, validated.correct, validated.images, validated.seconds},
+                     device_context);
+  return at::cat({record, numbers.unsqueeze(0)});
 }
 
 std::vector<Series> cifar_series(const at::Tensor& record, const at::Tensor& peaks) {
   std::vector<Series> series;
-  for (const auto& [name, pass] : {std::pair("train", 0L), std::pair("validation", kValidation)}) {
-    for (const auto& [what, number] :
-         {std::pair("loss", kLossSum), std::pair("accuracy", kCorrect)}) {
-      series.push_back({.labels = {{"quantity", std::string(name) + " " + what}},
-                        .unit = "1",
-                        .values = to_vector(mean_over_images(record, pass, number))});
-    }
+  for (const auto& [quantity, values] :
+       {std::pair("running loss", reported(record, kRunningLoss)),
+        std::pair("batch accuracy", reported(record, kBatchAccuracy)),
+        std::pair("validation loss", mean_over_images(record, kLossSum)),
+        std::pair("validation accuracy", mean_over_images(record, kCorrect))}) {
+    series.push_back(
+        {.labels = {{"quantity", quantity}}, .unit = "1", .values = to_vector(values)});
   }
   for (std::int64_t rank = 0; rank < record.size(1); ++rank) {
     const auto add = [&](const char* quantity, const char* unit, const at::Tensor& values) {
@@ -81,8 +97,8 @@ std::vector<Series> cifar_series(const at::Tensor& record, const at::Tensor& pea
                         .values = to_vector(values)});
     };
     const at::Tensor own = record.select(1, rank);
-    add("train time", "s", own.select(1, kSeconds));
-    add("validation time", "s", own.select(1, kValidation + kSeconds));
+    add("train time", "s", own.select(1, kTrainSeconds));
+    add("validation time", "s", own.select(1, kValidationSeconds));
     add("peak memory", "bytes", peaks[rank]);
   }
   return series;
@@ -125,23 +141,46 @@ void CifarLog::set_up(const Run& run, const Parameters& parameters) const {
   std::fflush(stdout);
 }
 
+void CifarLog::report(const CifarReport& report) const {
+  if (options_.rank == 0) {
+    print_report(report.loss, report.accuracy);
+  }
+}
+
 void CifarLog::epoch_done(const CifarRun& row, const at::Tensor& record) {
   ++done_;
   if (options_.rank != 0) {
     return;
   }
-  const auto last = [&](std::int64_t pass, Number number) {
-    return mean_over_images(record, pass, number)[-1].item<double>();
-  };
   const auto all = static_cast<std::int64_t>(rows_.size()) * options_.epochs;
   const double left =
       watch_.seconds() / static_cast<double>(done_) * static_cast<double>(all - done_ - skipped_);
   std::printf(
-      "%s, seed %ld, %s, epoch %ld of %ld: train loss %.4f, validation loss %.4f, "
-      "accuracy %.4f; %.0f s left\n",
+      "%s, seed %ld, %s, epoch %ld of %ld: validation loss %.4f, accuracy %.4f; %.0f s left\n",
       row.distributed_impl.c_str(), row.seed, options_.data.c_str(), record.size(0),
-      options_.epochs, last(0, kLossSum), last(kValidation, kLossSum), last(kValidation, kCorrect),
-      left);
+      options_.epochs, last(mean_over_images(record, kLossSum)),
+      last(mean_over_images(record, kCorrect)), left);
+  std::fflush(stdout);
+}
+
+void CifarLog::row_done(const CifarRun& row, const at::Tensor& record,
+                        const at::Tensor& peaks) const {
+  if (options_.rank != 0) {
+    return;
+  }
+  const bool own = row.distributed_impl == kSelfmade;
+  std::printf("\n%s (%s, seed %ld)\n",
+              own ? "Selfmade distributed training" : "pytorch Distributed Data Parallel",
+              options_.data.c_str(), row.seed);
+  std::printf("| Rank | Time           | Max Memory Allocated |\n");
+  std::printf("|------|----------------|----------------------|\n");
+  for (std::int64_t rank = 0; rank < record.size(1); ++rank) {
+    const double seconds = record.select(1, rank).select(1, kTrainSeconds).sum().item<double>();
+    std::printf("| %-4ld | %.3f seconds | %.0f bytes |\n", rank, seconds,
+                peaks[rank].item<double>());
+  }
+  print_report(last(reported(record, kRunningLoss)), last(reported(record, kBatchAccuracy)));
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -167,8 +206,8 @@ void CifarLog::summary(const Result& result,
   std::printf("%s, after %ld epochs, mean +- standard deviation over seeds\n",
               options_.data.c_str(), options_.epochs);
   for (const std::string& implementation : implementations) {
-    const auto [loss, loss_deviation] = mean_and_deviation(implementation, "validation loss");
-    const auto [right, right_deviation] = mean_and_deviation(implementation, "validation accuracy");
+    const auto [loss, loss_deviation] = mean_and_deviation(implementation, "running loss");
+    const auto [right, right_deviation] = mean_and_deviation(implementation, "batch accuracy");
     std::printf("%-10sloss %.4f +- %.4f   accuracy %.4f +- %.4f\n", implementation.c_str(), loss,
                 loss_deviation, right, right_deviation);
   }

@@ -24,17 +24,18 @@ struct CifarRun {
 /// Every rank's numbers, gathered on all ranks: [world, n], float64 on the CPU. Collective.
 at::Tensor gather_numbers(const std::vector<double>& numbers, const DeviceContext& device_context);
 
-// A record holds all ranks' totals of each epoch: float64 [epochs, world, 8] on the CPU.
+// A record holds all ranks' numbers of each epoch: float64 [epochs, world, 7] on the CPU.
 
 at::Tensor empty_cifar_record(const DeviceContext& device_context);
 
-/// The record with one more epoch. Collective: totals are gathered.
-at::Tensor add_cifar_epoch(const at::Tensor& record, const CifarPass& trained,
-                           const CifarPass& validated, const DeviceContext& device_context);
+/// The record with one more epoch. Collective: numbers are gathered.
+at::Tensor add_cifar_epoch(const at::Tensor& record, const CifarEpoch& trained,
+                           const CifarValidation& validated, const DeviceContext& device_context);
 
-/// The series of a row: loss and accuracy in training and in validation for each epoch, over all
-/// ranks' images; for each rank, the seconds of each epoch's training and validation, and the peak
-/// memory in bytes, from `peaks` [world, 1].
+/// The series of a row, for each epoch: what rank 0 reported last, "running loss" and "batch
+/// accuracy", the published metrics; loss and accuracy in validation, over all ranks' images; each
+/// rank's seconds of training and validation. For each rank also the peak memory in bytes, from
+/// `peaks` [world, 1].
 std::vector<Series> cifar_series(const at::Tensor& record, const at::Tensor& peaks);
 
 /// Checks that the code of assignments/ or solutions/ has what kSelfmade needs: the stage of `ddp`,
@@ -63,8 +64,14 @@ class CifarLog {
   /// `epochs` epochs were trained by an earlier run.
   void skip(std::int64_t epochs) { skipped_ += epochs; }
 
-  /// Prints a line: loss, accuracy, and the time left for all rows.
+  /// Prints loss and accuracy as the published program does.
+  void report(const CifarReport& report) const;
+
+  /// Prints a line: loss and accuracy in validation, and the time left for all rows.
   void epoch_done(const CifarRun& row, const at::Tensor& record);
+
+  /// Prints the published table: each rank's time and memory, and the last report.
+  void row_done(const CifarRun& row, const at::Tensor& record, const at::Tensor& peaks) const;
 
   /// Prints a line for each implementation: means and standard deviations over its seeds.
   void summary(const Result& result, const std::vector<std::string>& implementations) const;

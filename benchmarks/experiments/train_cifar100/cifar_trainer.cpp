@@ -6,11 +6,13 @@
 #include <algorithm>
 
 #include "harness/variants.h"
+#include "peers/batch_norms.h"
 
 namespace ddp {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // for a step's gradients
+constexpr double kTolerance = 1e-4;       // for a step's gradients
+constexpr std::size_t kReportEvery = 16;  // micro-batches
 
 }  // namespace
 
@@ -18,15 +20,15 @@ CifarTrainer::CifarTrainer(const CifarTrainerOptions& options, const DeviceConte
     : options_(options),
       device_context_(device_context),
       model_(make_cifar_model(
-          {.batch_norm = batch_norm_of(options.distributed_impl), .seed = options.seed},
-          device_context)),
+          make_batch_norm(batch_norm_of(options.distributed_impl),
+                          {.num_features = kCifarHidden, .affine = false}, device_context.group),
+          options.seed, device_context.device)),
       parameters_(tensors_of(model_->named_parameters())),
       averager_(make_gradient_averager(options.distributed_impl, options.ddp, *model_,
                                        device_context.group)),
       optimizer_(std::make_unique<torch::optim::SGD>(
           parameters_, torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum))),
-      timer_(make_device_timer(device_context.device)),
-      totals_(at::zeros({2}, at::device(device_context.device).dtype(at::kDouble))) {
+      timer_(make_device_timer(device_context.device)) {
   momenta_.reserve(parameters_.size());
   for (const at::Tensor& parameter : parameters_) {
     // The optimizer would create them in the first step; initial zeros have the same effect.
@@ -51,8 +53,8 @@ void CifarTrainer::settle() {
     before.push_back(one.tensor.clone());
   }
   averager_->accumulate_and_average([this] {
-    const at::Tensor image = at::zeros({1, 3, kCifarSide, kCifarSide}, device_context_.device);
-    return model_->forward(image).sum();
+    const at::Tensor images = at::zeros({2, 3, kCifarSide, kCifarSide}, device_context_.device);
+    return model_->forward(images).sum();
   });
   drop_gradients();
   for (std::size_t i = 0; i < statistics.size(); ++i) {
@@ -67,78 +69,89 @@ void CifarTrainer::drop_gradients() {
   }
 }
 
-at::Tensor CifarTrainer::score(const LabelledBatch& batch) {
-  const at::Tensor scores = model_->forward(batch.inputs);
-  at::Tensor loss = at::cross_entropy_loss(scores, batch.labels);
-  const at::Tensor correct = scores.argmax(1).eq(batch.labels).sum();
-  totals_[0].add_(loss.detach().to(at::kDouble) * batch.labels.size(0));
-  totals_[1].add_(correct);
-  return loss;
-}
-
-void CifarTrainer::step(const CifarImages& images, const std::vector<at::Tensor>& micro_batches) {
-  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    const LabelledBatch batch = images.batch(micro_batches[i]);
-    const auto loss = [&] { return score(batch).div(static_cast<double>(micro_batches.size())); };
-    if (i + 1 < micro_batches.size()) {
-      averager_->accumulate(loss);
-    } else {
-      averager_->accumulate_and_average(loss);
-    }
-  }
-}
-
-CifarPass CifarTrainer::read_pass(std::int64_t images) {
-  timer_->stop();
-  const at::Tensor totals = totals_.cpu();
-  return {.loss_sum = totals[0].item<double>(),
-          .correct = totals[1].item<double>(),
-          .images = static_cast<double>(images),
-          .seconds = timer_->seconds()};
-}
-
-CifarPass CifarTrainer::train(const CifarImages& images, std::int64_t epoch) {
-  const CifarShard shard = {.rank = device_context_.group->getRank(),
-                            .world_size = device_context_.group->getSize(),
-                            .seed = options_.seed,
-                            .epoch = epoch};
-  seed_generators(shard);
-  totals_.zero_();
-  timer_->start();
-  const at::Tensor order = shuffled_shard(images.size(), shard);
-  for (const at::Tensor& group : order.split(options_.batch_size * options_.grad_accum_steps)) {
-    step(images, group.split(options_.batch_size));
-    optimizer_->step();
-    drop_gradients();
-  }
-  return read_pass(order.size(0));
-}
-
-CifarPass CifarTrainer::validate(const CifarImages& images) {
-  const at::NoGradGuard no_grad;
-  model_->train(false);
-  totals_.zero_();
-  timer_->start();
-  const at::Tensor mine = validation_shard(images.size(), device_context_.group->getRank(),
-                                           device_context_.group->getSize());
-  if (mine.numel() > 0) {
-    for (const at::Tensor& numbers : mine.split(options_.batch_size)) {
-      score(images.batch(numbers));
-    }
-  }
-  model_->train(true);
-  return read_pass(mine.size(0));
-}
-
-std::vector<at::Tensor> CifarTrainer::gradients_of_step(const CifarImages& images) {
+// Seeds dropout. Returns the numbers of this rank's images, in micro-batches.
+std::vector<at::Tensor> CifarTrainer::begin_epoch(const CifarImages& images,
+                                                  std::int64_t epoch) const {
   const CifarShard shard = {.rank = device_context_.group->getRank(),
                             .world_size = device_context_.group->getSize(),
                             .seed = options_.seed};
-  seed_generators(shard);
-  const at::Tensor order = shuffled_shard(images.size(), shard);
-  const std::int64_t some =
-      std::min(order.size(0), options_.batch_size * options_.grad_accum_steps);
-  step(images, order.narrow(0, 0, some).split(options_.batch_size));
+  seed_generators(shard, epoch);
+  return shuffled_shard(images.size(), shard).split(options_.batch_size);
+}
+
+CifarTrainer::Score CifarTrainer::score(const LabelledBatch& batch) {
+  const at::Tensor scores = model_->forward(batch.inputs);
+  return {.loss = at::cross_entropy_loss(scores, batch.labels),
+          .correct = scores.argmax(1).eq(batch.labels).sum()};
+}
+
+CifarTrainer::Score CifarTrainer::backward(const LabelledBatch& batch, bool last_of_step) {
+  Score found;
+  const auto loss = [&] {
+    found = score(batch);
+    return found.loss;
+  };
+  if (last_of_step) {
+    averager_->accumulate_and_average(loss);
+  } else {
+    averager_->accumulate(loss);
+  }
+  return {.loss = found.loss.detach(), .correct = found.correct};
+}
+
+CifarEpoch CifarTrainer::train(const CifarImages& images, std::int64_t epoch,
+                               const OnReport& on_report) {
+  timer_->start();
+  const std::vector<at::Tensor> batches = begin_epoch(images, epoch);
+  at::Tensor loss_sum = at::zeros({}, at::device(device_context_.device).dtype(at::kDouble));
+  CifarReport last;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const bool last_of_step = (i + 1) % options_.grad_accum_steps == 0;
+    const Score found = backward(images.batch(batches[i]), last_of_step);
+    loss_sum.add_(found.loss);
+    if (last_of_step) {
+      optimizer_->step();
+      drop_gradients();
+    }
+    if (i % kReportEvery == 0) {
+      last = {.loss = loss_sum.item<double>() / static_cast<double>(batches.size()),
+              .accuracy = found.correct.item<double>() / static_cast<double>(batches[i].size(0))};
+      on_report(last);
+    }
+  }
+  timer_->stop();
+  return {.last_report = last, .seconds = timer_->seconds()};
+}
+
+CifarValidation CifarTrainer::validate(const CifarImages& images) {
+  const at::NoGradGuard no_grad;
+  model_->train(false);
+  timer_->start();
+  const at::Tensor mine = validation_shard(images.size(), device_context_.group->getRank(),
+                                           device_context_.group->getSize());
+  at::Tensor totals = at::zeros({2}, at::device(device_context_.device).dtype(at::kDouble));
+  if (mine.numel() > 0) {
+    for (const at::Tensor& numbers : mine.split(options_.batch_size)) {
+      const Score found = score(images.batch(numbers));
+      totals[0].add_(found.loss.to(at::kDouble) * numbers.size(0));
+      totals[1].add_(found.correct);
+    }
+  }
+  model_->train(true);
+  timer_->stop();
+  return {.loss_sum = totals[0].item<double>(),
+          .correct = totals[1].item<double>(),
+          .images = static_cast<double>(mine.size(0)),
+          .seconds = timer_->seconds()};
+}
+
+std::vector<at::Tensor> CifarTrainer::gradients_of_step(const CifarImages& images) {
+  const std::vector<at::Tensor> batches = begin_epoch(images, /*epoch=*/0);
+  const std::size_t some =
+      std::min(batches.size(), static_cast<std::size_t>(options_.grad_accum_steps));
+  for (std::size_t i = 0; i < some; ++i) {
+    backward(images.batch(batches[i]), /*last_of_step=*/i + 1 == some);
+  }
   std::vector<at::Tensor> gradients;
   gradients.reserve(parameters_.size());
   for (const at::Tensor& parameter : parameters_) {
@@ -147,7 +160,7 @@ std::vector<at::Tensor> CifarTrainer::gradients_of_step(const CifarImages& image
   return gradients;
 }
 
-std::vector<at::Tensor> CifarTrainer::state() const {
+std::vector<at::Tensor> CifarTrainer::equal_state() const {
   std::vector<at::Tensor> all;
   all.reserve(parameters_.size());
   for (const at::Tensor& parameter : parameters_) {
@@ -159,15 +172,32 @@ std::vector<at::Tensor> CifarTrainer::state() const {
   return all;
 }
 
+std::vector<at::Tensor> CifarTrainer::state() const {
+  std::vector<at::Tensor> all = equal_state();
+  for (const at::Tensor& parameter : parameters_) {
+    if (parameter.grad().defined()) {
+      all.push_back(all_gather(parameter.grad(), device_context_.group));
+    }
+  }
+  return all;
+}
+
 void CifarTrainer::restore(const std::vector<at::Tensor>& state) {
-  const std::vector<at::Tensor> own = this->state();
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> own = equal_state();
+  const std::size_t equal = own.size();
+  if (state.size() > equal) {
+    for (const at::Tensor& parameter : parameters_) {
+      own.push_back(parameter.mutable_grad() = at::empty_like(parameter));
+    }
+  }
   TORCH_CHECK_VALUE(own.size() == state.size(), "the state of training has ", state.size(),
                     " tensors, not ", own.size());
-  const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    TORCH_CHECK_VALUE(own[i].sizes() == state[i].sizes(), "tensor ", i,
-                      " of the state of training is ", state[i].sizes(), ", not ", own[i].sizes());
-    own[i].copy_(state[i]);
+    const at::Tensor saved = i < equal ? state[i] : state[i][device_context_.group->getRank()];
+    TORCH_CHECK_VALUE(own[i].sizes() == saved.sizes(), "tensor ", i,
+                      " of the state of training is ", saved.sizes(), ", not ", own[i].sizes());
+    own[i].copy_(saved);
   }
 }
 

@@ -2,15 +2,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ddp/meters/device_timer.h"
 #include "experiments/train_cifar100/batches.h"
-#include "experiments/train_cifar100/cifar_model.h"
 #include "experiments/train_cifar100/gradients.h"
 #include "harness/benchmark.h"
+#include "models/cifar_model.h"
 
 namespace torch::optim {
 class SGD;
@@ -22,14 +23,27 @@ struct CifarTrainerOptions {
   std::string distributed_impl;  // see make_gradient_averager()
   std::string ddp = "bucketed";
   std::uint64_t seed = 0;             // of weights, order of images, and dropout
-  std::int64_t batch_size = 64;       // of a rank's micro-batch
+  std::int64_t batch_size = 256;      // of a rank's micro-batch
   std::int64_t grad_accum_steps = 4;  // micro-batches per step
   double learning_rate = 0.01;
   double momentum = 0.5;
 };
 
-/// A rank's totals of one pass over images.
-struct CifarPass {
+/// What the published program prints of rank 0 in every 16th micro-batch of an epoch, from the first
+/// on.
+struct CifarReport {
+  double loss = 0;  // sum of the epoch's losses so far, over the number of ALL its micro-batches
+  double accuracy = 0;  // of this micro-batch
+};
+
+/// A rank's epoch of training.
+struct CifarEpoch {
+  CifarReport last_report;
+  double seconds = 0;
+};
+
+/// A rank's totals of a validation.
+struct CifarValidation {
   double loss_sum = 0;  // cross entropy, over `images`
   double correct = 0;   // images whose label has the highest score
   double images = 0;
@@ -45,31 +59,40 @@ class CifarTrainer {
   CifarTrainer& operator=(const CifarTrainer&) = delete;
   ~CifarTrainer();
 
-  /// One epoch: this rank's shard, in micro-batches. A step uses the gradient of the mean loss of
-  /// `grad_accum_steps` micro-batches (fewer at the end of the epoch). The last micro-batch may be
+  using OnReport = std::function<void(const CifarReport&)>;
+
+  /// One epoch of this rank's shard, as published: the gradients of micro-batches' mean losses add
+  /// up, undivided, and after every `grad_accum_steps` of them the optimizer takes a step. What is
+  /// left at the end of an epoch goes into the next one's first step. The last micro-batch may be
   /// smaller, equally on all ranks.
-  CifarPass train(const CifarImages& images, std::int64_t epoch);
+  CifarEpoch train(const CifarImages& images, std::int64_t epoch, const OnReport& on_report);
 
   /// This rank's share of a validation.
-  CifarPass validate(const CifarImages& images);
+  CifarValidation validate(const CifarImages& images);
 
   /// The averaged gradients of one step, without the update: see check_cifar_step().
   std::vector<at::Tensor> gradients_of_step(const CifarImages& images);
 
-  /// Everything that training changes: parameters, batch normalization statistics, and the
-  /// optimizer's momenta. Equal on all ranks. These are the tensors themselves, which training
-  /// keeps changing.
+  /// Everything that training changes: parameters, batch normalization statistics, the optimizer's
+  /// momenta, and, if an epoch ends between two steps, all ranks' gradients [world, ...]. Equal on
+  /// all ranks. All but the gradients are the tensors themselves, which training keeps changing.
   std::vector<at::Tensor> state() const;
 
   /// Restores a state(), bit for bit. Throws c10::ValueError if it belongs to another model.
   void restore(const std::vector<at::Tensor>& state);
 
  private:
+  struct Score {
+    at::Tensor loss;     // mean over the batch
+    at::Tensor correct;  // number of images
+  };
+
   void settle();
   void drop_gradients();
-  void step(const CifarImages& images, const std::vector<at::Tensor>& micro_batches);
-  at::Tensor score(const LabelledBatch& batch);
-  CifarPass read_pass(std::int64_t images);
+  std::vector<at::Tensor> begin_epoch(const CifarImages& images, std::int64_t epoch) const;
+  Score score(const LabelledBatch& batch);
+  Score backward(const LabelledBatch& batch, bool last_of_step);
+  std::vector<at::Tensor> equal_state() const;
 
   const CifarTrainerOptions options_;
   const DeviceContext device_context_;
@@ -78,7 +101,6 @@ class CifarTrainer {
   std::unique_ptr<GradientAverager> averager_;
   std::unique_ptr<torch::optim::SGD> optimizer_;
   std::unique_ptr<DeviceTimer> timer_;
-  at::Tensor totals_;  // of the pass: sum of losses, and correct images; float64 on the device
 };
 
 /// Checks that one step of `distributed_impl` gives the gradients of kPlain. Collective. Throws

@@ -37,8 +37,9 @@ class Pytorch : public GradientAverager {
   Pytorch(const Tensors& parameters, const Tensors& buffers, const ProcessGroupPtr& group)
       : peer_(parameters, buffers, group) {}
 
-  // As in DistributedDataParallel's no_sync(): a Reducer that is not prepared ignores backward.
-  void accumulate(const Loss& loss) override { loss().backward(); }
+  // The published program trains with DistributedDataParallel without no_sync(), which averages what
+  // has been accumulated after each micro-batch. The last average is the same.
+  void accumulate(const Loss& loss) override { accumulate_and_average(loss); }
 
   void accumulate_and_average(const Loss& loss) override {
     peer_.before_forward();

@@ -35,7 +35,8 @@ class GradientAverager {
   GradientAverager& operator=(const GradientAverager&) = delete;
   virtual ~GradientAverager() = default;
 
-  /// Forward and backward of any micro-batch but the last: gradients stay local to this rank.
+  /// Forward and backward of any micro-batch but a step's last: gradients may stay local to this
+  /// rank. Collective.
   virtual void accumulate(const Loss& loss) = 0;
 
   /// Forward and backward of the last one: when it returns, gradients are the averages over the

@@ -1,4 +1,4 @@
-#include "experiments/train_cifar100/cifar_model.h"
+#include "models/cifar_model.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -6,16 +6,15 @@
 #include <array>
 #include <cmath>
 
-#include "experiments/train_cifar100/data.h"
-#include "peers/batch_norms.h"
+#include "ddp/batch_norm.h"
 
 namespace ddp {
 namespace {
 
+constexpr std::int64_t kClasses = 100;
 constexpr std::int64_t kChannels = 32;
-constexpr std::int64_t kPooledSide = (kCifarSide - 4) / 2;  // each convolution removes 2
+constexpr std::int64_t kPooledSide = (32 - 4) / 2;  // each convolution removes 2
 constexpr std::int64_t kFlat = kChannels * kPooledSide * kPooledSide;
-constexpr std::int64_t kHidden = 128;
 constexpr double kDropoutOfConvolutions = 0.25;
 constexpr double kDropoutOfHidden = 0.5;
 
@@ -26,31 +25,28 @@ struct Layer {
 
 class CifarModel : public Model {
  public:
-  CifarModel(const CifarModelOptions& options, const DeviceContext& device_context) {
-    at::Generator generator = at::detail::createCPUGenerator(options.seed);
+  CifarModel(std::shared_ptr<BatchNorm> batch_norm, std::uint64_t seed, const at::Device& device)
+      : batch_norm_(std::move(batch_norm)) {
+    at::Generator generator = at::detail::createCPUGenerator(seed);
     const auto layer = [&](const char* name, at::IntArrayRef shape) -> Layer {
       const double bound = 1 / std::sqrt(c10::multiply_integers(shape.slice(1)));
       const auto random = [&](at::IntArrayRef sizes) {
         const at::Tensor values = at::empty(sizes).uniform_(-bound, bound, generator);
-        return values.to(device_context.device).set_requires_grad(true);
+        return values.to(device).set_requires_grad(true);
       };
       return {.name = name, .weight = random(shape), .bias = random(shape[0])};
     };
     layers_ = {layer("conv1", {kChannels, 3, 3, 3}), layer("conv2", {kChannels, kChannels, 3, 3}),
-               layer("fc1", {kHidden, kFlat}), layer("fc2", {kCifarFine, kHidden})};
-    for (auto& batch_norm : batch_norms_) {
-      batch_norm = make_batch_norm(options.batch_norm, {.num_features = kChannels, .affine = false},
-                                   device_context.group);
-      batch_norm->to(device_context.device);
-    }
+               layer("fc1", {kCifarHidden, kFlat}), layer("fc2", {kClasses, kCifarHidden})};
+    batch_norm_->to(device);
   }
 
   at::Tensor forward(const at::Tensor& images) override {
     const auto& [conv1, conv2, fc1, fc2] = layers_;
-    at::Tensor x = batch_norms_[0]->forward(at::conv2d(images, conv1.weight, conv1.bias)).relu_();
-    x = batch_norms_[1]->forward(at::conv2d(x, conv2.weight, conv2.bias)).relu_();
+    at::Tensor x = at::conv2d(images, conv1.weight, conv1.bias).relu_();
+    x = at::conv2d(x, conv2.weight, conv2.bias).relu_();
     x = at::dropout(at::max_pool2d(x, /*kernel_size=*/2), kDropoutOfConvolutions, training_);
-    x = at::linear(x.flatten(1), fc1.weight, fc1.bias).relu_();
+    x = batch_norm_->forward(at::linear(x.flatten(1), fc1.weight, fc1.bias)).relu_();
     return at::linear(at::dropout(x, kDropoutOfHidden, training_), fc2.weight, fc2.bias);
   }
 
@@ -65,32 +61,28 @@ class CifarModel : public Model {
 
   std::vector<NamedTensor> named_buffers() const override {
     std::vector<NamedTensor> buffers;
-    for (std::size_t i = 0; i < batch_norms_.size(); ++i) {
-      for (const auto& buffer : batch_norms_[i]->named_buffers()) {
-        buffers.push_back({"bn" + std::to_string(i + 1) + "." + buffer.key(), buffer.value()});
-      }
+    for (const auto& buffer : batch_norm_->named_buffers()) {
+      buffers.push_back({"bn1." + buffer.key(), buffer.value()});
     }
     return buffers;
   }
 
   void train(bool on) override {
     training_ = on;
-    for (const auto& batch_norm : batch_norms_) {
-      batch_norm->train(on);
-    }
+    batch_norm_->train(on);
   }
 
  private:
   std::array<Layer, 4> layers_;
-  std::array<std::shared_ptr<BatchNorm>, 2> batch_norms_;
+  std::shared_ptr<BatchNorm> batch_norm_;
   bool training_ = true;
 };
 
 }  // namespace
 
-std::unique_ptr<Model> make_cifar_model(const CifarModelOptions& options,
-                                        const DeviceContext& device_context) {
-  return std::make_unique<CifarModel>(options, device_context);
+std::unique_ptr<Model> make_cifar_model(std::shared_ptr<BatchNorm> batch_norm, std::uint64_t seed,
+                                        const at::Device& device) {
+  return std::make_unique<CifarModel>(std::move(batch_norm), seed, device);
 }
 
 }  // namespace ddp
