@@ -70,7 +70,8 @@ def load(file: Path, program: str) -> Result:
     except ValueError as error:  # JSON and UTF-8 errors
         raise _error(file, f"is not JSON ({error})") from None
     _check(file, document, program)
-    return Result(file, document["provenance"], document["parameters"], document["series"])
+    provenance = {"program": program, **document["provenance"]}
+    return Result(file, provenance, document["parameters"], document["series"])
 
 
 def load_group(files: list[Path], program: str, *, shared: tuple[str, ...], own: tuple[str, ...]) -> list[Result]:

@@ -1,6 +1,6 @@
 """Draws a scorecard, as `make test` prints it into a pipe, as a picture for the README.
 
-make test IMPL=solutions STAGE=02 | python figures/plots/scorecard.py --out figures/gallery
+make test IMPL=solutions STAGE=02 | python figures/plots/scorecard.py --out docs
 """
 
 from __future__ import annotations

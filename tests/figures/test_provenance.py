@@ -135,7 +135,10 @@ class Provenance(FigureTest):
         self.refuse("cannot be read: Is a directory")
 
     def test_broken_metadata(self) -> None:
-        for provenance, message in ((None, "does not say where"), ([{}], "not say of which implementation, preset")):
+        for provenance, message in (
+            (None, "does not say where"),
+            ([{}], "not say of which program, implementation"),
+        ):
             document = {"kind": "figure", "name": "naive_vs_flat.assignments.quick", "provenance": provenance}
             with mock.patch.object(style.json, "dumps", return_value=json.dumps(document)):
                 draw_figure(self.folder, "naive_vs_flat.assignments.quick.png")

@@ -14,7 +14,7 @@ from unittest import mock
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-from tools.report import deliverables, figures, gallery
+from tools.report import deliverables, figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
 
@@ -52,22 +52,6 @@ class Registry(unittest.TestCase):
     def test_a_stage_needs_its_own_programs_alone(self) -> None:
         ring = {run.program for drawing in DRAWINGS if deliverables.RING in drawing.stages for run in drawing.runs}
         self.assertEqual(ring, {"ring_all_reduce", "collectives", "all_reduce_algorithms"})
-
-
-class Gallery(unittest.TestCase):
-    def test_takes_the_solutions_quick_and_published_files(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            out, kept = Path(folder) / "out", Path(folder) / "gallery"
-            for path in (out, kept):
-                path.mkdir()
-            for name in ("a.solutions.quick.png", "a.solutions.published.json", "a.solutions.full.png",
-                         "a.assignments.published.png", "a.solutions.published.pdf"):  # fmt: skip
-                (out / name).write_text(name)
-            taken = gallery.refresh(out, kept)
-            self.assertEqual(
-                {file.name: file.read_text() for file in taken},
-                {"a.png": "a.solutions.quick.png", "a.published.json": "a.solutions.published.json"},
-            )
 
 
 class MakeFigures(unittest.TestCase):

@@ -14,6 +14,8 @@ from tools.checking import remembered
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.remembered import Content
 from tools.grading.stages import all_stages
+from tools.report import gallery
+from tools.report.writeup_results import Unusable
 from tools.setup.toolchain import ROOT
 
 UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
@@ -71,7 +73,13 @@ def check_tools(context: Context) -> Outcome:
 
 
 def check_figures(context: Context) -> Outcome:
-    return _python_tests(context, context.toolchain.figure_python, _test_files("figures"))
+    """The tests of the figures, and which of the gallery's are of older code."""
+    outcome = _python_tests(context, context.toolchain.figure_python, _test_files("figures"))
+    try:
+        outcome.skipped += gallery.changes()
+    except Unusable as error:
+        outcome.add(f"figures/gallery: {error}")
+    return outcome
 
 
 def _python_tests(context: Context, python: str, paths: list[Path]) -> Outcome:

@@ -1,33 +1,90 @@
-"""Copies the solutions' figures and tables, quick ones and those at published scale, to figures/gallery, for README,
-handouts and the reference writeup.
+"""Takes the solutions' figures and tables, quick ones and those at published scale, over into figures/gallery, for
+README, handouts and the reference writeup; or says which of them are of older code: --changes.
 
-Run it after `make figures IMPL=solutions` on a quiet machine. The solutions' files in figures/out replace those of the
-same name in the gallery; the rest stays.
+Run it after `make figures IMPL=solutions` on a quiet machine, from a commit without changes. The solutions' files in
+figures/out replace those of the same name in the gallery; the rest stays.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
+import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
+from tools.report.deliverables import CALIBRATION, DRAWINGS
+from tools.report.writeup_results import KINDS, PUBLISHED, Origin, Shown, Unusable, find
 from tools.setup.toolchain import ROOT
 
 OUT, GALLERY = ROOT / "figures" / "out", ROOT / "figures" / "gallery"
-ORIGINS = {".solutions.quick": "", ".solutions.published": ".published"}  # what the gallery's names have in their place
+PRESET = "quick"
+
+
+def shown(folder: Path, in_gallery: bool) -> Iterator[tuple[str, Shown]]:
+    """The solutions' figures and tables in a folder, with their names in the gallery. Raises Unusable for one that does
+    not say where its numbers come from, or has them from files that no commit has."""
+    origin = Origin(folder, "solutions", PRESET, in_gallery)
+    for kind, ending in KINDS.items():
+        for name in origin.names(ending):
+            found = find(kind, name, origin)
+            for commit in found.commits:
+                if commit == "unknown" or commit.endswith("-dirty"):
+                    raise Unusable(f"{found.file.name} was made from commit {commit}: commit first, and draw it again")
+            yield name, found
 
 
 def refresh(out: Path, gallery: Path) -> list[Path]:
     """Copies figures as PNG, tables as JSON; returns the gallery's new files."""
-    return [
-        Path(shutil.copyfile(file, gallery / file.name.replace(origin, kept)))
-        for origin, kept in ORIGINS.items()
-        for file in sorted(file for ending in ("png", "json") for file in out.glob(f"*{origin}.{ending}"))
-    ]
+    found = list(shown(out, in_gallery=False))
+    return [Path(shutil.copyfile(one.file, gallery / f"{name}{one.file.suffix}")) for name, one in found]
+
+
+def sources(program: str) -> list[str]:
+    """What decides the numbers of a program's figures: its own code, models and peers, the stages that it runs. How
+    they are drawn, and what all programs share, are left out: no figure would ever be up to date."""
+    drawings = [drawing for drawing in DRAWINGS if program in {run.program for run in drawing.runs}]
+    stages = {str(file.relative_to(ROOT)) for drawing in drawings for stage in drawing.stages
+              for file in stage.sources("solutions")}  # fmt: skip
+    return [f"benchmarks/experiments/{program}", "benchmarks/models", "benchmarks/peers", *sorted(stages)]
+
+
+def changes(gallery: Path = GALLERY) -> list[str]:
+    """A line for each program and commit from which there are figures, if code that they depend on differs now."""
+    names: defaultdict[tuple[str, str, bool], list[str]] = defaultdict(list)
+    for name, one in shown(gallery, in_gallery=True):
+        for program in one.programs:
+            for commit in one.commits:
+                names[program, commit, name.endswith(f".{PUBLISHED}")].append(one.file.name)
+    lines = []
+    for (program, commit, published), files in names.items():
+        simulated = ["common/ddp/cluster", str(CALIBRATION.relative_to(ROOT))] if published else []
+        differing = _differing(commit, [*sources(program), *simulated])
+        if differing:
+            lines.append(f"{', '.join(sorted(files))}: made from {commit}, since then changed: {', '.join(differing)}")
+    return lines
+
+
+def _differing(commit: str, paths: list[str]) -> list[str]:
+    command = ["git", "diff", "--name-only", commit, "--", *paths]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return ["whatever it was: git does not know that commit"] if done.returncode else done.stdout.splitlines()
 
 
 def main() -> int:
-    files = refresh(OUT, GALLERY)
+    parser = argparse.ArgumentParser(prog="python -m tools.report.gallery", description=__doc__.splitlines()[0])
+    parser.add_argument("--changes", action="store_true", help="copy nothing, say what is of older code")
+    options = parser.parse_args()
+    try:
+        if options.changes:
+            print("\n".join(changes()) or "The gallery is up to date.")
+            return 0
+        files = refresh(OUT, GALLERY)
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 1
     for file in files:
         print(f"wrote {file.relative_to(ROOT)}")
     if not files:

@@ -17,8 +17,8 @@ PUBLISHED = "published"  # the preset of what does not depend on PRESET; its fig
 METADATA_KEY = "ddp-lab"  # the text in a PNG; figures/lib/style.py writes it
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The line under each figure needs these.
-FIELDS = ("implementation", "preset", "host", "cpu", "gpu", "cores", "device", "world_size", "backend", "torch",
-          "commit", "date")  # fmt: skip
+FIELDS = ("program", "implementation", "preset", "host", "cpu", "gpu", "cores", "device", "world_size", "backend",
+          "torch", "commit", "date")  # fmt: skip
 
 
 class Unusable(Exception):
@@ -64,6 +64,7 @@ class Shown:
     lines: list[str]  # where its numbers come from, in words
     machines: set[str] = field(default_factory=set)
     commits: set[str] = field(default_factory=set)
+    programs: set[str] = field(default_factory=set)
 
 
 KINDS = {"figure": "png", "table": "json"}
@@ -86,6 +87,7 @@ def find(kind: str, name: str, origin: Origin) -> Shown:
         list(dict.fromkeys(map(_line, provenance))),
         {f"{_device(each)}, {each['cores']} cores ({each['host']})" for each in provenance},
         {each["commit"] for each in provenance},
+        {each["program"] for each in provenance},
     )
 
 
