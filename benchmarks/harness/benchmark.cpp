@@ -7,6 +7,7 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/limited_link.h"
 #include "ddp/ranks/stage_library.h"
+#include "ddp/shm/shm_backend.h"
 #include "ddp/simulation/timeline_backend.h"
 #include "ddp/simulation/timeline_file.h"
 #include "harness/result_file.h"
@@ -16,7 +17,10 @@ namespace ddp {
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
-  BackendPtr backend = make_device_backend(device, context);
+  const bool shared = options.backend == kShmBackend;
+  TORCH_CHECK(device.is_cpu() || !shared,
+              "shared memory moves CPU tensors: leave out --backend shm or --device cuda");
+  BackendPtr backend = shared ? make_shm_backend(context) : make_device_backend(device, context);
   if (options.rate_gbit > 0) {
     const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
     backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);

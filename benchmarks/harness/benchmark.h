@@ -13,11 +13,16 @@
 
 namespace ddp {
 
+/// The values of BenchmarkOptions::backend.
+constexpr const char* kGlooBackend = "gloo";
+constexpr const char* kShmBackend = "shm";
+
 /// The options on every benchmark's command line; see benchmarks/harness/command_line.h.
 struct BenchmarkOptions {
   std::string implementation = "assignments";
   std::string preset = "quick";
   std::string device = "cpu";
+  std::string backend = kGlooBackend;  // of CPU tensors
   int world_size = 2;
   double rate_gbit = 0;  // limits the link, in Gbit/s; 0: no limit
   std::uint64_t seed = 0;
