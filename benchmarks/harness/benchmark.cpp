@@ -9,29 +9,35 @@
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/backends/limited_link.h"
 #include "ddp/ranks/stage_library.h"
+#include "ddp/shm/shm_backend.h"
 #include "ddp/simulation/timeline_backend.h"
 #include "ddp/simulation/timeline_file.h"
 #include "harness/result_file.h"
 #include "harness/unfinished.h"
 
 namespace ddp {
-namespace {
 
-BackendPtr make_backend(const BenchmarkOptions& options, const at::Device& device,
-                        const RankContext& context) {
-  if (device.is_cuda() && options.backend == "gloo") {
-    return c10::make_intrusive<HostStagedBackend>(
-        make_gloo_backend(context, std::chrono::minutes(5)));
+BackendPtr make_backend(const std::string& name, const at::Device& device,
+                        const RankContext& context, std::chrono::milliseconds timeout) {
+  if (name == kShmBackend) {
+    TORCH_CHECK_VALUE(device.is_cpu(),
+                      "shared memory moves CPU tensors: leave out --backend shm or --device cuda");
+    return make_shm_backend(context, timeout);
   }
-  return make_device_backend(device, context);
+  if (name == kGlooBackend && device.is_cuda()) {
+    return c10::make_intrusive<HostStagedBackend>(make_gloo_backend(context, timeout));
+  }
+  BackendPtr own = make_device_backend(device, context, timeout);
+  TORCH_CHECK_VALUE(name.empty() || own->getBackendName() == name, name,
+                    " needs --device cuda and a GPU of its own for each rank; choose gloo, or leave "
+                    "the choice to the program");
+  return own;
 }
-
-}  // namespace
 
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
-  BackendPtr backend = make_backend(options, device, context);
+  BackendPtr backend = make_backend(options.backend, device, context);
   if (options.rate_gbit > 0) {
     const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
     backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);

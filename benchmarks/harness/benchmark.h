@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -13,13 +14,19 @@
 
 namespace ddp {
 
+/// The values of BenchmarkOptions::backend. Gloo moves a GPU's tensors through host memory, NCCL no
+/// others, and shared memory (see make_shm_backend()) only those of ranks on one machine's CPU.
+constexpr const char* kGlooBackend = "gloo";
+constexpr const char* kNcclBackend = "nccl";
+constexpr const char* kShmBackend = "shm";
+
 /// The options on every benchmark's command line; see benchmarks/harness/command_line.h.
 struct BenchmarkOptions {
   std::string implementation = "assignments";
   std::string preset = "quick";
   std::string device = "cpu";
+  std::string backend;  // empty: make_device_backend()'s
   int world_size = 2;
-  std::string backend;   // "gloo": for GPU tensors, too; empty: the device's own
   double rate_gbit = 0;  // limits the link, in Gbit/s; 0: no limit
   std::uint64_t seed = 0;
   std::string output;        // the result file; empty: default_result_path()
@@ -42,6 +49,12 @@ struct DeviceContext {
   /// This rank's timeline, in real time; null without options.trace.
   std::shared_ptr<Timeline> timeline = nullptr;
 };
+
+/// The backend of that name for the device's tensors; the device's own if it is empty. All ranks must
+/// call it. Throws c10::ValueError if it does not move such tensors.
+BackendPtr make_backend(const std::string& name, const at::Device& device,
+                        const RankContext& context,
+                        std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
 /// All ranks must call it. With options.rate_gbit the link is a LimitedLink without latency. With
 /// options.trace the group's operations are recorded (see TimelineBackend), at first as a group

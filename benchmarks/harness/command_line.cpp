@@ -111,6 +111,10 @@ void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** ar
   line.add("--device", options.device, "Where the tensors are")
       .one_of({"cpu", "cuda"})
       .show_default();
+  line.add("--backend", options.backend,
+           "What moves tensors; default: nccl where each rank has a GPU, else gloo. shm: shared "
+           "memory, of ranks on one machine")
+      .one_of({kGlooBackend, kNcclBackend, kShmBackend});
   line.add("--world-size", options.world_size,
            "Number of ranks; torchrun, mpirun or srun overrides it")
       .in_range(1, 32)

@@ -41,11 +41,15 @@ ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult head
   std::fflush(stdout);
 }
 
+std::size_t ResumableRows::repetitions_of(const Parameters& labels) const {
+  const auto row = std::ranges::find(partial_.rows, labels, &Row::labels);
+  return row == partial_.rows.end() ? 0 : row->series.front().values.size();
+}
+
 bool ResumableRows::has(const Parameters& labels) const {
-  const bool found = std::ranges::any_of(
-      partial_.rows, [&labels](const Row& row) { return row.labels == labels; });
+  const int found = repetitions_of(labels) > 0 ? 1 : 0;
   const at::Tensor answer =
-      at::full({1}, found ? 1 : 0, at::device(device_context_.device).dtype(at::kInt));
+      at::full({1}, found, at::device(device_context_.device).dtype(at::kInt));
   broadcast(answer, device_context_.group);
   return answer.item<int>() == 1;
 }
@@ -58,6 +62,22 @@ void ResumableRows::add(const Parameters& labels, std::vector<Series> series) {
     one.labels.insert(one.labels.begin(), labels.begin(), labels.end());
   }
   partial_.rows.push_back({.labels = labels, .series = std::move(series)});
+  save();
+}
+
+void ResumableRows::append(const Parameters& labels, std::vector<Series> series) {
+  const auto row = std::ranges::find(partial_.rows, labels, &Row::labels);
+  if (row == partial_.rows.end()) {
+    add(labels, std::move(series));
+    return;
+  }
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    std::ranges::copy(series[i].values, std::back_inserter(row->series[i].values));
+  }
+  save();
+}
+
+void ResumableRows::save() const {
   write_partial_result(partial_, partial_path(result_path(options_, partial_.run)));
 }
 

@@ -45,12 +45,22 @@ class ResumableRows {
   /// by its own.
   void add(const Parameters& labels, std::vector<Series> series);
 
+  /// The same of a row that is measured value by value: the first call adds it, each later one
+  /// appends to its series, which must be the same ones in the same order.
+  void append(const Parameters& labels, std::vector<Series> series);
+
+  /// How many values the series of the row with these labels have, on rank 0; 0 if there is no such
+  /// row, and on other ranks. Not collective.
+  std::size_t repetitions_of(const Parameters& labels) const;
+
   /// Rank 0 replaces the partial file by the complete result, prints its path to stdout, and
   /// returns it. On other ranks the result is empty.
   Result finish();
 
  private:
   bool is_first() const { return device_context_.group->getRank() == 0; }
+
+  void save() const;
 
   const BenchmarkOptions& options_;
   const DeviceContext& device_context_;

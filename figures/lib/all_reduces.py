@@ -12,6 +12,8 @@ from figures.lib import style
 from figures.lib.result_files import Result, ResultError, load_group
 
 RING = "ring"
+BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
+GLOO = "gloo all_reduce"  # beside another backend's own
 COLOURS = {
     RING: style.BLUE,
     "pipelined ring": style.SKY,
@@ -19,6 +21,7 @@ COLOURS = {
     "recursive doubling": style.GREEN,
     "tree": style.PURPLE,
     "all_reduce": style.VERMILION,
+    GLOO: style.GREY,
 }
 MARKERS = {
     RING: "o",
@@ -27,21 +30,25 @@ MARKERS = {
     "recursive doubling": "^",
     "tree": "v",
     "all_reduce": "X",
+    GLOO: "P",
 }
 
 
 def title_of(variant: str, result: Result) -> str:
     """A variant's title; the group's own all-reduce is named after its backend."""
+    if variant == GLOO:
+        return "Gloo's all_reduce"
     if variant != "all_reduce":
         return variant
     backend = result.provenance["backend"]
     if "," in backend:  # several worlds, with enough GPUs only for the smaller ones
         return "the backend's all_reduce"
-    return f"{backend.upper() if backend == 'nccl' else backend.capitalize()}'s all_reduce"
+    return f"{BACKENDS.get(backend, backend)}'s all_reduce"
 
 
 COLLECTIVES = "collectives"  # the program
 COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
+KNOWN = (*COMPARED, GLOO)
 
 Times = dict[str, dict[int, list[float]]]  # seconds of each call in one world, by variant and bytes
 
@@ -61,7 +68,7 @@ def times_by_world(result: Result) -> dict[int, Times]:
     worlds: dict[int, Times] = {}
     for series in result.series:
         labels = series["labels"]
-        if labels.keys() != {"world_size", "bytes", "variant"} or labels["variant"] not in COMPARED:
+        if labels.keys() != {"world_size", "bytes", "variant"} or labels["variant"] not in KNOWN:
             raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
         times = worlds.setdefault(labels["world_size"], {})
         times.setdefault(labels["variant"], {})[labels["bytes"]] = result.values("s", **labels)
@@ -72,7 +79,7 @@ def times_by_world(result: Result) -> dict[int, Times]:
             problem = f"{world} ranks have not measured each variant at the same sizes"
             raise ResultError(f"{result.file}: {problem}; delete it and run the benchmark again")
     return {
-        world: {variant: worlds[world][variant] for variant in COMPARED if variant in worlds[world]}
+        world: {variant: worlds[world][variant] for variant in KNOWN if variant in worlds[world]}
         for world in sorted(worlds)
     }
 

@@ -19,7 +19,7 @@ from figures.lib import script, style
 from figures.lib.all_reduces import (
     COLLECTIVES,
     COLOURS,
-    COMPARED,
+    KNOWN,
     MARKERS,
     RING,
     Times,
@@ -89,7 +89,7 @@ def draw(result: Result) -> Figure:
             line, [bus_bandwidth(size, model_seconds(size, ranks, alpha, beta), ranks) for size in line],
             color=look["color"], linewidth=look["linewidth"],
         )  # fmt: skip
-        beside = [size * SHIFT ** (COMPARED.index(variant) - (len(COMPARED) - 1) / 2) for size in medians]
+        beside = [size * SHIFT ** (KNOWN.index(variant) - (len(KNOWN) - 1) / 2) for size in medians]
         axes.vlines(beside, *zip(*spread), color=look["color"], linewidth=0.9, alpha=0.6)
         points = [bus_bandwidth(size, seconds, ranks) for size, seconds in medians.items()]
         axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)

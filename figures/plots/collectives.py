@@ -20,7 +20,7 @@ from figures.lib import script, style
 from figures.lib.all_reduces import (
     COLLECTIVES,
     COLOURS,
-    COMPARED,
+    KNOWN,
     MARKERS,
     RING,
     Times,
@@ -104,7 +104,7 @@ def crowded(result: Result, worlds: dict[int, Times]) -> str:
 
 def add_legend_and_caption(figure: Figure, result: Result, worlds: dict[int, Times]) -> None:
     times = next(iter(worlds.values()))
-    shown = [variant for variant in COMPARED if variant in times]
+    shown = [variant for variant in KNOWN if variant in times]
     handles = [plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4.5) for each in shown]
     figure.legend(handles, [title_of(each, result) for each in shown], loc="upper center", ncols=len(shown))
     calls = [len(seconds) for times in worlds.values() for by_size in times.values() for seconds in by_size.values()]

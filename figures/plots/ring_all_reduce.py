@@ -1,6 +1,7 @@
-"""Draws the ring beside the butterfly and the backend's own all-reduce, over world size, with the published numbers.
+"""Draws the ring beside the butterfly and the backend's own all-reduce, over world size.
 
-Reads one result file of the benchmark ring_all_reduce. Draws the mean over the repetitions, as published.
+Reads result files of the benchmark ring_all_reduce, a figure for each. Draws the mean over the repetitions, as
+published. What the published procedure measured stands beside the published numbers; warm calls stand alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "ring_all_reduce"
-CAPTION_HEIGHT = 0.62  # inches
+CAPTION_HEIGHT = 0.76  # inches
+PUBLISHED_PROCEDURE, WARM = "published", "warm"
+PARAMETERS = ("repetitions", "procedure")
 SMALLEST_DIFF = 1e-17  # smaller values are drawn at zero
 
 
@@ -59,6 +62,24 @@ QUANTITIES = (
     Quantity("diff", "1", "sum of squared\nerrors", 1, "diff_{}"),
 )
 
+
+def is_warm(result: Result) -> bool:
+    procedure = result.parameters["procedure"]
+    if procedure not in (PUBLISHED_PROCEDURE, WARM):
+        raise ResultError(f"{result.file}: its procedure is {procedure!r}, which no benchmark has")
+    return procedure == WARM
+
+
+def name_of(program: str, result: Result) -> str:
+    """The figure's or table's name; that of warm calls has a part of its own."""
+    stem, dot, table = program.partition(".")
+    return script.name_of(f"{stem}.{WARM}{dot}{table}" if is_warm(result) else program, result)
+
+
+def quantities_of(result: Result) -> list[Quantity]:
+    return [quantity for quantity in QUANTITIES if quantity.column or is_warm(result)]
+
+
 Curve = list[tuple[int, float]]  # by world size
 
 
@@ -90,9 +111,10 @@ def published(table: Published, variant: str, quantity: Quantity) -> Curve:
 
 
 def draw_curve(axes: Axes, curve: Curve, variant: str, own: bool) -> None:
-    """Draws a curve. The ring's points are larger, so that the peer's leave them visible."""
+    """Draws a curve. Equal points are all seen: the ring's are larger than the peer's, published ones than ours."""
+    size = (6.5 if variant == RING else 3.5) + (0 if own else 2)
     axes.plot(
-        *zip(*curve), color=COLOURS[variant], marker=MARKERS[variant], markersize=6.5 if variant == RING else 3.5,
+        *zip(*curve), color=COLOURS[variant], marker=MARKERS[variant], markersize=size,
         linewidth=1.3 if own else 0.9, linestyle="-" if own else (0, (4, 2)),
         markerfacecolor=COLOURS[variant] if own else "white", zorder=3 if own else 2,
     )  # fmt: skip
@@ -100,7 +122,7 @@ def draw_curve(axes: Axes, curve: Curve, variant: str, own: bool) -> None:
 
 def draw_panel(axes: Axes, result: Result, table: Published, quantity: Quantity) -> None:
     for variant in (RING, table.peer):
-        if reference := published(table, variant, quantity):
+        if not is_warm(result) and (reference := published(table, variant, quantity)):
             draw_curve(axes, reference, variant, own=False)
         if own := measured(result, table, variant, quantity):
             draw_curve(axes, own, variant, own=True)
@@ -139,14 +161,15 @@ def set_worlds(panels: list[Axes], sizes: dict[int, int]) -> None:
 
 def draw(result: Result) -> Figure:
     style.use_style()
-    size = (style.TEXT_WIDTH, 6.9)
-    figure, panels = plt.subplots(len(QUANTITIES), len(TABLES), figsize=size, sharey="row", layout="constrained")
+    quantities = quantities_of(result)
+    size = (style.TEXT_WIDTH, 1.1 + 1.45 * len(quantities))
+    figure, panels = plt.subplots(len(quantities), len(TABLES), figsize=size, sharey="row", layout="constrained")
     figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / size[1], 1, 0.95 - CAPTION_HEIGHT / size[1]))
     for column, table in enumerate(TABLES):
         reference = load_reference(table.reference)
         sizes = dict(zip(map(int, reference.numbers("world_size")), map(int, reference.numbers("tensor_size"))))
         sizes |= dict(cells_of(result, table.peer))
-        for row, quantity in enumerate(QUANTITIES):
+        for row, quantity in enumerate(quantities):
             draw_panel(panels[row, column], result, table, quantity)
             if column == 0:
                 panels[row, column].set_ylabel(quantity.label)
@@ -161,20 +184,30 @@ def draw(result: Result) -> Figure:
 def add_legend_and_caption(figure: Figure, result: Result) -> None:
     variants = (RING, *(table.peer for table in TABLES))
     handles = [plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4.5) for each in variants]
-    handles.append(plt.Line2D([], [], color=style.GREY, marker="o", markerfacecolor="white", linestyle=(0, (4, 2))))
+    labels = [title_of(each, result) for each in variants]
+    if not is_warm(result):
+        handles.append(plt.Line2D([], [], color=style.GREY, marker="o", markerfacecolor="white", linestyle=(0, (4, 2))))
+        labels.append("published")
     handles.append(plt.Rectangle((0, 0), 1, 1, color="#EEEEEE"))
-    cores = result.provenance["cores"]
-    labels = [*(title_of(each, result) for each in variants), "published", f"more ranks than the {cores} cores here"]
+    labels.append(f"more ranks than the {result.provenance['cores']} cores here")
     figure.legend(handles, labels, loc="upper center", ncols=len(labels), fontsize=7.5, columnspacing=1.2)
+    style.add_caption(figure, caption_of(result), [result])
+
+
+def caption_of(result: Result) -> str:
+    repeats = result.parameters["repetitions"]
+    if is_warm(result):
+        return (
+            f"float32; means of {repeats} calls, of the largest value of all ranks, after calls to warm up. The time "
+            "is that of the call alone.\nallocated: tensors only, so not what the backend keeps for itself. Squared "
+            "errors are against the mean in float64."
+        )
     setup = load_reference(TABLES[0].reference).source[1].removeprefix("Setup: ")
-    style.add_caption(
-        figure,
-        f"float32; means of {result.parameters['repetitions']} repeats, of the largest value of all "
-        f"ranks. Here the time is "
-        "that of the call alone; what the published\ntime contains beside it is not known. allocated: tensors only, so "
-        "not what the backend keeps for itself; no published numbers. Squared\nerrors are against the mean in float64. "
-        f"Published with {setup}.",
-        [result],
+    return (
+        f"float32; means of {repeats} repeats (published: 10), of the largest value of all ranks: the first call of "
+        "ranks that are started for it,\nwith the drawing of its input. Published ranks were spawned, each with a "
+        "Python interpreter, which is in their time and\nmemory; ours are forked. Squared errors: rank 0's, against "
+        f"the mean in float32. Published by Gloo on the CPU,\nwith {setup}."
     )
 
 
@@ -186,9 +219,9 @@ def check_any(result: Result) -> None:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=("repetitions",))
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
         check_any(result)
-        yield script.name_of(PROGRAM, result), draw(result)
+        yield name_of(PROGRAM, result), draw(result)
 
 
 def main(arguments: list[str] | None = None) -> int:

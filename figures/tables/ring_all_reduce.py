@@ -1,6 +1,6 @@
 """Sets the ring beside the butterfly and the backend's own all-reduce, in the form of the two published tables.
 
-Reads one result file of the benchmark ring_all_reduce.
+Reads result files of the benchmark ring_all_reduce: first calls, as published, or warm ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from figures.lib.markdown_tables import markdown
 from figures.lib.result_files import Result, load_group
 from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
-from figures.plots.ring_all_reduce import PROGRAM, TABLES, Published, cells_of, check_any
+from figures.plots.ring_all_reduce import PARAMETERS, PROGRAM, TABLES, Published, cells_of, check_any, is_warm, name_of
 
 # As published, with its spelling.
 TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
@@ -30,7 +30,7 @@ def columns_of(table: Published) -> list[str]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three decimals, as published, or enough to show two digits: calls alone take less than a millisecond here."""
+    """Three decimals, as published, or enough to show two digits: warm calls take less than a millisecond here."""
     digits = 1 - math.floor(math.log10(seconds)) if seconds > 0 else 0
     return f"{seconds:.{max(3, digits)}f}"
 
@@ -73,13 +73,19 @@ def make_table(result: Result, table: Published) -> Table:
     rows = rows_of(result, table)
     peer = title_of(table.peer, result)
     return Table(
-        title=f"Ring all-reduce beside {'the given butterfly' if table.peer == 'butterfly' else peer}",
+        title=f"Ring all-reduce beside {'the given butterfly' if table.peer == 'butterfly' else peer}: "
+        + ("warm calls" if is_warm(result) else "first calls, as published"),
         columns=columns_of(table),
         rows=[row_texts(row) for row in rows],
         text=text_of(table, rows, result.provenance["command"]),
         results=[result],
-        note=f"Means of {result.parameters['repetitions']} repeats of the largest value of all ranks: seconds of the "
-        "call alone, ru_maxrss in KiB, squared errors against the mean in float64. "
+        note=f"Means of {result.parameters['repetitions']} repeats of the largest value of all ranks: seconds of "
+        + (
+            "a warm call alone, ru_maxrss in KiB, squared errors against the mean in float64. "
+            if is_warm(result)
+            else "the first call of new processes, ru_maxrss in KiB, squared errors of rank 0 against the mean in "
+            "float32. "
+        )
         + ("" if table.peer == "butterfly" else f"torch: {peer}. ")
         + f"The machine has {result.provenance['cores']} cores.",
     )
@@ -87,15 +93,16 @@ def make_table(result: Result, table: Published) -> Table:
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=("repetitions",))
+        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
         check_any(result)
         for table in TABLES:
             if cells_of(result, table.peer):
                 made = make_table(result, table)
-                yield script.name_of(table.reference, result), made
-                own = {(f"{row[0]:.0f}", f"{row[1]:.0f}"): row[2:] for row in rows_of(result, table)}
-                keys, quantities = columns_of(table)[:2], [Quantity(name) for name in columns_of(table)[2:]]
-                yield from side_by_side(table.reference, made, table.reference, keys, quantities, own)
+                yield name_of(table.reference, result), made
+                if not is_warm(result):
+                    own = {(f"{row[0]:.0f}", f"{row[1]:.0f}"): row[2:] for row in rows_of(result, table)}
+                    keys, quantities = columns_of(table)[:2], [Quantity(name) for name in columns_of(table)[2:]]
+                    yield from side_by_side(table.reference, made, table.reference, keys, quantities, own)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -36,6 +36,13 @@ class Collectives(ProgramTest):
         self.assertEqual(self.output.count(" pipelined ring "), 6)
         self.assert_drawn("plots.collectives", "plots.all_reduce_bandwidth", "tables.collectives")
 
+    def test_shared_memory_is_measured_beside_gloo(self) -> None:
+        document = self.run_well(*self.tiny, "--backend", "shm")
+        self.assertEqual({one["labels"]["variant"] for one in document["series"]}, {*VARIANTS, "gloo all_reduce"})
+        self.assertEqual({one["labels"]["world_size"] for one in document["series"]}, set(WORLDS))
+        self.assertEqual(document["provenance"]["backend"], "shm")
+        self.assert_drawn("plots.collectives", "plots.all_reduce_bandwidth", "tables.collectives")
+
     def test_large_tensors_and_worlds_are_measured_less_often(self) -> None:
         document = self.run_well("--world-size", 4, "--sizes", 1024, 4 << 20)
         counts = [len(one["values"]) for one in document["series"]]

@@ -151,7 +151,7 @@ class CompareDdp(unittest.TestCase):
             (("--iterations", "2", "--discard", "2"), "2 of 2 iterations leave none to measure"),
             (("--loss", "hinge"), "--loss: hinge not in {mse,cross-entropy}"),
             (("--times-of", "rank1"), "--times-of: rank1 not in {rank0,slowest}"),
-            (("--backend", "nccl"), "--backend nccl: it moves GPUs' tensors only; give --device cuda as well"),
+            (("--backend", "nccl"), "nccl needs --device cuda and a GPU of its own for each rank; choose gloo"),
         ):
             ended = self.start(*flags)
             self.assertNotIn(ended.returncode, (0, UNFINISHED), flags)

@@ -7,25 +7,88 @@ from __future__ import annotations
 import unittest
 
 from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
+from figures.lib.reference_data import load_reference
 from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
 from tests.harness.test_launch import free_port
 
 STAGE = "05_ring_all_reduce"
+VALIDATION = 105  # CLI11's exit code for flags that do not go together
 
 
-class RingAllReduce(ProgramTest):
+CELLS = {("butterfly", world, world) for world in (1, 2, 4, 8, 16, 32)} | {
+    ("all_reduce", *pair) for pair in ((1, 1024), (2, 2048), (4, 4096), (8, 16384), (16, 131072))
+}
+
+
+class FirstCalls(ProgramTest):
+    """The published procedure."""
+
     program = "ring_all_reduce"
     stage = STAGE
-    tiny = ("--repetitions", "1", "--warmup", "0")
+
+    def test_measures_all_worlds_in_one_run(self) -> None:
+        document = self.run_well("--repetitions", "1")
+        cells = {
+            tuple(one["labels"][name] for name in ("peer", "world_size", "tensor_size")) for one in document["series"]
+        }
+        self.assertEqual(cells, CELLS)
+        self.assertEqual(len(document["series"]), len(cells) * 2 * 3)
+        self.assertEqual(document["parameters"]["procedure"], "published")
+        self.assertEqual(document["provenance"]["backend"], "gloo")
+        self.assert_drawn()
+        self.assert_drawn("tables.ring_all_reduce", files=4)
+        published = load_reference("ring_all_reduce.torch")
+        for world, diff in zip(published.numbers("world_size"), published.numbers("diff_torch")):
+            (own,) = self.series(
+                document, peer="all_reduce", variant="all_reduce", world_size=int(world), quantity="diff"
+            )  # fmt: skip
+            # Equal inputs, summed up in the same order, against the same mean: equal errors, digit for digit.
+            self.assertAlmostEqual(own["values"][0], diff, delta=1e-3 * diff)
+
+    def test_every_repeat_begins_anew(self) -> None:
+        """New ranks draw the same input again, so they make the same error; ranks that stay draw another."""
+        document = self.run_well("--world-size", "4", "--repetitions", "3")
+        (diff,) = self.series(document, peer="all_reduce", variant="ring", quantity="diff")
+        self.assertEqual(len(diff["values"]), 3)
+        self.assertEqual(len(set(diff["values"])), 1)
+        (warm,) = self.series(
+            self.run_well("--world-size", "4", "--repetitions", "3", "--warmup", "0", "--procedure", "warm"),
+            peer="all_reduce", variant="ring", quantity="diff",
+        )  # fmt: skip
+        self.assertEqual(len(set(warm["values"])), 3)
+
+    def test_goes_on_where_it_was_stopped(self) -> None:
+        resumed, whole = self.resume(1, "--repetitions", 20, "--world-size", 1)
+        for documents in zip(*(self.series(d, quantity="diff") for d in (resumed, whole))):
+            self.assertEqual(*(one["values"] for one in documents))
+
+    def test_refusals(self) -> None:
+        self.assert_unfinished("--repetitions", "1")
+        instead = "; give --procedure warm"
+        for flags, problem in (
+            (("--device", "cuda"), "the published procedure is on the CPU, not --device cuda"),
+            (("--warmup", "1"), "measures first calls, without --warmup"),
+            (("--trace", "trace.json"), "forks new ones for each call"),
+        ):
+            self.assert_refused(problem + instead, *flags, code=VALIDATION)
+        launched = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        self.assert_refused("which torchrun, mpirun and srun do not" + instead, **launched)
+
+    def test_presets(self) -> None:
+        self.assert_presets_are_described("--resume", "10,000 calls", "so no GPU is needed")
+
+
+class WarmCalls(ProgramTest):
+    program = "ring_all_reduce"
+    stage = STAGE
+    tiny = ("--procedure", "warm", "--repetitions", "1", "--warmup", "0")
 
     def test_measures_all_worlds_in_one_run(self) -> None:
         document = self.run_well(*self.tiny)
         cells = {
             tuple(one["labels"][name] for name in ("peer", "world_size", "tensor_size")) for one in document["series"]
         }
-        butterfly = {("butterfly", world, world) for world in (1, 2, 4, 8, 16, 32)}
-        pairs = ((1, 1024), (2, 2048), (4, 4096), (8, 16384), (16, 131072))
-        self.assertEqual(cells, butterfly | {("all_reduce", *pair) for pair in pairs})
+        self.assertEqual(cells, CELLS)
         self.assertEqual(len(document["series"]), len(cells) * 2 * 4)
         self.assertEqual(document["provenance"]["world_size"], 32)
         for unit, least, most in (("s", 0, 60), ("KiB", 1 << 10, 1 << 25), ("bytes", 0, 1 << 20), ("1", 0, 1e-8)):
@@ -36,7 +99,7 @@ class RingAllReduce(ProgramTest):
         self.assert_drawn("tables.ring_all_reduce", files=8)
 
     def test_quantities_are_what_they_say(self) -> None:
-        document = self.run_well("--world-size", "4", "--repetitions", "3", "--warmup", "0")
+        document = self.run_well("--world-size", "4", "--procedure", "warm", "--repetitions", "3", "--warmup", "0")
 
         def values(**labels: object) -> list[float]:
             (one,) = self.series(document, **labels)
@@ -65,27 +128,26 @@ class RingAllReduce(ProgramTest):
         self.assertEqual({one["labels"]["world_size"] for one in document["series"]}, {1})
 
     def test_goes_on_where_it_was_stopped(self) -> None:
-        flags = ("--repetitions", 200, "--warmup", 0, "--world-size", 2)
+        flags = ("--procedure", "warm", "--repetitions", 200, "--warmup", 0, "--world-size", 2)
         resumed, whole = self.resume(1, *flags)
         for quantity in ("diff", "allocated"):  # which depend on the seed, and not on time
             for one, other in zip(*(self.series(d, quantity=quantity, variant="ring") for d in (resumed, whole))):
                 self.assertEqual(one["values"], other["values"], one["labels"])
 
     def test_does_not_go_on_with_something_else(self) -> None:
-        flags = ("--world-size", 2, "--warmup", 0, "--repetitions")
+        warm = ("--procedure", "warm", "--warmup", 0)
+        flags = (*warm, "--world-size", 2, "--repetitions")
         self.assert_not_resumed_otherwise((*flags, 200), (*flags, 3), "was measured with repetitions 200")
         # The measurements of other worlds are not part of this run.
         self.assert_not_resumed_otherwise(
-            (*flags, 200), ("--repetitions", 200, "--warmup", 0), "was measured with world_size 2, and this run has 32"
+            (*flags, 200), (*warm, "--repetitions", 200), "was measured with world_size 2, and this run has 32"
         )
-
-    def test_presets(self) -> None:
-        self.assert_presets_are_described("--resume", "10,000 calls a row")
-        self.assert_paper_needs('2 GPUs named "RTX A4000"')
 
     def test_refusals(self) -> None:
         self.assert_unfinished(*self.tiny)
-        self.assert_refused("--trace draws one world of ranks: choose it with --world-size", "--trace", "trace.json")
+        self.assert_refused(
+            "--trace draws one world of ranks: choose it with --world-size", *self.tiny, "--trace", "trace.json"
+        )
         self.assert_output_is_checked("--world-size", "1", *self.tiny)
 
 

@@ -58,13 +58,32 @@ class ReferenceData(unittest.TestCase):
 class RingAllReduce(FigureTest):
     script = ring_all_reduce
     sample = TEST_DATA / "ring_all_reduce.json"
+    warm = TEST_DATA / "ring_all_reduce.warm.json"
+
+    def drawn(self, file: Path) -> tuple[list[str], list[int]]:
+        """The texts of its figure, and the number of lines in each panel."""
+        figure = ring_all_reduce.draw(result_files.load(file, "ring_all_reduce"))
+        texts = [text.get_text() for text in figure.findobj(Text)]
+        return texts, [len(axes.get_lines()) for axes in figure.axes]
 
     def test_writes_png_and_pdf(self) -> None:
         self.assert_drawn([self.sample], "ring_all_reduce.solutions.quick")
 
+    def test_warm_calls_have_a_figure_of_their_own(self) -> None:
+        self.assert_drawn([self.warm], "ring_all_reduce.warm.solutions.quick")
+
+    def test_warm_calls_are_not_drawn_beside_published_numbers(self) -> None:
+        texts, lines = self.drawn(self.warm)
+        self.assertFalse([text for text in texts if "ublished" in text])
+        self.assertTrue(any("calls to warm up" in text for text in texts))
+        self.assertEqual(lines, [2, 2, 3, 3, 2, 2, 2, 2])  # memory's zero is a line, too
+
+    def test_refuses_an_unknown_procedure(self) -> None:
+        other = self.changed(lambda d: d["parameters"].update(procedure="cold"))
+        self.assert_refused([other], "its procedure is 'cold', which no benchmark has")
+
     def test_says_what_was_measured_and_what_is_published(self) -> None:
-        figure = ring_all_reduce.draw(result_files.load(self.sample, "ring_all_reduce"))
-        texts = [text.get_text() for text in figure.findobj(Text)]
+        texts, lines = self.drawn(self.sample)
         for expected in (
             "ring and butterfly",
             "ring and Gloo's all_reduce",
@@ -73,10 +92,9 @@ class RingAllReduce(FigureTest):
             "more ranks than the 2 cores here",
         ):
             self.assertIn(expected, texts)
-        self.assertTrue(any("Published with torch version 2.1.2; 2x nvidia RTX A4000" in text for text in texts))
+        self.assertTrue(any("with torch version 2.1.2; 2x nvidia RTX A4000" in text for text in texts))
         self.assertTrue(any("commit 01234567" in text for text in texts), texts)
-        lines = [len(axes.get_lines()) for axes in figure.axes]
-        self.assertEqual(lines, [4, 4, 5, 5, 2, 2, 4, 4])  # memory's zero is a line, too
+        self.assertEqual(lines, [4, 4, 5, 5, 4, 4])  # memory's zero is a line, too
 
     def test_draws_means_beside_the_published_numbers(self) -> None:
         result = result_files.load(self.sample, "ring_all_reduce")
@@ -96,9 +114,9 @@ class RingAllReduce(FigureTest):
 
     def test_refuses_what_is_missing(self) -> None:
         self.assert_refused([self.changed(lambda d: d["series"].pop())], "has 0 series of peer butterfly, world_size")
-        self.assert_refused(
-            [self.changed(lambda d: d["parameters"].pop("repetitions"))], "lacks the parameter 'repetitions'"
-        )
+        for parameter in ring_all_reduce.PARAMETERS:
+            without = self.changed(lambda d, name=parameter: d["parameters"].pop(name))
+            self.assert_refused([without], f"lacks the parameter {parameter!r}")
         self.assert_refused([self.changed(lambda d: d["series"][0].update(unit="ms"))], "in 'ms', not in 's'")
         without_size = self.changed(lambda d: d["series"][0]["labels"].pop("tensor_size"))
         self.assert_refused([without_size], "has a series without world_size and tensor_size")
@@ -160,6 +178,14 @@ class RingAllReduceTable(FigureTest):
         texts = {0.0: "0.000", 12.3456: "12.346", 0.02: "0.020", 2.44e-4: "0.00024", 7e-6: "0.0000070"}
         for seconds, text in texts.items():
             self.assertEqual(ring_all_reduce_table.seconds_text(seconds), text)
+
+    def test_warm_calls_have_tables_of_their_own(self) -> None:
+        self.assertEqual(self.draw(TEST_DATA / "ring_all_reduce.warm.json"), (0, ""))
+        for part in ("butterfly", "torch"):
+            file = self.folder / "out" / f"ring_all_reduce.warm.{part}.solutions.quick.json"
+            table = json.loads(file.read_text())
+            self.assertTrue(table["title"].endswith(": warm calls"))
+            self.assertIn("of a warm call alone", table["note"])
 
     def test_rows_are_means_of_all_worlds(self) -> None:
         def simple(document: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ from tools.setup.toolchain import ROOT, LabError
 
 PUBLIC, SIMULATION, CLUSTER = "common/ddp", "common/ddp/simulation", "common/ddp/cluster"
 # From the bottom up: each may use those before it.
-LAYERS = (PUBLIC, "common/ddp/meters", "common/ddp/ranks", "common/ddp/backends", "common/ddp/referee", SIMULATION,
-          CLUSTER)  # fmt: skip
+LAYERS = (PUBLIC, "common/ddp/meters", "common/ddp/ranks", "common/ddp/backends", "common/ddp/shm",
+          "common/ddp/referee", SIMULATION, CLUSTER)  # fmt: skip
 COMMON = (PUBLIC, "common/ddp/*")
 CONTRACTS = "assignments/*"
 SHARED = ("benchmarks/harness", "benchmarks/models", "benchmarks/peers")

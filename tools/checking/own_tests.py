@@ -14,8 +14,6 @@ from tools.checking import remembered
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.remembered import Content
 from tools.grading.stages import all_stages
-from tools.report import gallery
-from tools.report.writeup_results import Unusable
 from tools.setup.toolchain import ROOT
 
 UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
@@ -75,10 +73,12 @@ def check_tools(context: Context) -> Outcome:
 def check_figures(context: Context) -> Outcome:
     """The tests of the figures, and which of the gallery's are of older code."""
     outcome = _python_tests(context, context.toolchain.figure_python, _test_files("figures"))
-    try:
-        outcome.skipped += gallery.changes()
-    except Unusable as error:
-        outcome.add(f"figures/gallery: {error}")
+    code, text = context.run([sys.executable, "-m", "tools.report.gallery", "--changes"], context.folder() / "gallery.log")
+    lines = text.strip().splitlines()
+    if code:
+        outcome.add(describe("figures/gallery", text))
+    else:
+        outcome.skipped += lines
     return outcome
 
 

@@ -79,7 +79,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.changes:
-            print("\n".join(changes()) or "The gallery is up to date.")
+            print("\n".join(changes()))
             return 0
         files = refresh(OUT, GALLERY)
     except Unusable as error:

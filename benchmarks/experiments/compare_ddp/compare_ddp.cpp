@@ -197,11 +197,8 @@ void add_flags(CommandLine& line, Settings& settings) {
   line.add("--times-of", procedure.times_of, "The rank whose times count")
       .one_of({"rank0", "slowest"})
       .show_default();
-  settings.backend = "gloo";
-  line.add("--backend", settings.backend,
-           "On GPUs: Gloo through host memory, or NCCL where each rank has its own")
-      .one_of({"gloo", "nccl"})
-      .show_default();
+  settings.backend = kGlooBackend;
+  line.find("--backend").describe("What moves tensors; default: gloo, through host memory on GPUs");
   line.add_switch("--broadcast-buffers,!--no-broadcast-buffers", procedure.broadcasts_buffers,
                   "Whether core broadcasts BatchNorm's buffers before forward; default: it does");
 }
@@ -248,9 +245,6 @@ int ddp_main(int argc, char** argv) {
     return code;
   }
   apply_preset(settings.amount, kPresets.at(settings.preset));
-  if (settings.backend == "nccl" && settings.device != "cuda") {
-    return line.refuse("--backend nccl: it moves GPUs' tensors only; give --device cuda as well");
-  }
   const ComparisonSize& size = settings.amount.size;
   if (settings.preset == kPublishedPreset) {
     return run_on_cluster([&] { compute(settings); });

@@ -9,26 +9,11 @@
 namespace ddp {
 namespace {
 
-constexpr const char* kGloo = "gloo";
-constexpr const char* kNccl = "nccl";
-
 BackendPtr take_tensors_of(const at::Device& device, BackendPtr gloo) {
   if (device.is_cpu()) {
     return gloo;
   }
   return c10::make_intrusive<HostStagedBackend>(std::move(gloo));
-}
-
-BackendPtr make_backend(const Link& link, const at::Device& device, const RankContext& context) {
-  if (link.backend == kGloo) {
-    return take_tensors_of(device, make_gloo_backend(context, kPatience));
-  }
-  BackendPtr backend = make_device_backend(device, context, kPatience);
-  TORCH_CHECK_VALUE(
-      link.backend.empty() || backend->getBackendName() == link.backend, link.backend,
-      " needs --device cuda and a GPU of its own for each rank; choose gloo, or leave "
-      "the choice to the program");
-  return backend;
 }
 
 }  // namespace
@@ -37,7 +22,7 @@ DeviceContext make_patient_device_context(const BenchmarkOptions& options, const
                                           const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
-  const BackendPtr backend = make_backend(link, device, context);
+  const BackendPtr backend = make_backend(link.backend, device, context, kPatience);
   return {.device = device, .group = make_process_group(backend, store_for_next_backend(context))};
 }
 
@@ -48,7 +33,7 @@ ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const L
   }
   const auto store = c10::make_intrusive<c10d::PrefixStore>("first_ranks/" + name, context.store);
   BackendPtr backend;
-  if (all.group->getDefaultBackend()->getBackendName() == kNccl) {
+  if (all.group->getDefaultBackend()->getBackendName() == kNcclBackend) {
     backend = make_nccl_backend(store, context.rank, ranks, kPatience);
   } else {
     const bool near = placement_of(context).one_machine;

@@ -59,7 +59,7 @@ void export_job(const CommandLine& line, const SuiteSettings& settings) {
 }
 
 void settle_device(const CommandLine& line, SuiteSettings& settings) {
-  if (settings.link.backend != "nccl") {
+  if (settings.link.backend != kNcclBackend) {
     return;
   }
   TORCH_CHECK_VALUE(!line.given("--device") || settings.device == "cuda",
@@ -113,6 +113,7 @@ void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv
   add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
   line.remove("--trace");  // use the program timeline instead
   line.remove("--rate-gbit");
+  line.remove("--backend");  // PyTorch's name for it is below
   line.add("--rate-gbit", settings.link.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
       .non_negative()
       .show_default();
@@ -120,7 +121,7 @@ void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv
   line.find("--model").describe("What is trained; default: each of them");
   line.add("--distributed-backend", settings.link.backend,
            "What moves gradients; default: what fits --device. nccl implies --device cuda")
-      .one_of({"gloo", "nccl"});
+      .one_of({kGlooBackend, kNcclBackend});
   line.add("--bucket-size", settings.bucket_sizes,
            "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
       .in_range(1, 1 << 20)

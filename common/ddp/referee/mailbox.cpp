@@ -1,14 +1,11 @@
 #include "ddp/referee/mailbox.h"
 
 #include <c10/util/Exception.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <thread>
 #include <type_traits>
@@ -95,22 +92,6 @@ void await(Bell& bell, const Condition& condition) {
 constexpr std::size_t kPage = 4096;
 
 }  // namespace
-
-void Bell::ring() {
-  rings_.fetch_add(1);
-  if (sleepers_.load() == 0) {
-    return;
-  }
-  // A shared futex: those of std::atomic::wait do not reach other processes.
-  syscall(SYS_futex, &rings_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-void Bell::sleep(std::uint32_t seen, std::chrono::milliseconds limit) {
-  const timespec time{limit.count() / 1'000, limit.count() % 1'000 * 1'000'000};
-  sleepers_.fetch_add(1);
-  syscall(SYS_futex, &rings_, FUTEX_WAIT, seen, &time, nullptr, 0);
-  sleepers_.fetch_sub(1);
-}
 
 struct Mailbox::Memory {
   std::atomic<std::int64_t> posted;
