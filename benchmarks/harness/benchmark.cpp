@@ -28,9 +28,10 @@ BackendPtr make_backend(const std::string& name, const at::Device& device,
     return c10::make_intrusive<HostStagedBackend>(make_gloo_backend(context, timeout));
   }
   BackendPtr own = make_device_backend(device, context, timeout);
-  TORCH_CHECK_VALUE(name.empty() || own->getBackendName() == name, name,
-                    " needs --device cuda and a GPU of its own for each rank; choose gloo, or leave "
-                    "the choice to the program");
+  TORCH_CHECK_VALUE(
+      name.empty() || own->getBackendName() == name, name,
+      " needs --device cuda and a GPU of its own for each rank; choose gloo, or leave "
+      "the choice to the program");
   return own;
 }
 

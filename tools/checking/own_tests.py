@@ -73,7 +73,9 @@ def check_tools(context: Context) -> Outcome:
 def check_figures(context: Context) -> Outcome:
     """The tests of the figures, and which of the gallery's are of older code."""
     outcome = _python_tests(context, context.toolchain.figure_python, _test_files("figures"))
-    code, text = context.run([sys.executable, "-m", "tools.report.gallery", "--changes"], context.folder() / "gallery.log")
+    code, text = context.run(
+        [sys.executable, "-m", "tools.report.gallery", "--changes"], context.folder() / "gallery.log"
+    )
     lines = text.strip().splitlines()
     if code:
         outcome.add(describe("figures/gallery", text))
