@@ -8,6 +8,7 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/backends/limited_link.h"
+#include "ddp/ranks/cores.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/shm/shm_backend.h"
 #include "ddp/simulation/timeline_backend.h"
@@ -38,6 +39,9 @@ BackendPtr make_backend(const std::string& name, const at::Device& device,
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
+  if (device.is_cpu() && options.backend != kShmBackend && placement_of(context).one_machine) {
+    keep_to_own_cores(context.rank, context.world_size);  // before Gloo starts its thread
+  }
   BackendPtr backend = make_backend(options.backend, device, context);
   if (options.rate_gbit > 0) {
     const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import textwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,6 +24,7 @@ LINK = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s", "best_cap_bytes
 PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", *LINK)
 BUCKETED, COMPUTE = "bucketed", "compute only"
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.4, 0.55, 0.58  # inches
+CAPTION_WIDTH = 125  # characters
 
 
 def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
@@ -117,12 +119,12 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     text = (
         f"Gradients s = {size_in_words(values['gradient_bytes'])}; measured: all-reduces cost o = "
         f"{1e6 * values['overhead_s']:.0f} µs and move w = {1e-9 * values['bandwidth_bytes_per_s']:.3g} GB/s. Batch "
-        f"{values['batch_size']} a rank, {values['sequence_length']} tokens;\nmedians of {values['repetitions']} "
+        f"{values['batch_size']} a rank, {values['sequence_length']} tokens; medians of {values['repetitions']} "
         "repetitions, slowest rank, bars: 10th to 90th percentile. Logarithmic axes."
     )
     if simulated:
-        text += " The simulated network has the same s, w and o,\nand computing that takes as long as measured alone."
-    style.add_caption(figure, text, [result])
+        text += " The simulated network has the same s, w and o, and computing that takes as long as measured alone."
+    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH), [result])
 
 
 def main(arguments: list[str] | None = None) -> int:

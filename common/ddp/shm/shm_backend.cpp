@@ -1,35 +1,14 @@
 #include "ddp/shm/shm_backend.h"
 
-#include <sched.h>
-
 #include <utility>
 
+#include "ddp/ranks/cores.h"
 #include "ddp/shm/messages.h"
 #include "ddp/shm/shm_collectives.h"
 #include "ddp/shm/shm_progress.h"
 
 namespace ddp {
 namespace {
-
-// Ranks that wake each other are drawn to one core, where one works while the other waits. Keeps the
-// calling thread on a core of its own, if there is one for each rank.
-void keep_apart(const RankContext& context) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
-      CPU_COUNT(&allowed) < context.world_size) {
-    return;
-  }
-  int core = -1;
-  for (int left = context.rank; left >= 0; --left) {
-    do {
-      ++core;
-    } while (!CPU_ISSET(core, &allowed));
-  }
-  CPU_ZERO(&allowed);
-  CPU_SET(core, &allowed);
-  sched_setaffinity(0, sizeof allowed, &allowed);
-}
 
 class ShmBackend : public OperationBackend {
  public:
@@ -63,7 +42,7 @@ BackendPtr make_shm_backend(const RankContext& context, std::chrono::millisecond
               "gloo");
   BackendPtr backend = c10::make_intrusive<ShmBackend>(store_for_next_backend(context),
                                                        context.rank, context.world_size, timeout);
-  keep_apart(context);
+  keep_to_own_cores(context.rank, context.world_size);
   return backend;
 }
 
