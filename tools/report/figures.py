@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,12 +95,21 @@ class Figures:
             if stage.name in broken:
                 # An older build must not be measured in its place.
                 self._builder.library(stage, self._impl).unlink(missing_ok=True)
+        measured = []
         for drawing in drawings:
             errors = [stage for stage in drawing.stages if stage.name in broken]
             for stage in errors:
                 self._summary.failed.append(f"{drawing.module}: {stage.title} does not compile; see make test")
             if len(errors) < len(drawing.stages) and self._measure(drawing):
-                self._draw(drawing)
+                measured.append(drawing)
+        # Afterwards, since drawing beside a measurement would disturb it.
+        print(f"Drawing {len(measured)} times", flush=True)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for drawing, files in zip(measured, pool.map(self._draw, measured)):
+                if files is None:
+                    self._summary.failed.append(f"{drawing.module}: could not be drawn, see above")
+                else:
+                    self._summary.drawn += files
         return self._summary
 
     def _measure(self, drawing: Drawing) -> bool:
@@ -142,14 +152,12 @@ class Figures:
         command = [program, *flags, "--output", output]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
-    def _draw(self, drawing: Drawing) -> None:
+    def _draw(self, drawing: Drawing) -> list[str] | None:
+        """The files that were written; none if the script failed."""
         data = [str(run.result(self._impl, self._preset)) for run in drawing.runs]
         command = [self._tools.figure_python, "-m", f"figures.{drawing.module}", "--data", *data, "--out", str(OUT)]
         script = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        if script.returncode:
-            self._summary.failed.append(f"{drawing.module}: could not be drawn, see above")
-        else:
-            self._summary.drawn += [line.removeprefix("wrote ") for line in script.stdout.splitlines()]
+        return None if script.returncode else [line.removeprefix("wrote ") for line in script.stdout.splitlines()]
 
 
 def print_summary(summary: Summary, seconds: float) -> None:
