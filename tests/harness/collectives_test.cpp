@@ -10,6 +10,7 @@
 namespace ddp {
 namespace {
 
+using testing::expect_error;
 using testing::Rank;
 
 TEST(Collectives, ReduceOps) {
@@ -58,11 +59,6 @@ TEST(Collectives, AverageOfIntegersIsRefused) {
     EXPECT_THROW(all_reduce(at::ones({2}, at::kLong), rank.group(), ReduceOp::kAverage),
                  c10::Error);
   });
-}
-
-void expect_error(const std::string& text, const std::function<void()>& call) {
-  const std::string message = testing::error_of(call);
-  EXPECT_NE(message.find(text), std::string::npos) << message;
 }
 
 TEST(Collectives, RanksOutsideTheGroupAreRefused) {

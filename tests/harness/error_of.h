@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/util/Exception.h>
+#include <gtest/gtest.h>
 
 #include <string>
 
@@ -15,6 +16,13 @@ std::string error_of(const Call& call) {
     return error.what_without_backtrace();
   }
   return "no error";
+}
+
+/// `call` throws an error whose message has `text` in it.
+template <typename Call>
+void expect_error(const std::string& text, const Call& call) {
+  const std::string message = error_of(call);
+  EXPECT_NE(message.find(text), std::string::npos) << message;
 }
 
 }  // namespace ddp::testing

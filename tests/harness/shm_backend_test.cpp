@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "error_of.h"
 #include "group_checks.h"
+#include "harness/error_of.h"
 #include "support/plain_ranks.h"
 
 namespace ddp {
@@ -15,12 +15,6 @@ constexpr auto kTimeout = std::chrono::seconds(20);
 
 ProcessGroupPtr make_shm_group(const RankContext& context) {
   return make_process_group(make_shm_backend(context, kTimeout), context.store);
-}
-
-template <typename Call>
-void expect_error(const std::string& text, const Call& call) {
-  const std::string error = testing::error_of(call);
-  EXPECT_NE(error.find(text), std::string::npos) << error;
 }
 
 // Four ranks are more than the cores of some machines: they sleep instead of spinning.
@@ -107,15 +101,16 @@ TEST(ShmBackend, SaysWhatItCannotDo) {
   testing::expect_plain_ranks_pass({.world_size = 2}, [](RankContext& context) {
     const ProcessGroupPtr group = make_shm_group(context);
     const int peer = 1 - context.rank;
-    expect_error("has the tags 0 to 3, not 4", [&] { send(at::ones({1}), peer, group, 4); });
-    expect_error("moves dense CPU tensors", [&] {
+    testing::expect_error("has the tags 0 to 3, not 4",
+                          [&] { send(at::ones({1}), peer, group, 4); });
+    testing::expect_error("moves dense CPU tensors", [&] {
       send(at::ones({4, 4}).select(1, 0), peer, group);
     });
     if (context.rank == 0) {
       send(at::ones({2}), peer, group);
     } else {
-      expect_error("rank 0 sent 8 bytes, and 12 are expected",
-                   [&] { recv(at::ones({3}), peer, group); });
+      testing::expect_error("rank 0 sent 8 bytes, and 12 are expected",
+                            [&] { recv(at::ones({3}), peer, group); });
     }
   });
 }
