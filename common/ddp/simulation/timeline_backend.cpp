@@ -48,12 +48,11 @@ WorkPtr TimelineBackend::run(Operation operation) {
   const auto complete = [timeline = timeline_, launched, launched_ns] {
     timeline->complete(launched, launched_ns, steady_ns());
   };
-  if (operation.is_message()) {
-    return c10::make_intrusive<TimedWork>(work, complete);
+  if (!operation.is_message()) {  // for whoever waits for the future
+    work->getFuture()->addCallback([complete](c10::ivalue::Future&) { complete(); },
+                                   /*uses_future=*/false);
   }
-  work->getFuture()->addCallback([complete](c10::ivalue::Future&) { complete(); },
-                                 /*uses_future=*/false);
-  return work;
+  return c10::make_intrusive<TimedWork>(std::move(work), complete);
 }
 
 std::int64_t agree_on_origin(const ProcessGroupPtr& group, bool one_machine) {
