@@ -201,21 +201,6 @@ std::string_view describe_frame(const void* instruction, std::span<char> buffer)
   return {buffer.data(), std::min<std::size_t>(length, buffer.size() - 1)};
 }
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  if (this != &other) {
-    FileDescriptor old(std::exchange(fd_, other.release()));
-  }
-  return *this;
-}
-
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) {
-    close(fd_);
-  }
-}
-
-int FileDescriptor::release() { return std::exchange(fd_, -1); }
-
 void write_frame(int fd, FrameKind kind, std::string_view text) {
   text = text.substr(0, kLongestFrame);
   std::array<char, 5> header{static_cast<char>(kind)};

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "ddp/ranks/file_descriptor.h"
 #include "ddp/ranks/rank_context.h"
 
 // The child's side of fork_ranks(), and the messages between the two.
@@ -19,22 +20,6 @@ enum class FrameKind : char {
   kNotImplemented = 'n',  // the body met a stub
   kPeerGone = 'p',        // the body gave up because another rank had ended
   kStack = 's',           // one frame of the stack: "module offset symbol"
-};
-
-/// A descriptor that closes itself.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  ~FileDescriptor();
-  int get() const { return fd_; }
-  int release();
-
- private:
-  int fd_;
 };
 
 /// The longest text of a frame; write_frame() cuts it there.

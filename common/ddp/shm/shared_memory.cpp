@@ -11,21 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "ddp/ranks/file_descriptor.h"
+
 namespace ddp {
 namespace {
-
-// A file descriptor that is closed: a mapping stays without it.
-class OpenFile {
- public:
-  explicit OpenFile(int number) : number_(number) {}
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() { close(number_); }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 void set_text(const StorePtr& store, const std::string& key, const std::string& text) {
   store->set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
@@ -59,9 +48,9 @@ SharedMemory::SharedMemory(const StorePtr& store, int rank, int world_size)
       world_size_(world_size),
       bytes_(sizeof(Channel) * (1 + world_size * world_size * kTags) +
              world_size * (sizeof(Member) + kCells * kCellBytes)) {
-  const OpenFile file(open_file(store, rank, bytes_));
+  const FileDescriptor file(open_file(store, rank, bytes_));  // the mapping stays without it
   void* memory =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   TORCH_CHECK(memory != MAP_FAILED, "no address space for shared memory: ", std::strerror(errno));
   memory_ = static_cast<char*>(memory);
   me().process = getpid();
