@@ -1,4 +1,4 @@
-#include "first_calls.h"
+#include "experiments/ring_all_reduce/first_calls.h"
 
 #include <ATen/ATen.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rows.h"
+#include "experiments/ring_all_reduce/rows.h"
 
 namespace ddp {
 

@@ -5,11 +5,11 @@
 // Published is the mean over 10 repeats of the maximum over ranks.
 #include <map>
 
-#include "first_calls.h"
+#include "experiments/ring_all_reduce/first_calls.h"
+#include "experiments/ring_all_reduce/warm_calls.h"
 #include "harness/command_line.h"
 #include "harness/presets.h"
 #include "harness/worlds.h"
-#include "warm_calls.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "rows.h"
+#include "experiments/ring_all_reduce/rows.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

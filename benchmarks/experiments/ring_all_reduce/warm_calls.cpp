@@ -1,4 +1,4 @@
-#include "warm_calls.h"
+#include "experiments/ring_all_reduce/warm_calls.h"
 
 #include <ATen/ATen.h>
 
