@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -34,7 +32,6 @@ NAMES = {
 }
 PUBLISHED_LINE = (0, (4, 2))
 CAPTION_HEIGHT = 0.66  # inches
-CAPTION_WIDTH = 128  # characters
 
 
 def mark_whole_model(axes: Axes, elements: int, named: bool) -> None:
@@ -64,7 +61,7 @@ def add_caption(figure: Figure, result: Result, comparison: Comparison, caption:
     text = f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {configuration(result)}, "
     text += f"n = {iterations_of(result)} iterations; {procedure_of(result)}. {caption}"
     text += note_of_missing(comparison)
-    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH, break_on_hyphens=False), [result])
+    style.add_caption(figure, text, [result])
 
 
 def note_of_missing(comparison: Comparison) -> str:

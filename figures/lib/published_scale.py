@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
 from matplotlib.axes import Axes
@@ -14,7 +13,6 @@ from figures.lib.predictions import Cell, errors, in_words
 from figures.lib.result_files import Result, ResultError
 
 TIMES_ONLY = "Simulated is time alone, of code that need not be right: make test shows values."
-CAPTION_WIDTH = 132  # characters
 
 
 def draw_published(axes: Axes, points: Iterable[tuple[float, float, bool]], colour: str, marker: str) -> None:
@@ -56,4 +54,4 @@ def add_caption(figure: Figure, result: Result, cells: list[Cell], text: str, qu
     caption = " ".join(
         [f"{setup_in_words(result)}.", text, *(f"{one[0].upper()}{one[1:]}." for one in words), TIMES_ONLY]
     )
-    style.add_caption(figure, textwrap.fill(caption, CAPTION_WIDTH, break_on_hyphens=False), [result])
+    style.add_caption(figure, caption, [result])

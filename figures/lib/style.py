@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -25,8 +26,13 @@ VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#8C8C8C"
 
+# See line_look().
+LINE_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE, SKY)
+LINE_MARKERS = ("o", "s", "^", "D", "v", "P")
+
 METADATA_KEY = "ddp-lab"  # of the text in a PNG that says where its numbers come from
 
+CAPTION_WIDTH = 128  # characters; as many as fit TEXT_WIDTH
 TEXT_WIDTH = 6.3  # inches: as wide as the text of an A4 or Letter page, so that type keeps its size in print
 
 
@@ -49,8 +55,14 @@ def use_style() -> None:
     )
 
 
+def line_look(index: int) -> tuple[str, str]:
+    """The colour and the marker of one of several lines that have none of their own, such as a sequence length's."""
+    return LINE_COLOURS[index % len(LINE_COLOURS)], LINE_MARKERS[index % len(LINE_MARKERS)]
+
+
 def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
-    """Writes what a reader must know in the lower left corner, above the provenance."""
+    """Writes what a reader must know in the lower left corner, above the provenance; long lines are broken."""
+    text = "\n".join(textwrap.fill(line, CAPTION_WIDTH, break_on_hyphens=False) for line in text.split("\n"))
     figure.text(0.01, 0.2 / figure.get_figheight(), text, fontsize=6.5, va="bottom")
     add_provenance(figure, results)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import textwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +23,6 @@ LINK = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s", "best_cap_bytes
 PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", *LINK)
 BUCKETED, COMPUTE = "bucketed", "compute only"
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.4, 0.55, 0.58  # inches
-CAPTION_WIDTH = 125  # characters
 
 
 def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
@@ -124,7 +122,7 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     )
     if simulated:
         text += " The simulated network has the same s, w and o, and computing that takes as long as measured alone."
-    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH), [result])
+    style.add_caption(figure, text, [result])
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,7 +8,6 @@ bucketed_ddp_published.py: this machine, with the model that fits it, need not s
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,13 +32,10 @@ from figures.lib.training_times import (
     size_in_words,
 )  # fmt: skip
 
-COLOURS = (style.VERMILION, style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
-MARKERS = ("o", "s", "^", "D", "v", "P")
 MARKED = f"{REDUCER}*"
 GAP, ASIDE = 0.5, 0.12  # before the variants without buckets; between lines. A place on the axis is 1 wide.
 PARTS = {TRAIN: "time of an iteration [ms]", ALL_REDUCE: "of it all-reduce in finish() [ms]"}
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 3.6, 0.25, 0.62  # inches
-CAPTION_WIDTH = 128  # characters
 
 
 class Places:
@@ -84,7 +80,7 @@ def draw_ways(axes: Axes, trainings: Trainings, part: str, at: dict[Way, float],
 def draw_panel(axes: Axes, trainings: Trainings, batch: int, part: str, places: Places) -> None:
     lengths = trainings.lengths(batch)
     for index, length in enumerate(lengths):
-        look = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+        look = dict(zip(("color", "marker"), style.line_look(index)))
         aside = ASIDE * (index - (len(lengths) - 1) / 2)  # no bar hides another
         waiting = [variant for variant in places.others if (variant, part) != (COMPUTE, ALL_REDUCE)]
         others = [way for way in (Way(batch, length, variant) for variant in waiting) if trainings.has(way)]
@@ -129,7 +125,7 @@ def add_caption(figure: Figure, result: Result, batch: int, places: Places) -> N
     missing = [variant for variant in UNBUCKETED if variant not in places.others]
     if missing:
         text += f" Left out: unfinished: {', '.join(missing)}."
-    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH), [result])
+    style.add_caption(figure, text, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:

@@ -33,8 +33,6 @@ from figures.lib.training_times import (
     published_times,
 )  # fmt: skip
 
-COLOURS = (style.VERMILION, style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
-MARKERS = ("o", "s", "^", "D", "v", "P")
 PARTS = (("train", "time of an iteration [ms]"), ("all_reduce", "of it in finish() [ms]"))
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.4, 0.5, 0.8  # inches
 
@@ -42,7 +40,7 @@ HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.4, 0.5, 0.8  # inches
 def looks_of(trainings: Trainings, batch: int) -> dict[int, tuple[str, str]]:
     """A colour and a marker for each sequence length."""
     lengths = sorted({*trainings.lengths(batch), *(way.seq_len for way in published_times() if way.local_bs == batch)})
-    return {n: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, n in enumerate(lengths)}
+    return {n: style.line_look(index) for index, n in enumerate(lengths)}
 
 
 def draw_buckets(axes: Axes, trainings: Trainings, batch: int, part: str) -> None:

@@ -6,7 +6,6 @@ Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from figures.lib import script, style
-from figures.lib.published_scale import CAPTION_WIDTH, setup_in_words
+from figures.lib.published_scale import setup_in_words
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import PUBLISHED, VARIANTS, Diffs, Suite, own_diffs, published_diffs
 
@@ -72,7 +71,7 @@ def add_caption(figure: Figure, suite: Suite) -> None:
         f"MB is slower; beyond ±1 % the axis is logarithmic. Here: {here}, batch {suite.batch_size} of {side}×{side} "
         "images; published: 32 of 224×224."
     )
-    style.add_caption(figure, textwrap.fill(text, CAPTION_WIDTH, break_on_hyphens=False), [suite.result])
+    style.add_caption(figure, text, [suite.result])
 
 
 def draw(suite: Suite) -> Figure:
