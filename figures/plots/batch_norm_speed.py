@@ -1,6 +1,7 @@
-"""Draws time and memory of batch normalization of a large input: stage 04 on one rank beside libtorch's own.
+"""Draws time and memory of batch normalization of a large input, beside the limit that memory sets.
 
-Reads a result file of the benchmark batch_norm_speed.
+Reads a result file of the benchmark batch_norm_speed: stage 04 on one rank, a fused form (on the CPU) and libtorch's
+own.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures.lib import script, style
@@ -22,12 +25,12 @@ PARAMETERS = ("batch_size", "channels", "image_size", "dtype", "threads", "repet
 LAYOUTS = ("contiguous", "channels_last")
 TIMED_PARTS = ("forward", "backward")
 PEAK_PARTS = ("forward", "forward + backward")
-STAGE, LOCAL = "stage", "local"
-VARIANTS = {STAGE: style.BLUE, LOCAL: style.GREY}
-NAMES = {STAGE: "stage 04", LOCAL: "local at::native_batch_norm"}
-BAR_HEIGHT = 0.36
+LIMIT = "limit"
+VARIANTS = {"stage": style.BLUE, "fused": style.GREEN, "local": style.GREY}
+NAMES = {"stage": "stage 04", "fused": "four fused passes", "local": "local at::native_batch_norm"}
+BARS_HEIGHT = 0.8  # of all variants of a row
 AXIS_SHARE = 0.78  # of a panel's width; ratios stand to the right of the bars
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 2.75, 0.28, 0.45  # inches
+HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 3.0, 0.42, 0.58  # inches
 
 
 def milliseconds(result: Result, layout: str, variant: str, part: str) -> list[float]:
@@ -40,51 +43,62 @@ def mebibytes(result: Result, layout: str, variant: str, part: str) -> float:
     return statistics.median(values) / 2**20
 
 
-def speedup(stage: list[float], local: list[float]) -> float:
-    """How many times as fast: the median of the ratios of all repetitions."""
-    return statistics.median(other / own for own, other in zip(stage, local))
+def share_of_limit(times: list[float], limits: list[float]) -> float:
+    """The median of the ratios of all repetitions."""
+    return statistics.median(limit / own for own, limit in zip(times, limits))
 
 
-def row_of(index: int, variant: str) -> float:
-    return index + (-0.5 if variant == STAGE else 0.5) * BAR_HEIGHT
+def variants_of(result: Result) -> list[str]:
+    measured = {series["labels"]["variant"] for series in result.series}
+    return [variant for variant in VARIANTS if variant in measured]
 
 
-def draw_bar(axes: Axes, index: int, variant: str, length: float) -> None:
-    row = row_of(index, variant)
-    axes.barh(row, length, BAR_HEIGHT, color=VARIANTS[variant], edgecolor="white", linewidth=0.4)
-    axes.text(0, row, f" {length:.1f}", va="center", fontsize=6.5, color="white" if variant == STAGE else "black")
+def row_of(index: int, variant: str, variants: list[str]) -> float:
+    return index + (variants.index(variant) - (len(variants) - 1) / 2) * BARS_HEIGHT / len(variants)
 
 
-def add_ratio(axes: Axes, index: int, ratio: float) -> None:
+def draw_bar(axes: Axes, row: float, height: float, variant: str, length: float) -> None:
+    axes.barh(row, length, height, color=VARIANTS[variant], edgecolor="white", linewidth=0.4)
+    axes.text(0, row, f" {length:.1f}", va="center", fontsize=6, color="black" if variant == "local" else "white")
+
+
+def add_note(axes: Axes, row: float, text: str) -> None:
     place = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
-    axes.text(1.0, index, f"{ratio:.2f}×", fontweight="bold", **place)
+    axes.text(1.0, row, text, fontsize=6.5, fontweight="bold", **place)
 
 
 def draw_times(axes: Axes, result: Result, rows: list[tuple[str, str]]) -> float:
-    """Draws medians and spread; returns the end of the longest."""
+    """Draws medians, spread and limit, with the part of the limit's speed; returns the end of the longest."""
     longest = 0.0
+    variants = variants_of(result)
     for index, (layout, part) in enumerate(rows):
-        times = {variant: milliseconds(result, layout, variant, part) for variant in VARIANTS}
+        times = {variant: milliseconds(result, layout, variant, part) for variant in [*variants, LIMIT]}
         if len({len(values) for values in times.values()}) > 1:
             raise ResultError(f"{result.file}: {part} of {layout} differs in its number of repetitions; run it again")
+        limits = times.pop(LIMIT)
+        limit = statistics.median(limits)
+        axes.plot([limit] * 2, [index - BARS_HEIGHT / 2, index + BARS_HEIGHT / 2], color="black", linewidth=1.2)
         for variant, values in times.items():
+            row = row_of(index, variant, variants)
             median = statistics.median(values)
             low, high = np.percentile(values, [10, 90])
-            draw_bar(axes, index, variant, median)
-            axes.plot([low, high], [row_of(index, variant)] * 2, color="black", linewidth=0.9)
+            draw_bar(axes, row, BARS_HEIGHT / len(variants), variant, median)
+            axes.plot([low, high], [row] * 2, color="black", linewidth=0.9)
             longest = max(longest, median, high)
-        add_ratio(axes, index, speedup(times[STAGE], times[LOCAL]))
+            add_note(axes, row, f"{100 * share_of_limit(values, limits):.0f} %")
     return longest
 
 
 def draw_peaks(axes: Axes, result: Result, rows: list[tuple[str, str]]) -> float:
     longest = 0.0
+    variants = variants_of(result)
     for index, (layout, part) in enumerate(rows):
-        peaks = {variant: mebibytes(result, layout, variant, part) for variant in VARIANTS}
+        peaks = {variant: mebibytes(result, layout, variant, part) for variant in variants}
         for variant, peak in peaks.items():
-            draw_bar(axes, index, variant, peak)
+            row = row_of(index, variant, variants)
+            draw_bar(axes, row, BARS_HEIGHT / len(variants), variant, peak)
             longest = max(longest, peak)
-        add_ratio(axes, index, peaks[STAGE] / peaks[LOCAL])
+            add_note(axes, row, f"{peak / peaks['local']:.2f}×")
     return longest
 
 
@@ -104,18 +118,20 @@ def rows_of(parts: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def draw(result: Result) -> Figure:
-    """Times on the left, memory on the right; pairs of bars, with their ratio."""
+    """Times on the left, memory on the right; a bar for each variant, with its ratio."""
     style.use_style()
     height = LEGEND_HEIGHT + HEIGHT + CAPTION_HEIGHT
     figure, (times, peaks) = plt.subplots(1, 2, figsize=(style.TEXT_WIDTH, height), layout="constrained")
     rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)
     figure.get_layout_engine().set(rect=rect)
-    finish_panel(times, rows_of(TIMED_PARTS), draw_times(times, result, rows_of(TIMED_PARTS)), "times as fast")
+    finish_panel(times, rows_of(TIMED_PARTS), draw_times(times, result, rows_of(TIMED_PARTS)), "of the limit")
     finish_panel(peaks, rows_of(PEAK_PARTS), draw_peaks(peaks, result, rows_of(PEAK_PARTS)), "of local")
     times.set_xlabel("time [ms]", loc="left")
     peaks.set_xlabel("peak memory [MiB]", loc="left")
-    handles = [Patch(color=colour, label=NAMES[variant]) for variant, colour in VARIANTS.items()]
-    figure.legend(handles=handles, loc="upper right", ncols=2, fontsize=7.5, handlelength=1)
+    handles: list[Artist] = [Patch(color=VARIANTS[name], label=NAMES[name]) for name in variants_of(result)]
+    handles.append(Line2D([], [], color="black", linewidth=1.2, label="memory limit"))
+    place = (0, 1 - 0.2 / height)
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=4, fontsize=7, handlelength=1)
     add_texts(figure, result)
     return figure
 
@@ -130,7 +146,8 @@ def add_texts(figure: Figure, result: Result) -> None:
     style.add_caption(
         figure,
         f"{ranks} rank{'s' if ranks > 1 else ''}{threads}. Medians of {values['repetitions']} interleaved repetitions; "
-        "lines: 10th to 90th percentile;\nratios of times: the median of the repetitions' ratios. Peak "
+        "lines: 10th to 90th percentile. Memory limit: 3 tensors of the input's size read or written forward, 5 "
+        "backward, at the pace of a copy between; %: of its speed, the median of the repetitions' ratios. Peak "
         "memory: all tensors at once, with the input and the upstream gradient.",
         [result],
     )

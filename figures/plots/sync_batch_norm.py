@@ -1,7 +1,7 @@
 """Draws time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
 
-Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each rank's
-own batch, and the published numbers of the same cells, if they are of as many ranks.
+Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, the fused form (on the CPU), batch
+normalization of each rank's own batch, and the published numbers of the same cells, if they are of as many ranks.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from figures.lib.result_files import Result, ResultError
 PROGRAM = "sync_batch_norm"
 PARAMETERS = ("dtype", "affine", "repetitions", "rate_gbit")
 DIRECTIONS = ("forward", "forward + backward")
-VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "local": style.GREY}
+VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "fused": style.GREEN, "local": style.GREY}
 NAMES = {
     "stage": "stage 04",
     "peer": "peer (port of nn.SyncBatchNorm)",
+    "fused": "four fused passes",
     "local": "local at::native_batch_norm (nothing synchronized)",
 }
 # The published table to compare with a variant.
 PUBLISHED = {"stage": "sync_batch_norm.selfmade", "peer": "sync_batch_norm.pytorch"}
 # Black at the edge: it stands on bars of its own colour.
 PUBLISHED_MARKER = {"marker": "D", "markersize": 4.6, "markeredgecolor": "black", "linestyle": "none", "zorder": 4}
-BAR_WIDTH = 0.26
+BAR_WIDTH = 0.8  # of all variants of a cell
 HATCH = "/////"
-LEGEND_HEIGHT, ROW_HEIGHT, CAPTION_HEIGHT = 0.6, 1.72, 0.46  # inches
+LEGEND_HEIGHT, ROW_HEIGHT, CAPTION_HEIGHT = 0.72, 1.72, 0.5  # inches
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ class Grid:
             raise ResultError(f"{result.file}: has a series without batch_size or hidden_dim; run the benchmark again")
         self.batches = sorted({label["batch_size"] for label in labels})
         self.hidden = sorted({label["hidden_dim"] for label in labels})
-
+        measured = {label["variant"] for label in labels}
+        self.variants = {name: colour for name, colour in VARIANTS.items() if name in measured}
+        self.bar = BAR_WIDTH / len(self.variants)
         self._check_lengths()
 
     def _check_lengths(self) -> None:
@@ -77,6 +80,11 @@ class Grid:
 
     def cells(self, batch: int) -> list[Cell]:
         return [Cell(batch, hidden) for hidden in self.hidden]
+
+    def positions(self, variant: str) -> np.ndarray:
+        """A variant's place in each group."""
+        place = list(self.variants).index(variant) - (len(self.variants) - 1) / 2
+        return np.arange(len(self.hidden)) + place * self.bar
 
     def microseconds(self, cell: Cell, variant: str, direction: str, quantity: str = "time") -> list[float]:
         return [1e6 * value for value in self.values("s", cell, variant, direction, quantity)]
@@ -106,30 +114,25 @@ def load_published(name: str, ranks: int) -> Published:
     return published
 
 
-def positions(variant: str, count: int) -> np.ndarray:
-    """A variant's place in each group."""
-    return np.arange(count) + (list(VARIANTS).index(variant) - 1) * BAR_WIDTH
-
-
 def draw_times(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
     """A stack for each variant: its own computing below, the time of the collectives above."""
     cells = grid.cells(batch)
-    for variant, colour in VARIANTS.items():
-        at = positions(variant, len(cells))
+    for variant, colour in grid.variants.items():
+        at = grid.positions(variant)
         times = np.array([grid.microseconds(cell, variant, direction) for cell in cells])
         collectives = [grid.microseconds(cell, variant, direction, "collective") for cell in cells]
         totals, own = np.median(times, axis=1), np.median(times - collectives, axis=1)
-        axes.bar(at, own, BAR_WIDTH, color=colour, edgecolor="white", linewidth=0.4)
+        axes.bar(at, own, grid.bar, color=colour, edgecolor="white", linewidth=0.4)
         rest = {"facecolor": "white", "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
-        axes.bar(at, totals - own, BAR_WIDTH, bottom=own, **rest)
+        axes.bar(at, totals - own, grid.bar, bottom=own, **rest)
         # Half of the calls. Now and then a rank waits for a core, ten times as long: that is the machine's.
         axes.vlines(at, *np.percentile(times, [25, 75], axis=1), color="black", linewidth=0.8)
 
 
-def draw_published(axes: Axes, cells: list[Cell], values_of: Callable[[str], dict[Cell, float]]) -> None:
+def draw_published(axes: Axes, grid: Grid, cells: list[Cell], values_of: Callable[[str], dict[Cell, float]]) -> None:
     for variant in PUBLISHED:
         values = values_of(variant)
-        at = [x for x, cell in zip(positions(variant, len(cells)), cells) if cell in values]
+        at = [x for x, cell in zip(grid.positions(variant), cells) if cell in values]
         heights = [values[cell] for cell in cells if cell in values]
         axes.plot(at, heights, color=VARIANTS[variant], **PUBLISHED_MARKER)
 
@@ -139,11 +142,11 @@ def draw_memory(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
     cells = grid.cells(batch)
     for index, cell in enumerate(cells):
         least = 2 * 4 * cell.batch * cell.hidden / 1024
-        axes.hlines(least, index - 1.6 * BAR_WIDTH, index + 1.6 * BAR_WIDTH, color="black", linewidth=0.7)
-    for variant, colour in VARIANTS.items():
+        axes.hlines(least, index - 0.6 * BAR_WIDTH, index + 0.6 * BAR_WIDTH, color="black", linewidth=0.7)
+    for variant, colour in grid.variants.items():
         values = [grid.kibibytes(cell, variant, direction) for cell in cells]
         axes.plot(
-            positions(variant, len(cells)),
+            grid.positions(variant),
             values,
             "o",
             markersize=3.2,
@@ -164,8 +167,8 @@ def draw_column(column: list[Axes], grid: Grid, batch: int, published: dict[str,
     draw_times(forward, grid, batch, DIRECTIONS[0])
     draw_times(both, grid, batch, DIRECTIONS[1])
     draw_memory(memory, grid, batch, DIRECTIONS[0])
-    draw_published(forward, cells, lambda variant: published[variant].microseconds)
-    draw_published(memory, cells, lambda variant: published[variant].kibibytes)
+    draw_published(forward, grid, cells, lambda variant: published[variant].microseconds)
+    draw_published(memory, grid, cells, lambda variant: published[variant].kibibytes)
     for axes in column:
         axes.set_xticks(range(len(cells)), [str(cell.hidden) for cell in cells])
         axes.tick_params(axis="x", length=0)
@@ -175,8 +178,8 @@ def draw_column(column: list[Axes], grid: Grid, batch: int, published: dict[str,
     memory.set_xlabel("hidden size, features of a sample")
 
 
-def add_legend(figure: Figure) -> None:
-    handles = [Patch(color=colour, label=NAMES[variant]) for variant, colour in VARIANTS.items()]
+def add_legend(figure: Figure, variants: dict[str, str]) -> None:
+    handles = [Patch(color=colour, label=NAMES[variant]) for variant, colour in variants.items()]
     handles += [
         Patch(color="#555555", label="this rank's own part"),
         Patch(facecolor="white", edgecolor="#555555", hatch=HATCH, label="collectives"),
@@ -208,7 +211,7 @@ def draw(result: Result) -> Figure:
         draw_column(list(panels[:, index]), grid, batch, published)
     for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):
         axes.set_ylabel(label)
-    add_legend(figure)
+    add_legend(figure, grid.variants)
     add_caption(figure, result)
     return figure
 
@@ -220,7 +223,7 @@ def add_caption(figure: Figure, result: Result) -> None:
     style.add_caption(
         figure,
         f"{ranks} ranks, {link}; {values['dtype']}, {affine}. Medians of {values['repetitions']} calls, slowest rank; "
-        "lines: 25th to 75th percentile.\nPeak memory of forward: all tensors at once; black "
+        "lines: 25th to 75th percentile. Peak memory of forward: all tensors at once; black "
         "line: input and output. Published: 10,000 calls, RTX A4000.",
         [result],
     )

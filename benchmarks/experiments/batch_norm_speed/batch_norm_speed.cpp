@@ -1,7 +1,11 @@
 // Stage 04 without communication: how fast its passes over a large input are, and how much memory
-// they take, compared with libtorch's own at::native_batch_norm on this rank's own batch.
+// they take, compared with the fused peer's, with libtorch's own at::native_batch_norm on this
+// rank's own batch, and with the limit that memory sets: forward has to read the input twice, for
+// the statistics and to normalize by them, and to write the output; backward reads input and
+// upstream gradient twice, and writes the input's gradient. A copy, measured beside them, reads
+// once and writes once.
 //
-// The two are interleaved, in each memory format: forward, of an input that requires a gradient,
+// All are interleaved, in each memory format: forward, of an input that requires a gradient,
 // and backward. They are compared within a repetition, so that a machine that is sometimes busy
 // hardly disturbs the ratios. Freed memory stays in the process, so that neither waits for new
 // pages.
@@ -9,11 +13,11 @@
 #include <ATen/Parallel.h>
 
 #include <array>
-#include <cstdio>
+#include <functional>
 #include <map>
 
 #include "ddp/meters/device_timer.h"
-#include "ddp/meters/statistics.h"
+#include "experiments/batch_norm_speed/tables.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
@@ -26,17 +30,9 @@ namespace {
 
 using namespace ddp;
 
-constexpr std::array kVariants = {kStageBatchNorm, kLocalBatchNorm};
-constexpr std::array kTimedParts = {"forward", "backward"};
-constexpr std::array kPeakParts = {"forward", "forward + backward"};
-constexpr std::size_t kSeries = kTimedParts.size() + kPeakParts.size();  // per variant
-
-struct Layout {
-  const char* name;
-  at::MemoryFormat format;
-};
-constexpr std::array kLayouts = {Layout{"contiguous", at::MemoryFormat::Contiguous},
-                                 Layout{"channels_last", at::MemoryFormat::ChannelsLast}};
+// How often each part goes through as many bytes as the input has; a copy does it twice.
+constexpr std::array kLeastTraffic = {3, 5};
+constexpr int kTrafficOfCopy = 2;
 
 const std::map<std::string, Repetitions> kPresets = {
     {"quick", {.measured = 20, .warmup = 3}},
@@ -60,6 +56,11 @@ struct Settings : BenchmarkOptions {
   Repetitions repetitions;
 };
 
+std::vector<std::string> names(const DeviceContext& device_context) {
+  return batch_norm_names(device_context.device,
+                          {kStageBatchNorm, kFusedBatchNorm, kLocalBatchNorm});
+}
+
 at::Tensor make_tensor(const Settings& settings, const Layout& layout, const at::Device& device) {
   const at::Tensor tensor =
       at::empty({settings.batch, settings.channels, settings.side, settings.side},
@@ -73,31 +74,35 @@ class Measurement {
   Measurement(const Settings& settings, const Layout& layout, const DeviceContext& device_context)
       : settings_(settings), layout_(layout), device_context_(device_context) {}
 
-  // Seconds of each of kTimedParts: [repetitions, variants, parts], of the slowest rank.
+  // Seconds of each of kTimedParts: [repetitions, batch norms and the limit, parts], of the slowest
+  // rank.
   at::Tensor times(std::optional<Progress>& progress) {
     std::vector<std::shared_ptr<BatchNorm>> batch_norms;
-    batch_norms.reserve(kVariants.size());
-    for (const char* variant : kVariants) {
-      batch_norms.push_back(make(variant));
+    for (const std::string& name : names(device_context_)) {
+      batch_norms.push_back(make(name));
     }
     const at::Tensor input = make_input();
     const at::Tensor gradient = make_tensor(settings_, layout_, device_context_.device);
+    at::Tensor copy = at::empty_like(input);
     const at::Tensor times = measure_interleaved(
-        settings_.repetitions, kVariants.size(),
-        [&](std::size_t variant) { return time_once(*batch_norms[variant], input, gradient); },
+        settings_.repetitions, batch_norms.size() + 1,
+        [&](std::size_t variant) {
+          return variant < batch_norms.size() ? time_once(*batch_norms[variant], input, gradient)
+                                              : limits(input.detach(), copy);
+        },
         progress);
     return largest_of_ranks(times, device_context_);
   }
 
-  // Bytes of each of kPeakParts, including input and upstream gradient: [1, variants, parts].
+  // Bytes of each of kPeakParts, including input and upstream gradient: [1, batch norms, parts].
   at::Tensor peaks() const {
     std::vector<double> peaks;
-    for (const char* variant : kVariants) {
+    for (const std::string& name : names(device_context_)) {
       for (bool backward : {false, true}) {
-        peaks.push_back(static_cast<double>(peak(variant, backward)));
+        peaks.push_back(static_cast<double>(peak(name, backward)));
       }
     }
-    return largest_of_ranks(at::tensor(peaks, at::kDouble).view({1, kVariants.size(), -1}),
+    return largest_of_ranks(at::tensor(peaks, at::kDouble).view({1, -1, kPeakParts.size()}),
                             device_context_);
   }
 
@@ -134,6 +139,16 @@ class Measurement {
     return {forward, backward};
   }
 
+  // The seconds that memory takes for each of kTimedParts, at a copy's pace.
+  std::vector<double> limits(const at::Tensor& input, at::Tensor& copy) {
+    const double seconds = timed([&] { copy.copy_(input); });
+    std::vector<double> limits(kLeastTraffic.begin(), kLeastTraffic.end());
+    for (double& limit : limits) {
+      limit *= seconds / kTrafficOfCopy;
+    }
+    return limits;
+  }
+
   double timed(const std::function<void()>& part) {
     barrier(device_context_.group);
     timer_->start();
@@ -149,21 +164,23 @@ class Measurement {
 };
 
 // The measurements of one layout, see Measurement: a time and a peak for each of two parts.
-std::vector<Series> to_series(const at::Tensor& times, const at::Tensor& peaks) {
+std::vector<Series> to_series(const std::vector<std::string>& batch_norms, const at::Tensor& times,
+                              const at::Tensor& peaks) {
   std::vector<Series> series;
-  series.reserve(kVariants.size() * kSeries);
-  for (std::size_t variant = 0; variant < kVariants.size(); ++variant) {
-    const auto labels = [&](const char* part, const char* quantity) -> Parameters {
-      return {{"variant", kVariants[variant]}, {"part", part}, {"quantity", quantity}};
-    };
+  const auto add_times = [&](std::size_t variant, const std::string& name) {
     for (std::size_t part = 0; part < kTimedParts.size(); ++part) {
-      series.push_back(series_of(times, variant, part, labels(kTimedParts[part], "time")));
+      series.push_back(series_of(times, variant, part, labels_of(name, kTimedParts[part], "time")));
     }
+  };
+  for (std::size_t variant = 0; variant < batch_norms.size(); ++variant) {
+    add_times(variant, batch_norms[variant]);
     for (std::size_t part = 0; part < kPeakParts.size(); ++part) {
-      series.push_back(series_of(peaks, variant, part, labels(kPeakParts[part], "peak memory")));
+      series.push_back(series_of(peaks, variant, part,
+                                 labels_of(batch_norms[variant], kPeakParts[part], "peak memory")));
       series.back().unit = "bytes";
     }
   }
+  add_times(batch_norms.size(), kMemoryLimit);
   return series;
 }
 
@@ -180,7 +197,7 @@ void measure(const Settings& settings, const DeviceContext& device_context, Resu
     if (!rows.has(labels)) {
       Measurement measurement(settings, layout, device_context);
       const at::Tensor peaks = measurement.peaks();
-      rows.add(labels, to_series(measurement.times(progress), peaks));
+      rows.add(labels, to_series(names(device_context), measurement.times(progress), peaks));
     } else if (progress) {
       progress->skip(repetitions);
     }
@@ -199,42 +216,6 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
           .rows = {}};
 }
 
-// The stage's speedup over local: the median of the repetitions' ratios.
-double speedup(const std::vector<double>& stage, const std::vector<double>& local) {
-  std::vector<double> ratios = local;
-  for (std::size_t repetition = 0; repetition < ratios.size(); ++repetition) {
-    ratios[repetition] /= stage[repetition];
-  }
-  return percentile(ratios, 50);
-}
-
-void print_row(const Series& stage, const Series& local) {
-  const bool is_time = stage.unit == "s";
-  const double scale = is_time ? 1e3 : 0x1p-20;
-  const auto text = [&](std::size_t label) {
-    return std::get<std::string>(stage.labels[label].second);
-  };
-  const double own = percentile(stage.values, 50);
-  const double other = percentile(local.values, 50);
-  std::printf("%-15s%-24s%12.2f%12.2f%12.2f\n", text(0).c_str(),
-              (text(2) + (is_time ? " [ms]" : " [MiB]")).c_str(), scale * own, scale * other,
-              is_time ? speedup(stage.values, local.values) : own / other);
-}
-
-void print_table(const Result& result) {
-  std::printf("%-39s%12s%12s%12s\n", "medians", kStageBatchNorm, kLocalBatchNorm, "ratio");
-  for (std::size_t layout = 0; layout < kLayouts.size(); ++layout) {
-    for (std::size_t series = 0; series < kSeries; ++series) {
-      const std::size_t stage = layout * kVariants.size() * kSeries + series;
-      print_row(result.series[stage], result.series[stage + kSeries]);
-    }
-  }
-  std::printf(
-      "ratio: of times, how many times as fast as %s, the median over the repetitions; of peak "
-      "memory, how many times as much\n",
-      kLocalBatchNorm);
-}
-
 void run_rank(const RankContext& context, const Settings& settings) {
   at::set_num_threads(settings.threads);
   const DeviceContext device_context = make_device_context(settings, context);
@@ -243,7 +224,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
   measure(settings, device_context, rows);
   const Result result = rows.finish();
   if (context.rank == 0) {
-    print_table(result);
+    print_tables(result, names(device_context));
   }
   save_trace(settings, context, device_context);
 }

@@ -1,6 +1,6 @@
 // Stage 04: time and memory of synchronized batch normalization over a grid of small inputs,
-// compared with the port of torch.nn.SyncBatchNorm, and with libtorch's at::native_batch_norm over
-// each rank's own batch, which communicates nothing.
+// compared with the port of torch.nn.SyncBatchNorm, with a fused form on the CPU, and with libtorch's
+// at::native_batch_norm over each rank's own batch, which communicates nothing.
 //
 // The grid and the quantities are those of the published table: the median time of a call, and the
 // peak of allocated memory, here the sum of module, input, output and all intermediates (the
@@ -34,7 +34,6 @@ namespace {
 
 using namespace ddp;
 
-constexpr std::array kVariants = {kStageBatchNorm, kPeerBatchNorm, kLocalBatchNorm};
 constexpr std::array kDirections = {"forward", "forward + backward"};
 // What is measured of each call.
 constexpr std::int64_t kTime = 0;
@@ -73,13 +72,14 @@ struct Shape {
 
 // A variant in a direction. all_calls() begins with those of the first variant.
 struct Call {
-  const char* variant;
+  std::string variant;
   bool backward;
 };
 
-std::vector<Call> all_calls() {
+std::vector<Call> all_calls(const at::Device& device) {
   std::vector<Call> calls;
-  for (const char* variant : kVariants) {
+  for (const std::string& variant : batch_norm_names(
+           device, {kStageBatchNorm, kPeerBatchNorm, kFusedBatchNorm, kLocalBatchNorm})) {
     calls.push_back({variant, /*backward=*/false});
     calls.push_back({variant, /*backward=*/true});
   }
@@ -129,7 +129,7 @@ class Measurement {
   at::Tensor times(const Shape& shape, const Repetitions& repetitions,
                    std::optional<Progress>& progress) {
     std::vector<Subject> subjects;
-    for (const Call& call : all_calls()) {
+    for (const Call& call : all_calls(device_context_.device)) {
       subjects.emplace_back(call, shape, device_context_.device, group_);
     }
     const at::Tensor times = measure_interleaved(
@@ -143,7 +143,7 @@ class Measurement {
   // Bytes: [kPeakRepetitions, calls, 1].
   at::Tensor peaks(const Shape& shape) {
     std::optional<Progress> none;
-    const std::vector<Call> calls = all_calls();
+    const std::vector<Call> calls = all_calls(device_context_.device);
     const at::Tensor peaks = measure_interleaved(
         {.measured = kPeakRepetitions, .warmup = 0}, calls.size(),
         [&](std::size_t call) -> std::vector<double> {
@@ -200,9 +200,9 @@ void check_stage(const Settings& settings, const DeviceContext& device_context) 
 }
 
 // kQuantities for each of all_calls(), from tensors whose second dimension is that of all_calls().
-std::vector<Series> to_series(const at::Tensor& times, const at::Tensor& peaks) {
+std::vector<Series> to_series(const std::vector<Call>& calls, const at::Tensor& times,
+                              const at::Tensor& peaks) {
   std::vector<Series> series;
-  const std::vector<Call> calls = all_calls();
   series.reserve(calls.size() * kQuantities.size());
   for (std::size_t call = 0; call < calls.size(); ++call) {
     const auto labels = [&](const char* quantity) -> Parameters {
@@ -243,7 +243,7 @@ void measure(const Settings& settings, const RankContext& context,
     if (!rows.has(shape.labels())) {
       const at::Tensor peaks = measurement.peaks(shape);
       const at::Tensor times = measurement.times(shape, settings.repetitions, progress);
-      rows.add(shape.labels(), to_series(times, peaks));
+      rows.add(shape.labels(), to_series(all_calls(device_context.device), times, peaks));
     } else if (progress) {
       progress->skip(repetitions);
     }
@@ -262,10 +262,9 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
           .rows = {}};
 }
 
-void print_table(const Settings& settings, const Result& result) {
+void print_table(const Settings& settings, const std::vector<Call>& calls, const Result& result) {
   std::printf("%-8s%-20s%7s%8s%16s%16s%14s\n", "variant", "direction", "batch", "hidden",
               "median [us]", "collective [us]", "peak [bytes]");
-  const std::vector<Call> calls = all_calls();
   const std::vector<Shape> shapes = all_shapes(settings);
   for (std::size_t call = 0; call < calls.size(); ++call) {
     for (std::size_t shape = 0; shape < shapes.size(); ++shape) {
@@ -273,7 +272,7 @@ void print_table(const Settings& settings, const Result& result) {
         const std::size_t series = (shape * calls.size() + call) * kQuantities.size() + quantity;
         return percentile(result.series[series].values, 50);
       };
-      std::printf("%-8s%-20s%7ld%8ld%16.1f%16.1f%14.0f\n", calls[call].variant,
+      std::printf("%-8s%-20s%7ld%8ld%16.1f%16.1f%14.0f\n", calls[call].variant.c_str(),
                   kDirections[calls[call].backward ? 1 : 0], shapes[shape].batch,
                   shapes[shape].hidden, 1e6 * median(0), 1e6 * median(1), median(2));
     }
@@ -287,7 +286,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
   measure(settings, context, device_context, rows);
   const Result result = rows.finish();
   if (context.rank == 0) {
-    print_table(settings, result);
+    print_table(settings, all_calls(device_context.device), result);
   }
   save_trace(settings, context, device_context);
 }
