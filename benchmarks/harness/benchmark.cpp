@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include "ddp/backends/cuda.h"
@@ -36,17 +37,22 @@ BackendPtr make_backend(const std::string& name, const at::Device& device,
   return own;
 }
 
+BackendPtr limited(BackendPtr backend, const LinkLimit& limit) {
+  if (limit.rate_gbit == 0 && limit.latency_us == 0) {
+    return backend;
+  }
+  const NetworkModel network = {.alpha_ns = std::llround(1e3 * limit.latency_us),
+                                .beta_ns_per_byte = limit.rate_gbit > 0 ? 8 / limit.rate_gbit : 0};
+  return c10::make_intrusive<LimitedLink>(std::move(backend), network);
+}
+
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context) {
   const at::Device device =
       device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
   if (device.is_cpu() && options.backend != kShmBackend && placement_of(context).one_machine) {
     keep_to_own_cores(context.rank, context.world_size);  // before Gloo starts its thread
   }
-  BackendPtr backend = make_backend(options.backend, device, context);
-  if (options.rate_gbit > 0) {
-    const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / options.rate_gbit};
-    backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);
-  }
+  const BackendPtr backend = limited(make_backend(options.backend, device, context), options);
   if (options.trace.empty()) {
     return {device, make_process_group(backend, store_for_next_backend(context))};
   }

@@ -20,14 +20,19 @@ constexpr const char* kGlooBackend = "gloo";
 constexpr const char* kNcclBackend = "nccl";
 constexpr const char* kShmBackend = "shm";
 
+/// What a link is slowed down to; see LimitedLink. Zeros: as it is.
+struct LinkLimit {
+  double rate_gbit = 0;
+  double latency_us = 0;  // of a message
+};
+
 /// The options on every benchmark's command line; see benchmarks/harness/command_line.h.
-struct BenchmarkOptions {
+struct BenchmarkOptions : LinkLimit {
   std::string implementation = "assignments";
   std::string preset = "quick";
   std::string device = "cpu";
   std::string backend;  // empty: make_device_backend()'s
   int world_size = 2;
-  double rate_gbit = 0;  // limits the link, in Gbit/s; 0: no limit
   std::uint64_t seed = 0;
   std::string output;        // the result file; empty: default_result_path()
   std::string trace;         // the timeline's file; empty: no timeline
@@ -56,8 +61,10 @@ BackendPtr make_backend(const std::string& name, const at::Device& device,
                         const RankContext& context,
                         std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
-/// All ranks must call it. With options.rate_gbit the link is a LimitedLink without latency. With
-/// options.trace the group's operations are recorded (see TimelineBackend), at first as a group
+/// The backend behind a LimitedLink; as it is without a limit.
+BackendPtr limited(BackendPtr backend, const LinkLimit& limit);
+
+/// All ranks must call it. The link is limited as the options say. With options.trace the group's operations are recorded (see TimelineBackend), at first as a group
 /// named "set-up"; on a GPU that throws c10::Error.
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context);
 

@@ -98,6 +98,16 @@ int CommandLine::refuse(const std::string& mistake) const {
   return app_->exit(CLI::ValidationError(mistake));
 }
 
+void add_flags(CommandLine& line, LinkLimit& limit) {
+  line.add("--rate-gbit", limit.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
+      .non_negative()
+      .show_default();
+  line.add("--latency-us", limit.latency_us,
+           "Slows each message of the link down, by microseconds; 0: as it is")
+      .non_negative()
+      .show_default();
+}
+
 void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** argv) {
   for (int i = 0; i < argc; ++i) {
     options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
@@ -119,9 +129,7 @@ void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** ar
            "Number of ranks; torchrun, mpirun or srun overrides it")
       .in_range(1, 32)
       .show_default();
-  line.add("--rate-gbit", options.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
-      .non_negative()
-      .show_default();
+  add_flags(line, static_cast<LinkLimit&>(options));
   line.add("--seed", options.seed, "Of weights and data").show_default();
   line.add("--output", options.output,
            "Result file; default: figures/data/<program>.<impl>.<preset>.json");

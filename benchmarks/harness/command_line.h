@@ -87,5 +87,7 @@ class CommandLine {
 
 /// Adds the flags that all benchmarks share, and stores the command line.
 void add_flags(CommandLine& line, BenchmarkOptions& options, int argc, char** argv);
+/// Those of a slower link, which are among them.
+void add_flags(CommandLine& line, LinkLimit& limit);
 
 }  // namespace ddp

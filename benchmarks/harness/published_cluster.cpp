@@ -50,7 +50,8 @@ std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& opt
         line, {"--gpus", "--gpus-per-node", "--gpu", "--link", "--link-between", "--calibration"});
     return wrong.empty() ? "" : wrong + ": only with --preset published";
   }
-  std::vector<std::string> idle = {"--device", "--world-size", "--rate-gbit", "--seed", "--resume"};
+  std::vector<std::string> idle = {"--device",     "--world-size", "--rate-gbit",
+                                   "--latency-us", "--seed",       "--resume"};
   idle.insert(idle.end(), measuring.begin(), measuring.end());
   const std::string wrong = given_ones(line, idle);
   return wrong.empty() ? ""

@@ -59,7 +59,15 @@ def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
 
 
 def load_collectives(file: Path) -> Result:
-    (result,) = load_group([file], COLLECTIVES, shared=(), own=("rate_gbit",))
+    (result,) = load_group(
+        [file],
+        COLLECTIVES,
+        shared=(),
+        own=(
+            "rate_gbit",
+            "latency_us",
+        ),
+    )
     return result
 
 
@@ -88,11 +96,6 @@ def left_out(times: Times) -> str:
     """A sentence for the caption about the missing variants."""
     missing = [variant for variant in COMPARED if variant not in times]
     return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
-
-
-def link_name(result: Result) -> str:
-    rate = result.parameters["rate_gbit"]
-    return f"a link limited to {rate:g} Gbit/s" if rate else "the machine's own link"
 
 
 def size_label(size: float) -> str:

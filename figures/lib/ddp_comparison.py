@@ -13,7 +13,7 @@ PROGRAM = "compare_ddp"
 REFERENCE = "compare_ddp"
 PARAMETERS = (
     "parameters", "trainable_parameters", "parameter_tensors", "largest_parameter", "largest_parameter_shape",
-    "largest_parameter_elements", "batch_size", "image_size", "iterations", "discarded", "rate_gbit",
+    "largest_parameter_elements", "batch_size", "image_size", "iterations", "discarded", "rate_gbit", "latency_us",
 )  # fmt: skip
 M = 2**20  # elements
 DIRECTIONS = ("forward", "backward")

@@ -20,6 +20,7 @@ from figures.lib.ddp_comparison import (
     procedure_of,
     variants_of,
 )  # fmt: skip
+from figures.lib.links import link_of
 from figures.lib.result_files import Result
 
 COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION, STAGE: style.GREEN}
@@ -52,8 +53,7 @@ def beside_each_other(comparison: Comparison, number: int) -> list[float]:
 
 def configuration(result: Result) -> str:
     values = result.parameters
-    link = f", {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else ""
-    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}{link}"
+    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}, {link_of(values)}"
 
 
 def add_caption(figure: Figure, result: Result, comparison: Comparison, caption: str) -> None:

@@ -11,7 +11,7 @@ from figures.lib.reference_data import load_reference
 from figures.lib.result_files import ResultError, load_group
 
 PROGRAM = "ddp_suite"
-PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "bucket_size 0")
+PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "latency_us", "bucket_size 0")
 NO_DDP = "compute only"
 NO_DDP_ROUND = "no ddp"
 # The variants that use DDP, with the names that readers see.

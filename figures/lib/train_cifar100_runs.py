@@ -14,7 +14,7 @@ from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "train_cifar100"
 PARAMETERS = ("data", "train_size", "test_size", "epochs", "batch_size", "grad_accum_steps", "learning_rate",
-              "momentum", "ddp", "rate_gbit")  # fmt: skip
+              "momentum", "ddp", "rate_gbit", "latency_us")  # fmt: skip
 IMPLEMENTATIONS = ("selfmade", "pytorch")
 PUBLISHED_RUN = {"data": "CIFAR-100", "train_size": 50_000, "epochs": 16, "batch_size": 256, "grad_accum_steps": 4,
                  "learning_rate": 0.01, "momentum": 0.5}  # fmt: skip

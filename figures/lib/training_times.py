@@ -12,7 +12,17 @@ from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "bucketed_ddp"
 PUBLISHED = "bucketed_ddp"  # figures/reference
-PARAMETERS = ("model", "parameters", "d_model", "layers", "repetitions", "warmup", "interleaved", "rate_gbit")
+PARAMETERS = (
+    "model",
+    "parameters",
+    "d_model",
+    "layers",
+    "repetitions",
+    "warmup",
+    "interleaved",
+    "rate_gbit",
+    "latency_us",
+)
 BUCKETED, REDUCER, COMPUTE = "bucketed", "Reducer", "compute only"
 UNBUCKETED = ("naive", "flat", "overlapped", REDUCER)
 # Where the published "maximum bucket size" is shown beside sizes of stage 03.

@@ -25,13 +25,13 @@ from figures.lib.all_reduces import (
     Times,
     bus_bandwidth,
     left_out,
-    link_name,
     load_collectives,
     size_label,
     times_by_world,
     title_of,
     write_plain_numbers,
 )
+from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError
 
 NAME = "all_reduce_bandwidth"
@@ -95,7 +95,7 @@ def draw(result: Result) -> Figure:
         axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)
         axes.plot([], [], **look, label=f"{title_of(variant, result)}: α = {latency_label(alpha)}, {speed}")
     finish_axes(axes, list(times[RING]))
-    axes.set_title(f"{ranks} ranks, {link_name(result)}", loc="left")
+    axes.set_title(f"{ranks} ranks, {link_of(result.parameters)}", loc="left")
     style.add_caption(
         figure,
         "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"

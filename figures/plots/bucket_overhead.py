@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError
 from figures.lib.training_times import size_in_words
 
 PROGRAM = "bucket_overhead"
 LINK = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s", "best_cap_bytes")
-PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", *LINK)
+PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", "latency_us", *LINK)
 BUCKETED, COMPUTE = "bucketed", "compute only"
 HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.4, 0.55, 0.58  # inches
 
@@ -104,7 +105,7 @@ def finish_axes(axes: Axes, result: Result, caps: list[int]) -> None:
     axes.set_ylim(bottom=1e3 * least / 4)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid()
-    link = f"a link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    link = link_of(values)
     axes.set_title(
         f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters; {ranks} ranks, {link}", loc="left"
     )

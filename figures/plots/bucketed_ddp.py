@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.result_files import Result
 from figures.lib.training_times import (
     ALL_REDUCE,
@@ -113,7 +114,7 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
 def add_caption(figure: Figure, result: Result, batch: int, places: Places) -> None:
     values, ranks = result.parameters, result.provenance["world_size"]
     device = "GPU" if result.provenance["device"] == "cuda" else "CPU"
-    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    link = link_of(values)
     order = "in turns" if values["interleaved"] else "one variant after the other"
     text = (
         f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters, batch {batch} a rank; {ranks} ranks "

@@ -26,13 +26,13 @@ from figures.lib.all_reduces import (
     Times,
     bus_bandwidth,
     left_out,
-    link_name,
     load_collectives,
     size_label,
     times_by_world,
     title_of,
     write_plain_numbers,
 )
+from figures.lib.links import link_of
 from figures.lib.result_files import Result
 
 LEGEND_HEIGHT, CAPTION_HEIGHT = 0.3, 0.6  # inches
@@ -112,7 +112,8 @@ def add_legend_and_caption(figure: Figure, result: Result, worlds: dict[int, Tim
     number = f"{most} calls (small tensors) to {least} (large)" if most > least else f"{most} calls"
     style.add_caption(
         figure,
-        f"float32, {link_name(result)}. Medians of {number}, of the slowest rank; bars: 10th to 90th percentile.\n"
+        f"float32, {link_of(result.parameters)}. Medians of {number}, of the slowest rank; "
+        "bars: 10th to 90th percentile.\n"
         "Bus bandwidth as nccl-tests counts it: 2(N-1)/N · S / time, for S bytes among N ranks."
         f"{left_out(times)}{crowded(result, worlds)}",
         [result],

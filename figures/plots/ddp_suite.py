@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import NO_DDP_ROUND, PROGRAM, PUBLISHED, VARIANTS, Choice, Suite, load_published
 
@@ -108,7 +109,7 @@ def add_legend(figure: Figure, suite: Suite) -> None:
 
 def add_caption(figure: Figure, suite: Suite) -> None:
     values = suite.result.parameters
-    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    link = link_of(values)
     kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
     side = values["image_size"]
     style.add_caption(

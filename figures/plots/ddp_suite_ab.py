@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.published_scale import setup_in_words
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import PUBLISHED, VARIANTS, Diffs, Suite, own_diffs, published_diffs
@@ -64,7 +65,7 @@ def add_caption(figure: Figure, suite: Suite) -> None:
         here = f"{setup_in_words(suite.result)}, without spread"
     else:
         kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
-        link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+        link = link_of(values)
         here = f"{kind}, {link}, in turns"
     text = (
         f"Buckets of {after} MB against {before} MB: −100·(test − baseline)/baseline of sec/iter; below zero {after} "

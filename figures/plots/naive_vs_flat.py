@@ -17,12 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "naive_vs_flat"
 # Facts in the title, for all panels, and at each panel.
 SHARED_PARAMETERS = ("model", "parameters", "batch_size", "image_size", "steps")
-PANEL_PARAMETERS = ("parameter_tensors", "rate_gbit")
+PANEL_PARAMETERS = ("parameter_tensors", "rate_gbit", "latency_us")
 VARIANTS = ("compute only", "naive", "flat")
 PHASE_COLOURS = {
     "forward": style.SKY,
@@ -75,8 +76,7 @@ def draw_panel(axes: Axes, result: Result, times: dict[str, dict[str, list[float
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    rate = result.parameters["rate_gbit"]
-    axes.set_title(f"link limited to {rate:g} Gbit/s" if rate else "the machine's own link", loc="left")
+    axes.set_title(link_of(result.parameters), loc="left")
 
 
 def draw(results: list[Result]) -> Figure:

@@ -18,10 +18,11 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "step_time"
-# Equal in a row of panels; the panels differ in the rate.
+# Equal in a row of panels; the panels differ in the link.
 WORKLOAD = ("model", "parameters", "batch_size", "image_size", "cap_bytes", "zero_gradients")
 COMPUTE = "compute only"
 REFERENCES = ("naive", "Reducer")  # the speedup over each of these is printed
@@ -57,11 +58,11 @@ def speedup(times: Times, variant: str, reference: str) -> float | None:
 
 
 def arrange(results: list[Result]) -> dict[tuple, dict[float, Result]]:
-    """The results by workload and rate, both in the order of the files."""
+    """The results by workload and link, both in the order of the files."""
     rows: dict[tuple, dict[float, Result]] = {}
     for result in results:
         row = rows.setdefault(tuple(result.parameters[name] for name in WORKLOAD), {})
-        other = row.setdefault(result.parameters["rate_gbit"], result)
+        other = row.setdefault(link_of(result.parameters), result)
         if other is not result:
             raise ResultError(f"{other.file} and {result.file} are of the same workload and link; give one of them")
     return rows
@@ -75,10 +76,6 @@ def workload_title(result: Result) -> str:
     cap = f"buckets of {values['cap_bytes'] / 2**20:g} MiB"
     zeroed = ", gradients zeroed" if values["zero_gradients"] else ""
     return f"{values['model']}, {values['parameters'] / 1e6:.1f} M parameters, {samples} a rank, {cap}{zeroed}"
-
-
-def link_title(rate: float) -> str:
-    return f"link limited to {rate:g} Gbit/s" if rate else "the machine's own link"
 
 
 def draw_bar(axes: Axes, row: int, times: Times, variant: str) -> None:
@@ -115,17 +112,17 @@ def draw_panel(axes: Axes, times: Times, longest: float) -> None:
         axes.text(right, 1.0, header, transform=axes.transAxes, ha="right", va="bottom", fontsize=6, color="#666666")
 
 
-def draw_row(figure: FigureBase, row: dict[float, Result], rates: list[float]) -> list[Axes]:
+def draw_row(figure: FigureBase, row: dict[str, Result], links: list[str]) -> list[Axes]:
     """Draws one workload, whose panels share an axis."""
-    times = {rate: step_milliseconds(result) for rate, result in row.items()}
+    times = {link: step_milliseconds(result) for link, result in row.items()}
     longest = 1.02 * max(np.percentile(steps, 90) for panel in times.values() for steps in panel.values())
-    panels = list(figure.subplots(1, len(rates), squeeze=False)[0])
-    for axes, rate in zip(panels, rates):
-        if rate not in row:
+    panels = list(figure.subplots(1, len(links), squeeze=False)[0])
+    for axes, link in zip(panels, links):
+        if link not in row:
             axes.set_axis_off()
             continue
-        draw_panel(axes, times[rate], longest)
-        axes.set_title(link_title(rate), loc="left", fontsize=8)
+        draw_panel(axes, times[link], longest)
+        axes.set_title(link, loc="left", fontsize=8)
         if axes is not panels[0]:
             axes.set_yticklabels([])
     figure.suptitle(workload_title(next(iter(row.values()))), x=0.01, ha="left", fontsize=9, fontweight="bold")
@@ -136,14 +133,14 @@ def draw(results: list[Result]) -> Figure:
     """A row of panels for each workload, a column for each link."""
     style.use_style()
     rows = arrange(results)
-    rates = list(dict.fromkeys(result.parameters["rate_gbit"] for result in results))
+    links = list(dict.fromkeys(link_of(result.parameters) for result in results))
     heights = [ROW_HEIGHT] * (len(rows) - 1) + [ROW_HEIGHT + LABEL_HEIGHT]
     size = (style.TEXT_WIDTH, LEGEND_HEIGHT + sum(heights) + CAPTION_HEIGHT)
     figure = plt.figure(figsize=size, layout="constrained")
     used = 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / size[1]
     figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / size[1], 1, used))
     for part, row in zip(np.ravel(figure.subfigures(len(rows), 1, height_ratios=heights)), rows.values()):
-        panels = draw_row(part, row, rates)
+        panels = draw_row(part, row, links)
     for axes in panels:
         axes.set_xlabel("time of a step [ms]", loc="left")
     add_legend_and_caption(figure, results)
@@ -172,7 +169,7 @@ def add_legend_and_caption(figure: Figure, results: list[Result]) -> None:
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    results = load_group(files, PROGRAM, shared=("steps",), own=(*WORKLOAD, "rate_gbit"))
+    results = load_group(files, PROGRAM, shared=("steps",), own=(*WORKLOAD, "rate_gbit", "latency_us"))
     yield script.name_of(PROGRAM, results[0]), draw(results)
 
 

@@ -21,11 +21,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError
 
 PROGRAM = "sync_batch_norm"
-PARAMETERS = ("dtype", "affine", "repetitions", "rate_gbit")
+PARAMETERS = ("dtype", "affine", "repetitions", "rate_gbit", "latency_us")
 DIRECTIONS = ("forward", "forward + backward")
 VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "fused": style.GREEN, "local": style.GREY}
 NAMES = {
@@ -219,10 +220,10 @@ def draw(result: Result) -> Figure:
 def add_caption(figure: Figure, result: Result) -> None:
     values, ranks = result.parameters, result.provenance["world_size"]
     affine = "with weight and bias" if values["affine"] else "without weight and bias"
-    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
     style.add_caption(
         figure,
-        f"{ranks} ranks, {link}; {values['dtype']}, {affine}. Medians of {values['repetitions']} calls, slowest rank; "
+        f"{ranks} ranks, {link_of(values)}; {values['dtype']}, {affine}. "
+        f"Medians of {values['repetitions']} calls, slowest rank; "
         "lines: 25th to 75th percentile. Peak memory of forward: all tensors at once; black "
         "line: input and output. Published: 10,000 calls, RTX A4000.",
         [result],

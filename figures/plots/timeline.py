@@ -18,11 +18,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures.lib import script, style
+from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError, load_group
 from figures.lib.trace_files import Operation, RankTimeline, Span, load_trace
 
 PROGRAM = "timeline"
-PARAMETERS = ("clock", "trace", "parameters", "batch_size", "cap_bytes", "rate_gbit")
+PARAMETERS = ("clock", "trace", "parameters", "batch_size", "cap_bytes", "rate_gbit", "latency_us")
 OF_CLOCK = {  # further parameters
     "virtual": ("alpha_ns", "beta_ns_per_byte", "launch_overhead_ns", "slower"),
     "cluster": ("model", "sequence_length", "gpu", "link"),
@@ -177,8 +178,8 @@ def subtitle(result: Result) -> str:
             f"simulated cluster: {values['model']}, {values['batch_size']} sequences of {values['sequence_length']} "
             f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
         )
-    rate = f"a link of {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
-    return f"real time, {result.provenance['backend']} on {rate}: the step of median length of {values['steps']}"
+    link = f"{result.provenance['backend']} on {link_of(values)}"
+    return f"real time, {link}: the step of median length of {values['steps']}"
 
 
 def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from figures.lib import script
+from figures.lib.links import link_of
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result
 from figures.lib.side_by_side import Quantity, side_by_side
@@ -119,7 +120,7 @@ def note_of(result: Result, trainings: Trainings) -> str:
             f"{setup_in_words(result)}; {values['model']}, {values['parameters']:,} parameters. {MARK} The Reducer "
             f"waits inside backward: what its backward takes beyond that of computing alone. {THRESHOLD} {TIMES_ONLY}"
         )
-    link = f"link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    link = link_of(values)
     note = (
         f"{result.provenance['world_size']} ranks, {link}; {values['model']}, "
         f"{values['parameters']:,} parameters. Means "

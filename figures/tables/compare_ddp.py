@@ -38,6 +38,7 @@ from figures.lib.ddp_comparison import (
     with_published_spread,
 )  # fmt: skip
 from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
+from figures.lib.links import link_of
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result, load_group
 from figures.lib.side_by_side import Quantity, side_by_side
@@ -113,7 +114,7 @@ def note_of(result: Result, comparison: Comparison) -> str:
             f"than the published iterations do from p50 to p90. {TIMES_ONLY}"
         )
     values, ranks = result.parameters, result.provenance["world_size"]
-    link = f"a link limited to {values['rate_gbit']:g} Gbit/s" if values["rate_gbit"] else "the machine's own link"
+    link = link_of(values)
     missing = [variant for variant in (ASYNC, SYNC) if variant not in variants_of(comparison)]
     there = tuple(variants_of(comparison))
     spreads = [f"{direction} {tolerance(comparison, direction, there):.1f} %" for direction in DIRECTIONS]

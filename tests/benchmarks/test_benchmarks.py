@@ -74,6 +74,18 @@ class NaiveVsFlat(ProgramTest):
         self.run_well(*self.tiny)
         self.assert_drawn()
 
+    def test_a_slow_link_delays_every_message(self) -> None:
+        """An all-reduce of two ranks takes two turns of messages; flat has one all-reduce."""
+        document = self.run_well(*self.tiny, "--latency-us=2000")
+        seconds = {
+            variant: min(self.series(document, variant=variant, phase="communication")[0]["values"])
+            for variant in ("naive", "flat")
+        }
+        all_reduces = document["parameters"]["parameter_tensors"]
+        self.assertEqual(document["parameters"]["latency_us"], 2000)
+        self.assertGreaterEqual(seconds["naive"], all_reduces * 2 * 2e-3)
+        self.assertLess(seconds["flat"], seconds["naive"])
+
     def test_says_if_the_stage_is_unfinished(self) -> None:
         self.assert_unfinished(*self.tiny)
 

@@ -255,8 +255,9 @@ class Figures(FigureTest):
         self.script = compare_ddp
         self.assert_drawn([SAMPLE], "compare_ddp.solutions.quick")
         texts = self.texts(compare_ddp.draw)
-        for expected in ("backward [ms]", "forward [ms]", "measured: batch 2, 32x32", "published: batch 32, 224x224",
-                         "all 24.37M", "async (stage 03)", "core, equal bytes"):  # fmt: skip
+        for expected in ("backward [ms]", "forward [ms]", "measured: batch 2, 32x32, the machine's own link",
+                         "published: batch 32, 224x224", "all 24.37M",
+                         "async (stage 03)", "core, equal bytes"):  # fmt: skip
             self.assertIn(expected, texts)
         self.assertTrue(any("n = 3 iterations; mean squared error; rank 0's times" in text for text in texts))
 

@@ -116,7 +116,7 @@ class StepTime(FigureTest):
         for expected in (
             "mlp, 8.4 M parameters, 64 samples a rank, buckets of 25 MiB",
             "the machine's own link",
-            "link limited to 3 Gbit/s",
+            "a link limited to 3 Gbit/s",
             "time of a step [ms]",
         ):
             self.assertIn(expected, texts)
@@ -197,7 +197,7 @@ class Timeline(FigureTest):
         self.assertTrue(any("α = 150 µs, β = 1 ns a byte" in text for text in texts), texts)
         self.assertTrue(any("commit 01234567" in text for text in texts), texts)
         real = self.texts(self.real)
-        self.assertTrue(any("gloo on a link of 3 Gbit/s" in text for text in real), real)
+        self.assertTrue(any("gloo on a link limited to 3 Gbit/s" in text for text in real), real)
 
     def test_says_what_the_cluster_is(self) -> None:
         cluster = {"clock": "cluster", "model": "xl", "gpu": "A100", "link": "pcie3", "sequence_length": 512}

@@ -43,7 +43,7 @@ class Drawing:
 NAIVE, OVERLAPPED, BUCKETED = map(stages.named, ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp"))
 BATCH_NORM, RING = map(stages.named, ("04_sync_batch_norm", "05_ring_all_reduce"))
 AVERAGING = (NAIVE, OVERLAPPED, BUCKETED)
-LIMITED_LINK = ("--rate-gbit", "3")
+LIMITED_LINK = ("--rate-gbit", "3", "--latency-us", "200")
 
 
 def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) -> tuple[Run, Run]:

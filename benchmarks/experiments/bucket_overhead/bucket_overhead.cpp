@@ -186,6 +186,7 @@ Parameters parameters_of(const Settings& settings, const LinkCosts& link) {
           {"repetitions", settings.repetitions.measured},
           {"warmup", settings.repetitions.warmup},
           {"rate_gbit", settings.rate_gbit},
+          {"latency_us", settings.latency_us},
           {"overhead_s", link.overhead},
           {"bandwidth_bytes_per_s", link.bandwidth},
           {"best_cap_bytes", best_cap(settings, link)}};

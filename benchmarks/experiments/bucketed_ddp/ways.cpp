@@ -44,7 +44,8 @@ Parameters parameters_of(const TrainingSettings& settings) {
           {"interleaved", static_cast<std::int64_t>(settings.interleaved)},
           {"reducer_cap_bytes", settings.cap(kReducerMegabytes)},
           {"reducer_first_bucket_bytes", settings.cap(kReducerFirstMegabytes)},
-          {"rate_gbit", settings.rate_gbit}};
+          {"rate_gbit", settings.rate_gbit},
+          {"latency_us", settings.latency_us}};
 }
 
 std::vector<Way> ways_of(const TrainingSettings& settings, const Model& model,

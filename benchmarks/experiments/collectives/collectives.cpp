@@ -175,6 +175,7 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
                           {{"dtype", "float32"},
                            {"redop", "sum"},
                            {"rate_gbit", settings.rate_gbit},
+                           {"latency_us", settings.latency_us},
                            {"sizes", c10::Join(", ", settings.sizes)},
                            {"least_repetitions", std::int64_t{settings.plan.least}},
                            {"most_repetitions", std::int64_t{settings.plan.most}},

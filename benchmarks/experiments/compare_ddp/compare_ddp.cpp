@@ -115,7 +115,8 @@ PartialResult header(const Settings& settings, const BufferComparison& compariso
                      {"loss", settings.procedure.loss},
                      {"times_of", settings.procedure.times_of},
                      {"broadcasts_buffers", std::int64_t{settings.procedure.broadcasts_buffers}},
-                     {"rate_gbit", settings.rate_gbit}});
+                     {"rate_gbit", settings.rate_gbit},
+                     {"latency_us", settings.latency_us}});
   return {.run = to_run(settings, "compare_ddp", group),
           .parameters = std::move(parameters),
           .rows = {}};

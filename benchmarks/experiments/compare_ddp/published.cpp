@@ -50,7 +50,8 @@ Parameters parameters_of(const ProfiledModel& model, const ComparisonSize& size,
                                             {"image_size", size.image},
                                             {"iterations", 1},
                                             {"discarded", 0},
-                                            {"rate_gbit", 0}},
+                                            {"rate_gbit", 0},
+                                            {"latency_us", 0}},
                                  describe(hardware)}) {
     parameters.insert(parameters.end(), more.begin(), more.end());
   }

@@ -100,6 +100,7 @@ class Suite {
                                            {"image_size", size.image},
                                            {"warmup", size.warmup},
                                            {"rate_gbit", settings_.link.rate_gbit},
+                                           {"latency_us", settings_.link.latency_us},
                                            {"cuda_version", cuda_version(all_.device)},
                                            {"learning_rate", kSuiteSgd.learning_rate},
                                            {"momentum", kSuiteSgd.momentum},

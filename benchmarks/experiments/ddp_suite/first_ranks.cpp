@@ -41,11 +41,8 @@ ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const L
                               make_gloo_backend(store, context.rank, ranks, kPatience,
                                                 near ? Reach::kThisMachine : Reach::kNetwork));
   }
-  if (link.rate_gbit > 0) {
-    const NetworkModel network = {.alpha_ns = 0, .beta_ns_per_byte = 8 / link.rate_gbit};
-    backend = c10::make_intrusive<LimitedLink>(std::move(backend), network);
-  }
-  return make_process_group(backend, c10::make_intrusive<c10d::PrefixStore>("group", store));
+  return make_process_group(limited(std::move(backend), link),
+                            c10::make_intrusive<c10d::PrefixStore>("group", store));
 }
 
 }  // namespace ddp

@@ -13,9 +13,8 @@ namespace ddp {
 constexpr std::chrono::hours kPatience{6};
 
 /// The transport of gradients: "gloo", "nccl", or empty to choose by device and ranks.
-struct Link {
+struct Link : LinkLimit {
   std::string backend = {};
-  double rate_gbit = 0;  // 0: no limit; see BenchmarkOptions
 };
 
 /// All ranks, on options.device, with kPatience. Throws c10::ValueError if link.backend does not

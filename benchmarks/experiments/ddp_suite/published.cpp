@@ -99,7 +99,8 @@ Parameters parameters_of(const SuiteSettings& settings) {
   Parameters parameters = {{"batch_size", settings.workload.size.batch},
                            {"image_size", settings.workload.size.image},
                            {"warmup", 0},
-                           {"rate_gbit", 0.0}};
+                           {"rate_gbit", 0.0},
+                           {"latency_us", 0.0}};
   for (std::size_t i = 0; i < settings.bucket_sizes.size(); ++i) {
     parameters.emplace_back("bucket_size " + std::to_string(i), settings.bucket_sizes[i]);
   }

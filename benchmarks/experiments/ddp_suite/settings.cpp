@@ -113,10 +113,9 @@ void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv
   add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
   line.remove("--trace");  // use the program timeline instead
   line.remove("--rate-gbit");
+  line.remove("--latency-us");
   line.remove("--backend");  // PyTorch's name for it is below
-  line.add("--rate-gbit", settings.link.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
-      .non_negative()
-      .show_default();
+  add_flags(line, static_cast<LinkLimit&>(settings.link));
   add_flags(line, settings.workload, resnet_names());
   line.find("--model").describe("What is trained; default: each of them");
   line.add("--distributed-backend", settings.link.backend,

@@ -77,6 +77,7 @@ Result to_result(const Settings& settings, const at::Tensor& times, const Proces
                    .parameters = describe(settings.workload, trainer.parameters()),
                    .series = {}};
   result.parameters.emplace_back("rate_gbit", settings.rate_gbit);
+  result.parameters.emplace_back("latency_us", settings.latency_us);
   for (std::size_t variant = 0; variant < kVariants.size(); ++variant) {
     for (std::size_t phase = 0; phase < kPhases.size(); ++phase) {
       result.series.push_back(series_of(

@@ -33,6 +33,7 @@ PartialResult header(const RingOptions& settings, const ProcessGroupPtr& group) 
                           {{"procedure", settings.procedure},
                            {"dtype", "float32"},
                            {"rate_gbit", settings.rate_gbit},
+                           {"latency_us", settings.latency_us},
                            {"repetitions", std::int64_t{settings.repetitions.measured}},
                            {"warmup", std::int64_t{settings.repetitions.warmup}}});
 }

@@ -166,7 +166,8 @@ void print_table(const Settings& settings, const Result& result) {
 }
 
 void add_flags(CommandLine& line, Settings& settings) {
-  for (const char* flag : {"--device", "--world-size", "--rate-gbit", "--seed", "--trace"}) {
+  for (const char* flag :
+       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
     line.remove(flag);  // nothing is measured
   }
   line.add("--model", settings.model, "What is trained").one_of(transformer_names()).show_default();

@@ -133,6 +133,7 @@ void save(const Settings& settings, const Measured& measured, const DeviceContex
   result.parameters.insert(
       result.parameters.end(),
       {{"rate_gbit", settings.rate_gbit},
+       {"latency_us", settings.latency_us},
        {"cap_bytes", settings.trainer.cap_bytes},
        {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
        {"zero_gradients", static_cast<std::int64_t>(settings.trainer.zero_gradients)}});

@@ -258,7 +258,8 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
                          {"hidden_dims", c10::Join(", ", settings.hidden_dims)},
                          {"repetitions", settings.repetitions.measured},
                          {"warmup", settings.repetitions.warmup},
-                         {"rate_gbit", settings.rate_gbit}},
+                         {"rate_gbit", settings.rate_gbit},
+                         {"latency_us", settings.latency_us}},
           .rows = {}};
 }
 

@@ -58,7 +58,8 @@ Result to_result(const TimelineSettings& settings, const Run& run, const Measure
                             {"trace", path_of_trace(settings)},
                             {"cap_bytes", settings.trainer.cap_bytes},
                             {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
-                            {"rate_gbit", settings.rate_gbit}});
+                            {"rate_gbit", settings.rate_gbit},
+                            {"latency_us", settings.latency_us}});
   if (settings.clock == "virtual") {
     result.parameters.insert(result.parameters.end(),
                              {{"alpha_ns", settings.network.alpha_ns},

@@ -88,7 +88,8 @@ struct Settings : BenchmarkOptions {
             {"learning_rate", amount.learning_rate},
             {"momentum", CifarTrainerOptions().momentum},
             {"ddp", ddp},
-            {"rate_gbit", rate_gbit}};
+            {"rate_gbit", rate_gbit},
+            {"latency_us", latency_us}};
   }
 };
 
