@@ -58,7 +58,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     ),
     (r"python3 -m tools\.report\.gallery", NotRun("takes figures from a clean commit alone; test_gallery.py tests it")),
     (r"build/bin/bucketed_ddp .*--preset published.*", Run()),
-    (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --repetitions 1 --warmup 0")),
+    (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
     (
         r"build/bin/(batch_norm_speed|collectives) .*",
         NotRun("measures for minutes; tests/benchmarks has less of it"),
