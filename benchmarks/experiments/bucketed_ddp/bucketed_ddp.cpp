@@ -232,8 +232,7 @@ void add_flags(CommandLine& line, TrainingSettings& settings) {
   listed("--sequence-lengths", settings.sequence_lengths,
          "Tokens of a sequence; default: the preset's");
   listed("--bucket-mb", settings.bucket_mb,
-         "Caps in MB (2^20 bytes) of xl's gradients, of \"reduced\" the same part of its own; "
-         "default: "
+         "Caps in MB of xl's gradients, of \"reduced\" the same part of its own; default: "
          "1,10,100,1000");
   line.add_switch(
       "--interleaved,!--sequential", settings.interleaved,

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 // - the tensors.
 constexpr std::string_view kTitle = "ddp-lab checkpoint 1\n";
 constexpr std::size_t kChecksum = 16;  // characters
-constexpr const char* kRemedy = "; delete it, or leave out --resume to start over";
+constexpr const char* kRemedy = "; delete it, or leave out --resume to begin anew";
 
 std::string host_name() {
   char name[256] = "unknown";
