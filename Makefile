@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH SANITIZE
+VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH SANITIZE
 export $(VARIABLES)
 unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -27,8 +27,8 @@ test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n]
 	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
-hint:  ## the hint of a test    TEST=name [STAGE=02]
-	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test)
+hint:  ## the hint of a test    TEST=name [STAGE=02] [LEVEL=2]
+	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
 	@$(SETUP) --for-figures && python3 -m tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solutions] [PRESET=quick]

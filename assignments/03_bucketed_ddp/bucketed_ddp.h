@@ -34,9 +34,9 @@ namespace ddp {
 /// bucket.
 ///
 /// Example: float32 weights of 100, 500 and 250 elements (400, 2000 and 1000 bytes).
-///     cap_bytes   104  (0.0001 MB)   {{2}, {1}, {0}}
-///     cap_bytes  1677  (0.0016 MB)   {{2, 1}, {0}}
-///     cap_bytes 10485  (0.01 MB)     {{2, 1, 0}}              1 MB = 2^20 bytes
+///     cap_bytes   104  (0.0001 MiB)  {{2}, {1}, {0}}
+///     cap_bytes  1677  (0.0016 MiB)  {{2, 1}, {0}}
+///     cap_bytes 10485  (0.01 MiB)    {{2, 1, 0}}             1 MiB = 2^20 bytes
 ///
 /// Throws c10::Error for cap_bytes <= 0, an empty list, an undefined tensor, or a trainable one
 /// that is not a leaf (the message names its index).

@@ -27,7 +27,7 @@ constexpr const char* kAgreeing[] = {"implementation", "preset", "device", "back
                                      "world_size",     "seed",   "commit", "torch",
                                      "host",           "cpu",    "gpu"};
 
-constexpr const char* kRemedy = "; leave out --resume to begin anew";
+constexpr const char* kRemedy = "; leave out --resume to start over";
 
 Parameters to_parameters(const Json& object) {
   Parameters parameters;

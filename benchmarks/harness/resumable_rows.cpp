@@ -32,7 +32,7 @@ ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult head
   if (options_.resume) {
     std::printf("%zu rows are taken over from %s\n", partial_.rows.size(), file.c_str());
   } else if (std::filesystem::exists(file)) {
-    std::printf("beginning anew; --resume would go on with %s\n", file.c_str());
+    std::printf("starting over; --resume would go on with %s\n", file.c_str());
   } else {
     // If the file cannot be written, fail before measuring.
     write_partial_result(partial_, file);

@@ -264,8 +264,7 @@ std::string in_plan_order(const Evidence& evidence) {
         return !same_set || actual == expected
                    ? ""
                    : "the buckets were not launched in the order of the plan, in "
-                     "which one that is full "
-                     "early waits its turn. Expected: " +
+                     "which a bucket that is full early waits its turn. Expected: " +
                          to_string(expected) + "; got: " + to_string(actual);
       });
 }

@@ -71,9 +71,9 @@ const std::vector<Weight> kFourEqual = {{{100}}, {{100}}, {{100}}, {{100}}};
 
 // float32, 4 bytes per element, unless stated otherwise.
 const std::vector<PlanCase> kTable = {
-    {"the header's example, 0.0016 MB", kToy, 1677, {{2, 1}, {0}}},
-    {"the header's example, 0.0001 MB", kToy, 104, {{2}, {1}, {0}}},
-    {"the header's example, 0.01 MB", kToy, 10485, {{2, 1, 0}}},
+    {"the header's example, 0.0016 MiB", kToy, 1677, {{2, 1}, {0}}},
+    {"the header's example, 0.0001 MiB", kToy, 104, {{2}, {1}, {0}}},
+    {"the header's example, 0.01 MiB", kToy, 10485, {{2, 1, 0}}},
     {"the smallest cap", kToy, 1, {{2}, {1}, {0}}},
     {"the largest cap", kToy, std::numeric_limits<std::int64_t>::max(), {{2, 1, 0}}},
     {"a cap that is reached exactly", kFourEqual, 800, {{3, 2}, {1, 0}}},

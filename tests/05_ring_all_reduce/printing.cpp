@@ -134,7 +134,7 @@ std::string wrong_order(const CallOfGroup& call) {
       return "rank " + std::to_string(rank) + " of the group may write before rank " +
              std::to_string(rank - 1) +
              " has flushed its line: when it began, no message had come that was sent after that "
-             "flush, be it by way of others. That the lines come in order now and then is luck";
+             "flush, directly or by way of other ranks. That lines sometimes come in order is luck";
     }
   }
   return "";

@@ -73,7 +73,7 @@ TEST(Cluster, FuturesAreCompleteOnceTheirCollectiveIsWaitedFor) {
   });
 }
 
-// Who has nothing to do until another thread has waited, has waited itself.
+// A thread that has nothing to do until another one has waited has waited itself.
 TEST(Cluster, AWaitOfAnotherThreadIsOneWhereItIsWaitedFor) {
   in_child([] {
     Cluster cluster(bare_network(2, kLink));

@@ -39,7 +39,7 @@ def _check_python(context: Context) -> Outcome:
         if "No module named ruff" in text:
             raise LabError(f"{text.strip()}\nInstall it: pip install ruff=={pinned('ruff')}")
         outcome.add(
-            describe("ruff complains of Python; make format mends what it can", text[-4000:], log) if code else ""
+            describe("ruff complains of Python; make format repairs what it can", text[-4000:], log) if code else ""
         )
     return outcome
 

@@ -46,6 +46,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("benchmarks/experiments/*", (*COMMON, CONTRACTS, *SHARED), "move what two experiments need to harness"),
     ("figures/lib", (), "it serves every figure and table, and knows none"),
     ("figures/plots", ("figures/lib",), "a figure knows result files alone; move what others need to figures/lib"),
+    ("figures/schemes", ("figures/lib",), "a scheme shows an example or a formula, and no result"),
     ("figures/tables", ("figures/lib", "figures/plots"), "a table knows result files alone"),
     ("tools/setup", (), "it runs first, where nothing is set up yet"),
     ("tools/grading", ("tools/setup",), "it must work without the other tools"),

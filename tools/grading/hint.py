@@ -1,8 +1,14 @@
-"""Prints a test's claim and its hint: make hint TEST=name. Without a name, those of all tests: make hint STAGE=05."""
+"""Prints a test's claim and its hint: make hint TEST=name. Without a name, those of all tests: make hint STAGE=05.
+
+There are two hints for each test. The first is one sentence and stands in the test itself; the second, shown by
+LEVEL=2 below the first, says where to look and what to ask oneself, and is kept in tests/<stage>/hints.json, so that
+rewording it builds nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -16,6 +22,7 @@ from tools.grading.test_lists import ask
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold, fold_command
+from tools.setup.toolchain import LabError
 
 
 def main() -> int:
@@ -26,15 +33,39 @@ def _hint_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="make hint", description=__doc__, allow_abbrev=False)
     parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
     parser.add_argument("--test", default="", help="a test's name, or a pattern; all tests by default")
+    parser.add_argument("--level", default="1", help="2: also the second hint, which says more")
     options = parser.parse_args()
+    stages.choose("LEVEL", options.level, ("1", "2"))
     tests = tests_of([stage for stage in stages.find_stages(options.stage) if stage.has_tests()])
     names = [spec.name for _, spec in tests]
     wanted = stages.match_tests(options.test, names)
     if not wanted:
         raise stages.no_such_test(options.test, names)
     terminal = Terminal()
-    terminal.print("\n\n".join(describe(stage, spec, terminal.width) for stage, spec in tests if spec.name in wanted))
+    shown = [(stage, spec) for stage, spec in tests if spec.name in wanted]
+    second = {stage.name: second_hints(stage) for stage, _ in shown}
+    for stage, spec in shown:
+        more = second[stage.name].get(spec.name, "")
+        terminal.print(describe(stage, spec, more if options.level == "2" else "", terminal.width))
+        if len(shown) == 1 and options.level == "1" and more:
+            again = make_command("hint", stage, test=spec.name, level=2)
+            terminal.print(f"  still stuck?\n         {fold_command(again, terminal.width, 9)}")
+        elif len(shown) > 1:
+            terminal.print()
+    if len(shown) > 1 and options.level == "1":
+        terminal.print("Tests have a second hint, which says more: make hint TEST=<name> LEVEL=2")
     return 0
+
+
+def second_hints(stage: Stage) -> dict[str, str]:
+    """By the tests' names; none for a stage without such a file."""
+    file = stages.ROOT / "tests" / stage.name / "hints.json"
+    try:
+        return {name: str(text) for name, text in json.loads(file.read_text(encoding="utf-8")).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise LabError(f"{short_paths(str(file))} cannot be read ({error}). Restore it: git checkout tests") from None
 
 
 def tests_of(graded: list[Stage]) -> list[tuple[Stage, TestSpec]]:
@@ -45,12 +76,13 @@ def tests_of(graded: list[Stage]) -> list[tuple[Stage, TestSpec]]:
         return [(stage, spec) for stage in graded for spec in ask(builder.program(stage))]
 
 
-def describe(stage: Stage, spec: TestSpec, width: int) -> str:
-    points = f"{spec.points:g} points" if spec.points else "a report, no points"
+def describe(stage: Stage, spec: TestSpec, more: str, width: int) -> str:
+    points = f"{spec.points:g} point{'s' * (spec.points != 1)}" if spec.points else "a report, no points"
     title = f"{spec.claim}  ({stage.title}, {points})"
-    hint, place = f"  hint   {spec.hint}", f"  test   {short_paths(spec.file)}:{spec.line}"
+    hints = [f"  hint   {spec.hint}"] + ([f"  more   {more}"] if more else [])
     run = fold_command(make_command("test", stage, test=spec.name), width, 9)
-    return "\n".join([fold(title, width), fold(hint, width, 7), place, f"  run    {run}"])
+    folded = [fold(title, width), *(fold(hint, width, 7) for hint in hints)]
+    return "\n".join([*folded, f"  test   {short_paths(spec.file)}:{spec.line}", f"  run    {run}"])
 
 
 if __name__ == "__main__":

@@ -157,8 +157,14 @@ class Scorecard:
         if len(lines) > LINES_IN_FULL and not self._verbose:
             lines = [*lines[:LINES_IN_FULL], f"[... {len(lines) - LINES_IN_FULL} more lines with VERBOSE=1 ...]"]
         self._framed("\n".join(lines))
-        self._print(f"  hint   {fold_command(make_command('hint', stage, test=result.spec.name), self._width, 9)}")
+        self._print(f"  hint   {self._hint(stage, result)}")
         self._print(f"  again  {fold_command(self._again(stage, result), self._width, 9)}")
+
+    def _hint(self, stage: Stage, result: TestResult) -> str:
+        """The command; a comment of the shell says that there is a second hint, where the line has room."""
+        command, more = make_command("hint", stage, test=result.spec.name), "   # LEVEL=2 says more"
+        room = 9 + len(command) + len(more) <= min(self._width, 100)
+        return command + self._paint(more, "dim") if room else fold_command(command, self._width, 9)
 
     def _again(self, stage: Stage, result: TestResult) -> str:
         report = self._report

@@ -200,7 +200,7 @@ void Referee::give(const Launched& launched, Answer answer, const std::string& r
   boxes_[launched.rank].give(operation, answer, refusal);
 }
 
-// Who waits for a rank that has ended waits in vain.
+// A rank that waits for one that has ended waits in vain.
 void Referee::dismiss_partners_of_ended() {
   for (Group& group : groups_) {
     dismiss_in(group);

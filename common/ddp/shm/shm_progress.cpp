@@ -202,7 +202,7 @@ bool ShmProgress::doze(std::uint32_t seen, std::chrono::nanoseconds spin_time) c
   return bell.rings() == seen;
 }
 
-// The dead do not ring: who has ended before a silence has left nothing to be moved.
+// A rank that has ended does not ring: what it launched before the silence has been moved.
 void ShmProgress::fail_what_waits_for_the_dead() {
   const std::uint32_t seen = memory_.bell().rings();
   for (int rank = 0; rank < static_cast<int>(memory_.members().size()); ++rank) {

@@ -1,0 +1,102 @@
+"""What `make check ALL=1` does with each command of each text: the table to extend when a text gets a new one.
+
+The first pattern that fits a whole command says what becomes of it. Where nothing fits, a test fails.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.tools.texts_test import all_texts
+
+
+@dataclass(frozen=True)
+class Run:
+    """Runs as it stands, or as `instead` says, which costs less, and has to end with one of these codes."""
+
+    instead: str = ""  # \\1 and so on are the groups of the pattern
+    codes: tuple[int, ...] = (0,)
+    last: bool = False  # it removes what others need
+
+
+@dataclass(frozen=True)
+class NotRun:
+    why: str
+
+
+UNFINISHED = (0, 2)  # of make: grading stubs, and setting a writeup without answers, is no success
+ENDLESS = NotRun("ends by Ctrl-C alone; tests/tools/test_grade_display.py runs it until a file was saved")
+ITSELF = NotRun("it is what runs these commands, or a part of it")
+HARDWARE = NotRun("needs hardware or programs that few machines have")
+PLACEHOLDER = NotRun("its reader has to fill something in")
+
+CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
+    # Grading: the stubs of all stages at once take no longer than one.
+    (r"make test( STAGE=0\d)( TEST=\w+)? TRACE=\S+", Run(r"make test\1\2 IMPL=solutions TRACE=step.json")),
+    (r"make test (PYTHON|LIBTORCH)=/path/to/.*", PLACEHOLDER),
+    (r"make (test|setup) DEVICE=cuda", HARDWARE),
+    (r"CXX=g\+\+ make test", NotRun("builds everything anew; the step 'compilers' does it for the stages")),
+    (r"make test IMPL=solutions", Run()),
+    (r"make test( STAGE=0\d IMPL=solutions)", Run()),
+    (r"make test( STAGE=0\d)?( TEST=\w+)?( SEED=\d+)?( VERBOSE=1)?( UNTRUSTED=1)?", Run(codes=UNFINISHED)),
+    (r"make watch STAGE=0\d", ENDLESS),
+    (r"make hint TEST=<name>(.*)", Run(r"make hint TEST='*'\1")),
+    (r"make hint( .*)?", Run()),
+    (r"make( setup| doctor| help)?", Run()),
+    (r"cmake --build build --target tests_harness && build/bin/tests_harness .*", Run()),
+    (r"make setup && cmake --build build --target hello_ranks && build/bin/hello_ranks .*", Run()),
+    # Figures and writeup: with a stub there is nothing to measure, which takes seconds and has to be said.
+    (r"make figures.*", Run("make figures STAGE=01", UNFINISHED)),
+    (r"make ab", NotRun("measures for minutes; tests/benchmarks/test_ddp_suite.py runs its parts")),
+    (r"make writeup PRESET=full", Run(codes=UNFINISHED)),
+    (r"make writeup( IMPL=solutions| STAGE=0\d)?", Run(codes=UNFINISHED)),
+    (r"\.venv/bin/python -m figures\.(plots|schemes)\..*", Run()),
+    (
+        r"\.venv/bin/python -m tools\.report\.calibrate",
+        NotRun("fits for many minutes; test_published_scale.py tests it"),
+    ),
+    (r"python3 -m tools\.report\.gallery", NotRun("takes figures from a clean commit alone; test_gallery.py tests it")),
+    (r"build/bin/bucketed_ddp .*--preset published.*", Run()),
+    (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
+    (
+        r"build/bin/(batch_norm_speed|collectives) .*",
+        NotRun("measures for minutes; tests/benchmarks has less of it"),
+    ),
+    # The lab's own tests.
+    (r"make check.*", ITSELF),
+    (r"python3 -m tools\.checking\.check --only includes", Run()),
+    (r"python3 -m tools\.checking\.(check --only mutants|claims)", ITSELF),
+    (r"python3 -m unittest tests\.tools\.test_check", ITSELF),
+    (r"python3 -m unittest tests\.tools\.test_includes", Run()),
+    (r"python3 -m tools\.(setup\.doctor|grading\.grade --stage=01)", Run(codes=(0, 1))),
+    # What changes files, or needs a place of its own.
+    (r"make (dist)?clean", Run(last=True)),
+    (r"git checkout", NotRun("a mention: it takes the name of a file")),
+    (r"git clone <this repository>.*", PLACEHOLDER),
+    (r"cd tests/variants/04_sync_batch_norm && cp .*", Run()),
+    (
+        r"cp fused_passes\.cpp (\.\./)+(assignments/.*)",
+        Run(r"cp tests/variants/04_sync_batch_norm/fused_passes.cpp \2"),
+    ),
+)
+
+
+def class_of(command: str) -> Run | NotRun | None:
+    for pattern, found in CLASSES:
+        if fit := re.fullmatch(pattern, command):
+            return (
+                Run(fit.expand(found.instead), found.codes, found.last)
+                if isinstance(found, Run) and found.instead
+                else found
+            )
+    return None
+
+
+def commands() -> dict[str, list[str]]:
+    """Every command with the texts that it stands in."""
+    found: dict[str, list[str]] = {}
+    for text in all_texts():
+        for command in text.commands():
+            found.setdefault(command, []).append(text.name)
+    return found
