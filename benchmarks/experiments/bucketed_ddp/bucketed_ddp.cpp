@@ -48,7 +48,7 @@ struct Preset {
 };
 const std::set<std::int64_t> kPublishedLengths = {128, 256, 512};
 const std::map<std::string, Preset> kPresets = {
-    {"quick", {"reduced", {16, 64}, {.measured = 12, .warmup = 2}, true}},
+    {"quick", {"reduced", {16, 64}, {.measured = 8, .warmup = 2}, true}},
     {"full", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
     {"paper", {"xl", kPublishedLengths, {.measured = 10, .warmup = 10}, false}},
     {kPublishedPreset, {"xl", kPublishedLengths, {.measured = 1, .warmup = 0}, false}},
@@ -56,7 +56,7 @@ const std::map<std::string, Preset> kPresets = {
 const PresetsInWords kInWords = {
     .quick =
         "--model reduced (xl at 1/50 of its width; caps are the same part of its gradients) "
-        "--sequence-lengths 16,64 --warmup 2 --repetitions 12 --interleaved",
+        "--sequence-lengths 16,64 --warmup 2 --repetitions 8 --interleaved",
     .full =
         "--model xl --sequence-lengths 128,256,512 --warmup 10 --repetitions 10 --sequential; "
         "takes 80 "

@@ -38,12 +38,12 @@ constexpr std::size_t kFinish = 1;
 constexpr int kMlpBatch = 64;  // for all presets
 
 const std::map<std::string, Size> kPresets = {
-    {"quick", {.batch = 4, .image = 32, .steps = 7, .warmup = 2}},
+    {"quick", {.batch = 4, .image = 32, .steps = 5, .warmup = 2}},
     {"full", {.batch = 8, .image = 128, .steps = 30, .warmup = 3}},
     {"paper", {.batch = 32, .image = 224, .steps = 50, .warmup = 5}},
 };
 const PresetsInWords kInWords = {
-    .quick = "2 steps to warm up, 7 measured; ResNets on 4 images of 32x32 a rank",
+    .quick = "2 steps to warm up, 5 measured; ResNets on 4 images of 32x32 a rank",
     .full = "3 and 30 steps; ResNets on 8 images of 128x128",
     .paper =
         "5 and 50 steps; ResNets on 32 images of 224x224, on 2 GPUs. The MLP has 64 samples a "
