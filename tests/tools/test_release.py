@@ -10,6 +10,7 @@ import tempfile
 import unittest
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 from tests.tools.release_test import Repository, git, working_tree
 from tools.course import release
@@ -222,6 +223,12 @@ class CourseFile(unittest.TestCase):
         found = course.parse('{"timezone": "Europe/Berlin", "due": {"01": "2026-10-19", "02": "2026-11-02 18:00"}}')
         self.assertEqual(found.due["01"].isoformat(), "2026-10-19T23:59:59+02:00")
         self.assertEqual(found.due["02"].isoformat(), "2026-11-02T18:00:00+01:00")
+
+    def test_utc_needs_no_tzdata(self) -> None:
+        with mock.patch.object(course, "ZoneInfo", side_effect=course.ZoneInfoNotFoundError):
+            self.assertEqual(course.parse('{"timezone": "UTC"}').timezone.utcoffset(None).total_seconds(), 0)
+            with self.assertRaisesRegex(LabError, "tzdata"):
+                course.parse('{"timezone": "Europe/Berlin"}')
 
     def test_a_mistake_names_its_field(self) -> None:
         for text, message in (

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from tools.course.passages import for_students
@@ -42,7 +42,7 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
         path.write_bytes(content)
         path.chmod(mode)
     hash_, seconds = _git(root, "log", "-1", "--format=%H %ct", commit).decode().split()
-    date = datetime.fromtimestamp(int(seconds), UTC).isoformat()
+    date = datetime.fromtimestamp(int(seconds), timezone.utc).isoformat()
     checksums = {name: checksum(destination / name) for name in sorted(files)}
     originals = {name: (destination / name).read_text() for name in checksums if is_students(name)}
     release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums, originals)
