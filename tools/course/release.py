@@ -20,7 +20,6 @@ from pathlib import Path
 from tools.course.passages import for_students
 from tools.grading.exit_codes import ending_of
 from tools.grading.released import Release, checksum, is_students
-from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
 
@@ -120,7 +119,9 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
     write_archive(tree, made, archive)
     if unknown:
         print("\n".join(["Not handed out, since git does not know them:", *_listed(unknown)]))
-    print(fold(f"Release {made.version}, {len(made.files)} files:\n  {tree}\n  {archive}", columns()))
+    left = set(_git(root, "ls-files", "-z").decode().split("\0")) - {"", *made.files}
+    print(f"Release {made.version}: {len(made.files)} files, without {len(left)} that .gitattributes leaves out")
+    print(f"  {tree}\n  {archive}")
     return 0
 
 
