@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import side_by_side, stages, untrusted
+from tools.grading import side_by_side, stages, stale, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
@@ -58,7 +58,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test", description=__doc__, allow_abbrev=False)
     parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
     parser.add_argument("--test", default="", help="a test's name, or a pattern such as '*bitwise*'")
-    parser.add_argument("--impl", default="", help="assignments (default) or solutions")
+    parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
     parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
@@ -66,7 +66,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
-    options.impl = stages.choose("IMPL", options.impl or "assignments", stages.IMPLEMENTATIONS)
+    options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
     options.verbose = options.verbose not in ("", "0")
@@ -157,6 +157,7 @@ def stages_as_built(
         wanted = stages.match_tests(pattern, [spec.name for spec in specs])
         if wanted:
             report = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
+            report.sources = stale.digest(stage, builds.impl)
             mark_build_error(report, error)
             yield report
 
