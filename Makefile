@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH SANITIZE
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH SANITIZE RANK BODY GDB_ARGS
 export $(VARIABLES)
 unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -14,7 +14,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch hint figures writeup ab check format clean distclean
+.PHONY: help setup doctor test watch debug hint figures writeup ab check format clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -27,6 +27,9 @@ test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n]
 	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
+debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [IMPL=solutions] [SEED=n] [BODY=name] [GDB_ARGS=...]
+	@$(SETUP) && python3 -m tools.grading.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
+	  $(call flag,SEED,seed) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
 hint:  ## the hint of a test    TEST=name [STAGE=02]
 	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test)
 figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
