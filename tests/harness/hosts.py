@@ -41,21 +41,22 @@ def why_no_hosts() -> str:
         if not shutil.which(tool):
             return f"skipped: no {tool} here, which Debian has in {package}"
     make = ["ip", "link", "add", "end1", "type", "veth", "peer", "name", "end2"]
-    tried = subprocess.run([*_unshare(), *make], capture_output=True, text=True)
+    tried = subprocess.run([*_unshare(own_users=True), *make], capture_output=True, text=True)
     return f"skipped: no network namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
 
 
-def _unshare() -> list[str]:
-    """In namespaces of its own; of users, too, so that nobody has to be root."""
-    return ["unshare", "--user", "--map-root-user", "--net", "--uts", "--mount"]
+def _unshare(own_users: bool) -> list[str]:
+    """In namespaces of its own."""
+    return ["unshare", *(["--user", "--map-root-user"] if own_users else []), "--net", "--uts", "--mount"]
 
 
 @contextlib.contextmanager
-def hosts(count: int, folder: Path) -> Iterator[list[Host]]:
-    """`count` hosts named host1, host2, ...; `folder` is for their files."""
+def hosts(count: int, folder: Path, own_users: bool = True) -> Iterator[list[Host]]:
+    """`count` hosts named host1, host2, ...; `folder` is for their files. Only root can do without own users, whom
+    daemons do not like: there is but one, root."""
     with contextlib.ExitStack() as stack:
-        switch = _enter(stack, _unshare(), "echo ready")
-        inside = _inside(switch.pid, "--user")
+        switch = _enter(stack, _unshare(own_users), "echo ready")
+        inside = _inside(switch.pid, own_users)
         found: list[Host] = []
         _must(inside, "ip link add switch type bridge && ip link set switch up")
         for number in range(1, count + 1):
@@ -65,7 +66,7 @@ def hosts(count: int, folder: Path) -> Iterator[list[Host]]:
             table.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {name}", *lines, ""]))
             prepare = f"mount --bind {table} /etc/hosts && hostname {name} && ip link set lo up && echo ready"
             holder = _enter(stack, [*inside, "unshare", "--net", "--uts", "--mount"], prepare)
-            host = Host(name, _inside(holder.pid, "--user"))
+            host = Host(name, _inside(holder.pid, own_users))
             _must(inside, f"ip link add port{number} type veth peer name eth0 netns {holder.pid}")
             _must(inside, f"ip link set port{number} master switch up")
             _must(host.inside, f"ip address add {address}/24 dev eth0 && ip link set eth0 up")
@@ -87,9 +88,9 @@ def _enter(stack: contextlib.ExitStack, start: list[str], script: str) -> subpro
     return process
 
 
-def _inside(pid: int, *namespaces: str) -> list[str]:
-    which = [*namespaces, "--net", "--uts", "--mount", f"--wd={ROOT}"]
-    return ["nsenter", f"--target={pid}", *which, "--preserve-credentials", "--"]
+def _inside(pid: int, own_users: bool) -> list[str]:
+    users = ["--user", "--preserve-credentials"] if own_users else []
+    return ["nsenter", f"--target={pid}", *users, "--net", "--uts", "--mount", f"--wd={ROOT}", "--"]
 
 
 def _must(inside: list[str], script: str) -> None:

@@ -42,7 +42,7 @@ class Launchers(HostsTest):
     def mpirun(self) -> list[str]:
         agent = self.folder / "agent"  # in place of ssh
         cases = "".join(f'{host.name}) set -- {" ".join(host.inside)} sh -c "$*" ;;\n' for host in self.hosts)
-        cases = cases.replace(" --user", "")  # it runs in that namespace already
+        cases = cases.replace(" --user --preserve-credentials", "")  # it runs in that namespace already
         agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\nexec "$@"\n')
         agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
         command = ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", str(agent), "--bind-to", "none"]
