@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM
+VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM RANK BODY GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -16,7 +16,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch hint figures writeup ab submit update clean distclean
+.PHONY: help setup doctor test watch debug hint figures writeup ab submit update clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -29,6 +29,9 @@ test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEV
 	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
+debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BODY=name] [GDB_ARGS=...]
+	@$(SETUP) && python3 -m tools.grading.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
+	  $(call flag,SEED,seed) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
 hint:  ## the hint of a test    TEST=name [STAGE=02] [LEVEL=2]
 	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [PRESET=quick]

@@ -31,6 +31,7 @@ function(ddp_lab_stage stage)
     file(GLOB sources CONFIGURE_DEPENDS ${impl}/${stage}/*.cpp)
     if(sources)
       ddp_lab_stage_library(${impl}_${stage} "${CMAKE_BINARY_DIR}/stages/${impl}/${stage}" ${sources})
+      ddp_lab_debug_library(debug_${impl}_${stage} "${CMAKE_BINARY_DIR}/stages/debug/${impl}/${stage}" ${sources})
     endif()
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS tests/${stage}/*.cpp)
@@ -51,6 +52,18 @@ function(ddp_lab_stage_library target folder)
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}")
   ddp_lab_precompiled_headers(${target} core)
+endfunction()
+
+# The same for `make debug`: every variable is there, and each line is where it was written. Built only on request, by
+# flags that no precompiled header was made with.
+function(ddp_lab_debug_library target folder)
+  add_library(${target} SHARED EXCLUDE_FROM_ALL ${ARGN})
+  target_include_directories(${target} PRIVATE assignments)
+  target_link_libraries(${target} PRIVATE ddp)
+  target_compile_options(${target} PRIVATE -O0 -g -fno-finite-loops)
+  target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" DEFINE_SYMBOL ""
+                        EXPORT_COMPILE_COMMANDS OFF)
 endfunction()
 
 # Code that calls a stage's functions without linking to it: a shared library, which may have

@@ -73,7 +73,8 @@ DeviceContext make_device_context(const BenchmarkOptions& options, const RankCon
 int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
   UnfinishedCode unfinished;
   const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
-    unfinished.look_for_it([&] { body(context); });
+    const bool tells = context.forked || context.rank == 0;
+    unfinished.look_for_it([&] { body(context); }, tells);
   });
   return unfinished.found() ? kUnfinished : code;
 }

@@ -15,8 +15,8 @@ class UnfinishedCode {
   ~UnfinishedCode();
 
   /// In a rank: runs `body`. A c10::NotImplementedError, as stubs throw, ends it; the first rank
-  /// prints its message to stderr.
-  void look_for_it(const std::function<void()>& body);
+  /// that `tells` prints its message to stderr.
+  void look_for_it(const std::function<void()>& body, bool tells = true);
 
   /// In the parent: whether there was any.
   bool found() const { return *met_; }

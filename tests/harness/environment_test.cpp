@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "ddp/ranks/addresses.h"
 #include "harness/error_of.h"
 
 namespace ddp {
@@ -132,6 +133,30 @@ TEST(Environment, NamesTheVariableThatMakesNoSense) {
     EXPECT_NE(error.find(name + "="), std::string::npos) << value << ": " << error;
     EXPECT_NE(error.find(value), std::string::npos) << value << ": " << error;
   }
+}
+
+std::chrono::milliseconds wait_with(const char* given) {
+  return longest_wait(std::chrono::minutes(2), [&](const char* name) {
+    return std::string(name) == "DDP_LAB_TIMEOUT_S" ? given : nullptr;
+  });
+}
+
+TEST(Environment, TheLongestWaitCanBeShortened) {
+  EXPECT_EQ(wait_with(nullptr), std::chrono::minutes(2));
+  EXPECT_EQ(wait_with("5"), std::chrono::seconds(5));
+  EXPECT_EQ(wait_with("500"), std::chrono::minutes(2));
+  EXPECT_THROW(wait_with("0"), c10::ValueError);
+  EXPECT_THROW(wait_with("long"), c10::ValueError);
+}
+
+TEST(Addresses, OfThisMachine) {
+  EXPECT_EQ(address_of_interface("lo"), "127.0.0.1");
+  EXPECT_EQ(route_to("127.0.0.1", 1).here, "127.0.0.1");
+  EXPECT_EQ(route_to("no-such-host.invalid", 1).here, "");
+  for (const char* own : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) {
+    EXPECT_TRUE(is_loopback(own)) << own;
+  }
+  EXPECT_FALSE(is_loopback("10.0.0.1"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/run_refereed.h"
+#include "support/debugger.h"
 #include "support/grading.h"
 #include "support/machine_share.h"
 #include "support/prints.h"
@@ -57,6 +58,7 @@ void run_body(const Body& body, Client& client, RankContext& context) {
     settings().device = device_of_rank(at::kCUDA, context);
   }
   load_stage_under_test();
+  await_debugger(body.name, client.rank());
   const AccessWatch watch(client);
   body.run(client);
   sing(client);

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "ddp/ranks/rank_context.h"
+#include "support/debugger.h"
 #include "support/grading.h"
 #include "support/settings.h"
 #include "support/trace.h"
@@ -57,7 +59,10 @@ CommandLine read_command_line(int argc, char** argv) {
     kDeadline,
     kMachine,
     kUntrusted,
-    kSigns
+    kSigns,
+    kDebug,
+    kDebugBody,
+    kDebugRank
   };
   const option flags[] = {{"list", no_argument, nullptr, kList},
                           {"stage-library", required_argument, nullptr, kLibrary},
@@ -69,6 +74,9 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"machine", required_argument, nullptr, kMachine},
                           {"signs-of-life", required_argument, nullptr, kSigns},
                           {"untrusted", no_argument, nullptr, kUntrusted},
+                          {"debug", required_argument, nullptr, kDebug},
+                          {"debug-body", required_argument, nullptr, kDebugBody},
+                          {"debug-rank", required_argument, nullptr, kDebugRank},
                           {}};
   CommandLine line;
   Settings& chosen = settings();
@@ -104,6 +112,16 @@ CommandLine read_command_line(int argc, char** argv) {
         break;
       case kUntrusted:
         chosen.untrusted = true;
+        break;
+      case kDebug:
+        debugged().folder = optarg;
+        chosen.deadline = kNoDeadline;
+        break;
+      case kDebugBody:
+        debugged().body = optarg;
+        break;
+      case kDebugRank:
+        debugged().rank = std::stoi(optarg);
         break;
       default:  // getopt has said what is wrong
         std::exit(2);

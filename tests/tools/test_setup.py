@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import io
 import os
 import shutil
 import signal
@@ -60,6 +62,28 @@ class Choosing(Checkout):
 
     def toolchain(self) -> dict[str, str]:
         return toolchain.as_json(toolchain.load(self.lab / "build"))
+
+
+class Systems(unittest.TestCase):
+    def test_one_that_is_not_supported_is_told_so_at_once(self) -> None:
+        for system, machine, reason in (
+            ("Darwin", "arm64", "runs on Linux alone, and this is macOS"),
+            ("FreeBSD", "amd64", "runs on Linux alone, and this is FreeBSD"),
+            ("Linux", "riscv64", "no build for riscv64"),
+        ):
+            named = {"platform.system": system, "platform.machine": machine}
+            with self.subTest(system), contextlib.ExitStack() as stack:
+                for name, value in named.items():
+                    stack.enter_context(mock.patch(name, return_value=value))
+                stack.enter_context(mock.patch("sys.argv", ["setup"]))
+                errors = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+                self.assertEqual(setup.main(), 1)
+                self.assertIn(reason, errors.getvalue())
+                with self.assertRaisesRegex(toolchain.LabError, reason):
+                    doctor.main()
+
+    def test_this_one_is(self) -> None:
+        self.assertEqual(toolchain.unsupported_system(), "")
 
 
 class DoingNothing(Checkout):

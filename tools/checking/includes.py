@@ -39,7 +39,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("tests/benchmarks", (*COMMON, "tests/support", "tests/harness", *SHARED, "figures/lib", "tools/setup",
                           "tools/report"), "it tests what experiments share, and their results"),
     ("tests/figures", ("figures/*", "tools/setup", "tools/grading", "tools/report"), "it tests figures and writeup"),
-    ("tests/tools", ("tools/*",), "it tests the tools alone"),
+    ("tests/tools", ("tools/*", "tests/harness"), "it tests the tools alone, some of them on several machines"),
     ("benchmarks/models", (PUBLIC, SIMULATION, CLUSTER), GIVEN_ALONE),
     ("benchmarks/peers", (PUBLIC, CONTRACTS), GIVEN_ALONE),
     ("benchmarks/harness", (*COMMON, CONTRACTS, "benchmarks/models"), "it serves every experiment, and knows none"),

@@ -46,6 +46,12 @@ class Builder:
     def library(self, stage: Stage, impl: str) -> Path:
         return self._build_dir / "stages" / impl / stage.name / "libstage.so"
 
+    def debug_library(self, stage: Stage, impl: str) -> Path:
+        return self._build_dir / "stages" / "debug" / impl / stage.name / "libstage.so"
+
+    def all_stages(self) -> Path:
+        return self._build_dir / "bin" / "all_stages"
+
     def common_libraries(self) -> list[Path]:
         """What test programs load, their own code included."""
         return sorted((self._build_dir / "lib").glob("lib*.so"))
@@ -82,6 +88,16 @@ class Builder:
         if log.ok:
             stale.remember(self._build_dir, stage, impl)
             return ""
+        return self._why_stage_failed(stage, log, watch)
+
+    def build_debug(self, stage: Stage, impl: str, watch: Watch) -> str:
+        """The same with the stage compiled for a debugger, apart from the graded one."""
+        if not stage.sources(impl):
+            return _no_sources(stage, impl)
+        log = self._build(f"debug_{stage.name}", [*_programs([stage]), f"debug_{impl}_{stage.name}"], watch)
+        return "" if log.ok else self._why_stage_failed(stage, log, watch)
+
+    def _why_stage_failed(self, stage: Stage, log: BuildLog, watch: Watch) -> str:
         self._build_common(_programs([stage]), watch)
         if full_disk(log.text):
             raise LabError(_why_common_failed(log))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import side_by_side, stages, stale, untrusted
+from tools.grading import launched, side_by_side, stages, stale, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
@@ -39,9 +39,17 @@ def main() -> int:
 def _grade_as_asked() -> int:
     options = _parse_arguments()
     tools = toolchain.load()
-    folder = Path(tools.build_dir) / "grade"
+    builder, folder = Builder(tools), Path(tools.build_dir) / "grade"
+    code, rank = 0, launched.rank()
+    if rank is not None:
+        with hold(folder / "lock", "make test"):
+            errors = launched.build(options.stages, options.impl, builder)
+        code = launched.compare_values(errors, options.impl, options.device, builder, rank)
+        if rank > 0:
+            return 0  # what went wrong here, rank 0 has missed; launchers end all ranks for one that fails
+        print("\nThe graded tests, all of whose ranks run on this machine:\n", flush=True)
     with hold(folder / "lock", "make test"):
-        return grade(options, Builder(tools), folder)
+        return max(code, grade(options, builder, folder))
 
 
 def _end_by_exception_on_signals() -> None:
@@ -72,6 +80,8 @@ def _parse_arguments() -> argparse.Namespace:
     options.verbose = options.verbose not in ("", "0")
     if options.untrusted and (options.trace or options.device != "cpu"):
         raise BadChoice("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda: a stage gets neither files nor drivers")
+    if options.untrusted and launched.rank() is not None:
+        raise BadChoice("UNTRUSTED=1 is for one machine: without torchrun, mpirun and srun")
     if options.trace and len(options.stages) > 1:
         raise BadChoice(f"TRACE={options.trace} is for one stage; add STAGE=02, for example")
     return options

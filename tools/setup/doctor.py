@@ -36,6 +36,8 @@ class Finding:
 
 def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what the terminal cannot show
+    if gap := toolchain.unsupported_system():
+        raise LabError(gap)
     findings = [*tools(), *python_and_torch(), *libraries(), *cuda(), *machine(), checkout()]
     report(findings)
     gaps = [finding.name for finding in findings if finding.state == MISSING]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 if sys.version_info < (3, 10):
-    sys.exit(f"The lab's tools need Python 3.10 or newer; python3 here is {sys.version.split()[0]}.")
+    sys.exit(f"The lab needs Linux, and Python 3.10 or newer; here is {sys.platform}, and {sys.version.split()[0]}.")
 
 import argparse
 import errno
@@ -40,6 +40,7 @@ from tools.setup.toolchain import (
     probe,
     torch_gap,
     torch_version,
+    unsupported_system,
     wanted_torch,
 )  # fmt: skip
 
@@ -55,6 +56,8 @@ class Request:
 
 def main() -> int:
     arguments = parse_arguments()
+    if gap := unsupported_system():
+        return stop(gap)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.default_int_handler)
     try:

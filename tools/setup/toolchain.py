@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -20,12 +21,28 @@ VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements.txt"
 RELEASE = "release.json"  # in what was handed out to students; tools/grading/released.py
 DEFAULT_CUDA_HOME = "/usr/local/cuda"
+SYSTEMS = {"Darwin": "macOS"}  # others are called what they call themselves
+MACHINES = ("x86_64", "aarch64")
 # What the scripts in figures/ import.
 FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
 
 
 class LabError(Exception):
     """A mistake or a gap that the user can fix; its text says what, where, and what to do."""
+
+
+def unsupported_system() -> str:
+    """Why the lab cannot run on this system at all, and what can be done; empty where it can."""
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux":
+        return (
+            f"The lab runs on Linux alone, and this is {SYSTEMS.get(system, system)}: its ranks are made of what only "
+            "Linux has. Run it in a Linux container (such as the devcontainer), in WSL or on another machine; "
+            "README.md's Requirements say what is tested."
+        )
+    if machine not in MACHINES:
+        return f"The lab needs PyTorch, of which there is no build for {machine}: only for {' and '.join(MACHINES)}."
+    return ""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 #include "experiments/all_stages/smoke_test.h"
 
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,6 +11,8 @@
 
 namespace ddp {
 namespace {
+
+constexpr double kTolerance = 1e-6;  // of float64, but of a GPU's, too
 
 // A function's static, so that it is there before the first registration.
 std::vector<SmokeTest>& registry() {
@@ -28,13 +33,35 @@ std::vector<SmokeTest> smoke_tests() {
   return tests;
 }
 
+void expect_equal(const std::string& what, const at::Tensor& found, const at::Tensor& expected) {
+  TORCH_CHECK(found.defined(), what, " is undefined");
+  TORCH_CHECK(at::allclose(found, expected, kTolerance, kTolerance), what,
+              " is not what one process computes for all ranks: they differ by ",
+              (found - expected).abs().max().item<double>());
+}
+
 void train_toy(const DeviceContext& device_context, const MakeSynchronizer& make) {
-  const ToyOptions options = {.device = device_context.device};
+  const int rank = device_context.group->getRank();
+  const int world_size = device_context.group->getSize();
+  ToyOptions options = {.device = device_context.device};
+  const auto whole =
+      make_toy_model(ToyKind::kMlp, options);  // of one process, from rank 0's weights
+  for (int each = 0; each < world_size; ++each) {
+    (toy_loss(*whole, make_toy_batch(options, each, /*step=*/0)) / world_size).backward();
+  }
+  const Batch batch = make_toy_batch(options, rank, /*step=*/0);
+  options.seed = rank;
   const auto model = make_toy_model(ToyKind::kMlp, options);
   const auto synchronizer = make(*model, device_context.group);
-  const int rank = device_context.group->getRank();
-  toy_loss(*model, make_toy_batch(options, rank, /*step=*/0)).backward();
+  toy_loss(*model, batch).backward();
   synchronizer->finish();
+  const auto expected = whole->named_parameters();
+  const auto found = model->named_parameters();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [name, parameter] = expected[i];
+    expect_equal(name + " after construction", found[i].tensor, parameter);
+    expect_equal("the gradient of " + name, found[i].tensor.grad(), parameter.grad());
+  }
 }
 
 }  // namespace ddp

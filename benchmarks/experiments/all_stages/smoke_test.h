@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,7 +13,8 @@
 
 namespace ddp {
 
-/// One small step of a stage. Each stage brings its own, in a folder of its name beside this file:
+/// One small step of a stage, which throws if its values are not those that one process computes. Each
+/// stage brings its own, in a folder of its name beside this file:
 ///
 ///     const bool kRegistered = register_smoke_test({"01_naive_ddp", step});
 struct SmokeTest {
@@ -25,7 +28,11 @@ bool register_smoke_test(SmokeTest test);
 /// All of them, in the order of the stages' names.
 std::vector<SmokeTest> smoke_tests();
 
-/// One training step of a toy model, whose gradients are averaged by what `make` returns.
+/// Throws c10::Error, which begins with `what`, unless `found` is `expected`, to a rounding error.
+void expect_equal(const std::string& what, const at::Tensor& found, const at::Tensor& expected);
+
+/// One training step of a toy model, whose gradients are averaged by what `make` returns: from rank 0's
+/// weights, though each rank begins with its own, to the mean of all ranks' gradients.
 using MakeSynchronizer = std::function<std::unique_ptr<GradientSynchronizer>(
     const Model& model, const ProcessGroupPtr& group)>;
 void train_toy(const DeviceContext& device_context, const MakeSynchronizer& make);

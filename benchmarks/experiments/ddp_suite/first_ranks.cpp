@@ -36,10 +36,8 @@ ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const L
   if (all.group->getDefaultBackend()->getBackendName() == kNcclBackend) {
     backend = make_nccl_backend(store, context.rank, ranks, kPatience);
   } else {
-    const bool near = placement_of(context).one_machine;
-    backend = take_tensors_of(all.device,
-                              make_gloo_backend(store, context.rank, ranks, kPatience,
-                                                near ? Reach::kThisMachine : Reach::kNetwork));
+    backend =
+        take_tensors_of(all.device, make_gloo_backend_of_first(ranks, store, context, kPatience));
   }
   return make_process_group(limited(std::move(backend), link),
                             c10::make_intrusive<c10d::PrefixStore>("group", store));

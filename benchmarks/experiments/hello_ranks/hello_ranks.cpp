@@ -1,38 +1,65 @@
 // Says hello from every rank, and adds up their numbers: a first check that your machines work.
+// With --rounds it does so for longer, and says how long a round takes: a first look at the network.
 //
 //     hello_ranks --world-size 4
 //     torchrun --no-python --nproc-per-node 4 hello_ranks
 //     mpirun -n 4 -x MASTER_ADDR=$(hostname) -x MASTER_PORT=29500 hello_ranks
-//     srun -n 4 hello_ranks
+//     srun -n 4 hello_ranks --rounds 100 --bytes 1000000
 #include <ATen/ATen.h>
 
 #include <cstdio>
 
+#include "ddp/meters/statistics.h"
 #include "ddp/ranks/launch.h"
 #include "harness/command_line.h"
 
 namespace {
 
-void say_hello(const ddp::RankContext& context) {
+struct Options : ddp::LaunchOptions {
+  int rounds = 0;
+  std::int64_t bytes = 8;
+};
+
+void say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);  // in one call, so that lines of ranks do not mix
+  std::fflush(stdout);
+}
+
+void say_hello(const ddp::RankContext& context, const Options& options) {
   const auto group = ddp::make_gloo_group(context);
   const at::Tensor sum = at::full({1}, context.rank + 1, at::kLong);
   ddp::all_reduce(sum, group);
-  const std::string line = "rank " + std::to_string(context.rank) + " of " +
-                           std::to_string(context.world_size) + ": the sum of rank + 1 is " +
-                           std::to_string(sum.item<std::int64_t>()) + "\n";
-  std::fputs(line.c_str(), stdout);  // in one call, so that lines of different ranks do not mix
+  const std::string rank = "rank " + std::to_string(context.rank);
+  say(rank + " of " + std::to_string(context.world_size) + ": the sum of rank + 1 is " +
+      std::to_string(sum.item<std::int64_t>()));
+  if (options.rounds == 0) {
+    return;
+  }
+  const at::Tensor bytes = at::zeros({options.bytes}, at::kByte);
+  const ddp::Stopwatch watch;
+  for (int round = 0; round < options.rounds; ++round) {
+    ddp::all_reduce(bytes, group);
+  }
+  if (context.rank == 0) {
+    std::printf("an all-reduce of %lld bytes takes %.3f ms\n",
+                static_cast<long long>(options.bytes), 1e3 * watch.seconds() / options.rounds);
+  }
 }
 
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  ddp::LaunchOptions options;
+  Options options;
   ddp::CommandLine line("Every rank says hello and the sum of all ranks' numbers");
   line.add("--world-size", options.world_size, "Ranks to fork, unless a launcher started this")
       .in_range(1, 32)
       .show_default();
+  line.add("--rounds", options.rounds, "Then so many all-reduces, whose mean time rank 0 says")
+      .non_negative()
+      .show_default();
+  line.add("--bytes", options.bytes, "Of each of them").positive().show_default();
   if (const auto code = line.parse(argc, argv)) {
     return *code;
   }
-  return ddp::launch(options, say_hello);
+  return ddp::launch(options, [&](ddp::RankContext& context) { say_hello(context, options); });
 }

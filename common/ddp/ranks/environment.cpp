@@ -1,7 +1,10 @@
 #include "ddp/ranks/environment.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <string_view>
 
@@ -160,6 +163,19 @@ std::optional<LaunchEnvironment> read_launch_environment(const GetVariable& get_
   read_master(variables, *launcher, result);
   result.store_is_served = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   return result;
+}
+
+std::chrono::milliseconds longest_wait(std::chrono::milliseconds usual,
+                                       const GetVariable& get_variable) {
+  const auto given = Variables(get_variable).number("DDP_LAB_TIMEOUT_S");
+  TORCH_CHECK_VALUE(given != 0, "DDP_LAB_TIMEOUT_S=0 in the environment: nothing is done at once");
+  return given ? std::min<std::chrono::milliseconds>(usual, std::chrono::seconds(*given)) : usual;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 }  // namespace ddp

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <optional>
@@ -37,5 +38,14 @@ using GetVariable = std::function<const char*(const char*)>;
 /// a c10::ValueError that names the variable if one is missing or invalid.
 std::optional<LaunchEnvironment> read_launch_environment(
     const GetVariable& get_variable = [](const char* name) { return std::getenv(name); });
+
+/// How long a rank waits for others that a launcher has started, on machines that may be gone:
+/// `usual`, or DDP_LAB_TIMEOUT_S seconds if that is less. Throws a c10::ValueError if it is no number.
+std::chrono::milliseconds longest_wait(
+    std::chrono::milliseconds usual,
+    const GetVariable& get_variable = [](const char* name) { return std::getenv(name); });
+
+/// The name of this machine, for messages.
+std::string host_name();
 
 }  // namespace ddp

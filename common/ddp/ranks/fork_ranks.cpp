@@ -161,7 +161,7 @@ class Supervisor {
   // The first failure ends the run; the other ranks get a moment to notice. A rank that gave up
   // because another one failed may be seen to end first, but is not the culprit.
   void fail(int rank) {
-    if (culprit_ < 0) {
+    if (culprit_ < 0 && options_.deadline < kNoDeadline) {
       deadline_ = std::min(deadline_, Clock::now() + kGrace);
     }
     if (culprit_ < 0 || (gave_up(culprit_) && !gave_up(rank))) {

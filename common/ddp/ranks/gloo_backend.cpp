@@ -34,23 +34,20 @@ class PatientThreads {
 };
 
 c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> make_options(std::chrono::milliseconds timeout,
-                                                                 Reach reach) {
+                                                                 const std::string& address) {
   using Gloo = c10d::ProcessGroupGloo;
   const PatientThreads devices;
-  if (reach == Reach::kNetwork) {
-    return Gloo::Options::create_default(timeout);
-  }
   auto options = Gloo::Options::create(timeout);
-  options->devices.push_back(Gloo::createDeviceForHostname("127.0.0.1"));
+  options->devices.push_back(Gloo::createDeviceForHostname(address));
   return options;
 }
 
 }  // namespace
 
 BackendPtr make_gloo_backend(const StorePtr& store, int rank, int world_size,
-                             std::chrono::milliseconds timeout, Reach reach) {
+                             std::chrono::milliseconds timeout, const std::string& address) {
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, world_size,
-                                                     make_options(timeout, reach));
+                                                     make_options(timeout, address));
 }
 
 }  // namespace ddp

@@ -35,10 +35,14 @@ struct Placement {
 Placement placement_of(const RankContext& context);
 
 /// A Gloo backend, or process group, of all ranks. All ranks must call it, and make several calls
-/// in the same order.
+/// in the same order. DDP_LAB_TIMEOUT_S in the environment shortens the timeout.
 BackendPtr make_gloo_backend(const RankContext& context, std::chrono::milliseconds timeout);
 ProcessGroupPtr make_gloo_group(const RankContext& context,
                                 std::chrono::milliseconds timeout = std::chrono::minutes(5));
+
+/// A backend of the first `ranks` alone, with a store of theirs, after one of all ranks was made.
+BackendPtr make_gloo_backend_of_first(int ranks, const StorePtr& store, const RankContext& context,
+                                      std::chrono::milliseconds timeout);
 
 /// A part of the ranks' store, for one more backend. Ranks that make their backends in the same
 /// order get the same part.

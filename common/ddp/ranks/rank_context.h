@@ -27,6 +27,9 @@ struct RankContext {
 
 using RankBody = std::function<void(RankContext&)>;
 
+/// As a deadline: there is none, and no rank is ended because another has failed. For debuggers.
+constexpr std::chrono::milliseconds kNoDeadline = std::chrono::hours(24 * 365);
+
 struct ForkOptions {
   int world_size = 2;
   /// A rank that still runs at the deadline is stopped, and says where it was.

@@ -24,7 +24,8 @@ namespace ddp {
 /// - A backward that stands still until the network is done: see World::hold and EventKind::kBlocked.
 class Referee : public Companion {
  public:
-  /// `patience`: how long the ranks may say nothing.
+  /// `patience`: how long the ranks may say nothing; with kNoDeadline none of them hangs, however
+  /// still they stand.
   Referee(const World& world, const Mailroom& mailroom, std::chrono::milliseconds patience);
 
   void attend(const std::vector<pid_t>& processes) override;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ddp/ranks/rank_context.h"
 #include "ddp/referee/referee.h"
 
 // Who waits, for whom, and who will never go on.
@@ -43,6 +44,9 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
                          "backward waited for)");
       }
     }
+    if (patience_ >= kNoDeadline) {
+      continue;
+    }
     if (standstill_.stopped(rank) >= kLooksAtStopped) {
       hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
       return;
@@ -55,6 +59,9 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     some_compute = some_compute || standstill_.computing(rank) >= kComputes;
     all_said = all_said && member.awaited >= 0 && standstill_.single(rank);
     all_still = all_still && still >= kLooksAtEnd;
+  }
+  if (patience_ >= kNoDeadline) {
+    return;
   }
   if (owed_.empty() && (all_still || all_said)) {
     hang_ = Hang{suspect(), "waits without end" + who_waits()};

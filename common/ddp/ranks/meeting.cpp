@@ -1,0 +1,183 @@
+#include "ddp/ranks/meeting.h"
+
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "ddp/ranks/addresses.h"
+
+namespace ddp {
+
+namespace {
+
+constexpr auto kMeetingTime = std::chrono::minutes(2);
+constexpr auto kPartingTime = std::chrono::seconds(10);
+constexpr const char* kInterface = "GLOO_SOCKET_IFNAME";
+
+std::string machine_key(int rank) { return "machine/" + std::to_string(rank); }
+std::string ended_key(int rank) { return "ended/" + std::to_string(rank); }
+std::string address_key(int rank) { return "address/" + std::to_string(rank); }
+// The two ends of a rank's way to rank 0's store.
+std::string here_key(int rank) { return "here/" + std::to_string(rank); }
+std::string there_key(int rank) { return "there/" + std::to_string(rank); }
+
+std::vector<std::string> keys_of_all(int world_size, std::string (*key)(int)) {
+  std::vector<std::string> keys(world_size);
+  for (int rank = 0; rank < world_size; ++rank) {
+    keys[rank] = key(rank);
+  }
+  return keys;
+}
+
+void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+std::string get_text(c10d::Store& store, const std::string& key) {
+  const auto bytes = store.get(key);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string this_machine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code ignored;
+  const auto network = std::filesystem::read_symlink("/proc/self/ns/net", ignored);
+  return host_name() + " " + boot + " " + network.string();
+}
+
+std::chrono::milliseconds meeting_time() { return longest_wait(kMeetingTime); }
+
+std::string seconds(std::chrono::milliseconds time) {
+  return std::to_string(time.count() / 1'000) + " s";
+}
+
+std::string master_of(const LaunchEnvironment& environment) {
+  return environment.master_addr + ":" + std::to_string(environment.master_port);
+}
+
+// What to look at if rank 0's store cannot be reached.
+std::string advice_on(const LaunchEnvironment& environment) {
+  if (is_loopback(environment.master_addr)) {
+    return "each machine means itself by " + environment.master_addr +
+           ": MASTER_ADDR has to be what the others call rank 0's machine";
+  }
+  if (route_to(environment.master_addr, environment.master_port).here.empty()) {
+    return "this machine knows no address of it, or no way there: MASTER_ADDR has to be the name "
+           "or "
+           "address by which all machines reach rank 0's";
+  }
+  return "does rank 0 run there, and do firewalls let this port through?";
+}
+
+StorePtr connect(const LaunchEnvironment& environment) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(environment.master_port);
+  options.isServer = environment.rank == 0 && !environment.store_is_served;
+  options.waitWorkers = false;  // meet() waits, and can name the missing ranks
+  options.timeout = meeting_time();
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    TORCH_CHECK(!options.isServer, "cannot keep the ranks' store at ", master_of(environment),
+                " (MASTER_ADDR, MASTER_PORT): ", what);
+    TORCH_CHECK(false, "did not reach rank 0 within ", seconds(meeting_time()), " at ",
+                master_of(environment), " (MASTER_ADDR, MASTER_PORT): ", advice_on(environment),
+                " The system says: ", what.substr(0, what.find('\n')));
+  }
+}
+
+// Where this rank can be reached, as far as it knows by itself.
+std::string own_address(const RankContext& context) {
+  const char* interface = std::getenv(kInterface);
+  if (interface != nullptr && *interface != '\0') {
+    return address_of_interface(interface);
+  }
+  const std::string here = get_text(*context.store, here_key(context.rank));
+  if (!here.empty() && !is_loopback(here)) {
+    return here;
+  }
+  // On rank 0's machine the way there is short: where do the others send to?
+  for (int rank = 0; rank < context.world_size; ++rank) {
+    if (!is_loopback(get_text(*context.store, here_key(rank)))) {
+      return get_text(*context.store, there_key(rank));
+    }
+  }
+  return here;
+}
+
+}  // namespace
+
+StorePtr meet(const LaunchEnvironment& environment) {
+  // Lives as long as the process: rank 0's store serves several meetings, one after the other.
+  static const auto* connection = new StorePtr(connect(environment));
+  static int meetings = 0;
+  auto store = c10::make_intrusive<c10d::PrefixStore>(
+      "ddp_lab/meeting/" + std::to_string(meetings++), *connection);
+  const Route route = route_to(environment.master_addr, environment.master_port);
+  set_text(*store, here_key(environment.rank), route.here);
+  set_text(*store, there_key(environment.rank), route.there);
+  set_text(*store, machine_key(environment.rank), this_machine());
+  const auto keys = keys_of_all(environment.world_size, machine_key);
+  try {
+    store->wait(keys, meeting_time());
+  } catch (const c10::Error&) {
+    std::string missing;
+    for (int rank = 0; rank < environment.world_size; ++rank) {
+      if (!store->check({keys[rank]})) {
+        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      }
+    }
+    TORCH_CHECK(false, "of ", environment.world_size, " ranks these did not arrive within ",
+                seconds(meeting_time()), " at ", master_of(environment), ": ", missing,
+                ". Were they started, and what did they print?");
+  }
+  return store;
+}
+
+void part(c10d::Store& store, const LaunchEnvironment& environment) {
+  set_text(store, ended_key(environment.rank), "");
+  if (environment.rank > 0 || environment.store_is_served) {
+    return;
+  }
+  const auto keys = keys_of_all(environment.world_size, ended_key);
+  try {
+    store.wait(keys, kPartingTime);
+  } catch (const c10::Error&) {
+    // A rank that still runs no longer needs the store, or has failed and reported it.
+  }
+}
+
+std::string machine_of(c10d::Store& store, int rank) { return get_text(store, machine_key(rank)); }
+
+std::string agree_on_address(const RankContext& context) {
+  std::string mine;
+  std::string problem;
+  try {
+    mine = own_address(context);
+  } catch (const c10::Error& error) {  // said by all: nobody waits for this rank
+    problem = error.what_without_backtrace();
+  }
+  set_text(*context.store, address_key(context.rank), problem.empty() ? mine : "! " + problem);
+  const auto keys = keys_of_all(context.world_size, address_key);
+  for (int rank = 0; rank < context.world_size; ++rank) {
+    const std::string address = get_text(*context.store, keys[rank]);
+    const std::string machine = machine_of(*context.store, rank);
+    const bool usable = !address.empty() && !is_loopback(address) && !address.starts_with("! ");
+    TORCH_CHECK(usable, "rank ", rank, " on ", machine.substr(0, machine.find(' ')),
+                " cannot be reached from other machines: ",
+                address.starts_with("! ") ? address.substr(2) : "it listens at \"" + address + "\"",
+                ". Set ", kInterface,
+                ", on each machine, to the interface that leads to the others (ip -brief address)");
+  }
+  return mine;
+}
+
+}  // namespace ddp

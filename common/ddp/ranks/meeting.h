@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "ddp/ranks/environment.h"
+#include "ddp/ranks/process_group.h"
+#include "ddp/ranks/rank_context.h"
+
+// How ranks that a launcher has started, each on some machine, find each other.
+
+namespace ddp {
+
+/// Waits for all ranks. Returns their store, of which every call gets a part of its own. Throws
+/// c10::Error if rank 0 cannot be reached, or names the ranks that did not come.
+StorePtr meet(const LaunchEnvironment& environment);
+
+/// Ends what meet() began. Rank 0, which serves the store, leaves last; but it does not wait long
+/// for ranks that may have died.
+void part(c10d::Store& store, const LaunchEnvironment& environment);
+
+/// Equal for two ranks that met if and only if they reach each other by the loopback address: they
+/// run on the same booted system, in the same network namespace (a container may have its own).
+std::string machine_of(c10d::Store& store, int rank);
+
+/// Where this rank listens for those of other machines: at the interface in GLOO_SOCKET_IFNAME, or
+/// else where its way to rank 0 begins. Collective. Throws c10::Error, on all ranks, if others cannot
+/// reach one of the addresses.
+std::string agree_on_address(const RankContext& context);
+
+}  // namespace ddp

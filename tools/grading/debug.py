@@ -1,0 +1,231 @@
+"""gdb on one rank of one test: make debug STAGE=01 TEST=name RANK=1.
+
+The stage is compiled once more, with all variables and without optimization. The test runs once, to see in which of
+its runs it fails; that run is repeated, its rank stops in the first function of yours that it calls, and gdb is there.
+Nobody's deadlines hold: the other ranks go on, or wait. GDB_ARGS= is more for gdb, as in GDB_ARGS="-batch -ex bt".
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import re
+import secrets
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.grading import stages
+from tools.grading.building import Builder, Watch
+from tools.grading.exit_codes import ending_of
+from tools.grading.processes import BoundedText, GuardedProcess
+from tools.grading.results import StageReport, Status, TestResult, TestSpec
+from tools.grading.runner import MEMORY, RunOptions, run_stage, signs_of_life
+from tools.grading.stages import BadChoice, Stage
+from tools.grading.terminal import Terminal
+from tools.grading.test_lists import ask
+from tools.setup import system_packages, toolchain
+from tools.setup.checkout_lock import hold
+from tools.setup.columns import fold
+from tools.setup.toolchain import LabError
+
+GDB = system_packages.Need("gdb", "gdb", system_packages.program("gdb"), "make debug needs it")
+PTRACE_SEIZE = 0x4206
+TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
+MAX_OUTPUT = 1 << 20
+_BODY = re.compile(r'in "(.+?)" \(\d+ ranks?\): ')  # tests/support/body.cpp
+
+
+@dataclass(frozen=True)
+class Target:
+    """What gdb looks at."""
+
+    stage: Stage
+    impl: str
+    test: TestSpec
+    body: str
+    rank: int
+    seed: int
+    program: Path
+    library: Path
+
+
+def main() -> int:
+    return ending_of("make debug", _debug_as_asked)
+
+
+def _debug_as_asked() -> int:
+    options = _parse_arguments()
+    gdb = shutil.which("gdb")
+    if not gdb:
+        raise LabError(f"make debug needs gdb, which is not installed: {system_packages.install_command([GDB])}")
+    if gap := ptrace_gap():
+        raise LabError(gap)
+    tools = toolchain.load()
+    with hold(Path(tools.build_dir) / "grade" / "lock", "make debug"):
+        target = prepare(options, Builder(tools))
+    return attach(gdb, target, shlex.split(options.gdb_args))
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make debug", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; by default the test's")
+    parser.add_argument("--test", default="", help="the test's name")
+    parser.add_argument("--rank", default="0", help="the rank that gdb looks at (default: 0)")
+    parser.add_argument("--body", default="", help="which of the test's runs, by its name; by default the failing one")
+    parser.add_argument("--impl", default="", help="assignments (default) or solutions")
+    parser.add_argument("--seed", default="", help="repeats the run that printed it")
+    parser.add_argument("--gdb-args", default="", help="more of gdb's own arguments")
+    options = parser.parse_args()
+    if not options.test:
+        raise BadChoice("make debug needs the name of a test, as in: make debug STAGE=01 TEST=<name> RANK=1")
+    if not options.rank.isascii() or not options.rank.isdigit():
+        raise BadChoice(f"RANK={options.rank} is not the number of a rank, as in RANK=1")
+    options.stages = [stage for stage in stages.find_stages(options.stage) if stage.has_tests()]
+    options.impl = stages.choose("IMPL", options.impl or "assignments", stages.IMPLEMENTATIONS)
+    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    return options
+
+
+def ptrace_gap() -> str:
+    """Why no debugger works here; empty if one does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            failed = libc.ptrace(PTRACE_SEIZE, child.pid, None, None)
+        finally:
+            child.kill()
+    if not failed:
+        return ""
+    return (
+        f"This system lets nobody look into processes (ptrace: {os.strerror(ctypes.get_errno() or errno.EPERM)}), and "
+        "gdb must. A container is allowed to by: docker run --cap-add=SYS_PTRACE ... "
+        "Elsewhere: sudo sysctl kernel.yama.ptrace_scope=1"
+    )
+
+
+def prepare(options: argparse.Namespace, builder: Builder) -> Target:
+    """Builds the stage, and finds out which body of the test to look at."""
+    builder.build_programs(options.stages)
+    stage, test = the_test(options, builder)
+    with Watch() as watch:
+        if error := builder.build_debug(stage, options.impl, watch):
+            raise LabError(f"{stage.name} does not compile:\n{error}")
+    library = builder.debug_library(stage, options.impl)
+    report = StageReport(stage, [TestResult(test)])
+    run_stage(builder.program(stage), library, report, RunOptions(options.seed), lambda _: None)
+    result = report.results[0]
+    known = json.loads(path.read_text()) if (path := signs_of_life(stage)).exists() else report.signs
+    body = options.body or failing_body(result) or next(iter(result.bodies), "")
+    if body not in result.bodies:
+        listed = "\n  ".join(stages.closest_first(body, result.bodies)) or "none, as it says itself:\n" + _text(result)
+        raise BadChoice(f"BODY={body} is no run that {test.name} is judged on; these are:\n  {listed}")
+    ranks = len(known.get(body, []))
+    if ranks and int(options.rank) >= ranks:
+        raise BadChoice(f'RANK={options.rank}: "{body}" has {ranks} ranks, of which the last is {ranks - 1}')
+    describe(result, body, int(options.rank), options.seed)
+    program = builder.program(stage)
+    return Target(stage, options.impl, test, body, int(options.rank), options.seed, program, library)
+
+
+def the_test(options: argparse.Namespace, builder: Builder) -> tuple[Stage, TestSpec]:
+    tests = [(stage, spec) for stage in options.stages for spec in ask(builder.program(stage))]
+    names = [spec.name for _, spec in tests]
+    wanted = stages.match_tests(options.test, names)
+    found = [(stage, spec) for stage, spec in tests if spec.name in wanted]
+    if not found:
+        raise stages.no_such_test(options.test, names)
+    if len(found) > 1:
+        listed = "\n".join(f"  STAGE={stage.number} TEST={spec.name}" for stage, spec in found)
+        raise BadChoice(f"TEST={options.test} means several; gdb looks at one:\n{listed}")
+    return found[0]
+
+
+def failing_body(result: TestResult) -> str:
+    return next((found[1] for text in result.failures if (found := _BODY.match(text))), "")
+
+
+def _text(result: TestResult) -> str:
+    return "\n".join(result.failures + result.measured)
+
+
+def describe(result: TestResult, body: str, rank: int, seed: int) -> None:
+    terminal = Terminal()
+    outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
+    terminal.print(fold(f"{result.spec.name} {outcome}, with SEED={seed}. {_text(result)}".rstrip(), terminal.width))
+    about = f'gdb comes to rank {rank} of "{body}". There: next, step, up, continue, backtrace, info locals; quit ends.'
+    terminal.print(fold(about, terminal.width))
+
+
+def attach(gdb: str, target: Target, arguments: list[str]) -> int:
+    """Runs the body, and gdb in the foreground; returns gdb's exit code."""
+    with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
+        sources = [path.name for path in target.stage.sources(target.impl)]
+        commands = [f"pipe rbreak {name}:. | cat > {os.devnull}" for name in sources]
+        commands += [f"shell echo > {shlex.quote(folder)}/go", "continue", "delete", "catch throw"]
+        start = [option for each in commands for option in ("-ex", each)]
+        environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the rank, in gdb
+        try:
+            command = [gdb, "-q", "-iex", "set confirm off", "-p", str(pid), *start, *arguments]
+            return subprocess.run(command, env=environment, check=False, preexec_fn=_default_interrupt).returncode
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _default_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def waiting_rank(target: Target, folder: Path) -> Iterator[int]:
+    """The process id of the rank, which waits for something in the pipe <folder>/go. The run ends with the block."""
+    for name in ("rank", "go"):
+        os.mkfifo(folder / name, 0o600)
+    held = os.open(folder / "go", os.O_RDWR)  # so that neither gdb nor the rank, stopped as it is, blocks in open()
+    environment = [f"{name}={value}" for name, value in MEMORY.items()]
+    command = ["/usr/bin/env", *environment, str(target.program), f"--stage-library={target.library}"]
+    command += [f"--test={target.test.name}", f"--seed={target.seed}", f"--debug={folder}"]
+    command += [f"--debug-body={target.body}", f"--debug-rank={target.rank}"]
+    output = BoundedText(MAX_OUTPUT)
+    with GuardedProcess(command) as process:
+        listener = threading.Thread(target=_listen, args=(process, output), daemon=True)
+        listener.start()
+        try:
+            yield _arrival(folder / "rank", listener, output)
+        finally:
+            process.stop()
+            listener.join()
+            os.close(held)
+
+
+def _listen(process: GuardedProcess, output: BoundedText) -> None:
+    for _, data in process.events():
+        output.add(data)
+
+
+def _arrival(pipe: Path, listener: threading.Thread, output: BoundedText) -> int:
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while listener.is_alive():
+            if select.select([reader], [], [], TICK_S)[0] and (text := os.read(reader, 64).strip()):
+                return int(text)
+    finally:
+        os.close(reader)
+    raise LabError(f"The run ended before the rank could be stopped. It said:\n{output.last_lines(20)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
