@@ -204,11 +204,11 @@ def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict
 
 
 def _leaderboard(stage: StageReport) -> list[dict[str, object]]:
-    """Each measured value that is a plain number, such as 'naive / flat step time: 2.31'."""
+    """Each measured number that a test offers, such as 'leaderboard: naive / flat step time: 2.31'."""
     entries = []
     for result in stage.results:
         for line in result.measured if result.status is Status.PASSED else []:
-            if found := re.fullmatch(r"(.+): (-?\d+(?:\.\d+)?)", line):
+            if found := re.fullmatch(r"leaderboard: (.+): (-?\d+(?:\.\d+)?)", line):
                 entries.append({"name": f"{stage.stage.number} {found[1]}", "value": float(found[2])})
     return entries
 
