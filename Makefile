@@ -1,5 +1,7 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH ALL FRESH SANITIZE
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH
+include $(wildcard *.mk)  # an instructor's targets, where there are some
+.DEFAULT_GOAL := help
 export $(VARIABLES)
 unexport VERBOSE MAKEFLAGS MFLAGS  # each would change what a build by generated Makefiles prints
 given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -14,31 +16,27 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch hint figures writeup ab check format clean distclean
+.PHONY: help setup doctor test watch hint figures writeup ab clean distclean
 help:  ## this list
-	@awk -F ':.*## *' '/^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
+	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
-	  line = line word[i] " " } print line }' Makefile
+	  line = line word[i] " " } print line }' $(MAKEFILE_LIST)
 setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
 	@python3 -m tools.setup.doctor
-test:  ## grade your code       [STAGE=02] [TEST=name] [IMPL=solutions] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [UNTRUSTED=1]
+test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [UNTRUSTED=1]
 	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
 hint:  ## the hint of a test    TEST=name [STAGE=02]
 	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test)
-figures:  ## the deliverable figures from your code   [IMPL=solutions] [PRESET=quick]
+figures:  ## the deliverable figures from your code   [PRESET=quick]
 	@$(SETUP) --for-figures && python3 -m tools.report.figures $(FIGURES)
-ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [IMPL=solutions] [PRESET=quick]
+ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
 	@$(SETUP) --for-figures && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
-writeup:  ## questions, answers, figures and tables in one PDF   [IMPL=solutions] [PRESET=quick] [STAGE=03]
+writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
-check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=undefined]
-	@$(SETUP) --for-check && python3 -m tools.checking.check $(call flag,SANITIZE,sanitize) $(if $(ALL),--all) $(if $(FRESH),--fresh)
-format:  ## clang-format and ruff on every source file
-	@$(SETUP) --for-check && python3 -m tools.checking.formatting
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
 	@rm -rf build compile_commands.json
 distclean: clean  ## also the virtual environment and the drawn figures

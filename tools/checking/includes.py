@@ -51,6 +51,8 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("tools/grading", ("tools/setup",), "it must work without the other tools"),
     ("tools/checking", ("tools/setup", "tools/grading"), "move what both need to tools/grading"),
     ("tools/report", ("tools/setup", "tools/grading"), "move what both need to tools/grading"),
+    ("tools/student", ("tools/setup", "tools/grading"), "move what both need to tools/grading"),
+    ("tools/course", ("tools/setup", "tools/grading", "tools/student"), "students get none of it"),
 )  # fmt: skip
 # The table of the A/B is what `python3 tools/report/ddp_diff.py` prints, and that has to work without the rest.
 # Constants are fitted to the errors that figures and tables show.

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.grading import released
 from tools.setup.toolchain import ROOT, LabError
 
 IMPLEMENTATIONS = ("assignments", "solutions")
@@ -87,6 +88,13 @@ def choose(option: str, value: str, choices: Iterable[str]) -> str:
         return value
     listed = ", ".join(closest_first(value, choices))
     raise BadChoice(f"{option}={value} is not one of: {listed}")
+
+
+def choose_impl(value: str) -> str:
+    """What IMPL= says; empty: the student's code."""
+    if value == "solutions" and released.load(ROOT):
+        raise BadChoice("IMPL=solutions: the solutions are the instructor's. Without IMPL= it is your code that counts")
+    return choose("IMPL", value or "assignments", IMPLEMENTATIONS)
 
 
 def find_stages(text: str) -> list[Stage]:

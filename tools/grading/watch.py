@@ -19,11 +19,11 @@ POLL_S = 0.25
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make watch", description=__doc__, allow_abbrev=False)
     parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
-    parser.add_argument("--impl", default="", help="assignments (default) or solutions")
+    parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     options, for_grade = parser.parse_known_args()
     try:
         wanted = stages.find_stages(options.stage)
-        impl = stages.choose("IMPL", options.impl or "assignments", stages.IMPLEMENTATIONS)
+        impl = stages.choose_impl(options.impl)
     except BadChoice as error:
         print(error, file=sys.stderr)
         return 2

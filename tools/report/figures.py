@@ -42,11 +42,11 @@ class Summary:
 def parse_arguments(command: str, description: str) -> argparse.Namespace:
     """Parses --impl, --preset and --stage. `command` is what the user types."""
     parser = argparse.ArgumentParser(prog=command, description=description.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--impl", default="assignments", help="whose code: assignments (default) or solutions")
+    parser.add_argument("--impl", default="assignments", help="whose code: assignments (default), which is yours")
     parser.add_argument("--preset", default="quick", help="how much is measured: quick (default), full or paper")
     parser.add_argument("--stage", default="", help="only what belongs to this stage")
     options = parser.parse_args()
-    stages.choose("IMPL", options.impl, stages.IMPLEMENTATIONS)
+    stages.choose_impl(options.impl)
     stages.choose("PRESET", options.preset, PRESETS)
     options.stages = stages.find_stages(options.stage)
     return options

@@ -1,0 +1,49 @@
+"""Passages of a Markdown text that only one side gets. Each mark is a line of its own:
+
+<!-- instructor -->       from here ...
+<!-- /instructor -->      ... to here is not handed out;
+
+<!-- student              this line and the next mark go, and what is between them is a
+-->                       part of the text that is handed out;
+
+<!-- course -->           is replaced by the course's name, dates and links.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tools.setup.toolchain import LabError
+from tools.student.course import Course
+
+_INSTRUCTOR = re.compile(r"^<!-- instructor -->\n.*?^<!-- /instructor -->\n", re.MULTILINE | re.DOTALL)
+_STUDENT = re.compile(r"^<!-- student\n(.*?)^-->\n", re.MULTILINE | re.DOTALL)
+_COURSE = re.compile(r"^<!-- course -->\n", re.MULTILINE)
+_LEFT = re.compile(r"<!-- /?(instructor|student)\b.*")
+_EMPTY_LINES = re.compile(r"\n{3,}")
+
+
+def for_students(text: str, name: str, course: Course) -> str:
+    """The text as it is handed out; `name` is its file's, for messages."""
+    text = _COURSE.sub(lambda _: course_passage(course), _STUDENT.sub(r"\1", _INSTRUCTOR.sub("", text)))
+    if left := _LEFT.search(text):
+        line = text.count("\n", 0, left.start()) + 1
+        raise LabError(f"{name}: the mark {left[0]} (about line {line}) has no other end; tools/course/passages.py")
+    return _EMPTY_LINES.sub("\n\n", text)
+
+
+def course_passage(course: Course) -> str:
+    """Name, dates and links; empty if course.json has none."""
+    title = ", ".join(filter(None, (course.course, course.term)))
+    dates = [f"| {stage} | {when:%A, %d %B %Y, %H:%M %Z} |" for stage, when in sorted(course.due.items())]
+    table = ["| Stage | Due |", "|---|---|", *dates] if dates else []
+    links = [f"- [{what}]({where})" for what, where in course.links.items()]
+    blocks = [[f"**{title}**"] if title else [], table, [_late(course)] if dates else [], links]
+    return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n" if any(map(any, blocks)) else ""
+
+
+def _late(course: Course) -> str:
+    if not course.late_days:
+        return "What comes later is not graded."
+    cost = f"{course.late_percent_a_day:g} % of its points"
+    return f"What comes late loses {cost} for each day that has begun, for at most {course.late_days:g} days."

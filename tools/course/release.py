@@ -1,0 +1,127 @@
+"""Writes what students get: the folder build/release/<name>, and the archive <name>-<version>.tar.gz beside it.
+
+It is what git has at HEAD, without what .gitattributes marks `export-ignore` and without the passages that
+passages.py explains; release.json is added. The same commit gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from tools.course.passages import for_students
+from tools.grading.exit_codes import ending_of
+from tools.grading.released import FILE as MANIFEST
+from tools.grading.released import Release, checksum
+from tools.setup.columns import columns, fold
+from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
+from tools.student import course
+
+SHOWN = 10
+
+
+def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Release:
+    """Writes the students' tree of a commit into `destination`, which must be new or empty."""
+    destination.mkdir(parents=True, exist_ok=True)
+    if any(destination.iterdir()):
+        raise LabError(f"{destination} is not empty. Name a new folder.")
+    files = dict(_handed_out(root, commit))
+    about = course.parse(files[course.FILE][0].decode()) if course.FILE in files else course.Course()
+    for name, (content, mode) in files.items():
+        path = destination / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".md"):
+            content = for_students(content.decode(), name, about).encode()
+        path.write_bytes(content)
+        path.chmod(mode)
+    hash_, date = _git(root, "log", "-1", "--format=%H %cI", commit).decode().split()
+    checksums = {name: checksum(destination / name) for name in sorted(files)}
+    release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums)
+    release.write(destination)
+    return release
+
+
+def write_archive(tree: Path, release: Release, archive: Path) -> None:
+    """`tree` as a .tar.gz with one folder: sorted, of the commit's time and of nobody, so that bytes repeat."""
+    seconds = int(datetime.fromisoformat(release.date).timestamp())
+    fresh = archive.with_name(f"{archive.name}.new")
+    with (
+        fresh.open("wb") as file,
+        gzip.GzipFile("", "wb", mtime=seconds, fileobj=file) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name in sorted([*release.files, MANIFEST]):
+            entry = tarfile.TarInfo(f"{tree.name}/{name}")
+            entry.size, entry.mtime = (tree / name).stat().st_size, seconds
+            entry.mode = 0o755 if (tree / name).stat().st_mode & 0o100 else 0o644
+            with (tree / name).open("rb") as content:
+                tar.addfile(entry, content)
+    fresh.replace(archive)
+
+
+def _handed_out(root: Path, commit: str) -> Iterator[tuple[str, tuple[bytes, int]]]:
+    """Each file's name, content and mode, as git archives them."""
+    with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
+        for entry in tar:
+            if entry.isfile():
+                yield entry.name, (tar.extractfile(entry).read(), 0o755 if entry.mode & 0o100 else 0o644)
+
+
+def _git(root: Path, *arguments: str) -> bytes:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise LabError("There is no git, which knows what belongs to the lab: install git") from None
+    if done.returncode:
+        raise LabError(f"git {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def check_committed(root: Path = ROOT) -> list[str]:
+    """Refuses if files differ from HEAD, which is what would be handed out. Returns those that git does not know."""
+    lines = _git(root, "status", "--porcelain", "--untracked-files=all", ".").decode().splitlines()
+    changed = [line[3:] for line in lines if not line.startswith("??")]
+    if changed:
+        raise LabError(
+            "\n".join(
+                [
+                    "A release is made of what is committed, and these files differ from it:",
+                    *_listed(changed),
+                    "Commit them, or put them aside: git stash",
+                ]
+            )
+        )
+    return [line[3:] for line in lines]
+
+
+def _listed(names: list[str]) -> list[str]:
+    more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return [f"  {name}" for name in names[:SHOWN]] + more
+
+
+def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
+    unknown = check_committed(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="new-") as fresh:
+        made = write_tree(Path(fresh) / "tree", root=root)
+        tree = folder / made.name
+        shutil.rmtree(tree, ignore_errors=True)
+        (Path(fresh) / "tree").rename(tree)
+    archive = folder / f"{made.name}-{made.version}.tar.gz"
+    write_archive(tree, made, archive)
+    if unknown:
+        print("\n".join(["Not handed out, since git does not know them:", *_listed(unknown)]))
+    print(fold(f"Release {made.version}, {len(made.files)} files:\n  {tree}\n  {archive}", columns()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ending_of("make release", release))

@@ -1,0 +1,125 @@
+"""What differs from one course to the next: course.json. All of it may be left out.
+
+name                of the folder and the archive that are handed out: "ddp-lab"
+course, term        as the README says them: "CS 149, Parallel Computing", "autumn 2026"
+timezone            of all times below: "Europe/Berlin"
+released            when the lab was handed out: "2026-10-05"; a day without a time begins at midnight
+due                 by stage: {"01": "2026-10-19 23:59"}; a day without a time ends at midnight
+late_days           how many days late is still taken
+late_percent_a_day  what each begun day costs, of the points that were earned
+links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, fields
+from datetime import datetime, time, timedelta, tzinfo
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tools.setup.toolchain import ROOT, LabError
+
+FILE = "course.json"
+
+
+@dataclass(frozen=True)
+class Course:
+    name: str = "ddp-lab"
+    course: str = ""
+    term: str = ""
+    timezone: tzinfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    released: datetime | None = None
+    due: dict[str, datetime] = field(default_factory=dict)
+    late_days: int = 0
+    late_percent_a_day: float = 0
+    links: dict[str, str] = field(default_factory=dict)
+
+
+def load(root: Path = ROOT) -> Course:
+    """The course of this checkout; one with nothing but defaults where there is no course.json."""
+    try:
+        text = (root / FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Course()
+    return parse(text)
+
+
+def parse(text: str) -> Course:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise LabError(f"{FILE} is not JSON: {error}") from None
+    known = [each.name for each in fields(Course)]
+    if not isinstance(given, dict) or (unknown := sorted({*given} - {*known})):
+        what = f"has an unknown field, {unknown[0]}" if isinstance(given, dict) else "is not an object, {...}"
+        raise LabError(f"{FILE} {what}. Its fields are: {', '.join(known)}")
+    zone = _zone(given.get("timezone", "UTC"))
+    return Course(**{name: _READERS[name](name, value, zone) for name, value in given.items()})
+
+
+def _wrong(name: str, wanted: str, value: Any) -> LabError:
+    return LabError(f"{FILE}: {name} should be {wanted}, not {json.dumps(value)}")
+
+
+def _zone(value: Any) -> tzinfo:
+    try:
+        return ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise _wrong("timezone", 'a name such as "Europe/Berlin" (from tzdata)', value) from None
+
+
+def _text(name: str, value: Any, _: tzinfo) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, "a text", value)
+    return value
+
+
+def _file_name(name: str, value: Any, _: tzinfo) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", value):
+        raise _wrong(name, 'a name for a folder, such as "ddp-lab"', value)
+    return value
+
+
+def _number(name: str, value: Any, _: tzinfo) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
+        raise _wrong(name, "a number from 0 to 100", value)
+    return value
+
+
+def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(link, str) for link in value.values()):
+        raise _wrong(name, 'an object such as {"Questions": "https://..."}', value)
+    return value
+
+
+def _moment(name: str, value: Any, zone: tzinfo, day: timedelta = timedelta(0)) -> datetime:
+    """`day`: how long after its midnight a day without a time is meant."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (ValueError, TypeError):
+        raise _wrong(name, 'a day or a time, such as "2026-10-19 23:59"', value) from None
+    if len(value) == len("2026-10-19"):
+        found = datetime.combine(found.date(), time()) + day
+    return found if found.tzinfo else found.replace(tzinfo=zone)
+
+
+def _due(name: str, value: Any, zone: tzinfo) -> dict[str, datetime]:
+    if not isinstance(value, dict):
+        raise _wrong(name, 'an object such as {"01": "2026-10-19 23:59"}', value)
+    return {stage: _moment(f"{name}, {stage}", when, zone, timedelta(days=1)) for stage, when in value.items()}
+
+
+_READERS: dict[str, Any] = {
+    "name": _file_name,
+    "course": _text,
+    "term": _text,
+    "timezone": lambda name, value, zone: zone,
+    "released": lambda name, value, zone: _moment(name, value, zone) if value else None,
+    "due": _due,
+    "late_days": _number,
+    "late_percent_a_day": _number,
+    "links": _links,
+}
