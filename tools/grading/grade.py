@@ -32,7 +32,7 @@ from tools.setup.columns import fold
 
 
 def main() -> int:
-    _end_by_exception_on_signals()
+    end_by_exception_on_signals()
     return ending_of("make test", _grade_as_asked)
 
 
@@ -44,7 +44,7 @@ def _grade_as_asked() -> int:
         return grade(options, Builder(tools), folder)
 
 
-def _end_by_exception_on_signals() -> None:
+def end_by_exception_on_signals() -> None:
     def raise_once(signum: int, _: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must not be interrupted

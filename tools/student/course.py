@@ -8,6 +8,8 @@ due                 by stage: {"01": "2026-10-19 23:59"}; a day without a time e
 late_days           how many days late is still taken
 late_percent_a_day  what each begun day costs, of the points that were earned
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
+visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
+                    after_published
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class Course:
     late_days: int = 0
     late_percent_a_day: float = 0
     links: dict[str, str] = field(default_factory=dict)
+    visibility: dict[str, str] = field(default_factory=dict)
 
 
 def load(root: Path = ROOT) -> Course:
@@ -95,6 +98,13 @@ def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     return value
 
 
+def _visibility(name: str, value: Any, _: tzinfo) -> dict[str, str]:
+    kinds, whens = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
+    if not isinstance(value, dict) or not {*value} <= {*kinds} or not {*value.values()} <= {*whens}:
+        raise _wrong(name, f'an object of {", ".join(kinds)}, each one of {", ".join(whens)}', value)
+    return value
+
+
 def _moment(name: str, value: Any, zone: tzinfo, day: timedelta = timedelta(0)) -> datetime:
     """`day`: how long after its midnight a day without a time is meant."""
     try:
@@ -122,4 +132,5 @@ _READERS: dict[str, Any] = {
     "late_days": _number,
     "late_percent_a_day": _number,
     "links": _links,
+    "visibility": _visibility,
 }
