@@ -19,6 +19,7 @@ import secrets
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -51,17 +52,22 @@ def main() -> int:
 
 def _grade_as_asked() -> int:
     options = parse_arguments()
+    report = run(options)
+    if options.autolab:
+        print(gradescope.autolab(report), flush=True)
+    return 0 if report.full_marks() else 1
+
+
+def run(options: argparse.Namespace) -> Report:
     submission = collect(options.submission)
     if options.keep:
         keep(submission, options.keep)
     grading = Grading(submission, options)
     grading.run()
-    if options.autolab:
-        print(gradescope.autolab(grading.report), flush=True)
-    return 0 if grading.report.full_marks() else 1
+    return grading.report
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m tools.course.grade_submission", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("submission", type=Path, help="a folder, or an archive such as `make submit` makes")
@@ -70,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", default="", help="of the inputs; default: hidden/seed, else drawn")
     parser.add_argument("--stage-limit", type=float, default=STAGE_S, help="seconds for a stage's tests (%(default)g)")
     parser.add_argument("--autolab", action="store_true", help="print Autolab's scores as the last line")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if not options.submission.exists():
         raise BadChoice(f"{options.submission} is not there. Name a folder, or an archive that `make submit` makes")
     secret = hidden.seed()
