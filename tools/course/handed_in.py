@@ -26,6 +26,7 @@ LOOK_S = 20  # of processor time
 MEMORY = 6 << 30  # address space, of which a precompiled header takes much
 LARGEST_LIBRARY = 256 << 20
 LOG_LIMIT = 1 << 20
+DOES_NOT_COMPILE, USES_WHAT_IT_MAY_NOT = "does not compile", "uses what it may not"
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,18 @@ def hand_in(stage: Stage, content: bytes, build_dir: Path, folder: Path) -> Hand
     return code
 
 
-def build(code: HandedIn) -> tuple[str, bool]:
-    """Why it cannot be graded, and whether that is because it uses what it may not; empty if its library is there.
-    Nothing of the code runs."""
+def build(code: HandedIn) -> tuple[str, str]:
+    """Why it cannot be graded, in full and in short; empty in full if its library is there. Nothing of the code runs."""
     try:
         found = untrusted.objections_to_sources(code)
     except untrusted.CannotLook as error:  # a preprocessor's messages quote no other file
-        return condense(error.said.replace(str(code.folder), str(ROOT))), False
+        return condense(error.said.replace(str(code.folder), str(ROOT))), DOES_NOT_COMPILE
     if found:
-        return code.as_at_home(found), True
+        return code.as_at_home(found), USES_WHAT_IT_MAY_NOT
     if errors := _compile(code):
-        return errors, False
+        return errors, DOES_NOT_COMPILE
     found = untrusted.objections_to_library(code)
-    return code.as_at_home(found), bool(found)
+    return code.as_at_home(found), USES_WHAT_IT_MAY_NOT
 
 
 def _compile(code: HandedIn) -> str:

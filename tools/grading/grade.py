@@ -162,14 +162,13 @@ def stages_as_built(
 
 
 def mark_build_error(stage: StageReport, error: str, what: str = "does not compile") -> None:
-    stage.build_error = error
+    stage.build_error, stage.problem = error, what
     for result in stage.results if error else []:
         result.status, result.failures = Status.FAILED, [f"{stage.stage.name} {what}:\n{error}"]
 
 
 def refuse_what_it_may_not_use(stage: StageReport, builder: Builder, impl: str) -> None:
     found = untrusted.objections(builder.compiled(stage.stage, impl))
-    stage.refused = bool(found)
     mark_build_error(stage, found, "uses what it may not")
 
 

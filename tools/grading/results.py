@@ -65,7 +65,7 @@ class StageReport:
     stage: Stage
     results: list[TestResult]
     build_error: str = ""
-    refused: bool = False  # it compiles, and uses what it may not
+    problem: str = "does not compile"  # what a build error says in short
     output: str = ""
     signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
 

@@ -7,6 +7,7 @@ released            when the lab was handed out: "2026-10-05"; a day without a t
 due                 by stage: {"01": "2026-10-19 23:59"}; a day without a time ends at midnight
 late_days           how many days late is still taken
 late_percent_a_day  what each begun day costs, of the points that were earned
+free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
@@ -37,6 +38,7 @@ class Course:
     due: dict[str, datetime] = field(default_factory=dict)
     late_days: int = 0
     late_percent_a_day: float = 0
+    free_late_days: int = 0
     links: dict[str, str] = field(default_factory=dict)
     visibility: dict[str, str] = field(default_factory=dict)
 
@@ -131,6 +133,7 @@ _READERS: dict[str, Any] = {
     "due": _due,
     "late_days": _number,
     "late_percent_a_day": _number,
+    "free_late_days": _number,
     "links": _links,
     "visibility": _visibility,
 }
