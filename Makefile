@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH
+VARIABLES := STAGE TEST IMPL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -16,7 +16,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch hint figures writeup ab clean distclean
+.PHONY: help setup doctor test watch hint figures writeup ab submit update clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -37,6 +37,10 @@ ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=qui
 	@$(SETUP) --for-figures && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
+submit:  ## what is handed in, as one archive: stages, answers, scores
+	@python3 -m tools.student.submit
+update:  ## a new release of the lab; your work stays   FROM=archive
+	@python3 -m tools.student.update $(call flag,FROM,from)
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
 	@rm -rf build compile_commands.json
 distclean: clean  ## also the virtual environment and the drawn figures

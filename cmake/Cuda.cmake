@@ -18,7 +18,7 @@ function(ddp_lab_find_cuda)
       file(STRINGS "${folder}/cuda_runtime_api.h" line REGEX "define CUDART_VERSION ")
       string(REGEX MATCH "([0-9]+)0[0-9][0-9]$" match "${line}")
       if(NOT wanted OR CMAKE_MATCH_1 STREQUAL wanted)
-        set(cuda "${folder}")
+        file(REAL_PATH "${folder}" cuda)  # the same whoever configures
         break()
       endif()
     endif()

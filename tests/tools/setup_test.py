@@ -62,7 +62,7 @@ class Checkout(unittest.TestCase):
         self.top = Path(folder.name).resolve()
         self.lab, self.bin, self.log = self.top / "lab", self.top / "bin", self.top / "asked"
         shutil.copytree(ROOT / "tools", self.lab / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("Makefile", "requirements.txt"):
+        for name in ("Makefile", "instructor.mk", "requirements.txt"):
             shutil.copy(ROOT / name, self.lab)
         self.bin.mkdir()
         for name in SYSTEM_TOOLS:

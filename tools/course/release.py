@@ -14,15 +14,14 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tools.course.passages import for_students
 from tools.grading.exit_codes import ending_of
-from tools.grading.released import FILE as MANIFEST
-from tools.grading.released import Release, checksum
+from tools.grading.released import Release, checksum, is_students
 from tools.setup.columns import columns, fold
-from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
+from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
 
 SHOWN = 10
@@ -42,9 +41,11 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
             content = for_students(content.decode(), name, about).encode()
         path.write_bytes(content)
         path.chmod(mode)
-    hash_, date = _git(root, "log", "-1", "--format=%H %cI", commit).decode().split()
+    hash_, seconds = _git(root, "log", "-1", "--format=%H %ct", commit).decode().split()
+    date = datetime.fromtimestamp(int(seconds), UTC).isoformat()
     checksums = {name: checksum(destination / name) for name in sorted(files)}
-    release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums)
+    originals = {name: (destination / name).read_text() for name in checksums if is_students(name)}
+    release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums, originals)
     release.write(destination)
     return release
 
@@ -58,7 +59,7 @@ def write_archive(tree: Path, release: Release, archive: Path) -> None:
         gzip.GzipFile("", "wb", mtime=seconds, fileobj=file) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name in sorted([*release.files, MANIFEST]):
+        for name in sorted([*release.files, RELEASE]):
             entry = tarfile.TarInfo(f"{tree.name}/{name}")
             entry.size, entry.mtime = (tree / name).stat().st_size, seconds
             entry.mode = 0o755 if (tree / name).stat().st_mode & 0o100 else 0o644

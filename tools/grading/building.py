@@ -10,16 +10,16 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from tools.grading import stale
+from tools.grading import released, stale
 from tools.grading.compile_errors import condense, full_disk
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
 from tools.grading.stages import Stage, short_paths
 from tools.grading.untrusted import Compiled
 from tools.setup.progress import ProgressLine
-from tools.setup.toolchain import ROOT, LabError, Toolchain
+from tools.setup.toolchain import ROOT, LabError, Toolchain, how_to_restore
 
 EDITED_SHOWN = 5
 NOTHING_TO_BUILD_S = 0.8  # a build says nothing before its first file is done; one that takes longer builds something
@@ -164,7 +164,8 @@ class StageBuilds:
     """Builds stages in their order, on a thread, so that the first can be graded while the others still build."""
 
     def __init__(self, builder: Builder, stages: list[Stage], impl: str) -> None:
-        self._builder, self._stages, self._impl = builder, stages, impl
+        self.impl = impl
+        self._builder, self._stages = builder, stages
         self._watch = Watch(visible=False)
         self._results: dict[str, Future[str]] = {stage.name: Future() for stage in stages}
         self._waited_for: set[str] = set()
@@ -200,7 +201,7 @@ class StageBuilds:
         for stage in self._stages:
             result = self._results[stage.name]
             try:
-                result.set_result(self._builder.build_stage(stage, self._impl, self._watch))
+                result.set_result(self._builder.build_stage(stage, self.impl, self._watch))
             except Exception as error:  # raised again where it is waited for
                 result.set_exception(error)
 
@@ -220,22 +221,34 @@ def _why_common_failed(log: BuildLog) -> str:
 
 
 def edited_note() -> str:
-    """Names the lab's own files that are not as git has them, and how to get them back; empty if all are."""
+    """Names the lab's own files that are not as they were handed out, and how to get them back; empty if all are."""
     files = edited_files()
-    lines = [f"  git checkout -- {file}" for file in files[:EDITED_SHOWN]]
+    if not files:
+        return ""
+    from_git = not released.is_here()
+    lines = [f"  {how_to_restore(file) if from_git else file}" for file in files[:EDITED_SHOWN]]
     if len(files) > EDITED_SHOWN:
-        lines.append(f"  and {len(files) - EDITED_SHOWN} more, which git status lists")
-    return "\n".join(["", "This is not as the lab has it. To get it back:", *lines, ""]) if files else ""
+        lines.append(f"  and {len(files) - EDITED_SHOWN} more{', which git status lists' if from_git else ''}")
+    if from_git:
+        return "\n".join(["", "This is not as the lab has it. To get it back:", *lines, ""])
+    return "\n".join(["", f"This is not as the lab has it ({how_to_restore('')} brings it back):", *lines, ""])
 
 
 def edited_files() -> list[str]:
-    """What a student does not edit, and is different from git's, or gone."""
+    """What a student does not edit, and is different from what was handed out, or gone."""
+    if release := released.load(unfinished=True):
+        return [name for name in release.differing() if _is_built(name)]
     command = ["git", "diff", "--name-only", "--relative", "HEAD", "--", "CMakeLists.txt", "cmake", "common", "tests"]
     command += ["assignments/*.h"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.splitlines() if done.returncode == 0 else []  # no repository: nobody knows
 
 
+def _is_built(name: str) -> bool:
+    path = PurePath(name)
+    return path.parts[0] in ("CMakeLists.txt", "cmake", "common", "tests") or path.match("assignments/*/*.h")
+
+
 def _no_sources(stage: Stage, impl: str) -> str:
     folder = f"{impl}/{stage.name}"
-    return f"There is no .cpp file in {folder}. To get the original back: git checkout -- {folder}"
+    return f"There is no .cpp file in {folder}. To get the original back: {how_to_restore(folder)}"

@@ -66,6 +66,7 @@ class StageReport:
     results: list[TestResult]
     build_error: str = ""
     problem: str = "does not compile"  # what a build error says in short
+    sources: str = ""  # the digest of what was graded
     output: str = ""
     signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
 
@@ -96,6 +97,7 @@ class Report:
     ungraded: list[Stage] = field(default_factory=list)
     partial: bool = False  # only some tests, by TEST=
     started: float = field(default_factory=time.monotonic)
+    date: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     @property
     def results(self) -> list[TestResult]:
@@ -179,7 +181,17 @@ def gradescope(report: Report) -> dict[str, object]:
             for index, result in enumerate(stage.results, start=1)
         ],
         "leaderboard": [entry for stage in report.stages for entry in _leaderboard(stage)],
-        "extra_data": {"impl": report.impl, "device": report.device, "seed": report.seed},
+        "extra_data": {
+            "impl": report.impl,
+            "device": report.device,
+            "seed": report.seed,
+            "date": report.date,
+            "partial": report.partial,
+            "stages": {
+                stage.stage.name: {"sources": stage.sources, "compiles": stage.refused or not stage.build_error}
+                for stage in report.stages
+            },
+        },
     }
 
 

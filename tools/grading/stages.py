@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.grading import released
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import ROOT, LabError, how_to_restore
 
 IMPLEMENTATIONS = ("assignments", "solutions")
 DEVICES = ("cpu", "cuda")
@@ -68,7 +68,7 @@ def named(name: str) -> Stage:
     for stage in all_stages():
         if stage.name == name:
             return stage
-    raise LabError(f"There is no assignments/{name}/stage.json. Restore it: git checkout assignments")
+    raise LabError(f"There is no assignments/{name}/stage.json. Restore it: {how_to_restore('assignments')}")
 
 
 def short_paths(text: str) -> str:
@@ -92,7 +92,7 @@ def choose(option: str, value: str, choices: Iterable[str]) -> str:
 
 def choose_impl(value: str) -> str:
     """What IMPL= says; empty: the student's code."""
-    if value == "solutions" and released.load(ROOT):
+    if released.load(ROOT) and value == "solutions":
         raise BadChoice("IMPL=solutions: the solutions are the instructor's. Without IMPL= it is your code that counts")
     return choose("IMPL", value or "assignments", IMPLEMENTATIONS)
 

@@ -16,7 +16,7 @@ from tools.setup.toolchain import ROOT, LabError
 def forget_if_changed(build_dir: Path, stage: Stage, impl: str) -> None:
     """Removes the objects of a stage whose contents are not those of its last build."""
     note = _note(build_dir, stage, impl)
-    if note.exists() and note.read_text() != _digest(stage, impl):
+    if note.exists() and note.read_text() != digest(stage, impl):
         for source in stage.sources(impl):
             with contextlib.suppress(LabError, OSError):  # one that is new has none
                 object_of(build_dir, source).unlink()
@@ -25,16 +25,17 @@ def forget_if_changed(build_dir: Path, stage: Stage, impl: str) -> None:
 def remember(build_dir: Path, stage: Stage, impl: str) -> None:
     """To be called when the stage is built."""
     with contextlib.suppress(OSError):  # a full disk; the times are nearly always right
-        _note(build_dir, stage, impl).write_text(_digest(stage, impl))
+        _note(build_dir, stage, impl).write_text(digest(stage, impl))
 
 
 def _note(build_dir: Path, stage: Stage, impl: str) -> Path:
     return build_dir / "grade" / f"{impl}.{stage.name}.sha256"
 
 
-def _digest(stage: Stage, impl: str) -> str:
+def digest(stage: Stage, impl: str) -> str:
+    """Of what a stage consists of."""
     headers = [header for room in {impl, "assignments"} for header in (ROOT / room / stage.name).glob("*.h")]
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     for path in [*stage.sources(impl), *sorted(headers)]:
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+        found.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.grading import stages
+from tools.grading import released, stages
 from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.report.deliverables import DRAWINGS, Drawing, Run
@@ -67,7 +67,8 @@ def commit() -> str:
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return described.stdout.strip() or "unknown"
+    release = released.load()
+    return described.stdout.strip() or (release.commit[:12] if release else "unknown")
 
 
 def is_fresh(result: Path, sources: list[Path]) -> bool:

@@ -111,7 +111,7 @@ def check_files(writeup: Writeup) -> None:
         try:
             (writeup.root / name).read_bytes().decode()
         except FileNotFoundError:
-            raise TypstFailure(f"{name}: there is no such file; restore it: git checkout {name}") from None
+            raise TypstFailure(f"{name}: there is no such file; restore it: {toolchain.how_to_restore(name)}") from None
         except OSError as error:
             raise TypstFailure(f"{name}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:

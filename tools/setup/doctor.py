@@ -72,7 +72,8 @@ def tools() -> list[Finding]:
             findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}{why}", gap))
         else:
             findings.append(missing(need, required=not system_packages.can_install()))
-    for need in (*system_packages.OPTIONAL, *system_packages.FOR_CHECK):
+    checking = system_packages.FOR_CHECK if (toolchain.ROOT / "tools" / "checking").exists() else []
+    for need in (*system_packages.OPTIONAL, *checking):
         found = need.find()
         version = system_packages.dotted(system_packages.version_of(found)) if found else ""
         findings.append(Finding(need.name, OK, f"{found} {version}") if found else missing(need))

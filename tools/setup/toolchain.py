@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD_DIR = ROOT / "build"
 VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements.txt"
+RELEASE = "release.json"  # in what was handed out to students; tools/grading/released.py
 DEFAULT_CUDA_HOME = "/usr/local/cuda"
 # What the scripts in figures/ import.
 FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
@@ -37,6 +38,11 @@ class Toolchain:
     cmake: str
     generator: str  # Ninja, or Unix Makefiles
     build_dir: str
+
+
+def how_to_restore(name: str) -> str:
+    """The command that gets a file or folder of the lab back as it was."""
+    return "make update FROM=<the course's archive>" if (ROOT / RELEASE).exists() else f"git checkout -- {name}"
 
 
 def load(build_dir: Path = BUILD_DIR) -> Toolchain:
@@ -59,7 +65,7 @@ def wanted_torch() -> str:
 def pinned(package: str) -> str:
     match = re.search(rf"^{package}==(\S+)", REQUIREMENTS.read_text(), re.MULTILINE)
     if not match:
-        raise LabError(f"requirements.txt pins no {package}. Restore it: git checkout requirements.txt")
+        raise LabError(f"requirements.txt pins no {package}. Restore it: {how_to_restore('requirements.txt')}")
     return match[1]
 
 

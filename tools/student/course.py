@@ -4,7 +4,7 @@ name                of the folder and the archive that are handed out: "ddp-lab"
 course, term        as the README says them: "CS 149, Parallel Computing", "autumn 2026"
 timezone            of all times below: "Europe/Berlin"
 released            when the lab was handed out: "2026-10-05"; a day without a time begins at midnight
-due                 by stage: {"01": "2026-10-19 23:59"}; a day without a time ends at midnight
+due                 by stage: {"01": "2026-10-19 18:00"}; a day without a time ends at 23:59:59
 late_days           how many days late is still taken
 late_percent_a_day  what each begun day costs, of the points that were earned
 free_late_days      days that cost nothing, in all; the earliest late stages get them
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, fields
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import datetime, time, tzinfo
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tools.setup.toolchain import ROOT, LabError
 
 FILE = "course.json"
+END_OF_DAY = time(23, 59, 59)
 
 
 @dataclass(frozen=True)
@@ -107,21 +108,21 @@ def _visibility(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     return value
 
 
-def _moment(name: str, value: Any, zone: tzinfo, day: timedelta = timedelta(0)) -> datetime:
-    """`day`: how long after its midnight a day without a time is meant."""
+def _moment(name: str, value: Any, zone: tzinfo, of_day: time = time()) -> datetime:
+    """`of_day`: what a day without a time means."""
     try:
         found = datetime.fromisoformat(value)
     except (ValueError, TypeError):
         raise _wrong(name, 'a day or a time, such as "2026-10-19 23:59"', value) from None
     if len(value) == len("2026-10-19"):
-        found = datetime.combine(found.date(), time()) + day
+        found = datetime.combine(found.date(), of_day)
     return found if found.tzinfo else found.replace(tzinfo=zone)
 
 
 def _due(name: str, value: Any, zone: tzinfo) -> dict[str, datetime]:
     if not isinstance(value, dict):
         raise _wrong(name, 'an object such as {"01": "2026-10-19 23:59"}', value)
-    return {stage: _moment(f"{name}, {stage}", when, zone, timedelta(days=1)) for stage, when in value.items()}
+    return {stage: _moment(f"{name}, {stage}", when, zone, END_OF_DAY) for stage, when in value.items()}
 
 
 _READERS: dict[str, Any] = {
