@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 
 from tools.course import hidden, release
+from tools.grading import released
 from tools.grading.exit_codes import ending_of
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
@@ -57,7 +58,7 @@ def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden
     """Writes what Gradescope unpacks to /autograder/source. Returns the hidden tests' files."""
     lab = source / "lab"
     release.write_tree(lab, commit)
-    (lab / release.MANIFEST).unlink()  # it is nobody's to hand in or to update
+    (lab / released.FILE).unlink()  # it is nobody's to hand in or to update
     shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
     for name in (*RUN, "Dockerfile"):
         shutil.copyfile(FILES / name, source / name)

@@ -22,9 +22,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from tools.course import class_table, hidden, late
+from tools.course import hidden
+from tools.course.class_table import Row, row_of, write
+from tools.course.late import read_times, times_of
 from tools.course.submission import ARCHIVES
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals
@@ -36,6 +39,7 @@ from tools.setup.columns import columns, fold
 from tools.setup.progress import elapsed
 from tools.setup.toolchain import BUILD_DIR
 from tools.student import course
+from tools.student.course import Course
 
 PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, and takes five minutes at the most
 GRADED = (0, 1)  # exit codes
@@ -51,7 +55,7 @@ class Student:
     def fingerprint(self) -> str:
         """Of the submission: times and sizes, since the content may be anything."""
         files = [self.place] if self.place.is_file() else sorted(self.place.rglob("*"))
-        facts = [(str(path), path.lstat().st_mtime_ns, path.lstat().st_size) for path in files]
+        facts = [(str(path), path.lstat().st_ctime_ns, path.lstat().st_size) for path in files]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def is_graded(self) -> bool:
@@ -59,6 +63,9 @@ class Student:
             return (self.folder / "graded").read_text() == self.fingerprint()
         except OSError:
             return False
+
+    def row(self, about: Course, given: dict[str, datetime]) -> Row:
+        return row_of(self.name, self.folder, times_of(self.place, about, given.get(self.name)), about)
 
 
 def main() -> int:
@@ -68,16 +75,14 @@ def main() -> int:
 
 def _grade_as_asked() -> int:
     options = parse_arguments()
-    students = students_in(options.folder, options.out)
+    students, about = students_in(options.folder, options.out), course.load()
+    given = read_times(options.times, about) if options.times else {}
     with hold(options.out / "lock", "grading a class"):
         todo = [student for student in students if options.again or not student.is_graded()]
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
-        about, times = course.load(), options.times
-        given = late.read_times(times, about) if times else {}
-        rows = [class_table.row_of(each.name, each.folder, late.times_of(each.place, about, given.get(each.name)), about)
-                for each in students]  # fmt: skip
-        class_table.write(options.out, rows, about)
+        rows = [each.row(about, given) for each in students]
+        write(options.out, rows, about)
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(f"{row.student} was not graded: {row.problem}", columns()))

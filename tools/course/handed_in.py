@@ -18,6 +18,7 @@ from tools.grading.compile_commands import compile_command
 from tools.grading.compile_errors import condense
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
+from tools.grading.results import DOES_NOT_COMPILE
 from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT
 
@@ -26,7 +27,7 @@ LOOK_S = 20  # of processor time
 MEMORY = 6 << 30  # address space, of which a precompiled header takes much
 LARGEST_LIBRARY = 256 << 20
 LOG_LIMIT = 1 << 20
-DOES_NOT_COMPILE, USES_WHAT_IT_MAY_NOT = "does not compile", "uses what it may not"
+USES_WHAT_IT_MAY_NOT = "uses what it may not"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def hand_in(stage: Stage, content: bytes, build_dir: Path, folder: Path) -> Hand
 
 
 def build(code: HandedIn) -> tuple[str, str]:
-    """Why it cannot be graded, in full and in short; empty in full if its library is there. Nothing of the code runs."""
+    """Why it cannot be graded, in full and in short; both empty if its library is there. Nothing of the code runs."""
     try:
         found = untrusted.objections_to_sources(code)
     except untrusted.CannotLook as error:  # a preprocessor's messages quote no other file
@@ -70,7 +71,7 @@ def build(code: HandedIn) -> tuple[str, str]:
     if errors := _compile(code):
         return errors, DOES_NOT_COMPILE
     found = untrusted.objections_to_library(code)
-    return code.as_at_home(found), USES_WHAT_IT_MAY_NOT
+    return code.as_at_home(found), USES_WHAT_IT_MAY_NOT if found else ""
 
 
 def _compile(code: HandedIn) -> str:

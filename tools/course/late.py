@@ -54,7 +54,9 @@ def read_times(table: Path, course: Course) -> dict[str, datetime]:
     try:
         return {row["student"]: _in_zone(datetime.fromisoformat(row["time"]), course) for row in rows}
     except (KeyError, TypeError, ValueError) as error:
-        raise BadChoice(f"{table}: the columns should be student,time with times like 2026-10-19T23:59 ({error})") from None
+        raise BadChoice(
+            f"{table}: the columns should be student,time with times like 2026-10-19T23:59 ({error})"
+        ) from None
 
 
 def _in_zone(time: datetime, course: Course) -> datetime:
@@ -73,7 +75,11 @@ def times_of(place: Path, course: Course, given: datetime | None = None) -> dict
 
 
 def _newest(place: Path, course: Course) -> datetime:
-    files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file() and ".git" not in path.parts]
+    files = (
+        [place]
+        if place.is_file()
+        else [path for path in place.rglob("*") if path.is_file() and ".git" not in path.parts]
+    )
     newest = max((path.lstat().st_mtime for path in files), default=place.stat().st_mtime)
     return datetime.fromtimestamp(newest, course.timezone)
 

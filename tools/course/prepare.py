@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from pathlib import Path
 
 from tools.course.grade_submission import parse_arguments, run
 from tools.grading.building import Builder

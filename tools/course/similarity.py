@@ -1,8 +1,8 @@
 """Whose code is like whose: compare50 (CS50's) on what grade_class took, or on any folder of folders.
 
 Everybody is compared with everybody, with the solutions, and with earlier years (--earlier); the stubs' text does not
-count. Names, spaces and comments do not count either ("structure"). compare50 gets an environment of its own, build/compare50.
-A score is relative to the highest, which is 10: look at the pairs that stand out, and read them before you say anything.
+count. Names, spaces and comments do not count either ("structure"). compare50 gets an environment of its own,
+build/compare50. A score is relative to the highest, which is 10: read the pairs that stand out before you say anything.
 """
 
 from __future__ import annotations

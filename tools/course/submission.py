@@ -2,8 +2,8 @@
 
 A submission is a folder, or the archive that `make submit` makes. Archives in a folder are looked into, those in
 archives are not. Nothing is unpacked to where it asks to be: content is read, and written under the stage's own name.
-Links, devices and what is too large are left alone. What is refused is said in a sentence; what is not asked for is only
-counted, since whoever hands in the whole lab has done nothing wrong.
+Links, devices and what is too large are left alone. What is refused is said in a sentence; other files are passed over
+in silence, since whoever hands in the whole lab has done nothing wrong.
 """
 
 from __future__ import annotations

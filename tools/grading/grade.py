@@ -19,7 +19,7 @@ from pathlib import Path
 from tools.grading import side_by_side, stages, stale, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
-from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
+from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.sandbox import Sandbox, make_sandbox
 from tools.grading.scorecard import Scorecard
@@ -162,7 +162,7 @@ def stages_as_built(
             yield report
 
 
-def mark_build_error(stage: StageReport, error: str, what: str = "does not compile") -> None:
+def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPILE) -> None:
     stage.build_error, stage.problem = error, what
     for result in stage.results if error else []:
         result.status, result.failures = Status.FAILED, [f"{stage.stage.name} {what}:\n{error}"]

@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 from tools.grading.stages import Stage
 
+DOES_NOT_COMPILE = "does not compile"
+
 
 class Status(str, enum.Enum):
     PASSED = "passed"
@@ -65,10 +67,14 @@ class StageReport:
     stage: Stage
     results: list[TestResult]
     build_error: str = ""
-    problem: str = "does not compile"  # what a build error says in short
+    problem: str = DOES_NOT_COMPILE  # what a build error says in short
     sources: str = ""  # the digest of what was graded
     output: str = ""
     signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
+
+    @property
+    def compiles(self) -> bool:
+        return not self.build_error or self.problem != DOES_NOT_COMPILE
 
     @property
     def score(self) -> float:
@@ -188,8 +194,7 @@ def gradescope(report: Report) -> dict[str, object]:
             "date": report.date,
             "partial": report.partial,
             "stages": {
-                stage.stage.name: {"sources": stage.sources, "compiles": stage.refused or not stage.build_error}
-                for stage in report.stages
+                stage.stage.name: {"sources": stage.sources, "compiles": stage.compiles} for stage in report.stages
             },
         },
     }

@@ -104,7 +104,7 @@ def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
 def _visibility(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     kinds, whens = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
     if not isinstance(value, dict) or not {*value} <= {*kinds} or not {*value.values()} <= {*whens}:
-        raise _wrong(name, f'an object of {", ".join(kinds)}, each one of {", ".join(whens)}', value)
+        raise _wrong(name, f"an object of {', '.join(kinds)}, each one of {', '.join(whens)}", value)
     return value
 
 
