@@ -19,10 +19,9 @@ import zipfile
 from pathlib import Path
 
 from tools.course import hidden, release
-from tools.grading import released
 from tools.grading.exit_codes import ending_of
 from tools.setup.columns import columns, fold
-from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
+from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 
 FILES = Path(__file__).with_name("files")
 RUN = ("setup.sh", "run_autograder")
@@ -58,7 +57,7 @@ def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden
     """Writes what Gradescope unpacks to /autograder/source. Returns the hidden tests' files."""
     lab = source / "lab"
     release.write_tree(lab, commit)
-    (lab / released.FILE).unlink()  # it is nobody's to hand in or to update
+    (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
     shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
     for name in (*RUN, "Dockerfile"):
         shutil.copyfile(FILES / name, source / name)
