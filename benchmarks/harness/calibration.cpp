@@ -11,8 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kAdvice =
-    "; restore it from the repository, or make it again: "
-    ".venv/bin/python -m tools.report.calibrate";
+    "; restore it: git checkout -- figures/reference/calibration.json, or make update";
 
 std::map<std::string, Json> read(const std::filesystem::path& file) {
   std::ifstream stream(file);

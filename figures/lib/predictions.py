@@ -1,6 +1,6 @@
 """Published cells beside what the simulated cluster says of them, and how far apart they are.
 
-A few cells of each experiment were used to fit its constants (tools/report/calibrate.py); all others are predictions.
+A few cells of each experiment were used to fit its constants; all others are predictions.
 """
 
 from __future__ import annotations

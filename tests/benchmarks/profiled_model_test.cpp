@@ -106,7 +106,7 @@ TEST_F(CalibrationFile, IsReadOrRefusedWithTheReason) {
                                const std::string& part) {
     const std::string message = error_of(text, experiment);
     EXPECT_NE(message.find(part), std::string::npos) << message;
-    EXPECT_NE(message.find("tools.report.calibrate"), std::string::npos) << message;
+    EXPECT_NE(message.find("restore it: git checkout"), std::string::npos) << message;
   };
   expect_says(good, "other", "calibration.json: has nothing about other, only about: one");
   expect_says(R"({"experiments": {"one": {"constants": {"height": 1}}}})", "one",

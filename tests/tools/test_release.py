@@ -10,6 +10,7 @@ import tempfile
 import unittest
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 from tests.tools.release_test import Repository, git, working_tree
 from tools.course import release
@@ -25,6 +26,7 @@ INSTRUCTORS = re.compile(
     r"|tools[/.](checking|course)"
 )
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+CODE = re.compile(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 ANSWERS = ("solutions", "tests/mutants", "tests/variants")  # all that has a solution's text in it
 DISTINCT = 20  # characters: a shorter line says nothing
 WORDS = 28  # in a row: about five lines of code, or two of text; peers and solutions share up to 26
@@ -43,6 +45,11 @@ def passages_of(text: str) -> set[tuple[str, ...]]:
 
 def texts(paths: Iterable[Path]) -> dict[Path, str]:
     return {path: path.read_text(errors="replace") for path in paths if path.is_file() and path.suffix != ".png"}
+
+
+def links_of(path: Path) -> list[str]:
+    """Files that a text leads to."""
+    return LINK.findall(CODE.sub("", path.read_text()))
 
 
 class Leaks:
@@ -103,21 +110,22 @@ class ReleasedTree(unittest.TestCase):
                 self.assertNotEqual(leaks.found(Path(folder)), [])
 
     def test_the_gallery_has_pictures_that_a_text_shows_and_no_tables(self) -> None:
-        shown = {(path.parent / link).resolve() for path in self.texts for link in LINK.findall(path.read_text())}
-        for path in (self.tree / "figures" / "gallery").iterdir():
-            self.assertIn(path.resolve(), shown, "no text of the release shows it")
-            self.assertEqual(path.suffix, ".png")
+        shown = {(path.parent / link).resolve() for path in self.texts for link in links_of(path)}
+        gallery = sorted((self.tree / "figures" / "gallery").iterdir())
+        needless = [path.name for path in gallery if path.suffix != ".png" or path.resolve() not in shown]
+        self.assertEqual(needless, [], "no text of the release shows it, so .gitattributes should not hand it out")
 
     def test_no_text_speaks_of_what_is_not_there(self) -> None:
-        for path in [*self.texts, self.tree / "Makefile", *self.tree.rglob("*.typ"), *self.tree.rglob("*.json")]:
-            found = INSTRUCTORS.search(path.read_text())
-            self.assertIsNone(found, f"{path.relative_to(self.tree)} speaks of {found and found[0]}")
+        paths = [*self.texts, self.tree / "Makefile", *self.tree.rglob("*.typ"), *self.tree.rglob("*.json")]
+        lines = [(path, line) for path in paths for line in path.read_text().splitlines()]
+        found = [f"{path.relative_to(self.tree)}: {line}" for path, line in lines if INSTRUCTORS.search(line)]
+        self.assertEqual(found, [], "mark it as the instructor's: tools/course/passages.py")
 
     def test_no_link_is_dead(self) -> None:
-        links = [(path, link) for path in self.texts for link in LINK.findall(path.read_text())]
+        links = [(path, link) for path in self.texts for link in links_of(path)]
         self.assertGreater(len(links), 10)
-        for path, link in links:
-            self.assertTrue((path.parent / link).exists(), f"{path.relative_to(self.tree)}: {link} is not handed out")
+        dead = [f"{path.relative_to(self.tree)}: {link}" for path, link in links if not (path.parent / link).exists()]
+        self.assertEqual(dead, [], "not handed out, by .gitattributes")
 
     def test_its_tools_need_nothing_that_is_not_there(self) -> None:
         modules = [path.relative_to(self.tree).with_suffix("") for path in sorted((self.tree / "tools").rglob("*.py"))]
@@ -215,6 +223,12 @@ class CourseFile(unittest.TestCase):
         found = course.parse('{"timezone": "Europe/Berlin", "due": {"01": "2026-10-19", "02": "2026-11-02 18:00"}}')
         self.assertEqual(found.due["01"].isoformat(), "2026-10-19T23:59:59+02:00")
         self.assertEqual(found.due["02"].isoformat(), "2026-11-02T18:00:00+01:00")
+
+    def test_utc_needs_no_tzdata(self) -> None:
+        with mock.patch.object(course, "ZoneInfo", side_effect=course.ZoneInfoNotFoundError):
+            self.assertEqual(course.parse('{"timezone": "UTC"}').timezone.utcoffset(None).total_seconds(), 0)
+            with self.assertRaisesRegex(LabError, "tzdata"):
+                course.parse('{"timezone": "Europe/Berlin"}')
 
     def test_a_mistake_names_its_field(self) -> None:
         for text, message in (

@@ -14,13 +14,12 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from tools.course.passages import for_students
 from tools.grading.exit_codes import ending_of
 from tools.grading.released import Release, checksum, is_students
-from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
 
@@ -42,7 +41,7 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
         path.write_bytes(content)
         path.chmod(mode)
     hash_, seconds = _git(root, "log", "-1", "--format=%H %ct", commit).decode().split()
-    date = datetime.fromtimestamp(int(seconds), UTC).isoformat()
+    date = datetime.fromtimestamp(int(seconds), timezone.utc).isoformat()
     checksums = {name: checksum(destination / name) for name in sorted(files)}
     originals = {name: (destination / name).read_text() for name in checksums if is_students(name)}
     release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums, originals)
@@ -120,7 +119,9 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
     write_archive(tree, made, archive)
     if unknown:
         print("\n".join(["Not handed out, since git does not know them:", *_listed(unknown)]))
-    print(fold(f"Release {made.version}, {len(made.files)} files:\n  {tree}\n  {archive}", columns()))
+    left = set(_git(root, "ls-files", "-z").decode().split("\0")) - {"", *made.files}
+    print(f"Release {made.version}: {len(made.files)} files, without {len(left)} that .gitattributes leaves out")
+    print(f"  {tree}\n  {archive}")
     return 0
 
 

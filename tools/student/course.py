@@ -19,6 +19,7 @@ import json
 import re
 from dataclasses import dataclass, field, fields
 from datetime import datetime, time, tzinfo
+from datetime import timezone as offsets
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -26,6 +27,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tools.setup.toolchain import ROOT, LabError
 
 FILE = "course.json"
+UTC = offsets.utc  # known without tzdata
 END_OF_DAY = time(23, 59, 59)
 
 
@@ -34,7 +36,7 @@ class Course:
     name: str = "ddp-lab"
     course: str = ""
     term: str = ""
-    timezone: tzinfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    timezone: tzinfo = UTC
     released: datetime | None = None
     due: dict[str, datetime] = field(default_factory=dict)
     late_days: int = 0
@@ -72,9 +74,9 @@ def _wrong(name: str, wanted: str, value: Any) -> LabError:
 
 def _zone(value: Any) -> tzinfo:
     try:
-        return ZoneInfo(value)
+        return UTC if value == "UTC" else ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        raise _wrong("timezone", 'a name such as "Europe/Berlin" (from tzdata)', value) from None
+        raise _wrong("timezone", 'a name such as "Europe/Berlin", which the package tzdata has', value) from None
 
 
 def _text(name: str, value: Any, _: tzinfo) -> str:
