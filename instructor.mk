@@ -1,10 +1,12 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
-VARIABLES += ALL FRESH SANITIZE
-.PHONY: check format release
+VARIABLES += ALL FRESH SANITIZE HIDDEN
+.PHONY: check format release autograder
 check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=undefined]
 	@$(SETUP) --for-check && python3 -m tools.checking.check $(call flag,SANITIZE,sanitize) $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check && python3 -m tools.checking.formatting
 release:  ## what students get, without solutions: a folder and an archive in build/release
 	@python3 -m tools.course.release
+autograder:  ## what grades submissions on Gradescope, Autolab or a CI, in build/autograder   [HIDDEN=folder]
+	@python3 -m tools.course.autograder $(call flag,HIDDEN,hidden)

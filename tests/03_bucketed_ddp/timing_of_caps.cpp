@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "bodies.h"
-#include "ddp/peers/reducer_peer.h"
 #include "ddp/simulation/virtual_time.h"
+#include "reducer.h"
 #include "subject.h"
 #include "support/grading.h"
 #include "support/training_claims.h"
@@ -129,25 +129,6 @@ Body ours(std::int64_t cap, int ranks) {
           },
           "never_slower_than_the_reducer"};
 }
-
-// The Reducer as a synchronizer: it waits at the end of backward.
-class ReducerAsSynchronizer : public GradientSynchronizer {
- public:
-  ReducerAsSynchronizer(const std::vector<at::Tensor>& parameters, const ProcessGroupPtr& group,
-                        std::int64_t cap)
-      : peer_(parameters, {}, group, {.first_bucket_bytes = cap, .cap_bytes = cap}) {
-    prepare();
-  }
-  void finish() override { prepare(); }
-
- private:
-  void prepare() {
-    peer_.before_forward();
-    peer_.before_backward();
-  }
-
-  ReducerPeer peer_;
-};
 
 Body reducers(std::int64_t cap, int ranks) {
   const Factory make = [cap](Client&, const std::vector<at::Tensor>& parameters,

@@ -302,4 +302,13 @@ const std::vector<Body>& pipelined_bodies() {
   return bodies;
 }
 
+const Body& pipelined_megabyte() {
+  const RingCall call{.function = Function::kPipelined,
+                      .elements = 1 << 18,
+                      .segment_bytes = PipelinedRingOptions().segment_bytes};
+  static const Body body =
+      body_of({"a megabyte on 4 ranks", {.ranks = 4}, {call}, kPipelining}, Function::kPipelined);
+  return body;
+}
+
 }  // namespace ddp::testing

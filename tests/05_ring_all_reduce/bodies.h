@@ -33,5 +33,7 @@ const std::vector<Body>& many_calls();
 
 /// Of the extension.
 const std::vector<Body>& pipelined_bodies();
+/// One call of it, of a megabyte by 4 ranks, with the segments that it has by default.
+const Body& pipelined_megabyte();
 
 }  // namespace ddp::testing

@@ -62,8 +62,8 @@ void run_ranks(const MakeBackend& make_backend, const Report& report) {
 
 }  // namespace
 
-void report_medians(ReportingRank& rank, const std::string& what, const std::vector<TimedWay>& ways,
-                    int rounds, int digits) {
+std::vector<double> report_medians(ReportingRank& rank, const std::string& what,
+                                   const std::vector<TimedWay>& ways, int rounds, int digits) {
   std::vector<std::vector<double>> milliseconds(ways.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t way = 0; way < ways.size(); ++way) {
@@ -73,13 +73,16 @@ void report_medians(ReportingRank& rank, const std::string& what, const std::vec
   std::ostringstream text;
   text << std::fixed << std::setprecision(digits) << what;
   const char* separator = " ";
+  std::vector<double> medians;
   for (std::size_t way = 0; way < ways.size(); ++way) {
-    text << separator << ways[way].name << " " << percentile(milliseconds[way], 50) << " ms";
+    medians.push_back(percentile(milliseconds[way], 50));
+    text << separator << ways[way].name << " " << medians.back() << " ms";
     separator = "; ";
   }
   if (rank.rank() == 0) {
     rank.report_measured(text.str());
   }
+  return medians;
 }
 
 void run_in_real_time(const Report& report) { run_ranks(make_gloo, report); }

@@ -33,9 +33,10 @@ struct TimedWay {
 };
 
 /// Runs all ways `rounds` times, interleaved, so that all are measured under the same conditions.
-/// Rank 0 reports "<what> <name> <median> ms; <name> <median> ms", with so many digits.
-void report_medians(ReportingRank& rank, const std::string& what, const std::vector<TimedWay>& ways,
-                    int rounds, int digits);
+/// Rank 0 reports "<what> <name> <median> ms; <name> <median> ms", with so many digits. Returns this
+/// rank's medians.
+std::vector<double> report_medians(ReportingRank& rank, const std::string& what,
+                                   const std::vector<TimedWay>& ways, int rounds, int digits);
 
 /// Runs `report` in two ranks with the stage's library, over Gloo and the loopback device: a report,
 /// worth no points. Skips the test on a GPU.

@@ -223,11 +223,12 @@ class Builds(GraderTest):
 
 class Files(GraderTest):
     def test_results_follow_gradescopes_schema(self) -> None:
-        self.grade("def run(name): return {'status': 'passed', 'measured': ['naive / flat step time: 2.31', 'x']}")
+        measured = "['leaderboard: naive / flat step time: 2.31', 'ratio: 2.31', 'x']"
+        self.grade(f"def run(name): return {{'status': 'passed', 'measured': {measured}}}")
         results = self.checkout.results()
         self.assertEqual(results["stdout_visibility"], "hidden")
         self.assertGreater(results["execution_time"], 0)
-        self.assertEqual(results["leaderboard"][0], {"name": "01 naive / flat step time", "value": 2.31})
+        self.assertEqual(results["leaderboard"], [{"name": "01 naive / flat step time", "value": 2.31}] * 3)
         test = results["tests"][1]
         self.assertEqual((test["number"], test["score"], test["max_score"]), ("1.2", 6, 6))
         self.assertEqual((test["status"], test["visibility"]), ("passed", "visible"))

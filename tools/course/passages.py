@@ -43,7 +43,9 @@ def course_passage(course: Course) -> str:
 
 
 def _late(course: Course) -> str:
+    free = f" The first {course.free_late_days:g} late days, of all stages together, cost nothing."
+    free = free if course.free_late_days else ""
     if not course.late_days:
-        return "What comes later is not graded."
+        return f"What comes later is not graded.{free}"
     cost = f"{course.late_percent_a_day:g} % of its points"
-    return f"What comes late loses {cost} for each day that has begun, for at most {course.late_days:g} days."
+    return f"What comes late loses {cost} for each day that has begun, for at most {course.late_days:g} days.{free}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from tools.grading import launched, side_by_side, stages, stale, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
-from tools.grading.results import Report, ResultFiles, StageReport, Status, TestResult
+from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.sandbox import Sandbox, make_sandbox
 from tools.grading.scorecard import Scorecard
@@ -32,7 +32,7 @@ from tools.setup.columns import fold
 
 
 def main() -> int:
-    _end_by_exception_on_signals()
+    end_by_exception_on_signals()
     return ending_of("make test", _grade_as_asked)
 
 
@@ -52,7 +52,7 @@ def _grade_as_asked() -> int:
         return max(code, grade(options, builder, folder))
 
 
-def _end_by_exception_on_signals() -> None:
+def end_by_exception_on_signals() -> None:
     def raise_once(signum: int, _: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # cleaning up is quick, and must not be interrupted
@@ -172,15 +172,14 @@ def stages_as_built(
             yield report
 
 
-def mark_build_error(stage: StageReport, error: str, what: str = "does not compile") -> None:
-    stage.build_error = error
+def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPILE) -> None:
+    stage.build_error, stage.problem = error, what
     for result in stage.results if error else []:
         result.status, result.failures = Status.FAILED, [f"{stage.stage.name} {what}:\n{error}"]
 
 
 def refuse_what_it_may_not_use(stage: StageReport, builder: Builder, impl: str) -> None:
     found = untrusted.objections(builder.compiled(stage.stage, impl))
-    stage.refused = bool(found)
     mark_build_error(stage, found, "uses what it may not")
 
 

@@ -14,6 +14,8 @@ from xml.etree import ElementTree
 
 from tools.grading.stages import Stage
 
+DOES_NOT_COMPILE = "does not compile"
+
 
 class Status(str, enum.Enum):
     PASSED = "passed"
@@ -65,10 +67,14 @@ class StageReport:
     stage: Stage
     results: list[TestResult]
     build_error: str = ""
-    refused: bool = False  # it compiles, and uses what it may not
+    problem: str = DOES_NOT_COMPILE  # what a build error says in short
     sources: str = ""  # the digest of what was graded
     output: str = ""
     signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
+
+    @property
+    def compiles(self) -> bool:
+        return not self.build_error or self.problem != DOES_NOT_COMPILE
 
     @property
     def score(self) -> float:
@@ -188,8 +194,7 @@ def gradescope(report: Report) -> dict[str, object]:
             "date": report.date,
             "partial": report.partial,
             "stages": {
-                stage.stage.name: {"sources": stage.sources, "compiles": stage.refused or not stage.build_error}
-                for stage in report.stages
+                stage.stage.name: {"sources": stage.sources, "compiles": stage.compiles} for stage in report.stages
             },
         },
     }
@@ -216,11 +221,11 @@ def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict
 
 
 def _leaderboard(stage: StageReport) -> list[dict[str, object]]:
-    """Each measured value that is a plain number, such as 'naive / flat step time: 2.31'."""
+    """Each measured number that a test offers, such as 'leaderboard: naive / flat step time: 2.31'."""
     entries = []
     for result in stage.results:
         for line in result.measured if result.status is Status.PASSED else []:
-            if found := re.fullmatch(r"(.+): (-?\d+(?:\.\d+)?)", line):
+            if found := re.fullmatch(r"leaderboard: (.+): (-?\d+(?:\.\d+)?)", line):
                 entries.append({"name": f"{stage.stage.number} {found[1]}", "value": float(found[2])})
     return entries
 

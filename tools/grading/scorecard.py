@@ -57,8 +57,7 @@ class Scorecard:
         bar = self._paint(_bar(stage.score, stage.max_score, self._width - self._column - 22), colour)
         self._print(f"{title}  {self._paint(f'{points:>7}', colour)}  {bar}{stage.seconds:.1f} s")
         if stage.build_error:
-            what = "uses what it may not" if stage.refused else "does not compile"
-            self._print(f"  {self._paint(f'{what}, so none of its tests ran:', 'red')}")
+            self._print(f"  {self._paint(f'{stage.problem}, so none of its tests ran:', 'red')}")
             self._print(_indent(fit(stage.build_error, self._width - len(_FRAME)), _FRAME))
             return
         self._last_reason = ""
@@ -203,8 +202,7 @@ class Scorecard:
     def _next_step_of(self, stage: StageReport) -> str:
         folder = f"{self._report.impl}/{stage.stage.name}"
         if stage.build_error:
-            wish = "use only what it may" if stage.refused else "compile"
-            return f"make {folder} {wish}; its first error is above."
+            return f"{folder} {stage.problem}; its first error is above."
         todo = self._first_todo(stage)
         if todo and not stage.score and not stage.count(Status.FAILED):
             return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"

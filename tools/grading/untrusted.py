@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,10 +67,34 @@ class Compiled:
     def sources(self) -> list[Path]:
         return self.stage.sources(self.impl)
 
+    def compile_command(self, source: Path) -> list[str]:
+        return compile_command(self.build_dir, source)
+
+
+class CannotLook(LabError):
+    """A tool that looks at the code failed; `said` is all that it printed."""
+
+    def __init__(self, tool: str, said: str) -> None:
+        super().__init__(f"{tool} failed, so the code could not be looked at: {said.strip()[-500:]}")
+        self.said = said
+
 
 def objections(code: Compiled) -> str:
     """What the code uses that it may not, with file and line; empty if nothing."""
-    found = list(dict.fromkeys([*_in_sources(code), *_in_library(code)]))
+    return _listed([*_in_sources(code), *_in_library(code)])
+
+
+def objections_to_sources(code: Compiled) -> str:
+    """What can be seen before anything is compiled: a compiler's messages quote the files that are included."""
+    return _listed(_in_sources(code))
+
+
+def objections_to_library(code: Compiled) -> str:
+    return _listed(_in_library(code))
+
+
+def _listed(objections: Iterable[str]) -> str:
+    found = list(dict.fromkeys(objections))
     if not found:
         return ""
     more = [f"... and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
@@ -88,7 +112,7 @@ def objections(code: Compiled) -> str:
 def _output_of(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        raise LabError(f"{command[0]} failed, so the code could not be looked at: {done.stderr.strip()[-500:]}")
+        raise CannotLook(command[0], done.stderr)
     return done.stdout
 
 
@@ -96,7 +120,7 @@ def _in_sources(code: Compiled) -> Iterator[str]:
     for source in code.sources:
         own = {source.resolve()}
         stack, line = [source.resolve()], 0
-        command = [*compile_command(code.build_dir, source), "-E", str(source)]
+        command = [*code.compile_command(source), "-E", str(source)]
         for text in _output_of(command).splitlines():
             if marker := _MARKER.match(text):
                 file, flags = Path(marker[2]).resolve(), marker[3].split()

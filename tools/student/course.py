@@ -7,7 +7,10 @@ released            when the lab was handed out: "2026-10-05"; a day without a t
 due                 by stage: {"01": "2026-10-19 18:00"}; a day without a time ends at 23:59:59
 late_days           how many days late is still taken
 late_percent_a_day  what each begun day costs, of the points that were earned
+free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
+visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
+                    after_published
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ class Course:
     due: dict[str, datetime] = field(default_factory=dict)
     late_days: int = 0
     late_percent_a_day: float = 0
+    free_late_days: int = 0
     links: dict[str, str] = field(default_factory=dict)
+    visibility: dict[str, str] = field(default_factory=dict)
 
 
 def load(root: Path = ROOT) -> Course:
@@ -98,6 +103,13 @@ def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     return value
 
 
+def _visibility(name: str, value: Any, _: tzinfo) -> dict[str, str]:
+    kinds, whens = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
+    if not isinstance(value, dict) or not {*value} <= {*kinds} or not {*value.values()} <= {*whens}:
+        raise _wrong(name, f"an object of {', '.join(kinds)}, each one of {', '.join(whens)}", value)
+    return value
+
+
 def _moment(name: str, value: Any, zone: tzinfo, of_day: time = time()) -> datetime:
     """`of_day`: what a day without a time means."""
     try:
@@ -124,5 +136,7 @@ _READERS: dict[str, Any] = {
     "due": _due,
     "late_days": _number,
     "late_percent_a_day": _number,
+    "free_late_days": _number,
     "links": _links,
+    "visibility": _visibility,
 }

@@ -1,0 +1,154 @@
+"""Grades a class with a grader that does what each submission says, and reads the tables."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from tests.tools.grading_test import processes_in, wait_for
+from tools.setup.toolchain import ROOT
+
+GRADER = """\
+import json, os, pathlib, sys, time
+options = dict(word[2:].split("=", 1) for word in sys.argv[2:])
+said = (pathlib.Path(sys.argv[1]) / "naive_ddp.cpp").read_text()
+with open("runs", "a") as runs: runs.write(said + "\\n")
+if said == "crashes": sys.exit(3)
+if said == "never ends":
+    pathlib.Path("begun").touch()
+    time.sleep(600)
+def test(name, status, points, stage="01_naive_ddp"):
+    about = {"stage": stage, "test": name, "status": status}
+    return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about}
+tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
+pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
+sys.exit(said != "passed")
+"""
+COURSE = """{"course": "CS <1>", "due": {"01": "2001-09-09 00:00"}, "late_days": 2, "late_percent_a_day": 10}"""
+ON_TIME, A_DAY_LATE = 9e8, 1e9  # the second is 2001-09-09 01:46:40
+
+
+class Class(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.lab, self.out = Path(scratch.name).resolve() / "lab", Path(scratch.name) / "out"
+        shutil.copytree(ROOT / "tools", self.lab / "tools")
+        (self.lab / "tools/course/grade_submission.py").write_text(GRADER)
+        (self.lab / "course.json").write_text(COURSE)
+        for stage in (ROOT / "assignments").glob("*_*"):
+            shutil.copytree(stage, self.lab / "assignments" / stage.name)
+        self.submissions = Path(scratch.name) / "submissions"
+
+    def submit(self, name: str, does: str, time: float = ON_TIME) -> None:
+        file = self.submissions / name / "naive_ddp.cpp"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(does)
+        os.utime(file, (time, time))
+
+    def command(self, *options: str) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "tools.course.grade_class",
+            str(self.submissions),
+            "--out",
+            str(self.out),
+            *options,
+        ]
+
+    def grade(self, *options: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(self.command(*options), cwd=self.lab, capture_output=True, text=True, timeout=60)
+        self.assertNotIn("Traceback", done.stdout + done.stderr)
+        return done
+
+    def rows(self) -> dict[str, dict[str, str]]:
+        with (self.out / "scores.csv").open(newline="") as file:
+            return {row["student"]: row for row in csv.DictReader(file)}
+
+    def runs(self) -> int:
+        return len((self.lab / "runs").read_text().splitlines())
+
+    def test_one_failure_harms_no_other(self) -> None:
+        for name, does in (("ann", "passed"), ("bob", "crashes"), ("eve", "failed")):
+            self.submit(name, does)
+        done = self.grade("--jobs=2")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("bob was not graded: ended with status 3", done.stdout)
+        rows = self.rows()
+        self.assertEqual([rows[name]["final"] for name in ("ann", "bob", "eve")], ["25.0", "0", "15.0"])
+        self.assertEqual((rows["eve"]["01 first"], rows["bob"]["01 first"]), ("failed", ""))
+        self.assertIn("ended with status 3", rows["bob"]["problem"])
+
+    def test_what_is_graded_is_not_graded_again(self) -> None:
+        self.submit("ann", "passed")
+        self.submit("bob", "crashes")
+        self.grade()
+        self.assertIn("2 submissions, 1 of them graded already", self.grade().stdout)
+        self.assertEqual(self.runs(), 3)
+        self.submit("ann", "failed")
+        self.submit("bob", "passed")
+        self.assertEqual(self.grade().returncode, 0)
+        self.assertEqual((self.runs(), self.rows()["ann"]["final"], self.rows()["bob"]["final"]), (5, "15.0", "25.0"))
+        self.grade("--again")
+        self.assertEqual(self.runs(), 7)
+
+    def test_a_run_that_was_stopped_goes_on(self) -> None:
+        self.submit("ann", "passed")
+        self.submit("bob", "never ends")
+        process = subprocess.Popen(self.command("--jobs=1"), cwd=self.lab, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        wait_for((self.lab / "begun").exists, "the second submission's turn")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(20), 130)
+        wait_for(lambda: not processes_in(self.lab), "the end of all processes")
+        self.submit("bob", "passed")
+        self.assertIn("2 submissions, 1 of them graded already", self.grade().stdout)
+        self.assertEqual(self.rows()["bob"]["final"], "25.0")
+
+    def test_lateness(self) -> None:
+        self.submit("ann", "passed", A_DAY_LATE)
+        self.submit("bob", "passed")
+        self.grade()
+        self.assertEqual((self.rows()["ann"]["final"], self.rows()["ann"]["earned"]), ("23.5", "25"))
+        self.assertEqual(self.rows()["ann"]["01_naive_ddp late days"], "1")
+        times = self.submissions.parent / "times.csv"
+        times.write_text("student,time\nann,2001-09-08\nbob,2001-09-19\n")
+        self.grade(f"--times={times}")
+        self.assertEqual((self.rows()["ann"]["final"], self.rows()["bob"]["final"]), ("25.0", "10.0"))
+
+    def test_the_page(self) -> None:
+        for number in range(3):
+            self.submit(f"<b>{number}", "passed" if number else "not_judged")
+        self.grade("--jobs=2")
+        page = (self.out / "class.html").read_text()
+        self.assertNotIn("<b>0", page)
+        self.assertNotIn("http", page)  # it needs nothing from elsewhere
+        self.assertIn("CS &lt;1&gt;", page)
+        self.assertIn('<td>67 %</td><td class="bar"><i class="passed" style="width:66.67%">2</i>', page)
+        self.assertIn("not judged: &lt;b&gt;0", page)
+        self.assertIn("median 25, from 15 to 25 points", page)
+
+    def test_what_a_spreadsheet_would_run(self) -> None:
+        self.submit("=1+1", "passed")
+        self.grade()
+        self.assertIn("'=1+1", self.rows())
+
+    def test_mistakes_of_whoever_grades(self) -> None:
+        self.assertIn("is not a folder of submissions", self.grade().stderr)
+        self.submit("ann", "passed")
+        (self.submissions / "ann.zip").touch()
+        done = self.grade()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("are both ann's", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

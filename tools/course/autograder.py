@@ -1,0 +1,85 @@
+"""Writes what grades submissions elsewhere: make autograder.
+
+build/autograder/autograder.zip                       for Gradescope
+build/autograder/autograde.tar, autograde-Makefile    for Autolab
+build/autograder/source                               what both hold, and the Dockerfile for an image
+
+The lab in it is what students get (tools/course/release.py), so no solution is ever on the grader's machine, with
+tools/course and the hidden tests (tools/course/hidden.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tools.course import hidden, release
+from tools.grading.exit_codes import ending_of
+from tools.setup.columns import columns, fold
+from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
+
+FILES = Path(__file__).with_name("files")
+RUN = ("setup.sh", "run_autograder")
+
+
+def main() -> int:
+    return ending_of("make autograder", _write_as_asked)
+
+
+def _write_as_asked() -> int:
+    parser = argparse.ArgumentParser(prog="make autograder", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--hidden", type=Path, default=hidden.FOLDER, help="the folder of hidden tests (hidden)")
+    options = parser.parse_args()
+    if options.hidden != hidden.FOLDER and not options.hidden.is_dir():
+        raise LabError(f"HIDDEN={options.hidden} is not a folder")
+    release.check_committed()
+    folder = BUILD_DIR / "autograder"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="new-") as fresh:
+        added = write_source(Path(fresh) / "source", hidden_tests=options.hidden)
+        shutil.rmtree(folder / "source", ignore_errors=True)
+        (Path(fresh) / "source").rename(folder / "source")
+    write_archives(folder)
+    tests = f"{len(added)} files of hidden tests" if added else "no hidden tests"
+    seed = "a secret seed" if hidden.seed(options.hidden) is not None else "a seed of its own for each run"
+    print(fold(f"Autograder with {tests} and {seed}:", columns()))
+    print(f"  Gradescope   {folder}/autograder.zip\n  Autolab      {folder}/autograde.tar, autograde-Makefile")
+    return 0
+
+
+def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden.FOLDER) -> list[str]:
+    """Writes what Gradescope unpacks to /autograder/source. Returns the hidden tests' files."""
+    lab = source / "lab"
+    release.write_tree(lab, commit)
+    (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
+    shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
+    for name in (*RUN, "Dockerfile"):
+        shutil.copyfile(FILES / name, source / name)
+        (source / name).chmod(0o755 if name in RUN else 0o644)
+    return hidden.add_to(lab, hidden_tests)
+
+
+def write_archives(folder: Path) -> None:
+    source = folder / "source"
+    with zipfile.ZipFile(folder / "autograder.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(source.rglob("*")):
+            archive.write(path, path.relative_to(source))
+    with tarfile.open(folder / "autograde.tar", "w") as archive:
+        archive.add(source, "source", filter=_as_nobody)
+    shutil.copyfile(FILES / "autograde-Makefile", folder / "autograde-Makefile")
+
+
+def _as_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+if __name__ == "__main__":
+    sys.exit(main())

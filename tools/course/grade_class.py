@@ -1,0 +1,182 @@
+"""Grades a folder of submissions: one folder or archive for each student, named as the student.
+
+Each is graded by a process of its own (grade_submission), several at a time, and what goes wrong with one harms no
+other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
+is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
+grades all. In the end there are two tables, scores.csv and class.html, with the late policy of course.json.
+
+Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tools.course import hidden
+from tools.course.class_table import Row, row_of, write
+from tools.course.late import read_times, times_of
+from tools.course.submission import ARCHIVES
+from tools.grading.exit_codes import ending_of
+from tools.grading.grade import end_by_exception_on_signals
+from tools.grading.processes import BoundedText, GuardedProcess
+from tools.grading.results import replace_file
+from tools.grading.stages import BadChoice
+from tools.setup.checkout_lock import hold
+from tools.setup.columns import columns, fold
+from tools.setup.progress import elapsed
+from tools.setup.toolchain import BUILD_DIR
+from tools.student import course
+from tools.student.course import Course
+
+PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, and takes five minutes at the most
+GRADED = (0, 1)  # exit codes
+LOG_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Student:
+    name: str
+    place: Path
+    folder: Path  # of what is known
+
+    def fingerprint(self) -> str:
+        """Of the submission: times and sizes, since the content may be anything."""
+        files = [self.place] if self.place.is_file() else sorted(self.place.rglob("*"))
+        facts = [(str(path), path.lstat().st_ctime_ns, path.lstat().st_size) for path in files]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+    def is_graded(self) -> bool:
+        try:
+            return (self.folder / "graded").read_text() == self.fingerprint()
+        except OSError:
+            return False
+
+    def row(self, about: Course, given: dict[str, datetime]) -> Row:
+        return row_of(self.name, self.folder, times_of(self.place, about, given.get(self.name)), about)
+
+
+def main() -> int:
+    end_by_exception_on_signals()
+    return ending_of("grade_class", _grade_as_asked)
+
+
+def _grade_as_asked() -> int:
+    options = parse_arguments()
+    students, about = students_in(options.folder, options.out), course.load()
+    given = read_times(options.times, about) if options.times else {}
+    with hold(options.out / "lock", "grading a class"):
+        todo = [student for student in students if options.again or not student.is_graded()]
+        print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
+        grade_all(todo, options.jobs, options.limit, common_seed(options.out))
+        rows = [each.row(about, given) for each in students]
+        write(options.out, rows, about)
+    failed = [row for row in rows if row.problem]
+    for row in failed:
+        print(fold(f"{row.student} was not graded: {row.problem}", columns()))
+    print(f"Tables: {options.out}/scores.csv, {options.out}/class.html")
+    return 1 if failed else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tools.course.grade_class", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("folder", type=Path, help="of submissions")
+    parser.add_argument("--out", type=Path, default=BUILD_DIR / "class", help="for results (build/class)")
+    parser.add_argument("--times", type=Path, help="when each was handed in: a CSV with the columns student,time")
+    parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2),
+                        help="how many at a time; each keeps two cores busy (%(default)s here)")  # fmt: skip
+    parser.add_argument("--limit", default="", help="seconds for all tests of one; grade_submission's otherwise")
+    parser.add_argument("--again", action="store_true", help="also those that are graded already")
+    options = parser.parse_args()
+    if options.jobs < 1:
+        raise BadChoice(f"--jobs {options.jobs}: one at a time is the least")
+    return options
+
+
+def students_in(folder: Path, out: Path) -> list[Student]:
+    if not folder.is_dir():
+        raise BadChoice(f"{folder} is not a folder of submissions")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        suffix = next((end for end in ARCHIVES if path.name.lower().endswith(end)), "")
+        if path.name.startswith(".") or path.is_symlink() or not (path.is_dir() or suffix):
+            continue
+        name = path.name[: len(path.name) - len(suffix)]
+        if name in found:
+            raise BadChoice(f"{found[name]} and {path} are both {name}'s: keep the one that counts")
+        found[name] = path
+    if not found:
+        raise BadChoice(f"{folder} has no submissions: a folder or an archive for each student")
+    return [Student(name, path, out / "students" / name) for name, path in found.items()]
+
+
+def common_seed(out: Path) -> int:
+    """The same for all of a class, also if it is graded on two days."""
+    secret, kept = hidden.seed(), out / "seed"
+    if secret is None and not kept.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        kept.write_text(f"{secrets.randbelow(10**9)}\n")
+    return int(kept.read_text()) if secret is None else secret
+
+
+def grade_all(students: list[Student], jobs: int, limit: str, seed: int) -> None:
+    stopping = threading.Event()
+    work = functools.partial(_grade_one, limit=limit, seed=seed, stopping=stopping)
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for student, (line, seconds) in zip(students, pool.map(work, students)):
+                print(f"  {student.name:<30} {line}  [{elapsed(seconds)}]", flush=True)
+        finally:
+            stopping.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _grade_one(student: Student, limit: str, seed: int, stopping: threading.Event) -> tuple[str, float]:
+    """What to say of it, and how long it took. Whatever happens is this student's alone."""
+    began = time.monotonic()
+    try:
+        return _graded(student, limit, seed, stopping), time.monotonic() - began
+    except (OSError, ValueError) as error:
+        return f"not graded: {error}", time.monotonic() - began
+
+
+def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) -> str:
+    fingerprint = student.fingerprint()
+    shutil.rmtree(student.folder, ignore_errors=True)
+    student.folder.mkdir(parents=True)
+    results = student.folder / "results.json"
+    command = [sys.executable, "-m", "tools.course.grade_submission", str(student.place.absolute())]
+    command += [f"--out={results}", f"--keep={student.folder / 'taken'}"]
+    command += [f"--seed={seed}"] if hidden.seed() is None else []
+    command += [f"--limit={limit}"] if limit else []
+    output, began = BoundedText(LOG_LIMIT), time.monotonic()
+    with GuardedProcess(command, env={**os.environ, "COLUMNS": "80"}) as process:
+        for _, data in process.events(tick_s=0.2):
+            output.add(data)
+            if stopping.is_set() or time.monotonic() - began > PATIENCE_S:
+                process.stop()
+    (student.folder / "log.txt").write_text(str(output), encoding="utf-8")
+    if process.exit_code not in GRADED:
+        ending = "stopped" if stopping.is_set() else f"ended with status {process.exit_code}"
+        replace_file(student.folder / "problem", f"{ending}: {output.last_lines(3)}".encode())
+        return f"not graded, {ending}"
+    replace_file(student.folder / "graded", fingerprint.encode())
+    found = json.loads(results.read_bytes())
+    return f"{found['score']:g} / {sum(test['max_score'] for test in found['tests']):g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

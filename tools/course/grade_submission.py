@@ -1,0 +1,191 @@
+"""Grades one submission, a folder or an archive, as code that nobody trusts, and writes Gradescope's results.json.
+
+The tests, their programs and all that is not the student's come from this checkout, which has to be built (make
+autograder makes a tree for that; in a checkout, make test does it). Only each stage's .cpp is taken from the
+submission: tools/course/submission.py. The file is replaced as a whole after each test, so that whoever ends this early
+keeps what was reached.
+
+Exit code: 0 full marks; 1 less; 2 a choice that does not exist; 3 this checkout or machine cannot grade, and no file is
+written; 128 + n ended by signal n.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from tools.course import gradescope, handed_in, hidden
+from tools.course.gradescope import Shown
+from tools.course.submission import Submission, collect, wanted_files
+from tools.grading.building import Builder
+from tools.grading.exit_codes import ending_of
+from tools.grading.grade import end_by_exception_on_signals, mark_build_error
+from tools.grading.results import Report, StageReport, Status, TestResult, replace_file
+from tools.grading.runner import RunOptions, run_stage
+from tools.grading.sandbox import make_sandbox
+from tools.grading.scorecard import Scorecard
+from tools.grading.stages import BadChoice, Stage, all_stages, parse_seed
+from tools.grading.terminal import Terminal
+from tools.grading.test_lists import TestLists
+from tools.setup import toolchain
+from tools.setup.toolchain import BUILD_DIR
+from tools.student import course
+
+DEADLINE_S = 5.0  # for a group of ranks; the slowest of the solutions takes a tenth of it
+ALL_S = 220.0  # for the tests of all stages, of which the solutions take 20 on two cores
+
+
+def main() -> int:
+    end_by_exception_on_signals()
+    return ending_of("grade_submission", _grade_as_asked)
+
+
+def _grade_as_asked() -> int:
+    options = parse_arguments()
+    report = run(options)
+    if options.autolab:
+        print(gradescope.autolab(report), flush=True)
+    return 0 if report.full_marks() else 1
+
+
+def run(options: argparse.Namespace) -> Report:
+    submission = collect(options.submission)
+    if options.keep:
+        keep(submission, options.keep)
+    grading = Grading(submission, options)
+    grading.run()
+    return grading.report
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m tools.course.grade_submission", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("submission", type=Path, help="a folder, or an archive such as `make submit` makes")
+    parser.add_argument("--out", type=Path, required=True, help="where to write results.json")
+    parser.add_argument("--keep", type=Path, help="a folder for what was taken: sources, and answers for the writeup")
+    parser.add_argument("--seed", default="", help="of the inputs; default: hidden/seed, else drawn")
+    parser.add_argument("--limit", type=float, default=ALL_S, help="seconds for all tests (%(default)g); a stage may "
+                        "take its part of what those before it have left")  # fmt: skip
+    parser.add_argument("--autolab", action="store_true", help="print Autolab's scores as the last line")
+    options = parser.parse_args(arguments)
+    if not options.submission.exists():
+        raise BadChoice(f"{options.submission} is not there. Name a folder, or an archive that `make submit` makes")
+    secret = hidden.seed()
+    options.secret = secret is not None and not options.seed
+    options.seed = parse_seed(options.seed) if options.seed else secrets.randbelow(10**9) if secret is None else secret
+    return options
+
+
+def keep(submission: Submission, folder: Path) -> None:
+    for name, (stage, path) in wanted_files().items():
+        content = (submission.answers if name.endswith(".typ") else submission.sources).get(stage.name)
+        if content is not None:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+
+
+class Grading:
+    """One run. `report` has what is known so far, as the file has."""
+
+    def __init__(self, submission: Submission, options: argparse.Namespace) -> None:
+        self._submission, self._options = submission, options
+        self._shown = Shown(course.load(), submission, options.secret)
+        self._builder = Builder(toolchain.load())
+        self._terminal = Terminal()
+        self.report = Report("assignments", "cpu", options.seed)
+        self._scorecard = Scorecard(self._terminal, self.report, verbose=False)
+
+    def run(self) -> None:
+        lists = TestLists(BUILD_DIR / "grade")
+        for stage in all_stages():
+            if stage.has_tests():
+                tests = [TestResult(spec) for spec in lists.of(self._builder.program(stage))]
+                self.report.stages.append(StageReport(stage, tests))
+        self._scorecard.heading()
+        for note in self._submission.notes:
+            self._terminal.print(note)
+        self._flush()
+        with tempfile.TemporaryDirectory(prefix="ddp-lab-graded-") as folder:
+            os.chmod(folder, 0o755)  # a jail of root's runs as nobody
+            self._compile_all(Path(folder))
+            self._run_all(Path(folder))
+        self._flush()
+        self._scorecard.summary()
+
+    def _flush(self) -> None:
+        text = json.dumps(gradescope.results(self.report, self._shown), indent=1)
+        replace_file(self._options.out.absolute(), text.encode() + b"\n")
+
+    def _compile_all(self, folder: Path) -> None:
+        """As many at a time as there are cores; nothing is compiled any more once somebody else's code runs."""
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(functools.partial(self._compile, folder), self.report.stages))
+        self._flush()
+
+    def _compile(self, folder: Path, stage: StageReport) -> None:
+        content = self._submission.sources.get(stage.stage.name)
+        if content is None:
+            names = " or ".join(path.name for path in stage.stage.sources("assignments"))
+            return mark_build_error(stage, f"There is no {names} in what was handed in.", "was not handed in")
+        code = handed_in.hand_in(stage.stage, content, BUILD_DIR, folder)
+        mark_build_error(stage, *handed_in.build(code))
+
+    def _run_all(self, folder: Path) -> None:
+        runnable = [stage for stage in self.report.stages if not stage.build_error]
+        options = RunOptions(self.report.seed, deadline_s=DEADLINE_S)
+        if runnable:
+            programs = [self._builder.program(stage.stage) for stage in runnable]
+            libraries = [library_of(folder, stage.stage) for stage in runnable]
+            sandbox = make_sandbox(programs[0], [*programs, *libraries, *self._builder.common_libraries()])
+            for gap in sandbox.gaps:
+                self._terminal.print(f"UNTRUSTED=1: {gap}")
+            options = replace(options, sandbox=sandbox)
+        ends = time.monotonic() + self._options.limit
+        for stage in self.report.stages:
+            if not stage.build_error:
+                seconds = (ends - time.monotonic()) / (len(runnable) - runnable.index(stage))
+                self._run_one(stage, library_of(folder, stage.stage), options, seconds)
+            self._scorecard.stage(stage)
+
+    def _run_one(self, stage: StageReport, library: Path, options: RunOptions, seconds: float) -> None:
+        if broken := options.sandbox.broken_seal():
+            return mark_build_error(stage, broken, "was not graded")
+        stopping = threading.Event()
+        limit = threading.Timer(seconds, stopping.set)
+        limit.start()
+        try:
+            program = self._builder.program(stage.stage)
+            run_stage(program, library, stage, replace(options, stopping=stopping), self._changed)
+        finally:
+            limit.cancel()
+        if stopping.is_set():
+            self._say_late(stage, seconds)
+        self._flush()
+
+    def _changed(self, result: TestResult) -> None:
+        if result.status is not Status.NOT_RUN:
+            self._flush()
+
+    def _say_late(self, stage: StageReport, seconds: float) -> None:
+        why = f"the tests of this stage took longer than {seconds:.0f} s in all"
+        for result in stage.results:
+            result.failures = [text.replace("interrupted", why) for text in result.failures]
+
+
+def library_of(folder: Path, stage: Stage) -> Path:
+    return folder / stage.name / "libstage.so"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Compiles a stage that somebody handed in, as the build compiles the stage's stub, in a folder of its own.
+
+Nothing of the checkout is written, so several can be compiled and graded at a time. The code is looked at first, and
+again when it is compiled (tools/grading/untrusted.py). What the compiler and the tests say of it speaks of
+assignments/<stage>/<name>.cpp, as at home.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.grading import untrusted
+from tools.grading.compile_commands import compile_command
+from tools.grading.compile_errors import condense
+from tools.grading.processes import BoundedText, GuardedProcess
+from tools.grading.records import printable
+from tools.grading.results import DOES_NOT_COMPILE
+from tools.grading.stages import Stage
+from tools.setup.toolchain import ROOT
+
+COMPILE_S = 60
+LOOK_S = 20  # of processor time
+MEMORY = 6 << 30  # address space, of which a precompiled header takes much
+LARGEST_LIBRARY = 256 << 20
+LOG_LIMIT = 1 << 20
+USES_WHAT_IT_MAY_NOT = "uses what it may not"
+
+
+@dataclass(frozen=True)
+class HandedIn(untrusted.Compiled):
+    """`folder` has a copy of what was handed in, and gets the library."""
+
+    folder: Path = Path()
+
+    @property
+    def stub(self) -> Path:
+        return self.stage.sources("assignments")[0]
+
+    @property
+    def sources(self) -> list[Path]:
+        return [self.folder / self.stub.relative_to(ROOT)]
+
+    def compile_command(self, source: Path) -> list[str]:
+        limits = [f"--cpu={LOOK_S}", f"--as={MEMORY}"]
+        return [*_limited(limits), *compile_command(self.build_dir, self.stub), "-iquote", str(self.stub.parent)]
+
+    def as_at_home(self, text: str) -> str:
+        return text.replace(f"{self.folder}/", "")
+
+
+def hand_in(stage: Stage, content: bytes, build_dir: Path, folder: Path) -> HandedIn:
+    code = HandedIn(stage, "assignments", folder / stage.name / "libstage.so", build_dir, folder)
+    for path in (code.library, code.sources[0]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    code.sources[0].write_bytes(content)
+    return code
+
+
+def build(code: HandedIn) -> tuple[str, str]:
+    """Why it cannot be graded, in full and in short; both empty if its library is there. Nothing of the code runs."""
+    try:
+        found = untrusted.objections_to_sources(code)
+    except untrusted.CannotLook as error:  # a preprocessor's messages quote no other file
+        return condense(error.said.replace(str(code.folder), str(ROOT))), DOES_NOT_COMPILE
+    if found:
+        return code.as_at_home(found), USES_WHAT_IT_MAY_NOT
+    if errors := _compile(code):
+        return errors, DOES_NOT_COMPILE
+    found = untrusted.objections_to_library(code)
+    return code.as_at_home(found), USES_WHAT_IT_MAY_NOT if found else ""
+
+
+def _compile(code: HandedIn) -> str:
+    """The compiler's first errors; empty if there are none."""
+    limits = [f"--cpu={COMPILE_S}", f"--as={MEMORY}", f"--fsize={LARGEST_LIBRARY}"]
+    command = [*_limited(limits), *compile_command(code.build_dir, code.stub), "-iquote", str(code.stub.parent)]
+    command += [f"-ffile-prefix-map={code.folder}={ROOT}", "-shared", "-o", str(code.library), str(code.sources[0])]
+    output, began, late = BoundedText(LOG_LIMIT), time.monotonic(), False
+    with GuardedProcess(command, env={**os.environ, "LC_ALL": "C.UTF-8"}) as process:
+        for _, data in process.events(tick_s=0.2):
+            output.add(data)
+            if time.monotonic() - began > 2 * COMPILE_S:
+                late = True
+                process.stop()
+    if process.exit_code == 0:
+        return ""
+    text = condense(printable(str(output), LOG_LIMIT).replace(str(code.folder), str(ROOT)))
+    limit = f"The compiler was given {COMPILE_S} s and {MEMORY >> 30} GiB."
+    return f"{text}\n{limit}" if late or process.exit_code < 0 else text
+
+
+def _limited(limits: list[str]) -> list[str]:
+    prlimit = shutil.which("prlimit")
+    return [prlimit, *limits] if prlimit else []

@@ -1,0 +1,224 @@
+"""What of a submission is taken: each stage's .cpp, by its name and wherever it lies, and the answers of the writeup.
+
+A submission is a folder, or the archive that `make submit` makes. Archives in a folder are looked into, those in
+archives are not. Nothing is unpacked to where it asks to be: content is read, and written under the stage's own name.
+Links, devices and what is too large are left alone. What is refused is said in a sentence; other files are passed over
+in silence, since whoever hands in the whole lab has done nothing wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import lzma
+import os
+import resource
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from tools.grading.stages import Stage, all_stages
+
+LARGEST_SOURCE = 256 << 10
+LARGEST_ARCHIVE = 64 << 20
+LARGEST_UNPACKED = 1 << 30
+MOST_ENTRIES = 5_000
+DEEPEST = 12
+MOST_NOTES = 20
+SHOWN = 5
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+NOT_A_STUDENTS = {".git", ".venv", "build", "solutions", "__MACOSX"}  # folders
+_MEMORY = 2 << 30  # for whoever reads archives: a header may announce any length
+_BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, lzma.LZMAError, tarfile.TarError,
+           zipfile.BadZipFile, zlib.error)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file whose name is one that is looked for. `read` gives its content, if it may be read."""
+
+    path: str  # in the submission
+    size: int
+    read: Callable[[], bytes]
+
+    def rank(self, wanted: PurePosixPath) -> tuple[int, int, str]:
+        """The lower, the more it is what was meant: first by its folder, then by its depth."""
+        parts = PurePosixPath(self.path).parts
+        matching = next((n for n in (3, 2) if parts[-n:] == wanted.parts[-n:]), 1)
+        return 3 - matching, len(parts), self.path
+
+
+@dataclass
+class Submission:
+    """`sources` and `answers` by the stage's name; `notes`: what was refused, or taken instead of something else."""
+
+    sources: dict[str, bytes] = field(default_factory=dict)
+    answers: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    entries: int = 0
+
+
+@functools.cache
+def wanted_files() -> dict[str, tuple[Stage, PurePosixPath]]:
+    """By name: the file that a student edits in each stage, and the stage's answers."""
+    wanted = {}
+    for stage in all_stages():
+        for source in stage.sources("assignments"):
+            wanted[source.name] = stage, PurePosixPath("assignments", stage.name, source.name)
+        wanted[f"{stage.name}.typ"] = stage, PurePosixPath("writeup/answers", f"{stage.name}.typ")
+    return wanted
+
+
+def collect(place: Path) -> Submission:
+    """`place` may be a folder or an archive; what cannot be read at all is an empty submission with a note."""
+    submission, wanted = Submission(), wanted_files()
+    candidates: dict[str, list[Found]] = {}
+    with _little_memory():
+        for found in _entries(place, submission):
+            name = PurePosixPath(found.path).name
+            if name in wanted:
+                candidates.setdefault(name, []).append(found)
+    for name, (stage, meant) in wanted.items():
+        some = sorted(candidates.get(name, []), key=lambda found: found.rank(meant))
+        if some and (content := _content(some, submission)) is not None:
+            target = submission.answers if name.endswith(".typ") else submission.sources
+            target[stage.name] = content
+    if len(submission.notes) > MOST_NOTES:
+        left_out = len(submission.notes) - MOST_NOTES
+        submission.notes[MOST_NOTES:] = [f"{left_out} more notes like these were left out."]
+    return submission
+
+
+@contextlib.contextmanager
+def _little_memory() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    hard = before[1]
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _content(some: list[Found], submission: Submission) -> bytes | None:
+    first = some[0]
+    if len(some) > 1:
+        others = ", ".join(printable_path(found.path) for found in some[1 : SHOWN + 1])
+        submission.notes.append(f"{printable_path(first.path)} was taken, and not {others}.")
+    if first.size > LARGEST_SOURCE:
+        limit = f"{LARGEST_SOURCE >> 10} KiB"
+        submission.notes.append(f"{printable_path(first.path)} was not taken: it is larger than {limit}.")
+        return None
+    try:
+        content = first.read()
+    except _BROKEN as error:
+        submission.notes.append(f"{printable_path(first.path)} cannot be read: {error}.")
+        return None
+    if len(content) > LARGEST_SOURCE:  # an archive may say another size than it has
+        submission.notes.append(f"{printable_path(first.path)} was not taken: it is larger than it says.")
+        return None
+    return content
+
+
+def printable_path(path: str) -> str:
+    """A name that somebody else chose, as ASCII and of a bearable length."""
+    text = path.encode("ascii", "backslashreplace").decode()
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= 120 else f"{text[:60]}...{text[-50:]}"
+
+
+def _entries(place: Path, submission: Submission) -> Iterator[Found]:
+    if place.is_dir():
+        yield from _in_folder(place, "", submission)
+    elif place.is_file():
+        yield from _in_archive(place, place.name, submission)
+    else:
+        submission.notes.append(f"There is no {printable_path(place.name)}.")
+
+
+def _room_for_more(submission: Submission) -> bool:
+    submission.entries += 1
+    if submission.entries == MOST_ENTRIES:
+        submission.notes.append(f"Only the first {MOST_ENTRIES} entries were looked at.")
+    return submission.entries < MOST_ENTRIES
+
+
+def _in_folder(folder: Path, inside: str, submission: Submission) -> Iterator[Found]:
+    if inside.count("/") > DEEPEST:
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as listing:
+        for entry in sorted(listing, key=lambda each: each.name):
+            path = f"{inside}{entry.name}"
+            if not _room_for_more(submission):
+                return
+            kind = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(kind.st_mode):
+                if entry.name not in NOT_A_STUDENTS:
+                    yield from _in_folder(Path(entry.path), f"{path}/", submission)
+            elif not stat.S_ISREG(kind.st_mode):
+                _refuse(path, "it is a link or a device, and files are taken alone", submission)
+            elif entry.name.lower().endswith(ARCHIVES):
+                yield from _in_archive(Path(entry.path), path, submission)
+            else:
+                yield Found(path, kind.st_size, lambda file=Path(entry.path): _read_file(file))
+
+
+def _refuse(path: str, why: str, submission: Submission) -> None:
+    submission.notes.append(f"{printable_path(path)} was not taken: {why}.")
+
+
+def _read_file(path: Path) -> bytes:
+    """Never through a link that has taken the file's place meanwhile."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return file.read(LARGEST_SOURCE + 1)
+
+
+def _in_archive(archive: Path, inside: str, submission: Submission) -> Iterator[Found]:
+    """Entries are read while the archive is open, and no more of each than may be taken."""
+    if archive.stat().st_size > LARGEST_ARCHIVE:
+        return _refuse(inside, f"archives may have {LARGEST_ARCHIVE >> 20} MiB", submission)
+    try:
+        listed = _zipped if archive.name.lower().endswith(".zip") else _tarred
+        for name, size, kind, read in listed(archive):
+            path = f"{inside}/{name}"
+            if not _room_for_more(submission):
+                return
+            parts = PurePosixPath(name).parts
+            if name.startswith(("/", "\\")) or ".." in parts:
+                _refuse(path, "its name leads out of the archive", submission)
+            elif kind == "other":
+                _refuse(path, "it is a link or a device, and files are taken alone", submission)
+            elif not NOT_A_STUDENTS.intersection(parts) and parts[-1:] and parts[-1] in wanted_files():
+                content = read() if size <= LARGEST_SOURCE else b""
+                yield Found(path, size, lambda content=content: content)
+    except _BROKEN as error:
+        _refuse(inside, f"it is not an archive that can be read ({error})", submission)
+
+
+def _zipped(archive: Path) -> Iterator[tuple[str, int, str, Callable[[], bytes]]]:
+    with zipfile.ZipFile(archive) as opened:
+        for entry in opened.infolist():
+            mode = entry.external_attr >> 16
+            other = stat.S_IFMT(mode) not in (0, stat.S_IFREG)
+            if not entry.is_dir():
+                kind = "other" if other else "file"
+                yield entry.filename, entry.file_size, kind, lambda entry=entry: _beginning(opened.open(entry))
+
+
+def _tarred(archive: Path) -> Iterator[tuple[str, int, str, Callable[[], bytes]]]:
+    with tarfile.open(archive) as opened:
+        for entry in opened:
+            if entry.offset_data + entry.size > LARGEST_UNPACKED:
+                raise ValueError(f"it unpacks to more than {LARGEST_UNPACKED >> 30} GiB")
+            if not entry.isdir():
+                kind = "file" if entry.isreg() else "other"
+                yield entry.name, entry.size, kind, lambda entry=entry: _beginning(opened.extractfile(entry))
+
+
+def _beginning(file) -> bytes:
+    with file:
+        return file.read(LARGEST_SOURCE + 1)
