@@ -40,7 +40,9 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make test IMPL=solutions", Run()),
     (r"make test( STAGE=0\d IMPL=solutions)", Run()),
     (r"make test( STAGE=0\d)?( TEST=\w+)?( SEED=\d+)?( VERBOSE=1)?( UNTRUSTED=1)?", Run(codes=UNFINISHED)),
-    (r"make watch STAGE=0\d", ENDLESS),
+    (r"make test IMPL=solutions STAGE=0N", PLACEHOLDER),
+    (r"make watch( STAGE=0\d)?", ENDLESS),
+    (r"make debug( TEST=<name>)?", NotRun("opens a debugger; tests/tools/test_debug.py does it with commands")),
     (r"make hint TEST=<name>(.*)", Run(r"make hint TEST='*'\1")),
     (r"make hint( .*)?", Run()),
     (r"make( setup| doctor| help)?", Run()),
@@ -60,9 +62,17 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"build/bin/bucketed_ddp .*--preset published.*", Run()),
     (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
     (
-        r"build/bin/(batch_norm_speed|collectives) .*",
+        r"build/bin/(batch_norm_speed|collectives|sync_batch_norm) .*",
         NotRun("measures for minutes; tests/benchmarks has less of it"),
     ),
+    # Handing out and in.
+    (r"make (release|autograder|submit|format)", Run()),
+    (r"make update( FROM=.*)?", NotRun("needs a newer release; tests/tools/test_update.py makes one")),
+    (r"python3 -m tools\.course\.grade_submission assignments --out \S+", Run(codes=(0, 1))),
+    (r"python3 -m tools\.course\.(grade_class submissions|similarity \S+)", PLACEHOLDER),
+    # Containers and several machines.
+    (r"docker .*", HARDWARE),
+    (r"(torchrun|mpirun|srun|sbatch) .*", HARDWARE),
     # The lab's own tests.
     (r"make check.*", ITSELF),
     (r"python3 -m tools\.checking\.check --only includes", Run()),
@@ -72,13 +82,8 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"python3 -m tools\.(setup\.doctor|grading\.grade --stage=01)", Run(codes=(0, 1))),
     # What changes files, or needs a place of its own.
     (r"make (dist)?clean", Run(last=True)),
-    (r"git checkout", NotRun("a mention: it takes the name of a file")),
+    (r"git (checkout|diff|pull)", NotRun("a mention, or of a repository that is not this one")),
     (r"git clone <this repository>.*", PLACEHOLDER),
-    (r"cd tests/variants/04_sync_batch_norm && cp .*", Run()),
-    (
-        r"cp fused_passes\.cpp (\.\./)+(assignments/.*)",
-        Run(r"cp tests/variants/04_sync_batch_norm/fused_passes.cpp \2"),
-    ),
 )
 
 
