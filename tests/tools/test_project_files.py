@@ -127,7 +127,7 @@ class Contributing(unittest.TestCase):
                 self.assertTrue((ROOT / path).exists())
 
     def test_targets_exist(self) -> None:
-        makefile = read("Makefile")
+        makefile = read("Makefile") + read("instructor.mk")
         for target in set(re.findall(r"\bmake ([a-z]+)\b", read("CONTRIBUTING.md"))):
             self.assertRegex(makefile, rf"(?m)^{target}:", f"make {target}")
 
