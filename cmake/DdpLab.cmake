@@ -60,7 +60,8 @@ function(ddp_lab_debug_library target folder)
   add_library(${target} SHARED EXCLUDE_FROM_ALL ${ARGN})
   target_include_directories(${target} PRIVATE assignments)
   target_link_libraries(${target} PRIVATE ddp)
-  target_compile_options(${target} PRIVATE -O0 -g -fno-finite-loops)
+  # Types of libtorch, too, which clang else leaves to libtorch's own debug information, and it has none.
+  target_compile_options(${target} PRIVATE -O0 -g -fno-finite-loops $<$<CXX_COMPILER_ID:Clang>:-fstandalone-debug>)
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" DEFINE_SYMBOL ""
                         EXPORT_COMPILE_COMMANDS OFF)

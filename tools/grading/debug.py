@@ -172,17 +172,29 @@ def describe(result: TestResult, body: str, rank: int, seed: int) -> None:
 def attach(gdb: str, target: Target, arguments: list[str]) -> int:
     """Runs the body, and gdb in the foreground; returns gdb's exit code."""
     with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
-        sources = [path.name for path in target.stage.sources(target.impl)]
-        commands = [f"pipe rbreak {name}:. | cat > {os.devnull}" for name in sources]
+        quietly = f"| cat > {os.devnull}"
+        commands = ["set confirm off", "set pagination off", f"pipe attach {pid} {quietly}"]
+        commands += [f"pipe break -source {path} -line {line} {quietly}" for path, line in functions(gdb, target)]
         commands += [f"shell echo > {shlex.quote(folder)}/go", "continue", "delete", "catch throw"]
         start = [option for each in commands for option in ("-ex", each)]
         environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the rank, in gdb
         try:
-            command = [gdb, "-q", "-iex", "set confirm off", "-p", str(pid), *start, *arguments]
+            command = [gdb, "-q", *start, *arguments]
             return subprocess.run(command, env=environment, check=False, preexec_fn=_default_interrupt).returncode
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def functions(gdb: str, target: Target) -> list[tuple[Path, int]]:
+    """Where the functions in the student's files begin."""
+    command = [gdb, "-nx", "-batch", "-ex", "info functions -q -n .", str(target.library)]
+    listed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
+    found = []
+    for path in target.stage.sources(target.impl):
+        section = listed.partition(f"File {path}:\n")[2].partition("\n\n")[0]
+        found += [(path, int(line)) for line in sorted(set(re.findall(r"^(\d+):\t", section, re.MULTILINE)), key=int)]
+    return found
 
 
 def _default_interrupt() -> None:

@@ -60,7 +60,7 @@ std::string address_of_interface(const std::string& name) {
       if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != family) {
         continue;
       }
-      const std::string address = numeric(each->ifa_addr, size);
+      std::string address = numeric(each->ifa_addr, size);
       if (name == each->ifa_name) {
         return address;
       }

@@ -100,7 +100,7 @@ std::string own_address(const RankContext& context) {
   if (interface != nullptr && *interface != '\0') {
     return address_of_interface(interface);
   }
-  const std::string here = get_text(*context.store, here_key(context.rank));
+  std::string here = get_text(*context.store, here_key(context.rank));
   if (!here.empty() && !is_loopback(here)) {
     return here;
   }
