@@ -23,8 +23,11 @@ class Shown:
     submission: Submission
     secret: bool
 
+    def without_seed(self, text: str, seed: int) -> str:
+        return re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+
     def clean(self, text: str, seed: int) -> str:
-        text = re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+        text = self.without_seed(text, seed)
         left_out = len(text) - LONGEST_OUTPUT
         return text if left_out <= 0 else f"{text[:LONGEST_OUTPUT]}\n[... {left_out} characters left out ...]"
 
