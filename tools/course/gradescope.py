@@ -37,7 +37,9 @@ def results(report: Report, shown: Shown) -> dict[str, object]:
     visibility = shown.course.visibility
     found["stdout_visibility"] = visibility.get("stdout", "hidden")
     found["output"] = shown.clean(_summary(report, shown), report.seed)
+    problems = {stage.stage.name: stage.problem for stage in report.stages if stage.build_error}
     for test, result in zip(found["tests"], report.results):
+        test["extra_data"]["problem"] = problems.get(test["extra_data"]["stage"], "")
         kind = "hidden" if is_hidden(result.spec) else "tests"
         test["visibility"] = visibility.get(kind, "visible" if kind == "tests" else "after_published")
         test["output"] = shown.clean(test["output"], report.seed)
