@@ -25,7 +25,8 @@ if said == "never ends":
     pathlib.Path("begun").touch()
     time.sleep(600)
 def test(name, status, points, stage="01_naive_ddp"):
-    about = {"stage": stage, "test": name, "status": status}
+    about = {"stage": stage, "test": name, "status": "failed" if status == "broken" else status}
+    about["problem"] = "does not compile" if status == "broken" else ""
     return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about}
 tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
@@ -127,14 +128,15 @@ class Class(unittest.TestCase):
     def test_the_page(self) -> None:
         for number in range(3):
             self.submit(f"<b>{number}", "passed" if number else "not_judged")
+        self.submit("zoe", "broken")
         self.grade("--jobs=2")
         page = (self.out / "class.html").read_text()
         self.assertNotIn("<b>0", page)
         self.assertNotIn("http", page)  # it needs nothing from elsewhere
         self.assertIn("CS &lt;1&gt;", page)
-        self.assertIn('<td>67 %</td><td class="bar"><i class="passed" style="width:66.67%">2</i>', page)
-        self.assertIn("not judged: &lt;b&gt;0", page)
-        self.assertIn("median 25, from 15 to 25 points", page)
+        self.assertIn('<td>50 %</td><td class="bar"><i class="passed" style="width:50.00%">2</i>', page)
+        self.assertIn("not judged: &lt;b&gt;0; not built: zoe", page)
+        self.assertIn("median 20, from 15 to 25 points", page)
 
     def test_what_a_spreadsheet_would_run(self) -> None:
         self.submit("=1+1", "passed")

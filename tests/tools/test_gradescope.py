@@ -7,6 +7,7 @@ import unittest
 
 from tools.course.gradescope import SECRET, Shown, autolab, results
 from tools.course.submission import Submission
+from tools.grading.grade import mark_build_error
 from tools.grading.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import all_stages
 from tools.student.course import Course, parse
@@ -65,6 +66,12 @@ class Results(unittest.TestCase):
         self.assertEqual(
             [test["visibility"] for test in found["tests"]], ["after_due_date", "hidden", "after_due_date"]
         )
+
+    def test_a_stage_that_was_not_built_says_so(self) -> None:
+        report = a_report()
+        self.assertEqual(results(report, shown())["tests"][0]["extra_data"]["problem"], "")
+        mark_build_error(report.stages[0], "error", "was not handed in")
+        self.assertEqual(results(report, shown())["tests"][0]["extra_data"]["problem"], "was not handed in")
 
     def test_a_long_output_is_cut(self) -> None:
         report = a_report()

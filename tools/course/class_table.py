@@ -16,8 +16,10 @@ from tools.course.late import Lateness
 from tools.student.course import Course
 
 PAGE = Path(__file__).with_name("files") / "class.html"
-# In the order in which a bar shows them; grading/results.py says what each means.
-KINDS = ("passed", "failed", "not_judged", "todo", "not_run", "skipped")
+# In the order in which a bar shows them; grading/results.py says what each means. A stage that could not be built says
+# nothing about single claims.
+NOT_BUILT = "not_built"
+KINDS = ("passed", "failed", "not_judged", "todo", NOT_BUILT, "not_run", "skipped")
 BINS = 10
 
 
@@ -64,7 +66,8 @@ def row_of(student: str, folder: Path, times: dict[str, datetime], course: Cours
             row.problem = (folder / "problem").read_text(errors="replace")
         for test in json.loads((folder / "results.json").read_bytes())["tests"]:
             about = test["extra_data"]
-            row.verdicts[Test(about["stage"], about["test"], test["max_score"])] = about["status"]
+            verdict = NOT_BUILT if about.get("problem") else about["status"]
+            row.verdicts[Test(about["stage"], about["test"], test["max_score"])] = verdict
             row.earned[about["stage"]] = row.earned.get(about["stage"], 0) + test["score"]
     except (OSError, ValueError, KeyError, TypeError):
         row.problem = row.problem or "there is no results.json that can be read; log.txt may say why"

@@ -23,8 +23,11 @@ class Shown:
     submission: Submission
     secret: bool
 
+    def without_seed(self, text: str, seed: int) -> str:
+        return re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+
     def clean(self, text: str, seed: int) -> str:
-        text = re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+        text = self.without_seed(text, seed)
         left_out = len(text) - LONGEST_OUTPUT
         return text if left_out <= 0 else f"{text[:LONGEST_OUTPUT]}\n[... {left_out} characters left out ...]"
 
@@ -34,7 +37,9 @@ def results(report: Report, shown: Shown) -> dict[str, object]:
     visibility = shown.course.visibility
     found["stdout_visibility"] = visibility.get("stdout", "hidden")
     found["output"] = shown.clean(_summary(report, shown), report.seed)
+    problems = {stage.stage.name: stage.problem for stage in report.stages if stage.build_error}
     for test, result in zip(found["tests"], report.results):
+        test["extra_data"]["problem"] = problems.get(test["extra_data"]["stage"], "")
         kind = "hidden" if is_hidden(result.spec) else "tests"
         test["visibility"] = visibility.get(kind, "visible" if kind == "tests" else "after_published")
         test["output"] = shown.clean(test["output"], report.seed)
