@@ -42,7 +42,8 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make test( STAGE=0\d)?( TEST=\w+)?( SEED=\d+)?( VERBOSE=1)?( UNTRUSTED=1)?", Run(codes=UNFINISHED)),
     (r"make test IMPL=solutions STAGE=0N", PLACEHOLDER),
     (r"make watch( STAGE=0\d)?", ENDLESS),
-    (r"make debug( TEST=<name>)?", NotRun("opens a debugger; tests/tools/test_debug.py does it with commands")),
+    (r"make debug .*GDB_ARGS=.*", Run(r"\g<0> IMPL=solutions")),
+    (r"make debug( .*)?", NotRun("opens a debugger; tests/tools/test_debug.py does it with commands")),
     (r"make hint TEST=<name>(.*)", Run(r"make hint TEST='*'\1")),
     (r"make hint( .*)?", Run()),
     (r"make( setup| doctor| help)?", Run()),
@@ -78,6 +79,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"python3 -m tools\.checking\.check --only includes", Run()),
     (r"python3 -m tools\.checking\.(check --only mutants|claims)", ITSELF),
     (r"python3 -m unittest tests\.tools\.test_check", ITSELF),
+    (r"ALL=1 python3 -m unittest tests\.tools\.test_autograder", ITSELF),
     (r"python3 -m unittest tests\.tools\.test_includes", Run()),
     (r"python3 -m tools\.(setup\.doctor|grading\.grade --stage=01)", Run(codes=(0, 1))),
     # What changes files, or needs a place of its own.
