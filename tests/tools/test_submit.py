@@ -138,6 +138,11 @@ class Submit(Repository):
         self.graded(impl="solutions")
         self.assertIn("no scores", self.submit())
 
+    def test_a_run_that_came_to_no_test_has_no_scores(self) -> None:
+        more = {"impl": "assignments", "date": "2026-10-07T10:00:00Z", "partial": False, "stages": {}}
+        self.edit("build/grade/results.json", json.dumps({"score": 0, "tests": [], "extra_data": more}))
+        self.assertIn("no scores: make test", self.submit())
+
     def test_nothing_edited_is_nothing_to_hand_in(self) -> None:
         self.edit(STAGE, "// TODO(student)\n")
         with self.assertRaisesRegex(LabError, "nothing to hand in"):

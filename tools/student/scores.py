@@ -58,6 +58,6 @@ def read_scores(path: Path) -> Scores | None:
         found = json.loads(path.read_text(encoding="utf-8"))
         more, most = found["extra_data"], sum(test["max_score"] for test in found["tests"])
         scores = Scores(more["date"], found["score"], most, found["tests"], more["stages"], more["partial"])
-        return scores if more["impl"] == "assignments" else None
+        return scores if more["impl"] == "assignments" and scores.tests else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
