@@ -288,7 +288,7 @@ class Grading(Layout):
         (folder / "naive_ddp.cpp").write_text(solution(FIRST))
         subprocess.run(["tar", "czf", "handin.tar.gz", "naive_ddp.cpp"], cwd=folder, check=True)
         env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-        job = ["make", "-f", "autograde-Makefile", f"LAB={self.root}"]
+        job = ["make", "-f", "autograde-Makefile", f"LAB={self.root}", "HANDIN=handin.tar.gz"]
         done = subprocess.run(job, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         scores = json.loads(done.stdout.strip().splitlines()[-1])["scores"]
