@@ -122,7 +122,7 @@ def draw_row(figure: FigureBase, row: dict[str, Result], links: list[str]) -> li
             axes.set_axis_off()
             continue
         draw_panel(axes, times[link], longest)
-        axes.set_title(link, loc="left", fontsize=8)
+        axes.set_title(link, loc="left", fontsize=8, pad=11)
         if axes is not panels[0]:
             axes.set_yticklabels([])
     figure.suptitle(workload_title(next(iter(row.values()))), x=0.01, ha="left", fontsize=9, fontweight="bold")
