@@ -77,7 +77,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     # The lab's own tests.
     (r"make check.*", ITSELF),
     (r"python3 -m tools\.checking\.check --only includes", Run()),
-    (r"python3 -m tools\.checking\.(check --only mutants|claims)", ITSELF),
+    (r"python3 -m tools\.checking\.(check --only mutants( --all)?|claims)", ITSELF),
     (r"python3 -m unittest tests\.tools\.test_check", ITSELF),
     (r"ALL=1 python3 -m unittest tests\.tools\.test_autograder", ITSELF),
     (r"python3 -m unittest tests\.tools\.test_includes", Run()),
