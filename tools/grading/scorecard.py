@@ -202,7 +202,7 @@ class Scorecard:
     def _next_step_of(self, stage: StageReport) -> str:
         folder = f"{self._report.impl}/{stage.stage.name}"
         if stage.build_error:
-            return f"{folder} {stage.problem}; its first error is above."
+            return f"{folder} {stage.problem}; what is wrong is said above."
         todo = self._first_todo(stage)
         if todo and not stage.score and not stage.count(Status.FAILED):
             return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"
