@@ -61,8 +61,8 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     ),
     (r"python3 -m tools\.report\.gallery", NotRun("takes figures from a clean commit alone; test_gallery.py tests it")),
     (
-        r"build/bin/bucketed_ddp (--impl solutions )?(--preset published.*)",
-        Run(r"build/bin/bucketed_ddp --impl solutions \2"),
+        r"build/bin/bucketed_ddp (--preset published.*)",
+        Run(r"build/bin/bucketed_ddp --impl solutions \1"),
     ),
     (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
     (
