@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import secrets
 import signal
 import sys
 import time
@@ -151,7 +150,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
     options = parser.parse_args()
     options.only += [SANITIZERS[options.sanitize]] if options.sanitize else []
-    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    options.seed = stages.choose_seed(options.seed)
     return options
 
 

@@ -15,7 +15,6 @@ import argparse
 import functools
 import json
 import os
-import secrets
 import sys
 import tempfile
 import threading
@@ -35,7 +34,7 @@ from tools.grading.results import Report, StageReport, Status, TestResult, repla
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.sandbox import make_sandbox
 from tools.grading.scorecard import Scorecard
-from tools.grading.stages import BadChoice, Stage, all_stages, parse_seed
+from tools.grading.stages import BadChoice, Stage, all_stages, choose_seed
 from tools.grading.terminal import Terminal
 from tools.grading.test_lists import TestLists
 from tools.setup import toolchain
@@ -82,7 +81,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         raise BadChoice(f"{options.submission} is not there. Name a folder, or an archive that `make submit` makes")
     secret = hidden.seed()
     options.secret = secret is not None and not options.seed
-    options.seed = parse_seed(options.seed) if options.seed else secrets.randbelow(10**9) if secret is None else secret
+    options.seed = secret if options.secret else choose_seed(options.seed)
     return options
 
 

@@ -45,8 +45,13 @@ class HandedIn(untrusted.Compiled):
         return [self.folder / self.stub.relative_to(ROOT)]
 
     def compile_command(self, source: Path) -> list[str]:
-        limits = [f"--cpu={LOOK_S}", f"--as={MEMORY}"]
-        return [*_limited(limits), *compile_command(self.build_dir, self.stub), "-iquote", str(self.stub.parent)]
+        return self.limited_command(f"--cpu={LOOK_S}")
+
+    def limited_command(self, *limits: str) -> list[str]:
+        """As the build compiles the stub, with prlimit's limits where there is prlimit."""
+        prlimit = shutil.which("prlimit")
+        limited = [prlimit, f"--as={MEMORY}", *limits] if prlimit else []
+        return [*limited, *compile_command(self.build_dir, self.stub), "-iquote", str(self.stub.parent)]
 
     def as_at_home(self, text: str) -> str:
         return text.replace(f"{self.folder}/", "")
@@ -76,8 +81,7 @@ def build(code: HandedIn) -> tuple[str, str]:
 
 def _compile(code: HandedIn) -> str:
     """The compiler's first errors; empty if there are none."""
-    limits = [f"--cpu={COMPILE_S}", f"--as={MEMORY}", f"--fsize={LARGEST_LIBRARY}"]
-    command = [*_limited(limits), *compile_command(code.build_dir, code.stub), "-iquote", str(code.stub.parent)]
+    command = code.limited_command(f"--cpu={COMPILE_S}", f"--fsize={LARGEST_LIBRARY}")
     command += [f"-ffile-prefix-map={code.folder}={ROOT}", "-shared", "-o", str(code.library), str(code.sources[0])]
     output, began, late = BoundedText(LOG_LIMIT), time.monotonic(), False
     with GuardedProcess(command, env={**os.environ, "LC_ALL": "C.UTF-8"}) as process:
@@ -91,8 +95,3 @@ def _compile(code: HandedIn) -> str:
     text = condense(printable(str(output), LOG_LIMIT).replace(str(code.folder), str(ROOT)))
     limit = f"The compiler was given {COMPILE_S} s and {MEMORY >> 30} GiB."
     return f"{text}\n{limit}" if late or process.exit_code < 0 else text
-
-
-def _limited(limits: list[str]) -> list[str]:
-    prlimit = shutil.which("prlimit")
-    return [prlimit, *limits] if prlimit else []

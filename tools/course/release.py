@@ -20,6 +20,7 @@ from pathlib import Path
 from tools.course.passages import for_students
 from tools.grading.exit_codes import ending_of
 from tools.grading.released import Release, checksum, is_students
+from tools.setup.columns import listed
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
 
@@ -94,17 +95,12 @@ def check_committed(root: Path = ROOT) -> list[str]:
             "\n".join(
                 [
                     "A release is made of what is committed, and these files differ from it:",
-                    *_listed(changed),
+                    *listed(changed, SHOWN),
                     "Commit them, or put them aside: git stash",
                 ]
             )
         )
     return [line[3:] for line in lines]
-
-
-def _listed(names: list[str]) -> list[str]:
-    more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return [f"  {name}" for name in names[:SHOWN]] + more
 
 
 def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
@@ -118,7 +114,7 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
     archive = folder / f"{made.name}-{made.version}.tar.gz"
     write_archive(tree, made, archive)
     if unknown:
-        print("\n".join(["Not handed out, since git does not know them:", *_listed(unknown)]))
+        print("\n".join(["Not handed out, since git does not know them:", *listed(unknown, SHOWN)]))
     left = set(_git(root, "ls-files", "-z").decode().split("\0")) - {"", *made.files}
     print(f"Release {made.version}: {len(made.files)} files, without {len(left)} that .gitattributes leaves out")
     print(f"  {tree}\n  {archive}")

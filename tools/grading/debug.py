@@ -14,7 +14,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import select
 import shlex
 import shutil
@@ -94,8 +93,8 @@ def _parse_arguments() -> argparse.Namespace:
     if not options.rank.isascii() or not options.rank.isdigit():
         raise BadChoice(f"RANK={options.rank} is not the number of a rank, as in RANK=1")
     options.stages = [stage for stage in stages.find_stages(options.stage) if stage.has_tests()]
-    options.impl = stages.choose("IMPL", options.impl or "assignments", stages.IMPLEMENTATIONS)
-    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    options.impl = stages.choose_impl(options.impl)
+    options.seed = stages.choose_seed(options.seed)
     return options
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import secrets
 import signal
 import sys
 import threading
@@ -76,7 +75,7 @@ def _parse_arguments() -> argparse.Namespace:
     options.stages = stages.find_stages(options.stage)
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
-    options.seed = stages.parse_seed(options.seed) if options.seed else secrets.randbelow(10**9)
+    options.seed = stages.choose_seed(options.seed)
     options.verbose = options.verbose not in ("", "0")
     if options.untrusted and (options.trace or options.device != "cpu"):
         raise BadChoice("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda: a stage gets neither files nor drivers")

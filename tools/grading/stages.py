@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 import functools
 import json
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,11 @@ def find_stages(text: str) -> list[Stage]:
             return [stage]
     listed = ", ".join(closest_first(text, [stage.name for stage in all_stages()]))
     raise BadChoice(f"STAGE={text} is not one of: {listed} (the number alone will do: STAGE=01)")
+
+
+def choose_seed(value: str) -> int:
+    """What SEED= says; empty: one is drawn."""
+    return parse_seed(value) if value else secrets.randbelow(10**9)
 
 
 def parse_seed(text: str) -> int:

@@ -15,6 +15,12 @@ def columns() -> int:
     return found if found == NO_TERMINAL else max(40, min(found, 120))
 
 
+def listed(names: list[str], shown: int) -> list[str]:
+    """A line for each name, and one for those beyond `shown`."""
+    more = [f"  and {len(names) - shown} more"] if len(names) > shown else []
+    return [f"  {name}" for name in names[:shown]] + more
+
+
 def can_encode(stream: TextIO, text: str) -> bool:
     try:
         text.encode(stream.encoding or "ascii")

@@ -15,7 +15,7 @@ from tools.grading import released
 from tools.grading.exit_codes import ending_of
 from tools.grading.results import replace_file
 from tools.grading.stages import all_stages
-from tools.setup.columns import columns, fold
+from tools.setup.columns import columns, fold, listed
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 from tools.student import course
 from tools.student.answers import unanswered
@@ -71,8 +71,11 @@ def told(archive: Path, about: course.Course, folder: Folder, scores: Scores | N
     lines.append(f"  scores: {scores.line()}" if scores else "  no scores")
     if missing := [*missing_stages(folder, scores), *missing_answers(root)]:
         lines += ["Still missing, or not as it could be:", *(f"  {line}" for line in missing)]
-    lines += listed("Edited or missing, but not handed in; grading uses the course's own:", folder.edited_elsewhere)
-    lines += listed("Not handed in, since the lab does not know them:", folder.unknown)
+    if folder.edited_elsewhere:
+        lines.append("Edited or missing, but not handed in; grading uses the course's own:")
+        lines += listed(folder.edited_elsewhere, SHOWN)
+    if folder.unknown:
+        lines += ["Not handed in, since the lab does not know them:", *listed(folder.unknown, SHOWN)]
     if not folder.known:
         lines.append("What else was edited nobody knows: there is neither a release.json nor a git repository here.")
     if link := about.links.get(HAND_IN):
@@ -95,11 +98,6 @@ def missing_answers(root: Path) -> list[str]:
     name = root / "writeup" / "answers" / "about.typ"
     nameless = name.exists() and '#let name = ""' in name.read_text(errors="replace")
     return lines + (["your name, in writeup/answers/about.typ"] if nameless else [])
-
-
-def listed(title: str, names: list[str]) -> list[str]:
-    more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return [title, *(f"  {name}" for name in names[:SHOWN]), *more] if names else []
 
 
 if __name__ == "__main__":
