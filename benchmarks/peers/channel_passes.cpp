@@ -20,9 +20,9 @@
 namespace ddp {
 namespace {
 
-// A part of memory: rows of all channels, or one row, a run of a single channel.
+// A part of memory: rows of all channels, or one row, a run of a single one. `channel`: the first.
 struct Rows {
-  std::int64_t offset, count, width;
+  std::int64_t offset, count, width, channel;
   bool one_channel;
 };
 
@@ -138,13 +138,9 @@ void add_products(const Rows& rows, const Terms& terms, const float* center, dou
   add_all<true>(rows, terms, center, first, second);
 }
 
-// The coefficients of a channel's elements, by channel.
+// The coefficients of a channel's elements, by channel; scale_rows() needs no slope.
 struct Coefficients {
   const float *center, *scale, *slope, *shift;
-
-  Coefficients of(std::int64_t channel) const {
-    return {center + channel, scale + channel, slope + channel, shift + channel};
-  }
 };
 
 DDP_FOR_EACH_PROCESSOR
@@ -152,7 +148,8 @@ void scale_rows(const Rows& rows, const float* x, float* __restrict y, const Coe
   x += rows.offset;
   y += rows.offset;
   if (rows.one_channel) {
-    const float center = *by.center, scale = *by.scale, shift = *by.shift;
+    const float center = by.center[rows.channel], scale = by.scale[rows.channel];
+    const float shift = by.shift[rows.channel];
     for (std::int64_t i = 0; i < rows.width; ++i) {
       y[i] = (x[i] - center) * scale + shift;
     }
@@ -172,7 +169,8 @@ void combine_rows(const Rows& rows, const float* g, const float* x, float* __res
   x += rows.offset;
   y += rows.offset;
   if (rows.one_channel) {
-    const float center = *by.center, scale = *by.scale, slope = *by.slope, shift = *by.shift;
+    const float center = by.center[rows.channel], scale = by.scale[rows.channel];
+    const float slope = by.slope[rows.channel], shift = by.shift[rows.channel];
     for (std::int64_t i = 0; i < rows.width; ++i) {
       y[i] = g[i] * scale + (x[i] - center) * slope + shift;
     }
@@ -215,7 +213,7 @@ void parallel_for(std::int64_t count, const Body& body) {
       /*grain_size=*/1);
 }
 
-// Calls body(block, rows, channel) for all rows, a block's by one thread; channel: the first.
+// Calls body(block, rows) for all rows, a block's by one thread.
 template <typename Body>
 void for_rows(const ChannelLayout& layout, const Body& body) {
   const Blocks blocks(layout);
@@ -223,11 +221,11 @@ void for_rows(const ChannelLayout& layout, const Body& body) {
     const std::int64_t begin = block * blocks.size * layout.channels;
     const std::int64_t end = std::min(layout.outer, (block + 1) * blocks.size) * layout.channels;
     if (layout.inner == 1) {
-      body(block, Rows{begin, (end - begin) / layout.channels, layout.channels, false}, 0);
+      body(block, Rows{begin, (end - begin) / layout.channels, layout.channels, 0, false});
       return;
     }
     for (std::int64_t run = begin; run < end; ++run) {
-      body(block, Rows{run * layout.inner, 1, layout.inner, true}, run % layout.channels);
+      body(block, Rows{run * layout.inner, 1, layout.inner, run % layout.channels, true});
     }
   });
 }
@@ -239,9 +237,9 @@ PairsOfSums sum_pairs(const ChannelLayout& layout, const Terms& terms, const ByC
                              std::vector<double>(layout.channels)};
   std::vector<PairsOfSums> of_blocks(Blocks(layout).count, zeros);
   auto* const add = terms.g ? add_products : add_squares;
-  for_rows(layout, [&](std::int64_t block, const Rows& rows, std::int64_t channel) {
+  for_rows(layout, [&](std::int64_t block, const Rows& rows) {
     auto& [first, second] = of_blocks[block];
-    add(rows, terms, &center[channel], &first[channel], &second[channel]);
+    add(rows, terms, &center[rows.channel], &first[rows.channel], &second[rows.channel]);
   });
   PairsOfSums total = zeros;
   for (const PairsOfSums& sums : of_blocks) {
@@ -281,9 +279,7 @@ at::Tensor scale_and_shift(const at::Tensor& x, const ByChannel& center, const B
   const Coefficients by = {center.data(), scale.data(), nullptr, shift.data()};
   for_rows(channel_layout(x),
            [&, from = x.const_data_ptr<float>(), to = y.mutable_data_ptr<float>()](
-               std::int64_t, const Rows& rows, std::int64_t channel) {
-             scale_rows(rows, from, to, by.of(channel));
-           });
+               std::int64_t, const Rows& rows) { scale_rows(rows, from, to, by); });
   return y;
 }
 
@@ -291,11 +287,11 @@ at::Tensor combine(const at::Tensor& g, const at::Tensor& x, const ByChannel& ce
                    const ByChannel& scale, const ByChannel& slope, const ByChannel& shift) {
   at::Tensor y = at::empty_like(x);
   const Coefficients by = {center.data(), scale.data(), slope.data(), shift.data()};
-  for_rows(channel_layout(x), [&, gradients = g.const_data_ptr<float>(),
-                               from = x.const_data_ptr<float>(), to = y.mutable_data_ptr<float>()](
-                                  std::int64_t, const Rows& rows, std::int64_t channel) {
-    combine_rows(rows, gradients, from, to, by.of(channel));
-  });
+  for_rows(channel_layout(x),
+           [&, gradients = g.const_data_ptr<float>(), from = x.const_data_ptr<float>(),
+            to = y.mutable_data_ptr<float>()](std::int64_t, const Rows& rows) {
+             combine_rows(rows, gradients, from, to, by);
+           });
   return y;
 }
 
