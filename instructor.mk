@@ -2,7 +2,7 @@
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
 VARIABLES += ALL FRESH SANITIZE HIDDEN
 .PHONY: check format release autograder
-check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=undefined]
+check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=thread]
 	@$(SETUP) --for-check && python3 -m tools.checking.check $(call flag,SANITIZE,sanitize) $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check && python3 -m tools.checking.formatting

@@ -193,7 +193,7 @@ class PythonTests(unittest.TestCase):
 
 class Choices(unittest.TestCase):
     def test_each_sanitizer_is_a_step_that_takes_long(self) -> None:
-        self.assertEqual(set(check.SANITIZERS), {"address", "undefined"})
+        self.assertEqual(set(check.SANITIZERS), {"address", "undefined", "thread"})
         self.assertLessEqual(set(check.SANITIZERS.values()), set(check.LONG))
         self.assertLessEqual(set(check.LONG), set(check.STEPS))
         with mock.patch("sys.argv", ["make check", "--sanitize=undefined"]):

@@ -30,7 +30,7 @@ from tools.checking import (
     own_tests,
     remembered,
     sanitizer,
-    undefined,
+    whole_lab,
 )
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
 from tools.grading import stages
@@ -110,7 +110,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "claims": ("Tables of claims and mutants", claims.check_claims),
     "variants": ("Correct variants get full marks", sanitizer.check_variants),
     "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
-    "undefined": ("UndefinedBehaviorSanitizer", undefined.check_undefined),
+    "undefined": (whole_lab.UNDEFINED.title, partial(whole_lab.check, whole_lab.UNDEFINED)),
+    "thread": (whole_lab.THREAD.title, partial(whole_lab.check, whole_lab.THREAD)),
     "compilers": ("Stages built by the other compiler", other_compiler.check_other_compiler),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
@@ -121,8 +122,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "lint": ("Linter", linting.check_lint),
 }
 
-LONG = ("sanitizer", "undefined", "compilers")  # run with ALL=1 only, or when asked for
-SANITIZERS = {"address": "sanitizer", "undefined": "undefined"}
+LONG = ("sanitizer", "undefined", "thread", "compilers")  # run with ALL=1 only, or when asked for
+SANITIZERS = {"address": "sanitizer", "undefined": "undefined", "thread": "thread"}
 
 
 def main() -> int:

@@ -98,12 +98,17 @@ def check_sanitizer(context: Context) -> Outcome:
 
 def find(context: Context) -> Sanitizer | None:
     """The compiler's AddressSanitizer, if it is installed."""
-    clang = context.uses_clang
-    name = f"libclang_rt.asan-{platform.machine()}.so" if clang else "libasan.so"
+    library = runtime(context, "asan")
+    return Sanitizer(library, _FLAGS_OF_CLANG if context.uses_clang else _FLAGS_OF_GCC) if library else None
+
+
+def runtime(context: Context, name: str) -> str:
+    """The library of a sanitizer that clang calls `name`; empty if it is not installed."""
+    clang, gcc = f"libclang_rt.{name}-{platform.machine()}.so", f"lib{name.removesuffix('_standalone')}.so"
     log = context.folder("sanitizer") / "runtime.log"
-    runtime = context.run([context.toolchain.cxx, f"-print-file-name={name}"], log)[1].strip()
-    missing = not os.path.isfile(runtime)  # a bare name then
-    return None if missing else Sanitizer(runtime, _FLAGS_OF_CLANG if clang else _FLAGS_OF_GCC)
+    command = [context.toolchain.cxx, f"-print-file-name={clang if context.uses_clang else gcc}"]
+    path = context.run(command, log)[1].strip()
+    return path if os.path.isfile(path) else ""  # else a bare name
 
 
 def _variants(context: Context, stage: Stage) -> list[Case]:

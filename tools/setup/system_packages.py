@@ -67,9 +67,10 @@ def build_seconds(clang: bool) -> int:
 
 
 def sanitizer() -> str:
-    """Clang's, which Debian packs apart from it; only ALL=1 needs it."""
+    """Clang's, which Debian packs apart from it; only ALL=1 and SANITIZE= need it."""
     found = glob.glob("/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.so")
-    return found[0] if found else "" if os.environ.get("ALL") else "not asked for"
+    asked_for = any(os.environ.get(name) for name in ("ALL", "SANITIZE"))
+    return found[0] if found else "" if asked_for else "not asked for"
 
 
 REQUIRED = [
@@ -90,7 +91,7 @@ OPTIONAL = [
 FOR_CHECK = [
     Need("clang-format", "clang-format", program("clang-format-14", "clang-format"), "make check cannot judge format"),
     Need("clang-tidy", "clang-tidy", program("clang-tidy-14", "clang-tidy"), "make check cannot lint"),
-    Need("AddressSanitizer", "libclang-rt-14-dev", sanitizer, "make check ALL=1 skips it"),
+    Need("sanitizers", "libclang-rt-14-dev", sanitizer, "make check ALL=1 skips them"),
 ]
 PYTHON_VENV = Need("python3 -m venv", "python3-venv", lambda: "", "no virtual environment can be made")
 

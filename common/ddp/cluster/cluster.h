@@ -45,7 +45,7 @@ class Cluster {
   /// Keeps the compute stream busy, as an operator would that takes `ns`.
   void compute(std::int64_t ns, const std::string& name) { backend_->compute(ns, name); }
 
-  const Clocks& clocks() const { return backend_->clocks(); }
+  Clocks clocks() const { return backend_->clocks(); }
   /// What happened since begin_step().
   const std::vector<Span>& spans() const { return backend_->spans(); }
 

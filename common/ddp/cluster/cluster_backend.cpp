@@ -179,6 +179,11 @@ void ClusterBackend::wait_for(const Operation& operation, const MessageEndPtr& e
   draw(operation, end->launched_ns, {end->begin_ns, end->end_ns});
 }
 
+Clocks ClusterBackend::clocks() const {
+  const std::lock_guard lock(mutex_);
+  return clocks_;
+}
+
 void ClusterBackend::check_home(const std::string& what) const {
   TORCH_CHECK(is_home(), "the simulated cluster follows the thread that trains, and not another's ",
               what);

@@ -49,7 +49,8 @@ class ClusterBackend : public OperationBackend {
     return futures_.make(result, end);
   }
 
-  const Clocks& clocks() const { return clocks_; }
+  /// As they are now: while the thread that trains sleeps, another may move them.
+  Clocks clocks() const;
   /// What ran on the compute stream, and the communication; a message once it is waited for.
   const std::vector<Span>& spans() const { return spans_; }
 
@@ -61,7 +62,7 @@ class ClusterBackend : public OperationBackend {
 
   const ClusterOptions options_;
   const std::thread::id home_;  // the thread that trains
-  std::mutex mutex_;            // while that sleeps, another may tell what it waits for
+  mutable std::mutex mutex_;    // while that sleeps, another may tell what it waits for
   Clocks clocks_;
   Messages messages_;
   std::vector<Span> spans_;

@@ -96,16 +96,16 @@ StepTimes TimedModel::step(const StepParts& parts) {
   }
   StepTimes times;
   cluster_.begin_step();
-  const Clocks& clocks = cluster_.clocks();
   cluster_.run([&] {
     call(parts.before_forward);
     const at::Tensor y = forward();
-    times.forward_ns = clocks.now();
+    times.forward_ns = cluster_.clocks().now();
     call(parts.before_backward);
     y.backward(at::empty_like(y));
-    times.backward_ns = clocks.now() - times.forward_ns;
+    times.backward_ns = cluster_.clocks().now() - times.forward_ns;
     call(parts.finish);
   });
+  const Clocks clocks = cluster_.clocks();
   times.finish_ns = clocks.now() - times.forward_ns - times.backward_ns;
   times.total_ns = std::max(clocks.now(), clocks.communication());
   times.waiting_ns = clocks.waited();
