@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <iterator>
 #include <thread>
 
 namespace {
@@ -26,11 +25,9 @@ void end_the_sanitizers_thread() { __sanitizer_sandbox_on_notify(nullptr); }
 extern "C" pid_t __real_fork();
 extern "C" pid_t __wrap_fork() {
   const pid_t child = __real_fork();
-  if (child == 0) {
-    const std::filesystem::directory_iterator threads("/proc/self/task");
-    if (std::distance(begin(threads), end(threads)) > 1) {  // none begins if the parent had others
-      end_the_sanitizers_thread();
-    }
+  // None begins if the parent had threads. Each thread is a link to the folder, beside its first two.
+  if (child == 0 && std::filesystem::hard_link_count("/proc/self/task") > 3) {
+    end_the_sanitizers_thread();
   }
   return child;
 }
