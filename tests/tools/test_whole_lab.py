@@ -111,6 +111,8 @@ class Steps(unittest.TestCase):
         self.assertEqual(len(failures), 1)
         self.assertIn("common/ddp/clocks.h:49 in now", failures[0])
         self.assertIn("report.77", failures[0])
+        title = "SANITIZE=thread: common/ddp/clocks.cpp:12, common/ddp/clocks.h:49"
+        self.assertEqual(failures[0].splitlines()[0], title)
 
     def test_a_mistake_that_is_not_reported_fails_it_and_nothing_else_runs(self) -> None:
         for sanitizer, mistake in MISTAKES.items():

@@ -93,8 +93,8 @@ def check(sanitizer: WholeLabSanitizer, context: Context) -> Outcome:
     harness = partial(run_shard, other, "tests_harness", env={**environment, **only})
     outcome = grade_solutions(other, slow, untimed=True).take(other.each(harness, range(CORES)))
     outcome.skipped += [f"{name}: {reason}" for name, reason in sanitizer.cannot_run.items()]
-    for text, path in found(reports).values():
-        outcome.add(describe(f"SANITIZE={sanitizer.name}", text, path))
+    for (_, *places), (text, path) in found(reports).items():
+        outcome.add(describe(f"SANITIZE={sanitizer.name}: {', '.join(places)}", text, path))
     return outcome
 
 
@@ -144,6 +144,6 @@ def summarize(report: str) -> tuple[str, tuple[str, ...]]:
                 innermost += [] if shown else [frame["place"]]
                 shown.append(frame["place"])
         elif line.strip("= ") and not re.match(r" +#\d+ ", line):
-            lines.append(_CHANGING.sub("", line))
+            lines.append(_CHANGING.sub("", line).replace(f"{ROOT}/", ""))
             shown = []
     return "\n".join(lines), (*lines[:1], *innermost[:2])

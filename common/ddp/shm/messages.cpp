@@ -71,7 +71,7 @@ class Send : public Message {
     }
     const std::int64_t size =
         next_piece(position, size_ - moved_, static_cast<std::int64_t>(end - position));
-    std::memcpy(place(position), bytes_ + moved_, size);
+    std::copy_n(bytes_ + moved_, size, place(position));  // null if the tensor is empty
     moved_ += size;
     const bool moved = channel_.written != position + size;
     channel_.written.store(position + size);
@@ -103,7 +103,7 @@ class Receive : public Message {
     }
     const std::int64_t size =
         next_piece(position, size_ - moved_, static_cast<std::int64_t>(end - position));
-    std::memcpy(bytes_ + moved_, place(position), size);
+    std::copy_n(place(position), size, bytes_ + moved_);
     moved_ += size;
     const bool moved = channel_.read != position + size;
     channel_.read.store(position + size);

@@ -1,7 +1,6 @@
 #include "ddp/shm/shm_collectives.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -67,7 +66,7 @@ class Collective : public Transfer {
     }
     const Piece next = piece(posted_rounds_++);
     if (sent_ != nullptr) {
-      std::memcpy(memory_.cell(memory_.rank(), round), sent_ + next.begin, next.size);
+      std::copy_n(sent_ + next.begin, next.size, memory_.cell(memory_.rank(), round));
     }
     posted.store(round + 1);
     memory_.bell().ring();
@@ -101,7 +100,7 @@ void reduce_cells(const SharedMemory& memory, std::uint64_t round, const Reducti
   const auto cell = [&](int rank) { return memory.cell(rank, round) + part.begin; };
   const int ranks = static_cast<int>(memory.members().size());
   if (ranks == 1) {
-    std::memcpy(result, cell(0), part.size);
+    std::copy_n(cell(0), part.size, result);  // null if the tensor is empty
     return;
   }
   reduction.combine(result, cell(0), cell(1), part.size);
@@ -150,7 +149,7 @@ std::unique_ptr<Transfer> make_broadcast(const Operation& operation, SharedMemor
       memory, mine ? bytes : nullptr, tensor.nbytes(),
       [&memory, bytes, root, mine](const Piece& piece, std::uint64_t round) {
         if (!mine) {
-          std::memcpy(bytes + piece.begin, memory.cell(root, round), piece.size);
+          std::copy_n(memory.cell(root, round), piece.size, bytes + piece.begin);
         }
       });
 }
@@ -167,9 +166,8 @@ std::unique_ptr<Transfer> make_all_gather(const Operation& operation, SharedMemo
   return std::make_unique<Collective>(memory, bytes_of(input), input.nbytes(),
                                       [&memory, places](const Piece& piece, std::uint64_t round) {
                                         for (std::size_t rank = 0; rank < places.size(); ++rank) {
-                                          std::memcpy(places[rank] + piece.begin,
-                                                      memory.cell(static_cast<int>(rank), round),
-                                                      piece.size);
+                                          std::copy_n(memory.cell(static_cast<int>(rank), round),
+                                                      piece.size, places[rank] + piece.begin);
                                         }
                                       });
 }
