@@ -32,6 +32,8 @@ WorkPtr Client::start(Operation operation, Event launch) {
               Mailbox::kOperations, " operations in one run");
   launch.text = names.empty() ? "" : names[0];
   note_start(operation, launch);
+  const bool fails = fails_now();
+  TORCH_CHECK(!fails || !world().failure->at_launch, kConnectionLost);
   launch = Witness::launch(launch, [&](char* bytes) {
     for (const at::Tensor& tensor : operation.in_place ? operation.outputs : operation.inputs) {
       copy_to_host(tensor, bytes);
@@ -39,9 +41,17 @@ WorkPtr Client::start(Operation operation, Event launch) {
     }
   });
   auto work = c10::make_intrusive<ClientWork>(shared_from_this(), std::move(operation), launch,
-                                              std::move(names));
+                                              std::move(names), fails);
   remember(work);
   return work;
+}
+
+bool Client::fails_now() {
+  const auto& failure = world().failure;
+  const bool fails =
+      failure && place().step == failure->step && launches_before_failure_++ == failure->operation;
+  has_failed_ = has_failed_ || fails;
+  return fails;
 }
 
 void Client::note_start(const Operation& operation, const Event& launch) {

@@ -33,6 +33,9 @@ class Client : public Witness,
   /// Looks whether a buffer in flight has changed. Operations of ATen are noticed without it.
   void look_at_buffers();
 
+  /// Whether the operation that World::failure names has been launched.
+  bool has_failed() const { return has_failed_; }
+
   /// Handles that exist, waited for or not.
   std::int64_t live_handles() const { return live_handles_; }
 
@@ -49,6 +52,7 @@ class Client : public Witness,
   void forget(const ClientWork& work) override;
   void deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) override;
 
+  bool fails_now();
   void note_start(const Operation& operation, const Event& launch);
   void remember(const c10::intrusive_ptr<ClientWork>& work);
   WorkList in_flight_at(const at::Tensor& tensor) const;
@@ -56,6 +60,8 @@ class Client : public Witness,
   TensorNames names_;
   std::atomic<std::int64_t> live_handles_{0};
   std::atomic<std::int64_t> launches_{0};
+  std::atomic<std::int32_t> launches_before_failure_{0};  // in its step
+  std::atomic<bool> has_failed_{false};
 
   mutable std::mutex flight_mutex_;  // guards all below
   WorkList in_flight_;

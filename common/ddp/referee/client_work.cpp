@@ -43,14 +43,15 @@ bool can_be_watched(const Operation& operation) {
 }  // namespace
 
 ClientWork::ClientWork(std::shared_ptr<WorkOwner> owner, Operation operation, const Event& launch,
-                       std::vector<std::string> names)
+                       std::vector<std::string> names, bool fails)
     : Work(-1, operation.type),
       owner_(std::move(owner)),
       operation_(std::move(operation)),
       launch_(launch),
       names_(std::move(names)),
       caller_(this_thread_id()),
-      watched_(can_be_watched(operation_)) {
+      watched_(can_be_watched(operation_)),
+      fails_(fails) {
   owner_->count_handles(+1);
   for (const at::Tensor& input : operation_.inputs) {
     if (watched_ && !operation_.in_place && !operation_.outputs.empty()) {
@@ -196,9 +197,9 @@ void ClientWork::deliver(Answer answer) {
     look(/*whole=*/true);
     if (answer == Answer::kGone) {
       error_ = std::make_exception_ptr(PeerGone(owner_->witness().refusal()));
-    } else if (answer == Answer::kRefused) {
-      error_ = std::make_exception_ptr(
-          c10::Error({"deliver", __FILE__, __LINE__}, owner_->witness().refusal()));
+    } else if (answer == Answer::kRefused || fails_) {
+      error_ = std::make_exception_ptr(c10::Error(
+          {"deliver", __FILE__, __LINE__}, fails_ ? kConnectionLost : owner_->witness().refusal()));
     }
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {

@@ -32,15 +32,18 @@ class WorkOwner {
 /// The fact that somebody has taken an operation's future: its number.
 constexpr const char* kTookFuture = "took a future";
 
+/// What an operation that World::failure names says.
+constexpr const char* kConnectionLost = "connection lost (this body lets communication fail once)";
+
 /// The handle of an operation in a refereed world. The result is delivered to the caller's tensors by
 /// wait(), by a poll that returns true, or, where a future was taken, once the launching thread is
 /// asleep: so what uses it too early does so in every run. A message's handle then lets go of its
 /// tensor, and its future has no value.
 class ClientWork : public c10d::Work {
  public:
-  /// Poisons the outputs; the inputs have been copied.
+  /// Poisons the outputs; the inputs have been copied. If it `fails`, there is no result.
   ClientWork(std::shared_ptr<WorkOwner> owner, Operation operation, const Event& launch,
-             std::vector<std::string> names);
+             std::vector<std::string> names, bool fails);
   ClientWork(const ClientWork&) = delete;
   ClientWork& operator=(const ClientWork&) = delete;
   ~ClientWork() override;
@@ -79,6 +82,7 @@ class ClientWork : public c10d::Work {
   const std::vector<std::string> names_;
   const int caller_;  // the launching thread's id
   const bool watched_;
+  const bool fails_;
   std::vector<char> sent_;  // the inputs, where the arena gets another tensor's result
 
   std::once_flag delivery_;

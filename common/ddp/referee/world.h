@@ -1,8 +1,17 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ddp {
+
+/// Communication that fails, on all ranks alike.
+struct Failure {
+  std::int32_t step = -1;      // of the place in which it is launched
+  std::int32_t operation = 0;  // its number among those that a rank launches in that step
+  bool at_launch = false;      // the launch throws, and not the wait
+};
 
 /// The ranks of a run and how the network treats them.
 struct World {
@@ -14,6 +23,7 @@ struct World {
   /// Whether every operation takes a second: a wait with a shorter limit fails, and it is not complete
   /// until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
+  std::optional<Failure> failure = {};
 };
 
 /// The ranks of a group, in its order.
