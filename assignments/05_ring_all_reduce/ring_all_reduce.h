@@ -28,7 +28,8 @@ namespace ddp {
 // and op. Sums are formed in the tensor's dtype or better; those of integers are exact, and wrap
 // around where they are too large for the dtype. NaNs, infinities and subnormal numbers are kept.
 //
-// All functions are collective; with one rank they send nothing. Each throws c10::Error before any
+// All functions are collective; with one rank they send nothing. Where a message fails, they throw
+// c10::Error. Each throws c10::Error before any
 // message for an undefined tensor, a null group, an op that is neither sum nor average, an average
 // of integers, or a dtype that is bool, complex or narrower than half.
 

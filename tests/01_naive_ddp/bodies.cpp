@@ -73,18 +73,20 @@ Body sparse_among_dense(const SynchronizerUnderTest& subject) {
   return {subject.form + "a sparse gradient among dense ones",
           {},
           [make = subject.make](Client& client) {
-            std::vector<at::Tensor> parameters(9);
+            std::vector<at::Tensor> parameters(70);
             for (at::Tensor& parameter : parameters) {
               parameter = at::ones({2, 3}, settings().device).set_requires_grad(true);
             }
-            const auto synchronizer =
-                make(client, parameters, {}, make_group(client.shared_from_this()));
-            for (std::size_t i = 0; i < parameters.size(); ++i) {
-              const at::Tensor gradient = at::ones_like(parameters[i]);
-              parameters[i].mutable_grad() = i == 7 ? gradient.to_sparse() : gradient;
+            for (const double value : {1, 0}) {  // without values it is still sparse
+              const auto synchronizer =
+                  make(client, parameters, {}, make_group(client.shared_from_this()));
+              for (at::Tensor& parameter : parameters) {
+                parameter.mutable_grad() = at::ones_like(parameter);
+              }
+              parameters[67].mutable_grad() = at::full_like(parameters[67], value).to_sparse();
+              attempt(client, "a sparse gradient among dense ones (index 67)",
+                      [&] { synchronizer->finish(); });
             }
-            attempt(client, "a sparse gradient among dense ones (index 7)",
-                    [&] { synchronizer->finish(); });
           },
           subject.charged.errors};
 }
@@ -126,10 +128,16 @@ const std::vector<Body>& small_models() {
 
 const std::vector<Body>& misuse() {
   static const std::vector<Body> all = joined({of_both(misuse_bodies),
-                                               {sparse_among_dense(subject(Form::kPerParameter)),
+                                               {late_refusal_body(subject(Form::kPerParameter)),
+                                                late_refusal_body(subject(Form::kFlat)),
+                                                sparse_among_dense(subject(Form::kPerParameter)),
                                                 sparse_among_dense(subject(Form::kFlat)),
                                                 {"flat: construction with two dtypes or devices",
                                                  {},
+                                                 construct_with_two_dtypes,
+                                                 subject(Form::kFlat).charged.errors},
+                                                {"flat: construction with two dtypes, on one rank",
+                                                 {.ranks = 1},
                                                  construct_with_two_dtypes,
                                                  subject(Form::kFlat).charged.errors}}});
   return all;

@@ -68,6 +68,7 @@ const GradedTest kNoWait{
              "by polling, blocks backward until the network is done."},
     [] {
       judge(all_bodies(), all_of({backward_never_waits, backward_launches}));
+      judge(misuse(), backward_never_waits);
     }};
 
 const GradedTest kInFlight{
@@ -84,7 +85,10 @@ const GradedTest kDestruction{
      .points = 1,
      .hint = "The handle that on_gradient_ready returns removes the hook when it is destroyed. Who "
              "owns your handles, and does anything else keep them, or what they refer to, alive?"},
-    [] { judge(destruction(), destruction_ends_everything); }};
+    [] {
+      judge(destruction(), destruction_ends_everything);
+      judge(misuse(), destruction_is_silent);
+    }};
 
 const GradedTest kGrowth{
     {.name = "a_hundred_steps_do_not_grow",

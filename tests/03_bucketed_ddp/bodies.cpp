@@ -17,7 +17,7 @@ namespace {
 std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
   std::vector<std::string> names;
   for (const char* name :
-       {"three layers, three steps", "one rank", "float16, eight ranks", "layers of several dtypes",
+       {"three layers, three steps", "one rank", "float16, nine ranks", "layers of several dtypes",
         "a tied and a frozen weight", "weights that are not row-major",
         "gradients are replaced between steps", "layers that some steps do not use",
         "gradients of an earlier step are left",

@@ -269,6 +269,23 @@ std::string in_plan_order(const Evidence& evidence) {
       });
 }
 
+std::string rest_is_launched_before_it_is_awaited(const Evidence& evidence) {
+  return first_in_buckets(
+      evidence, [&](const TrainingOfRank& training, const TrainingStep& step, int) {
+        std::vector<const Seen*> launches = step.launches;
+        std::erase_if(launches, [](const Seen* launch) { return !is_all_reduce(*launch); });
+        const Seen* last = launches.empty() ? nullptr : launches.back();
+        for (const Seen* launch : launches) {
+          const Seen* wait = first_of(evidence, training.rank, launch->operation, EventKind::kWait);
+          if (wait != nullptr && wait->order < last->order && wait->place.phase == Phase::kFinish) {
+            return "finish() waited for " + describe_operation(*launch) + " before it launched " +
+                   describe_operation(*last) + ": those that are left can be on their way together";
+          }
+        }
+        return std::string();
+      });
+}
+
 std::string with_its_last_gradient(const Evidence& evidence) {
   return first_in_buckets(evidence, wrong_moment);
 }

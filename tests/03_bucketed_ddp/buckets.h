@@ -30,6 +30,9 @@ std::string each_bucket_once(const Evidence& evidence);
 /// In plan order.
 std::string in_plan_order(const Evidence& evidence);
 
+/// finish() launches all that are left, and then waits.
+std::string rest_is_launched_before_it_is_awaited(const Evidence& evidence);
+
 /// A bucket is launched once its last gradient is ready, and the bucket before it launched: in the
 /// hook, or in finish() if a gradient never came.
 std::string with_its_last_gradient(const Evidence& evidence);

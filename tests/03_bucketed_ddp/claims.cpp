@@ -98,7 +98,8 @@ const GradedTest kOneOrder{
      .hint = "Which bucket is next is one number, the same on all ranks. A bucket that is full "
              "before its turn waits; finish() launches the rest in the same order."},
     [] {
-      judge(overlapping(), in_plan_order, plan_is_wrong);
+      judge(overlapping(), all_of({in_plan_order, rest_is_launched_before_it_is_awaited}),
+            plan_is_wrong);
       judge(branching_models(), training_ends_at_the_oracle({ToyKind::kRankBranch}),
             misused_in_flight);
     }};
@@ -130,6 +131,7 @@ const GradedTest kNoWaits{
     [] {
       judge(overlapping(), backward_never_waits);
       judge(small_models(), backward_never_waits);
+      judge(misuse(), backward_never_waits);
       judge(named(same_order(), {"three layers, three steps", "310 layers"}), backward_launches);
     }};
 
@@ -162,7 +164,10 @@ const GradedTest kDestruction{
      .points = 1,
      .hint = "on_gradient_ready() returns a handle that keeps the hook: let only the synchronizer "
              "own it. A backward after its destruction must not be affected."},
-    [] { judge(destruction(), destruction_ends_everything); }};
+    [] {
+      judge(destruction(), destruction_ends_everything);
+      judge(misuse(), destruction_is_silent);
+    }};
 
 const GradedTest kErrors{
     {.name = "errors_name_the_parameter",

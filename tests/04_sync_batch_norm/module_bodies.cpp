@@ -174,6 +174,12 @@ void use_modules(Uses& uses) {
       }
     }
   }
+  const NormModule switched = uses.module({.num_features = 4});
+  Use& use =
+      *uses.add({.shape = {5, 4}, .dtype = at::kFloat, .note = "eval() before backward"}, switched);
+  use.forward();
+  switched->eval();
+  use.backward();
   const NormModule frozen = uses.module({.num_features = 4});
   frozen->weight.set_requires_grad(false);
   frozen->bias.set_requires_grad(false);

@@ -40,10 +40,10 @@ std::string changed(const Batch& batch, const UseOnRank& use, const std::string&
 }
 
 // How many numbers a rank contributes. Whole structures may travel as bytes; their contents are
-// unknown, so they count as float64.
+// unknown, so they count as float64, as do those of an all-to-all.
 std::int64_t numbers_in(const Seen& launch) {
   const auto size = static_cast<std::int64_t>(c10::elementSize(launch.dtype));
-  return size == 1 ? launch.bytes / 8 : launch.elements;
+  return size == 1 || launch.elements == 0 ? launch.bytes / 8 : launch.elements;
 }
 
 // Operations that carry data; the price of others is another claim's business.
@@ -62,6 +62,12 @@ std::string wrong_launches(const std::vector<const Seen*>& launches, int due, st
   if (!alone &&
       (static_cast<int>(sent.size()) != due || (due > 0 && c10d::isP2POp(sent[0]->type)))) {
     return " should be one collective; here it was:" + list_of(sent);
+  }
+  const auto elsewhere =
+      std::ranges::find_if(launches, [](const Seen* launch) { return !launch->home; });
+  if (elsewhere != launches.end()) {
+    return " launched " + describe_operation(**elsewhere) +
+           " on another thread than the one that runs it";
   }
   const auto large =
       std::ranges::find_if(sent, [&](const Seen* launch) { return numbers_in(*launch) > most; });

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "bodies.h"
+#include "ddp/referee/client_group.h"
 #include "ring_calls.h"
 #include "support/attempt.h"
 #include "support/settings.h"
@@ -50,6 +51,8 @@ void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::str
                     const CallOfTensor& call) {
   const at::TensorOptions options(settings().device);
   attempt(client, name + " of an undefined tensor", [&] { call(at::Tensor(), group); });
+  attempt(client, name + " of an undefined tensor with a null group",
+          [&] { call(at::Tensor(), nullptr); });
   attempt(client, name + " with a null group", [&] { call(at::ones({6}, options), nullptr); });
   for (const at::ScalarType dtype :
        {at::kBool, at::kComplexHalf, at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn,
@@ -107,6 +110,21 @@ Body misuse(int ranks) {
           kErrors};
 }
 
+// One of the messages of a call is lost.
+Body lost_connection(int ranks) {
+  Body body{"a message fails, " + on_ranks(ranks),
+            {.ranks = ranks},
+            [](Client& client) {
+              const ProcessGroupPtr group = make_group(client.shared_from_this());
+              expect_lost_connection(client, "ring_all_reduce() of which a message fails", [&] {
+                ring_all_reduce(at::ones({12}, settings().device), group);
+              });
+            },
+            kErrors};
+  body.world.failure = Failure{.operation = ranks};
+  return body;
+}
+
 }  // namespace
 
 std::string on_ranks(int ranks) {
@@ -128,7 +146,8 @@ const std::vector<Body>& printing_bodies() {
 }
 
 const std::vector<Body>& misuse_bodies() {
-  static const std::vector<Body> bodies = for_ranks({2, 1, 3}, misuse);
+  static const std::vector<Body> bodies =
+      joined({for_ranks({2, 1, 3}, misuse), for_ranks({2, 3}, lost_connection)});
   return bodies;
 }
 

@@ -29,11 +29,9 @@ class KeptGradMode {
   const bool enabled_ = at::GradMode::is_enabled();
 };
 
-}  // namespace
-
-void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
+// Hands in what `call` throws.
+void tell(Client& client, const std::string& what, const std::function<void()>& call) {
   client.fact("attempt", 1);
-  const KeptGradMode kept(client, what);
   try {
     call();
   } catch (const c10::Error& error) {
@@ -49,8 +47,23 @@ void attempt(Client& client, const std::string& what, const std::function<void()
   client.threw(what, "");
 }
 
+}  // namespace
+
+void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
+  const KeptGradMode kept(client, what);
+  tell(client, what, call);
+}
+
 void expect_failure(Client& client, const std::string& what, const std::function<void()>& call) {
-  attempt(client, kNeedsRank1 + what, call);
+  tell(client, kMustFail + what, call);
+}
+
+void expect_lost_connection(Client& client, const std::string& what,
+                            const std::function<void()>& call) {
+  expect_failure(client, what, [&] {
+    call();
+    TORCH_CHECK(client.has_failed(), "the operation that fails was not launched");
+  });
 }
 
 }  // namespace ddp::testing

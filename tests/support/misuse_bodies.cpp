@@ -11,10 +11,6 @@
 
 namespace ddp::testing {
 
-namespace {
-
-using RunWith = void (*)(Client& client, const Factory& make);
-
 Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks, RunWith run,
              const std::string& charged_to) {
   return {subject.form + name,
@@ -22,6 +18,8 @@ Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int 
           [make = subject.make, run](Client& client) { run(client, make); },
           charged_to};
 }
+
+namespace {
 
 constexpr std::size_t kBad = 7;  // the index of the bad element, in a list of ten
 
@@ -46,6 +44,9 @@ void construct_wrongly(Client& client, const Factory& make) {
   hole[kBad] = at::Tensor();
   std::vector<at::Tensor> inner = good;
   inner[kBad] = good[kBad] * 2;
+  std::vector<at::Tensor> inner_with_gradient = good;
+  inner_with_gradient[kBad] = good[kBad] * 2;
+  inner_with_gradient[kBad].retain_grad();
   std::vector<at::Tensor> buffers(10, at::ones({2}, settings().device));
   buffers[kBad] = at::Tensor();
   with("an empty list of parameters", {}, {}, group);
@@ -54,14 +55,19 @@ void construct_wrongly(Client& client, const Factory& make) {
   with("an undefined parameter (index 7)", hole, {}, group);
   with("an undefined buffer (index 7)", good, buffers, group);
   with("a trainable parameter that is not a leaf (index 7)", inner, {}, group);
+  with("a parameter that is not a leaf and retains its gradient (index 7)", inner_with_gradient, {},
+       group);
 }
 
-// Only the parameter at kBad is trainable: a table, of which backward reads two rows.
+// Only the parameter at kBad is trainable: a table, of which backward reads two rows. A frozen one
+// has a sparse gradient of the caller's.
 struct Table {
   Table() : parameters(ten_parameters()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       parameters[i] = at::ones({2, 3}, settings().device).set_requires_grad(i == kBad);
     }
+    parameters[5] = parameters[1];  // tied
+    parameters[0].mutable_grad() = at::ones({2, 3}, settings().device).to_sparse();
   }
 
   void backward(bool sparse) const {
@@ -95,6 +101,9 @@ void accumulate_sparse_gradients(Client& client, const Factory& make, bool late)
   const auto accumulate = [&] {
     const NoSync scope(*synchronizer);
     table.backward(/*sparse=*/true);
+    if (late) {
+      synchronizer->finish();  // does nothing
+    }
   };
   if (late) {
     accumulate();
@@ -114,7 +123,7 @@ void construct_wrongly_on_one_rank(Client& client, const Factory& make) {
     attempt(client, "an undefined parameter on this rank only",
             [&] { static_cast<void>(make(client, {at::Tensor()}, {}, group)); });
   } else {
-    expect_failure(client, "construction",
+    expect_failure(client, "a construction that rank 1 takes no part in",
                    [&] { static_cast<void>(make(client, {weight}, {}, group)); });
   }
 }
@@ -131,7 +140,7 @@ void finish_wrongly_on_one_rank(Client& client, const Factory& make) {
   if (errs) {
     attempt(client, "a sparse gradient on this rank only (index 7)", step);
   } else {
-    expect_failure(client, "a step", step);
+    expect_failure(client, "a step that rank 1 takes no part in", step);
   }
 }
 
@@ -140,7 +149,7 @@ void end_early_on_one_rank(Client& client, const Factory& make) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
   const auto synchronizer = make(client, table.parameters, {}, group);
   if (client.rank() != 1) {
-    expect_failure(client, "a step", [&] {
+    expect_failure(client, "a step that rank 1 takes no part in", [&] {
       table.backward(/*sparse=*/false);
       try {
         all_reduce(at::ones({1}), group);  // now all know that rank 1 is gone
@@ -151,23 +160,62 @@ void end_early_on_one_rank(Client& client, const Factory& make) {
   }
 }
 
+void construct_in_vain(Client& client, const Factory& make) {
+  const at::Tensor weight = at::ones({3}, settings().device).set_requires_grad(true);
+  expect_lost_connection(client, "a construction of which a broadcast fails", [&] {
+    static_cast<void>(make(client, {weight}, {at::ones({2}, settings().device)},
+                           make_group(client.shared_from_this())));
+  });
+}
+
+void step_in_vain(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  training.construct();
+  expect_lost_connection(client, "a step of which an all-reduce fails", [&] { training.step(); });
+}
+
+void step_beside_a_sparse_gradient(Client& client, const Factory& make) {
+  const Table table;
+  const auto synchronizer =
+      make(client, table.parameters, {}, make_group(client.shared_from_this()));
+  table.backward(/*sparse=*/false);
+  synchronizer->finish();
+}
+
+std::vector<Body> lost_connection_bodies(const SynchronizerUnderTest& subject) {
+  const auto body = [&](const std::string& name, RunWith run, const Failure& failure) {
+    Body lost = body_of(subject, name, 2, run, subject.charged.errors);
+    lost.world.failure = failure;
+    return lost;
+  };
+  return {body("the first broadcast fails", construct_in_vain, {.operation = 0}),
+          body("a buffer's broadcast fails", construct_in_vain, {.operation = 1}),
+          body("the first all-reduce fails", step_in_vain, {.step = 0, .operation = 0}),
+          body("the second all-reduce fails", step_in_vain, {.step = 0, .operation = 1}),
+          body("an all-reduce cannot be launched", step_in_vain,
+               {.step = 0, .operation = 0, .at_launch = true})};
+}
+
 }  // namespace
 
 std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
   const auto body = [&](const std::string& name, int ranks, RunWith run) {
     return body_of(subject, name, ranks, run, subject.charged.errors);
   };
-  return {body("construction with wrong arguments", 2, construct_wrongly),
-          body("construction with wrong arguments, on one rank", 1, construct_wrongly),
-          body("a sparse gradient", 2, train_with_sparse_gradients),
-          body("a sparse gradient on the only rank", 1, train_with_sparse_gradients),
-          body("a sparse gradient inside NoSync", 2,
-               [](Client& client, const Factory& make) {
-                 accumulate_sparse_gradients(client, make, /*late=*/false);
-               }),
-          body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
-          body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
-          body("rank 1 ends before the step", 3, end_early_on_one_rank)};
+  std::vector<Body> bodies = {
+      body("construction with wrong arguments", 2, construct_wrongly),
+      body("construction with wrong arguments, on one rank", 1, construct_wrongly),
+      body("a sparse gradient", 2, train_with_sparse_gradients),
+      body("a sparse gradient on the only rank", 1, train_with_sparse_gradients),
+      body("a sparse gradient inside NoSync", 2,
+           [](Client& client, const Factory& make) {
+             accumulate_sparse_gradients(client, make, /*late=*/false);
+           }),
+      body("a frozen parameter has a sparse gradient", 2, step_beside_a_sparse_gradient),
+      body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
+      body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
+      body("rank 1 ends before the step", 3, end_early_on_one_rank)};
+  return joined({bodies, lost_connection_bodies(subject)});
 }
 
 Body late_refusal_body(const SynchronizerUnderTest& subject) {
@@ -177,143 +225,6 @@ Body late_refusal_body(const SynchronizerUnderTest& subject) {
         accumulate_sparse_gradients(client, make, /*late=*/true);
       },
       subject.charged.errors);
-}
-
-namespace {
-
-using Layers = std::vector<std::size_t>;
-
-void backward_twice(Training& training, const Layers& first, const Layers& second,
-                    const std::function<void()>& between) {
-  // With create_graph autograd does not accumulate in place, so nothing in flight is overwritten:
-  // the error has to come from the synchronizer itself.
-  training.loss_in_order(first).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
-  between();
-  attempt(training.client(), "a second backward outside NoSync before finish()", [&] {
-    training.loss_in_order(second).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
-  });
-}
-
-// The backward of the second step fails.
-void train_after_a_failure(Client& client, const Factory& make,
-                           const std::function<void(Training&)>& train) {
-  Training training(client, {}, make);
-  bool fails = false;
-  const GradientHook hook = on_gradient_ready(training.parameters()[1], [&](const at::Tensor&) {
-    TORCH_CHECK(!fails, "a hook of somebody else fails");
-  });
-  training.construct();
-  training.step();
-  fails = true;
-  try {
-    training.backward();
-  } catch (const c10::Error&) {
-    fails = false;
-  }
-  training.abandon();
-  train(training);
-}
-
-}  // namespace
-
-std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& what, const std::function<void(Client&)>& run) {
-    return Body{"a second backward before finish()" + what, {}, run, subject.charged.errors};
-  };
-  const auto of_layers = [&](const std::string& what, const Layers& first, const Layers& second,
-                             bool complete = false) {
-    return body(what, [make = subject.make, first, second, complete](Client& client) {
-      Training training(client, {}, make);
-      training.construct();
-      backward_twice(training, first, second, [&] {
-        if (complete) {  // what was launched before this one
-          all_reduce(at::ones({1}), make_group(client.shared_from_this()));
-        }
-      });
-    });
-  };
-  const Layers all = {2, 1, 0};
-  return {of_layers("", all, all),
-          of_layers(", of the first layer", all, {0}),
-          of_layers(", of the layer in the middle", all, {1}),
-          of_layers(", each of one layer", {2}, {2}),
-          of_layers(" when the first's operations are complete", all, all, true),
-          body(", after a backward that failed", [all, make = subject.make](Client& client) {
-            train_after_a_failure(client, make, [&](Training& training) {
-              training.clear(Clear::kNone);
-              backward_twice(training, all, all, [] {});
-            });
-          })};
-}
-
-namespace {
-
-// The synchronizer exists during forward, but no longer during backward.
-void destroy_before_backward(Client& client, const Factory& make) {
-  Training training(client, {}, make);
-  training.construct();
-  training.step();
-  training.clear(Clear::kNone);
-  const at::Tensor loss = training.loss();
-  training.destroy();
-  client.fact("destroyed", 1);
-  try {
-    training.backward(loss);
-  } catch (const std::exception& error) {
-    client.threw("a backward after the synchronizer was destroyed", error.what());
-  }
-  training.hand_in_local();
-  training.hand_in("alone");
-}
-
-// Several synchronizers hook the same parameters. Destroying one removes only its own hooks.
-void destroy_one_of_two(Client& client, const Factory& make) {
-  Training training(client, {}, make);
-  training.construct();
-  auto second =
-      make(client, training.listed(), training.buffers(), make_group(client.shared_from_this()));
-  second.reset();
-  training.step();
-  auto third =
-      make(client, training.listed(), training.buffers(), make_group(client.shared_from_this()));
-  training.replace_synchronizer(std::move(third));
-  training.step();
-}
-
-void destroy_many(Client& client, const Factory& make) {
-  Training training(client, {}, make);
-  training.construct();
-  training.step();
-  const ProcessGroupPtr group = make_group(client.shared_from_this());
-  const HeldMeter held(training.parameters());
-  for (int count = 1; count <= 450; ++count) {
-    static_cast<void>(make(client, training.listed(), {}, group));
-    if (count % 150 == 0) {
-      held.count(client);
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& name, int ranks, RunWith run) {
-    return body_of(subject, name, ranks, run, subject.charged.lifetime);
-  };
-  return {
-      body("the synchronizer is destroyed before backward", 2, destroy_before_backward),
-      body("the only rank's synchronizer is destroyed before backward", 1, destroy_before_backward),
-      body("one of several synchronizers is destroyed", 3, destroy_one_of_two),
-      body("450 more synchronizers, one after another", 2, destroy_many)};
-}
-
-Body failing_hook_body(const SynchronizerUnderTest& subject) {
-  return {subject.form + "a hook of somebody else throws",
-          {},
-          [make = subject.make](Client& client) {
-            train_after_a_failure(client, make, [](Training& training) { training.step(); });
-          },
-          subject.charged.mean};
 }
 
 }  // namespace ddp::testing

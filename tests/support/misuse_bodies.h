@@ -1,10 +1,17 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "support/training_bodies.h"
 
 namespace ddp::testing {
+
+using RunWith = void (*)(Client& client, const Factory& make);
+
+/// A body that calls `run` with the stage's factory.
+Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks, RunWith run,
+             const std::string& charged_to);
 
 /// Wrong arguments and sparse gradients, on all ranks and on one alone; for stages 01-03.
 std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);

@@ -49,9 +49,13 @@ bool take_canary(Evidence& evidence, int rank) {
   return found;
 }
 
-std::string what_is_missing(const std::string& body, int rank, std::int64_t signs, bool canary) {
+std::int64_t due_signs(const std::string& body, int rank, const World& world) {
   const auto known = known_signs().find(body);
-  const std::int64_t due = known == known_signs().end() ? 1 : known->at(rank).get<std::int64_t>();
+  // Where communication fails, a body ends early, and not all solutions at the same place.
+  return known == known_signs().end() || world.failure ? 1 : known->at(rank).get<std::int64_t>();
+}
+
+std::string what_is_missing(std::int64_t due, std::int64_t signs, bool canary) {
   if (signs < due) {
     return "without doing what it had to do: of " + std::to_string(due) +
            " steps, values and calls that it should have told of, there were " +
@@ -84,7 +88,8 @@ void require_signs_of_life(Evidence& evidence, const std::string& body) {
     const bool canary = take_canary(evidence, rank);
     counts.push_back(std::ranges::count_if(
         evidence.of[rank], [](const Seen& seen) { return kSigns.contains(seen.kind); }));
-    std::string missing = what_is_missing(body, rank, counts.back(), canary);
+    std::string missing =
+        what_is_missing(due_signs(body, rank, evidence.world), counts.back(), canary);
     if (whole && !missing.empty()) {
       reports.ranks[rank].reason = std::move(missing);
       reports.culprit = reports.ok() ? rank : reports.culprit;

@@ -16,6 +16,11 @@ namespace {
 
 constexpr double kLearningRate = 0.125;
 
+// For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
+struct Silence : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 }  // namespace
 
 Training::Training(Client& client, TrainingOptions options, Factory make)
@@ -38,14 +43,14 @@ Training::Training(Client& client, TrainingOptions options, Factory make)
   }
   listed_ = parameters_;
   if (options_.tied) {
-    listed_.insert(listed_.begin() + 1, parameters_.back());
+    listed_.insert(listed_.begin() + 1, 3, parameters_.back());
   }
   for (const at::Tensor& tensor : listed_) {
     const auto layer = std::ranges::find_if(
         parameters_, [&](const at::Tensor& parameter) { return parameter.is_same(tensor); });
     client_.fact("listed", layer - parameters_.begin());
   }
-  buffers_ = buffers_of(client.rank());
+  buffers_ = buffers_of(options_, parameters_, client.rank());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     named.push_back({"buffer " + std::to_string(i), buffers_[i]});
     client_.value("initial buffer", buffers_[i], static_cast<std::int64_t>(i));
@@ -118,18 +123,17 @@ void Training::replace_synchronizer(std::unique_ptr<GradientSynchronizer> other)
 void Training::clear(Clear how) {
   go_to(Phase::kSetup);
   expect(gradients_, "the end of finish()");
-  for (const at::Tensor& parameter : parameters_) {
-    at::Tensor& gradient = parameter.mutable_grad();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].mutable_grad();
     if (how == Clear::kNone) {
       gradient.reset();
     } else if (gradient.defined() && how == Clear::kZero) {
       gradient = gradient.detach();  // as torch::optim's zero_grad() does
       gradient.zero_();
     } else if (gradient.defined() && how == Clear::kReplace) {
-      const at::Tensor zeros = at::zeros(gradient.sizes(), gradient.options());
       const auto other = gradient.dim() == 2 ? Layout::kTransposed : Layout::kEverySecond;
-      const bool row_major = (client_.rank() + backwards_) % 2 == 0;
-      gradient = laid_out(zeros, row_major ? Layout::kRowMajor : other);
+      const bool row_major = (i + client_.rank() + backwards_) % 2 == 0;
+      gradient = laid_out(at::zeros_like(gradient), row_major ? Layout::kSlice : other);
     }
   }
   gradients_.keep();
@@ -193,11 +197,13 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
   return sum;
 }
 
-void Training::backward(const at::Tensor& loss) {
+void Training::backward(const at::Tensor& loss, bool create_graph) {
   in_flight_ = in_flight_ || !scope_;
   go_to(Phase::kBackward);
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   try {
-    loss.backward();
+    loss.backward({}, /*retain_graph=*/create_graph, create_graph);
   } catch (...) {
     go_to(Phase::kSetup);
     throw;
@@ -215,6 +221,7 @@ void Training::finish() {
     before.emplace(parameters_);
   } else {
     hand_in_local();
+    in_flight_ = true;
   }
   go_to(Phase::kFinish);
   synchronizer_->finish();
@@ -247,21 +254,6 @@ void Training::quiet_step(Clear how) {
   take_gradients_back();
 }
 
-void Training::hand_in_local() {
-  const OwnAccess own;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const bool seen = options_.layers[i].trainable;  // by the tap
-    client_.value("local", seen ? gradients_.of(i) : parameters_[i].grad(),
-                  static_cast<std::int64_t>(i));
-  }
-}
-
-void Training::hand_in(const std::string& name) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    client_.value(name, parameters_[i].grad(), static_cast<std::int64_t>(i));
-  }
-}
-
 void Training::update() {
   const OwnAccess own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -290,31 +282,6 @@ void Training::go_to(Phase phase) {
 void Training::take_gradients_back() {
   in_flight_ = false;
   gradients_.keep();
-}
-
-void Training::tell_touched(std::size_t layer, const char* after) {
-  client_.fact(std::string(kTouchedGradient) + after, 1, static_cast<std::int64_t>(layer));
-}
-
-void Training::expect(const KeptGradients& expected, const char* after) {
-  for (const std::size_t layer : expected.changed()) {
-    tell_touched(layer, after);
-  }
-}
-
-void Training::look_at_state() {
-  const OwnAccess own;
-  for (std::size_t i = 0; i < kept_.size(); ++i) {
-    const bool parameter = i < parameters_.size();
-    const std::size_t index = parameter ? i : i - parameters_.size();
-    if (!same_bits(parameter ? parameters_[index] : buffers_[index], kept_[i])) {
-      client_.fact(parameter ? "touched parameter" : "touched buffer", 1,
-                   static_cast<std::int64_t>(index));
-    }
-    if (parameter && parameters_[i].requires_grad() != requires_grad_[i]) {
-      client_.fact("touched requires_grad of parameter", 1, static_cast<std::int64_t>(i));
-    }
-  }
 }
 
 Training::Scope::Scope(Training& training) : training_(training), outer_(training.scope_) {

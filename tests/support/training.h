@@ -28,7 +28,7 @@ using Factory = std::function<std::unique_ptr<GradientSynchronizer>(
 constexpr const char* kTouchedGradient = "touched gradient: ";
 
 /// What the caller does with the gradients before a backward. Replaced ones are zeros, whose layout
-/// in memory differs from rank to rank and step to step.
+/// in memory differs from rank to rank, layer to layer and step to step.
 enum class Clear { kNone, kZero, kReplace, kKeep };
 
 /// A model on a rank, with the synchronizer under test. The loss is linear, so that gradients come
@@ -57,7 +57,7 @@ class Training {
   at::Tensor loss(const std::vector<std::size_t>& unused = {});
   /// Of some layers, whose gradients come in this order.
   at::Tensor loss_in_order(const std::vector<std::size_t>& layers);
-  void backward(const at::Tensor& loss);
+  void backward(const at::Tensor& loss, bool create_graph = false);
   void backward() { backward(loss()); }
   void finish();
   /// finish() after a backward that failed: what it leaves is no one's business.
@@ -94,6 +94,8 @@ class Training {
   };
 
   Client& client() { return client_; }
+  /// Until construction; afterwards the synchronizer alone keeps it alive.
+  const ProcessGroupPtr& group() const { return group_; }
   GradientSynchronizer& synchronizer() { return *synchronizer_; }
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   const std::vector<at::Tensor>& listed() const { return listed_; }

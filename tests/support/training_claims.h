@@ -44,6 +44,9 @@ std::string misused_in_flight(const Evidence& evidence);
 /// Backward never stands still until the network is done.
 std::string backward_never_waits(const Evidence& evidence);
 
+/// The destructor launches nothing.
+std::string destruction_is_silent(const Evidence& evidence);
+
 /// After the fact "destroyed" nothing is launched or thrown, and backward leaves the rank's own
 /// gradients, handed in as "alone". The destructor launches nothing, and nothing_grows() with
 /// synchronizers that are destroyed. Before it every step reduces something.
@@ -51,8 +54,9 @@ std::string destruction_ends_everything(const Evidence& evidence);
 
 /// What a body counts three times (HeldMeter), each after 150 repetitions, does not grow.
 std::string nothing_grows(const Evidence& evidence);
-/// The same of a body that counts, as facts "held: <what>", three times after so many steps each.
-std::string growth_in_steps(const Evidence& evidence, int steps);
+/// The same of a body that counts, as facts "held: <what>", three times after so many steps each. In
+/// that many steps the allocator keeps less than `heap_noise` bytes for itself.
+std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise = 9'600);
 
 /// Backward launches something: else there is nothing that it could have waited for.
 std::string backward_launches(const Evidence& evidence);

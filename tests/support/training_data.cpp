@@ -11,12 +11,14 @@ at::Tensor laid_out(const at::Tensor& values, Layout layout) {
   switch (layout) {
     case Layout::kRowMajor:
       return values;
+    case Layout::kSlice:  // does not begin with its storage, nor does the last
+      return at::stack({values, values}).select(0, 1);
     case Layout::kTransposed:
       return values.t().contiguous().t();
     case Layout::kChannelsLast:
       return values.contiguous(at::MemoryFormat::ChannelsLast);
     case Layout::kEverySecond:
-      return at::stack({values, values}, -1).select(-1, 0);
+      return at::stack({values, values}, -1).select(-1, 1);
   }
   return values;
 }
@@ -55,16 +57,25 @@ at::Tensor frozen_values(const Layer& layer, int rank) {
   }
 }
 
+namespace {
+
+constexpr std::int64_t kRest = 2;  // elements of kOneTensor's storage that no weight has
+
+}  // namespace
+
 std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank) {
   const OwnAccess own;
   std::int64_t total = 0;
   for (const Layer& layer : options.layers) {
     total += count_of(layer);
   }
-  const at::Tensor storage = at::full({total}, 1.5 + rank, settings().device);
-  std::vector<at::Tensor> parameters;
+  const at::Tensor storage = at::full({total + kRest}, 1.5 + rank, settings().device);
+  const std::size_t count = options.layers.size();
+  std::vector<at::Tensor> parameters(count);
   std::int64_t used = 0;
-  for (std::size_t i = 0; i < options.layers.size(); ++i) {
+  for (std::size_t made = 0; made < count; ++made) {
+    // The order of their addresses is another one on each rank.
+    const std::size_t i = rank % 2 == 0 ? made : count - 1 - made;
     const Layer& layer = options.layers[i];
     at::Tensor values;
     if (options.memory != TrainingOptions::Memory::kOwn) {
@@ -75,7 +86,7 @@ std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank) 
     } else {
       values = frozen_values(layer, rank);
     }
-    parameters.push_back(laid_out(values, layer.layout).set_requires_grad(layer.trainable));
+    parameters[i] = laid_out(values, layer.layout).set_requires_grad(layer.trainable);
   }
   return parameters;
 }
@@ -84,22 +95,30 @@ std::vector<Layer> equal_layers(int count, std::int64_t elements) {
   return std::vector<Layer>(count, {{elements}});
 }
 
-std::vector<at::Tensor> buffers_of(int rank) {
+std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
+                                   const std::vector<at::Tensor>& parameters, int rank) {
   const auto of = [](at::IntArrayRef shape, const at::Scalar& value, at::ScalarType dtype) {
     return at::full(shape, value, at::TensorOptions(dtype).device(settings().device));
   };
   const at::Tensor both = of({2, 3}, 0.5 + rank, at::kFloat);
-  return {of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong),
-          of({2}, rank == 0, at::kBool),
-          of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
-          frozen_values({{2}}, rank),
-          of({3}, -7 * rank, at::kChar),
-          of({5}, 200 + rank, at::kByte),
-          of({}, 3 + rank, at::kInt),
-          of({2, 3}, 0.1 + rank, at::kHalf).t(),
-          of({0}, 1, at::kFloat),
-          both.select(1, 0),
-          both.select(1, 2)};
+  std::vector<at::Tensor> buffers = {of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong),
+                                     of({2}, rank == 0, at::kBool),
+                                     of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
+                                     frozen_values({{2}}, rank),
+                                     of({3}, -7 * rank, at::kChar),
+                                     of({5}, 200 + rank, at::kByte),
+                                     of({}, 3 + rank, at::kInt),
+                                     of({2, 3}, rank == 0 ? -0.0 : 0.0, at::kHalf).t(),
+                                     laid_out(numbers({{3, 2}}, rank, 0.618034),
+                                              rank == 0 ? Layout::kTransposed : Layout::kRowMajor),
+                                     of({0}, 1, at::kFloat),
+                                     both.select(1, 0),
+                                     both.select(1, 2)};
+  if (options.memory == TrainingOptions::Memory::kOneTensor) {
+    const auto elements = static_cast<std::int64_t>(parameters[0].storage().nbytes() / 4);
+    buffers.push_back(parameters[0].detach().as_strided({kRest}, {1}, elements - kRest));
+  }
+  return buffers;
 }
 
 }  // namespace ddp::testing

@@ -12,7 +12,7 @@
 namespace ddp::testing {
 
 /// Where a parameter's elements lie in memory.
-enum class Layout { kRowMajor, kTransposed, kChannelsLast, kEverySecond };
+enum class Layout { kRowMajor, kSlice, kTransposed, kChannelsLast, kEverySecond };
 
 /// A layer with one parameter.
 struct Layer {
@@ -56,7 +56,8 @@ at::Tensor numbers(const Layer& layer, double first, double step);
 at::Tensor frozen_values(const Layer& layer, int rank);
 
 /// State of every kind that a broadcast could change: integers beyond the floats', a negative zero,
-/// a NaN with a payload, two views of one tensor.
-std::vector<at::Tensor> buffers_of(int rank);
+/// a NaN with a payload, two views of one tensor, one of the weights' where they are views, too.
+std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
+                                   const std::vector<at::Tensor>& parameters, int rank);
 
 }  // namespace ddp::testing

@@ -5,6 +5,7 @@
 
 #include "support/body_list.h"
 #include "support/held_meter.h"
+#include "support/settings.h"
 #include "support/training_bodies.h"
 
 namespace ddp::testing {
@@ -22,10 +23,12 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
     return TrainingOptions{.layers = layers};
   };
   bodies.add("three layers, three steps", {}, charged.mean, {}, kThreeSteps);
-  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}}, kThreeSteps);
+  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}}, [](Training& training) {
+    steps(training, 4, {Clear::kNone, Clear::kReplace});
+  });
   bodies.add("one rank", {.ranks = 1}, charged.mean, {}, kThreeSteps);
   bodies.add("float64, five ranks", {.ranks = 5}, charged.mean, of(at::kDouble), kThreeSteps);
-  bodies.add("float16, eight ranks", {.ranks = 8}, charged.mean, of(at::kHalf), kThreeSteps);
+  bodies.add("float16, nine ranks", {.ranks = 9}, charged.mean, of(at::kHalf), kThreeSteps);
   bodies.add("bfloat16, three ranks", {.ranks = 3}, charged.mean, of(at::kBFloat16), kThreeSteps);
   if (bodies.mixed_dtypes()) {
     bodies.add("layers of several dtypes", {.ranks = 3}, charged.mean,
@@ -36,6 +39,8 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
                            {{4}, at::kHalf},
                            {{}, at::kDouble}}},
                kThreeSteps);
+    bodies.add("the only layer of its dtype has no elements", {}, charged.mean,
+               {.layers = {{{5}}, {{0}, at::kDouble}, {{4}}}}, kThreeSteps);
   }
   bodies.add(
       "a tied and a frozen weight", {.ranks = 3}, charged.mean,
@@ -74,6 +79,18 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
 void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
     steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
+  });
+  bodies.add("gradients are views of one tensor", {}, charged.mean, {}, [](Training& training) {
+    const at::Tensor all = at::zeros({1'000}, settings().device);
+    std::int64_t used = 0;
+    for (std::size_t i = 0; i < training.parameters().size(); ++i) {
+      const at::Tensor& parameter = training.parameters()[i];
+      training.set_gradient(i, all.narrow(0, used, parameter.numel()).view(parameter.sizes()));
+      used += parameter.numel();
+    }
+    training.backward();
+    training.finish();
+    training.step(Clear::kZero);
   });
   bodies.add("gradients exist before construction", {}, charged.mean,
              [make = bodies.make()](Client& client) {
@@ -158,6 +175,10 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
     training.backward(training.loss({0, 2}));
     training.finish();
     training.step(Clear::kZero);
+    training.clear(Clear::kZero);
+    training.set_gradient(1, at::Tensor());
+    training.backward(training.loss({1}));
+    training.finish();
   });
   bodies.add("a layer is frozen after the first step", {}, charged.mean, {},
              [](Training& training) {
@@ -208,7 +229,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
 // What leaves much evidence comes last: the more memory this process has, the longer a fork takes.
 void add_large(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
-             {.layers = {{{}}, {{0}}, {{2'150'001}}, {{4'097}}, {{0, 3}}, {{65'537}}, {{1}}}},
+             {.layers = {{{}}, {{1}}, {{0}}, {{1'100'002}}, {{4'097}}, {{0, 3}}, {{65'536}}}},
              [](Training& training) {
                steps(training, 2, {Clear::kNone, Clear::kZero});
              });

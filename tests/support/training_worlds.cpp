@@ -4,6 +4,7 @@
 #include <limits>
 #include <thread>
 
+#include "ddp/referee/client_group.h"
 #include "support/body_list.h"
 
 namespace ddp::testing {
@@ -26,6 +27,22 @@ void use_by_turns(Training& training) {
     training.backward(training.loss(unused) * (step == 3 ? 0 : 1));
     training.finish();
   }
+}
+
+// Each construction broadcasts, also what another one has sent before.
+void construct_again(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  std::vector<std::pair<at::Tensor, at::Tensor>> own;
+  for (const auto* tensors : {&training.parameters(), &training.buffers()}) {
+    for (const at::Tensor& tensor : *tensors) {
+      own.emplace_back(tensor.detach(), tensor.detach().clone());
+    }
+  }
+  make(client, training.listed(), training.buffers(), training.group()).reset();
+  for (const auto& [tensor, values] : own) {
+    tensor.copy_(values);
+  }
+  training.construct();
 }
 
 }  // namespace
@@ -79,6 +96,17 @@ void add_scopes(Bodies& bodies) {
                training.finish();
                training.step();
              });
+  if (bodies.mixed_dtypes()) {
+    bodies.add("layers of several dtypes, inside NoSync only", {}, charged.accumulation,
+               {.layers = {{{5}}, {{3}, at::kHalf}, {{4}, at::kDouble}, {{2}}, {{6}, at::kHalf}}},
+               [](Training& training) {
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                 }
+                 training.finish();
+               });
+  }
   bodies.add("all layers inside NoSync, one outside", {}, charged.accumulation, {},
              [](Training& training) {
                for (int step = 0; step < 2; ++step) {
@@ -123,7 +151,11 @@ void add_worlds(Bodies& bodies) {
   const Factory make = bodies.make();
   bodies.add("three models in turn", {.ranks = 3}, charged.lifetime, [make](Client& client) {
     Training first(client, {}, make);
-    Training second(client, {.layers = {{{3}, at::kDouble}, {{9}, at::kDouble}}, .model = 1}, make);
+    TrainingOptions in_float64{.model = 1};  // as many elements as the others
+    for (Layer& layer : in_float64.layers) {
+      layer.dtype = at::kDouble;
+    }
+    Training second(client, in_float64, make);
     Training third(client, {.model = 2}, make);
     first.construct();
     second.construct();
@@ -143,6 +175,8 @@ void add_worlds(Bodies& bodies) {
       third.step();
     }
   });
+  bodies.add("another synchronizer has been there before", {}, charged.mean,
+             [make](Client& client) { construct_again(client, make); });
   bodies.add("a group whose ranks are not the world's", {.ranks = 3, .subgroups = {{2, 1}, {0}}},
              charged.mean, [make](Client& client) {
                const GroupIndex group = client.rank() == 0 ? 2 : 1;
@@ -162,17 +196,21 @@ void add_worlds(Bodies& bodies) {
                  of_all.step();
                }
              });
-  bodies.add("backward on another thread", {}, charged.mean, {}, [](Training& training) {
-    for (int step = 0; step < 2; ++step) {
-      training.clear(Clear::kNone);
-      std::thread([&] {
-        training.client().come_home();
-        training.backward();
-      }).join();
-      training.client().come_home();
-      training.finish();
-    }
-  });
+  bodies.add("backward or finish() on another thread", {}, charged.mean, {},
+             [](Training& training) {
+               const auto elsewhere = [&](void (Training::*call)()) {
+                 std::thread([&] {
+                   training.client().come_home();
+                   (training.*call)();
+                 }).join();
+                 training.client().come_home();
+               };
+               for (int step = 0; step < 3; ++step) {
+                 training.clear(Clear::kNone);
+                 step % 2 == 0 ? elsewhere(&Training::backward) : training.backward();
+                 step == 1 ? elsewhere(&Training::finish) : training.finish();
+               }
+             });
   bodies.add("RANK and WORLD_SIZE are another program's", {.ranks = 3}, charged.mean,
              [make](Client& client) {
                setenv("RANK", "7", 1);

@@ -127,9 +127,9 @@ std::string too_much_at_construction(const TrainingOfRank& training) {
   std::int64_t bytes = 0;
   for (const auto* state : {&training.parameter, &training.buffer}) {
     for (const auto& [index, tensor] : *state) {
-      const bool tied =
-          state == &training.parameter && std::ranges::count(training.listed, index) > 1;
-      bytes += static_cast<std::int64_t>(tensor.nbytes()) * (tied ? 2 : 1);
+      const auto uses =
+          state == &training.parameter ? std::ranges::count(training.listed, index) : 1;
+      bytes += static_cast<std::int64_t>(tensor.nbytes()) * uses;
     }
   }
   std::int64_t sent = 0;

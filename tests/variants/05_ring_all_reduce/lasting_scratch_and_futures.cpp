@@ -110,7 +110,7 @@ void gather_row(const at::Tensor& row, const ProcessGroupPtr& group) {
   std::vector<WorkPtr> sent;
   for (int step = 0; step + 1 < ring.size(); ++step) {
     if (step > 0) {
-      received[step - 1]->wait();
+      received[step - 1]->waitAndThrow();
     }
     sent.push_back(ring.send(ring.chunk_behind(step)));
   }
@@ -118,7 +118,7 @@ void gather_row(const at::Tensor& row, const ProcessGroupPtr& group) {
     work->wait();
   }
   if (!received.empty()) {
-    received.back()->wait();
+    received.back()->waitAndThrow();
   }
 }
 

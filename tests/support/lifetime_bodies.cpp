@@ -1,0 +1,168 @@
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "ddp/collectives.h"
+#include "ddp/gradient_hooks.h"
+#include "ddp/referee/client_group.h"
+#include "support/attempt.h"
+#include "support/held_meter.h"
+#include "support/misuse_bodies.h"
+#include "support/training.h"
+
+// Bodies in which a synchronizer's life is not the ordinary one.
+
+namespace ddp::testing {
+
+namespace {
+
+using Layers = std::vector<std::size_t>;
+
+void backward_twice(Training& training, const Layers& first, const Layers& second,
+                    const std::function<void()>& between) {
+  // With create_graph autograd does not accumulate in place, so nothing in flight is overwritten:
+  // the error has to come from the synchronizer itself.
+  training.backward(training.loss_in_order(first), /*create_graph=*/true);
+  between();
+  attempt(training.client(), "a second backward outside NoSync before finish()",
+          [&] { training.backward(training.loss_in_order(second), /*create_graph=*/true); });
+}
+
+// The backward of the second step fails.
+void train_after_a_failure(Client& client, const Factory& make,
+                           const std::function<void(Training&)>& train) {
+  Training training(client, {}, make);
+  bool fails = false;
+  const GradientHook hook = on_gradient_ready(training.parameters()[1], [&](const at::Tensor&) {
+    TORCH_CHECK(!fails, "a hook of somebody else fails");
+  });
+  training.construct();
+  training.step();
+  fails = true;
+  try {
+    training.backward();
+  } catch (const c10::Error&) {
+    fails = false;
+  }
+  training.abandon();
+  train(training);
+}
+
+}  // namespace
+
+std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
+  const auto body = [&](const std::string& what, const std::function<void(Client&)>& run) {
+    return Body{"a second backward before finish()" + what, {}, run, subject.charged.errors};
+  };
+  const auto of_layers = [&](const std::string& what, const Layers& first, const Layers& second,
+                             bool complete = false) {
+    return body(what, [make = subject.make, first, second, complete](Client& client) {
+      Training training(client, {}, make);
+      training.construct();
+      backward_twice(training, first, second, [&] {
+        if (complete) {  // what was launched before this one
+          all_reduce(at::ones({1}), make_group(client.shared_from_this()));
+        }
+      });
+    });
+  };
+  const Layers all = {2, 1, 0};
+  return {of_layers("", all, all),
+          of_layers(", of the first layer", all, {0}),
+          of_layers(", of the layer in the middle", all, {1}),
+          of_layers(", each of one layer", {2}, {2}),
+          of_layers(" when the first's operations are complete", all, all, true),
+          body(", after a backward that failed", [all, make = subject.make](Client& client) {
+            train_after_a_failure(client, make, [&](Training& training) {
+              training.clear(Clear::kNone);
+              backward_twice(training, all, all, [] {});
+            });
+          })};
+}
+
+namespace {
+
+// The synchronizer exists during forward, but no longer during backward.
+void destroy_before_backward(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  training.construct();
+  training.step();
+  training.clear(Clear::kNone);
+  const at::Tensor loss = training.loss();
+  training.destroy();
+  client.fact("destroyed", 1);
+  try {
+    training.backward(loss);
+  } catch (const std::exception& error) {
+    client.threw("a backward after the synchronizer was destroyed", error.what());
+  }
+  training.hand_in_local();
+  training.hand_in("alone");
+}
+
+// Several synchronizers hook the same parameters. Destroying one removes only its own hooks.
+void destroy_one_of_two(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  training.construct();
+  auto second =
+      make(client, training.listed(), training.buffers(), make_group(client.shared_from_this()));
+  second.reset();
+  training.step();
+  auto third =
+      make(client, training.listed(), training.buffers(), make_group(client.shared_from_this()));
+  training.replace_synchronizer(std::move(third));
+  training.step();
+}
+
+// What NoSync has left is lost.
+void destroy_after_no_sync(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  training.construct();
+  training.step();
+  training.clear(Clear::kNone);
+  {
+    const Training::Scope scope(training);
+    training.backward();
+    training.finish();
+  }
+  training.destroy();
+}
+
+void destroy_many(Client& client, const Factory& make) {
+  Training training(client, {}, make);
+  training.construct();
+  training.step();
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  const HeldMeter held(training.parameters());
+  for (int count = 1; count <= 450; ++count) {
+    static_cast<void>(make(client, training.listed(), {}, group));
+    if (count % 150 == 0) {
+      held.count(client);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
+  const auto body = [&](const std::string& name, int ranks, RunWith run) {
+    return body_of(subject, name, ranks, run, subject.charged.lifetime);
+  };
+  return {
+      body("the synchronizer is destroyed before backward", 2, destroy_before_backward),
+      body("the only rank's synchronizer is destroyed before backward", 1, destroy_before_backward),
+      body("one of several synchronizers is destroyed", 3, destroy_one_of_two),
+      body("the synchronizer is destroyed after NoSync", 2, destroy_after_no_sync),
+      body("450 more synchronizers, one after another", 2, destroy_many)};
+}
+
+Body failing_hook_body(const SynchronizerUnderTest& subject) {
+  return {subject.form + "a hook of somebody else throws",
+          {},
+          [make = subject.make](Client& client) {
+            train_after_a_failure(client, make, [](Training& training) { training.step(); });
+          },
+          subject.charged.mean};
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,51 @@
+#include <ATen/ATen.h>
+
+#include "ddp/referee/own_access.h"
+#include "support/compare.h"
+#include "support/training.h"
+
+// What a Training hands in.
+
+namespace ddp::testing {
+
+void Training::hand_in_local() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool seen = options_.layers[i].trainable;  // by the tap
+    client_.value("local", seen ? gradients_.of(i) : parameters_[i].grad(),
+                  static_cast<std::int64_t>(i));
+  }
+}
+
+void Training::hand_in(const std::string& name) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    client_.value(name, parameters_[i].grad(), static_cast<std::int64_t>(i));
+  }
+}
+
+void Training::tell_touched(std::size_t layer, const char* after) {
+  client_.fact(std::string(kTouchedGradient) + after, 1, static_cast<std::int64_t>(layer));
+}
+
+void Training::expect(const KeptGradients& expected, const char* after) {
+  for (const std::size_t layer : expected.changed()) {
+    tell_touched(layer, after);
+  }
+}
+
+void Training::look_at_state() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const bool parameter = i < parameters_.size();
+    const std::size_t index = parameter ? i : i - parameters_.size();
+    if (!same_bits(parameter ? parameters_[index] : buffers_[index], kept_[i])) {
+      client_.fact(parameter ? "touched parameter" : "touched buffer", 1,
+                   static_cast<std::int64_t>(index));
+    }
+    if (parameter && parameters_[i].requires_grad() != requires_grad_[i]) {
+      client_.fact("touched requires_grad of parameter", 1, static_cast<std::int64_t>(i));
+    }
+  }
+}
+
+}  // namespace ddp::testing
