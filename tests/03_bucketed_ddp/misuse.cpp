@@ -101,17 +101,18 @@ void second_backward_of_a_bucket(Client& client, std::size_t layer) {
 }
 
 // Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more.
-void count_memory(Client& client, std::int64_t cap, bool overlap) {
-  constexpr std::int64_t kElements = 4096;
+void count_memory(Client& client, const BucketedDdpOptions& options, bool transposed) {
+  constexpr std::int64_t kElements = 64 * 64;
   constexpr std::int64_t kAll = 8 * kElements * 4;
   std::vector<at::Tensor> parameters(8);
   for (at::Tensor& parameter : parameters) {
-    parameter = at::ones({kElements}).set_requires_grad(true);
+    const at::Tensor values = at::ones({64, 64});
+    parameter = (transposed ? values.t() : values).set_requires_grad(true);
   }
-  client.fact("bytes: limit", kAll + std::min(cap, kAll));
+  client.fact("bytes: limit", kAll + std::min(options.cap_bytes, kAll));
   MemoryMeter meter;
-  const auto synchronizer = make_bucketed_ddp(parameters, {}, make_group(client.shared_from_this()),
-                                              {.cap_bytes = cap, .overlap = overlap});
+  const auto synchronizer =
+      make_bucketed_ddp(parameters, {}, make_group(client.shared_from_this()), options);
   client.fact("bytes: after construction", meter.live_bytes());
   for (int step = 0; step < 61; ++step) {
     for (const at::Tensor& parameter : parameters) {
@@ -183,11 +184,12 @@ const std::vector<Body>& memory() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
     constexpr std::int64_t kLayer = 4096 * 4;
-    const auto add = [&](std::int64_t cap, bool overlap) {
-      const std::string form = overlap ? "" : "without overlap: ";
-      all.push_back({form + "memory with a cap of " + std::to_string(cap) + " bytes",
+    const auto add = [&](std::int64_t cap, bool overlap, bool transposed = false) {
+      const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
+      all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
+                         std::to_string(cap) + " bytes" + (transposed ? ", transposed" : ""),
                      {},
-                     [cap, overlap](Client& client) { count_memory(client, cap, overlap); },
+                     [=](Client& client) { count_memory(client, options, transposed); },
                      "buckets_take_the_gradients_bytes_and_one_bucket"});
     };
     add(kLayer, true);
@@ -195,6 +197,7 @@ const std::vector<Body>& memory() {
     add(8 * kLayer, true);
     add(kOne, true);
     add(2 * kLayer, false);
+    add(2 * kLayer, true, /*transposed=*/true);
     return all;
   }();
   return bodies;
