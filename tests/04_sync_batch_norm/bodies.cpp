@@ -147,6 +147,9 @@ void constant_channel(Uses& uses) {
     use.input.detach().select(1, 1).fill_(2);
     use.run();
   }
+  Use& use = *uses.add({.note = "a channel is zero on rank 0"});
+  use.input.detach().select(1, 1).mul_(uses.client().rank());
+  use.run();
 }
 
 // What follows may write its result over the output, as an in-place ReLU does.

@@ -107,6 +107,10 @@ std::vector<NamedLayout> layouts_of(std::size_t dims) {
        [](const at::Tensor& v) { return v.transpose(0, 1).contiguous().transpose(0, 1); }},
       {"with the last two dimensions swapped",
        [](const at::Tensor& v) { return v.transpose(-2, -1).contiguous().transpose(-2, -1); }},
+      {"a slice of a larger tensor",
+       [](const at::Tensor& v) {
+         return at::stack({at::full_like(v, 77), v}).select(0, 1);
+       }},
       {"every other element of a larger tensor",
        [](const at::Tensor& v) {
          return at::stack({at::full_like(v, 77), v}, -1).select(-1, 1);
