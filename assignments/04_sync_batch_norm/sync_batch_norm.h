@@ -63,8 +63,8 @@ struct SyncBatchNormOptions {
 /// Throws c10::Error before any communication: undefined input, fewer than 2 or more than 5
 /// dimensions, an integer dtype, tensors whose shape, dtype or device does not fit, one running
 /// statistic without the other, eps <= 0, a null group. On all ranks, after the forward collective:
-/// a global count (samples * positions) of 1 or less. Where a collective fails, the call throws. After an error the running statistics are as
-/// before.
+/// a global count (samples * positions) of 1 or less. Where a collective fails, the call throws.
+/// After an error the running statistics are as before.
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
                            const ProcessGroupPtr& group, const SyncBatchNormOptions& options = {});
 

@@ -29,9 +29,9 @@ namespace ddp {
 // around where they are too large for the dtype. NaNs, infinities and subnormal numbers are kept.
 //
 // All functions are collective; with one rank they send nothing. Where a message fails, they throw
-// c10::Error. Each throws c10::Error before any
-// message for an undefined tensor, a null group, an op that is neither sum nor average, an average
-// of integers, or a dtype that is bool, complex or narrower than half.
+// c10::Error. Each throws c10::Error before any message for an undefined tensor, a null group, an op
+// that is neither sum nor average, an average of integers, or a dtype that is bool, complex or
+// narrower than half.
 
 /// Warm-up. Writes `message` and a newline to `out` and flushes it, in the order of ranks: each
 /// rank but the first writes only after the one before it has flushed. It uses point-to-point

@@ -100,8 +100,8 @@ void second_backward_of_a_bucket(Client& client, std::size_t layer) {
   }
 }
 
-// Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one more; for
-// two, where it brings a gradient into its weight's layout.
+// Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one
+// more; for two, where it brings a gradient into its weight's layout.
 void count_memory(Client& client, const BucketedDdpOptions& options, bool transposed) {
   constexpr std::int64_t kElements = 64 * 64;
   constexpr std::int64_t kAll = 8 * kElements * 4;

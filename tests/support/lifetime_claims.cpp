@@ -34,8 +34,8 @@ bool has_number(std::string_view text, std::string_view number) {
   return false;
 }
 
-// libtorch keeps a place in the list of a tensor's hooks for each that has been removed, in lists that
-// double; so much for the three of a Training.
+// libtorch keeps a place in the list of a tensor's hooks for each that has been removed, in lists
+// that double; so much for the three of a Training, in 150 repetitions.
 constexpr std::int64_t kRemovedHooks = 28'800;
 
 std::string not_alone(const TrainingOfRank& training, const TrainingStep& step) {

@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "ddp/collectives.h"
-#include "ddp/gradient_hooks.h"
 #include "ddp/referee/client_group.h"
 #include "support/attempt.h"
-#include "support/held_meter.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -60,14 +58,15 @@ void construct_wrongly(Client& client, const Factory& make) {
 }
 
 // Only the parameter at kBad is trainable: a table, of which backward reads two rows. A frozen one
-// has a sparse gradient of the caller's.
+// has a sparse gradient of the caller's. Made on all ranks together, with its synchronizer.
 struct Table {
-  Table() : parameters(ten_parameters()) {
+  Table(Client& client, const Factory& make) : parameters(ten_parameters()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       parameters[i] = at::ones({2, 3}, settings().device).set_requires_grad(i == kBad);
     }
     parameters[5] = parameters[1];  // tied
     parameters[0].mutable_grad() = at::ones({2, 3}, settings().device).to_sparse();
+    synchronizer = make(client, parameters, {}, make_group(client.shared_from_this()));
   }
 
   void backward(bool sparse) const {
@@ -81,28 +80,25 @@ struct Table {
   }
 
   std::vector<at::Tensor> parameters;
+  std::unique_ptr<GradientSynchronizer> synchronizer;
 };
 
 void train_with_sparse_gradients(Client& client, const Factory& make) {
-  const Table table;
-  const auto synchronizer =
-      make(client, table.parameters, {}, make_group(client.shared_from_this()));
+  const Table table(client, make);
   attempt(client, "a sparse gradient (index 7)", [&] {
     table.backward(/*sparse=*/true);
-    synchronizer->finish();
+    table.synchronizer->finish();
   });
 }
 
 // `late`: in finish() only, not by the hook of the backward inside the scope.
 void accumulate_sparse_gradients(Client& client, const Factory& make, bool late) {
-  const Table table;
-  const auto synchronizer =
-      make(client, table.parameters, {}, make_group(client.shared_from_this()));
+  const Table table(client, make);
   const auto accumulate = [&] {
-    const NoSync scope(*synchronizer);
+    const NoSync scope(*table.synchronizer);
     table.backward(/*sparse=*/true);
     if (late) {
-      synchronizer->finish();  // does nothing
+      table.synchronizer->finish();  // does nothing
     }
   };
   if (late) {
@@ -112,7 +108,7 @@ void accumulate_sparse_gradients(Client& client, const Factory& make, bool late)
     if (!late) {
       accumulate();
     }
-    synchronizer->finish();
+    table.synchronizer->finish();
   });
 }
 
@@ -129,13 +125,11 @@ void construct_wrongly_on_one_rank(Client& client, const Factory& make) {
 }
 
 void finish_wrongly_on_one_rank(Client& client, const Factory& make) {
-  const Table table;
-  const auto synchronizer =
-      make(client, table.parameters, {}, make_group(client.shared_from_this()));
+  const Table table(client, make);
   const bool errs = client.rank() == 1;
   const auto step = [&] {
     table.backward(/*sparse=*/errs);
-    synchronizer->finish();
+    table.synchronizer->finish();
   };
   if (errs) {
     attempt(client, "a sparse gradient on this rank only (index 7)", step);
@@ -145,17 +139,16 @@ void finish_wrongly_on_one_rank(Client& client, const Factory& make) {
 }
 
 void end_early_on_one_rank(Client& client, const Factory& make) {
-  const Table table;
-  const ProcessGroupPtr group = make_group(client.shared_from_this());
-  const auto synchronizer = make(client, table.parameters, {}, group);
+  const Table table(client, make);
   if (client.rank() != 1) {
     expect_failure(client, "a step that rank 1 takes no part in", [&] {
       table.backward(/*sparse=*/false);
       try {
-        all_reduce(at::ones({1}), group);  // now all know that rank 1 is gone
+        // Now all know that rank 1 is gone.
+        all_reduce(at::ones({1}), make_group(client.shared_from_this()));
       } catch (const c10::Error&) {
       }
-      synchronizer->finish();
+      table.synchronizer->finish();
     });
   }
 }
@@ -175,11 +168,9 @@ void step_in_vain(Client& client, const Factory& make) {
 }
 
 void step_beside_a_sparse_gradient(Client& client, const Factory& make) {
-  const Table table;
-  const auto synchronizer =
-      make(client, table.parameters, {}, make_group(client.shared_from_this()));
+  const Table table(client, make);
   table.backward(/*sparse=*/false);
-  synchronizer->finish();
+  table.synchronizer->finish();
 }
 
 std::vector<Body> lost_connection_bodies(const SynchronizerUnderTest& subject) {

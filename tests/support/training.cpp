@@ -6,7 +6,6 @@
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
-#include "support/compare.h"
 #include "support/settings.h"
 #include "support/training_data.h"
 

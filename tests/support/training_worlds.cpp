@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <limits>
 #include <thread>
+#include <utility>
 
-#include "ddp/referee/client_group.h"
 #include "support/body_list.h"
 
 namespace ddp::testing {
