@@ -75,6 +75,7 @@ const Evidence* evidence_of(const Body& body) {
     const MachineShare share(MachineShare::Mode::kBesideOthers);
     World world = body.world;
     world.hold = world.hold && !backward_waits();
+    world.shaken_by = settings().shaken ? settings().seed + 1 : 0;
     evidence = std::make_unique<Evidence>(run_refereed(
         world, options,
         [&](Client& client, RankContext& context) { run_body(body, client, context); }));

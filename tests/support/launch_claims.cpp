@@ -106,6 +106,16 @@ std::string no_sync_is_silent(const Evidence& evidence) {
   if (!launched.empty()) {
     return launched;
   }
+  auto waited = first_event(evidence, EventKind::kWait, [&](const Seen& wait, int rank) {
+    return wait.place.no_sync && wait.place.phase == Phase::kFinish && wait.home
+               ? where(wait, rank) + ": finish() inside a NoSync scope waited for " +
+                     describe_operation(evidence.launch_of(rank, wait.operation)) +
+                     ", and is to do nothing there"
+               : "";
+  });
+  if (!waited.empty()) {
+    return waited;
+  }
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
     const std::string_view text = fact.text;
     return text.starts_with(kTouchedGradient) && fact.place.no_sync

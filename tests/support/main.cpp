@@ -59,6 +59,7 @@ CommandLine read_command_line(int argc, char** argv) {
     kDeadline,
     kMachine,
     kUntrusted,
+    kShaken,
     kSigns,
     kDebug,
     kDebugBody,
@@ -73,6 +74,7 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"deadline", required_argument, nullptr, kDeadline},
                           {"machine", required_argument, nullptr, kMachine},
                           {"signs-of-life", required_argument, nullptr, kSigns},
+                          {"shaken", no_argument, nullptr, kShaken},
                           {"untrusted", no_argument, nullptr, kUntrusted},
                           {"debug", required_argument, nullptr, kDebug},
                           {"debug-body", required_argument, nullptr, kDebugBody},
@@ -109,6 +111,9 @@ CommandLine read_command_line(int argc, char** argv) {
         break;
       case kSigns:
         chosen.signs_of_life = optarg;
+        break;
+      case kShaken:
+        chosen.shaken = true;
         break;
       case kUntrusted:
         chosen.untrusted = true;

@@ -17,6 +17,8 @@ struct Settings {
   bool untrusted = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
+  /// Whether worlds are shaken, see World::shaken_by.
+  bool shaken = false;
   at::Device device = at::kCPU;
   /// A file that says what each body does at least, see support/signs_of_life.h; empty: none.
   std::string signs_of_life;

@@ -100,6 +100,7 @@ void Training::construct() {
     }
   }
   look_at_state();
+  launches_ = client_.launches();
   step_ = 0;
   go_to(Phase::kSetup);
 }
@@ -216,11 +217,11 @@ void Training::backward(const at::Tensor& loss, bool create_graph) {
 void Training::finish() {
   go_to(Phase::kSetup);
   std::optional<KeptGradients> before;
-  if (scope_) {
-    before.emplace(parameters_);
-  } else {
+  if (!scope_) {
     hand_in_local();
     in_flight_ = true;
+  } else if (client_.launches() == launches_) {  // else gradients may be in flight, and arrive
+    before.emplace(parameters_);
   }
   go_to(Phase::kFinish);
   synchronizer_->finish();
@@ -228,6 +229,8 @@ void Training::finish() {
   look_at_state();
   if (before) {
     expect(*before, "a finish() inside NoSync");
+  }
+  if (scope_) {
     return;
   }
   hand_in("gradient");
@@ -280,6 +283,7 @@ void Training::go_to(Phase phase) {
 
 void Training::take_gradients_back() {
   in_flight_ = false;
+  launches_ = client_.launches();
   gradients_.keep();
 }
 

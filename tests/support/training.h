@@ -121,7 +121,8 @@ class Training {
   int backwards_ = 0;
   int step_ = -1;
   bool scope_ = false;
-  bool in_flight_ = false;  // from backward to finish(), gradients are the synchronizer's
+  std::int64_t launches_ = 0;  // of the client, before this step's
+  bool in_flight_ = false;     // from backward to finish(), gradients are the synchronizer's
   bool quiet_ = false;
   std::optional<GradientTap> tap_;
   std::unique_ptr<GradientSynchronizer> synchronizer_;

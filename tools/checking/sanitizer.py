@@ -1,6 +1,7 @@
 """Steps of `make check`: variants; with ALL=1, solutions and variants under AddressSanitizer, and what it must catch.
 
-tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual, and must get full marks.
+tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual, and must get full marks; with
+ALL=1 in shaken worlds, where threads and ranks come in orders that are rare otherwise.
 
 Only the stage's library is instrumented: it is the code that a student writes. The test program, the lab's library and
 libtorch are not; they get AddressSanitizer's allocator by LD_PRELOAD, so that the stage is also caught if it touches
@@ -128,7 +129,7 @@ def _solution_and_mutants(context: Context, stage: Stage, outcome: Outcome) -> l
 
 def _try_all(context: Context, stage: Stage, cases: list[Case], sanitizer: Sanitizer | None) -> list[Outcome]:
     surroundings, kind = (
-        [*mutants.surroundings(context, stage), repr(sanitizer)],
+        [*mutants.surroundings(context, stage), repr(sanitizer), str(context.everything)],
         "sanitizer" if sanitizer else "variants",
     )
 
@@ -148,7 +149,7 @@ def _try(context: Context, case: Case, folder: Path, sanitizer: Sanitizer | None
         library = mutants.compile_stage(context, case.stage, source, folder, sanitizer.flags if sanitizer else ())
     except LabError as error:
         return Outcome.of(describe(case.title, str(error)))
-    options = RunOptions(context.seed)
+    options = RunOptions(context.seed, shaken=context.everything)
     if sanitizer:
         environment = {"LD_PRELOAD": sanitizer.runtime, "ASAN_OPTIONS": f'{_OPTIONS}:log_path="{folder}/report"'}
         options = RunOptions(context.seed, deadline_s=_DEADLINE_S, environment=environment)

@@ -48,6 +48,7 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their bodies are known to do
+    shaken: bool = False  # threads rest at random, see World::shaken_by
     machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
     sandbox: Sandbox | None = None  # for a stage that is not trusted
@@ -103,7 +104,9 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     signs = [f"--signs-of-life={path}"] if (path := signs_of_life(report.stage)).exists() and options.alive else []
     machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
-    return [*tests, f"--seed={options.seed}", f"--device={options.device}", *deadline, *signs, *machine, *untrusted]
+    shaken = ["--shaken"] if options.shaken else []
+    always = [*tests, f"--seed={options.seed}", f"--device={options.device}"]
+    return [*always, *deadline, *signs, *machine, *untrusted, *shaken]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

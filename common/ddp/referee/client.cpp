@@ -20,6 +20,7 @@ void Client::look_at_buffers() {
 }
 
 WorkPtr Client::start(Operation operation, Event launch) {
+  rest();
   const OwnAccess own;
   std::vector<std::string> names;
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
@@ -43,6 +44,7 @@ WorkPtr Client::start(Operation operation, Event launch) {
   auto work = c10::make_intrusive<ClientWork>(shared_from_this(), std::move(operation), launch,
                                               std::move(names), fails);
   remember(work);
+  rest();
   return work;
 }
 

@@ -36,6 +36,9 @@ class Client : public Witness,
   /// Whether the operation that World::failure names has been launched.
   bool has_failed() const { return has_failed_; }
 
+  /// How many operations have been launched.
+  std::int64_t launches() const { return launches_; }
+
   /// Handles that exist, waited for or not.
   std::int64_t live_handles() const { return live_handles_; }
 

@@ -72,7 +72,9 @@ bool ClientWork::wait(std::chrono::milliseconds timeout) {
   owner_->witness().say(EventKind::kWait, number());
   TORCH_CHECK(!owner_->witness().world().slow || timeout == kNoTimeout || timeout >= kSlow,
               description(), " is not complete after ", timeout.count(), " ms");
+  owner_->witness().rest();
   deliver(owner_->witness().await(number()));
+  owner_->witness().rest();
   if (error_) {
     remember_throw_here();
     std::rethrow_exception(error_);
@@ -81,6 +83,7 @@ bool ClientWork::wait(std::chrono::milliseconds timeout) {
 }
 
 bool ClientWork::isCompleted() {
+  owner_->witness().rest();
   int polls = 0;
   {
     const std::lock_guard lock(delivery_mutex_);
@@ -120,6 +123,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
 void ClientWork::deliver_to_future() {
   const Answer answer = owner_->witness().await(number());
   const auto patience = std::chrono::steady_clock::now() + kPollingPatience;
+  owner_->witness().rest();
   while (!is_asleep(caller_) && std::chrono::steady_clock::now() < patience) {
     const std::lock_guard lock(delivery_mutex_);
     if (delivered_) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <random>
 
 #include "ddp/referee/own_access.h"
 #include "ddp/referee/thread_sleep.h"
@@ -15,6 +16,7 @@ Place Witness::place() const {
 }
 
 void Witness::go_to(const Place& place) {
+  rest();
   const std::lock_guard lock(mutex_);
   place_ = place;
   post({{.kind = EventKind::kPhase}});
@@ -26,6 +28,7 @@ void Witness::come_home() {
 }
 
 void Witness::ready(std::int64_t gradient) {
+  rest();
   const std::lock_guard lock(mutex_);
   place_.ready = static_cast<std::int32_t>(gradient);
   Event event{{.kind = EventKind::kReady}};
@@ -72,6 +75,17 @@ void Witness::fact(const std::string& name, std::int64_t number, std::int64_t in
 
 void Witness::threw(const std::string& call, const std::string& exception) {
   say(EventKind::kThrew, -1, call, exception);
+}
+
+void Witness::rest() const {
+  if (world_.shaken_by == 0) {
+    return;
+  }
+  thread_local std::mt19937_64 random(world_.shaken_by + this_thread_id());
+  const auto kind = random() % 16;
+  if (kind < 4) {  // mostly a short one, as a long one hides the others
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % (kind == 0 ? 4'000 : 300)));
+  }
 }
 
 void Witness::say(EventKind kind, std::int64_t operation, const std::string& text,

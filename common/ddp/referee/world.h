@@ -24,6 +24,9 @@ struct World {
   /// until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
   std::optional<Failure> failure = {};
+  /// Other than 0: every thread rests for a random moment whenever it meets the network, so that
+  /// threads and ranks overtake each other as they rarely do otherwise.
+  std::uint64_t shaken_by = 0;
 };
 
 /// The ranks of a group, in its order.
