@@ -41,7 +41,7 @@ std::string backward_is_its_own(const Batch& batch) {
 }
 
 std::string little_is_kept(const Evidence& evidence) {
-  constexpr std::int64_t kFewNumbers = 16'384;
+  constexpr std::int64_t kFewNumbers = 65'536;  // and autograd's nodes
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
     const std::string_view text = fact.text;
     if (!text.starts_with("kept: ") || fact.number <= fact.index + kFewNumbers) {

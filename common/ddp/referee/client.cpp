@@ -99,9 +99,20 @@ void Client::forget(const ClientWork& work) {
   std::erase_if(in_flight_, [&](const auto& other) { return other.get() == &work; });
 }
 
-void Client::deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) {
+// The queue does not keep handles alive: it may be far behind whoever waits for them, too.
+void Client::deliver_later(std::int64_t operation, const QueueKey& key) {
   const std::lock_guard lock(flight_mutex_);
-  deliveries_[key].submit([work = std::move(work)] { work->deliver_to_future(); });
+  deliveries_[key].submit([this, operation] {
+    if (const auto work = in_flight(operation)) {
+      work->deliver_to_future();
+    }
+  });
+}
+
+c10::intrusive_ptr<ClientWork> Client::in_flight(std::int64_t operation) const {
+  const std::lock_guard lock(flight_mutex_);
+  const auto found = std::ranges::find(in_flight_, operation, &ClientWork::number);
+  return found == in_flight_.end() ? nullptr : *found;
 }
 
 Client::WorkList Client::in_flight_at(const at::Tensor& tensor) const {

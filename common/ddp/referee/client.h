@@ -53,11 +53,13 @@ class Client : public Witness,
   Witness& witness() override { return *this; }
   void count_handles(int change) override { live_handles_ += change; }
   void forget(const ClientWork& work) override;
-  void deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) override;
+  void deliver_later(std::int64_t operation, const QueueKey& key) override;
 
   bool fails_now();
   void note_start(const Operation& operation, const Event& launch);
   void remember(const c10::intrusive_ptr<ClientWork>& work);
+  /// Null if its result has been delivered.
+  c10::intrusive_ptr<ClientWork> in_flight(std::int64_t operation) const;
   WorkList in_flight_at(const at::Tensor& tensor) const;
 
   TensorNames names_;

@@ -113,8 +113,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
     if (delivered_) {
       complete(*future_);
     } else {
-      owner_->deliver_later(c10::intrusive_ptr<ClientWork>::unsafe_reclaim_from_nonowning(this),
-                            queue_key(operation_));
+      owner_->deliver_later(number(), queue_key(operation_));
     }
   }
   return future_;
@@ -124,11 +123,7 @@ void ClientWork::deliver_to_future() {
   const Answer answer = owner_->witness().await(number());
   const auto patience = std::chrono::steady_clock::now() + kPollingPatience;
   owner_->witness().rest();
-  while (!is_asleep(caller_) && std::chrono::steady_clock::now() < patience) {
-    const std::lock_guard lock(delivery_mutex_);
-    if (delivered_) {
-      return;
-    }
+  while (!is_delivered() && !is_asleep(caller_) && std::chrono::steady_clock::now() < patience) {
   }
   deliver(answer);
 }
@@ -149,6 +144,11 @@ std::optional<std::string> ClientWork::forbids(const at::Tensor& tensor, bool wr
     }
   }
   return std::nullopt;
+}
+
+bool ClientWork::is_delivered() const {
+  const std::lock_guard lock(delivery_mutex_);
+  return delivered_;
 }
 
 bool ClientWork::first_access(bool writes) {

@@ -25,8 +25,9 @@ class WorkOwner {
   virtual void count_handles(int change) = 0;
   /// The operation's result has been delivered.
   virtual void forget(const ClientWork& work) = 0;
-  /// Calls deliver_to_future() on another thread, which does the works of one `key` in order.
-  virtual void deliver_later(c10::intrusive_ptr<ClientWork> work, const QueueKey& key) = 0;
+  /// Calls deliver_to_future() on another thread, which does the works of one `key` in order, unless
+  /// the result has been delivered by then.
+  virtual void deliver_later(std::int64_t operation, const QueueKey& key) = 0;
 };
 
 /// The fact that somebody has taken an operation's future: its number.
@@ -69,6 +70,7 @@ class ClientWork : public c10d::Work {
   void deliver_to_future();
 
  private:
+  bool is_delivered() const;
   void look(bool whole);
   /// The name of a buffer that somebody has written; none if there is none.
   std::optional<std::string> changed_buffer(bool whole) const;
