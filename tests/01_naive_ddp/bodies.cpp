@@ -66,6 +66,9 @@ void construct_with_two_dtypes(Client& client) {
   }
   attempt(client, "a trainable parameter on another device than those before it (index 7)",
           [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  parameters[8] = at::ones({2}, at::kDouble).set_requires_grad(true);
+  attempt(client, "a parameter on another device, before one of another dtype (index 7)",
+          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
 }
 
 // Refused before the others are sent.
@@ -99,7 +102,7 @@ std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTes
 
 const std::vector<Body>& training(Form form) {
   const auto bodies = [](Form of) {
-    return joined({training_bodies(subject(of)), {failing_hook_body(subject(of))}});
+    return joined({training_bodies(subject(of)), recovery_bodies(subject(of))});
   };
   static const std::vector<Body> per_parameter = bodies(Form::kPerParameter);
   static const std::vector<Body> flat = bodies(Form::kFlat);

@@ -39,7 +39,7 @@ const std::vector<Body>& all_bodies() {
 
 const std::vector<Body>& training() {
   static const std::vector<Body> bodies = [] {
-    return joined({training_bodies(kSubject), {failing_hook_body(kSubject)}});
+    return joined({training_bodies(kSubject), recovery_bodies(kSubject)});
   }();
   return bodies;
 }

@@ -100,15 +100,19 @@ void second_backward_of_a_bucket(Client& client, std::size_t layer) {
   }
 }
 
-// Eight equal layers. Backward keeps nothing but the gradients, and briefly needs space for one
-// more; for two, where it brings a gradient into its weight's layout.
-void count_memory(Client& client, const BucketedDdpOptions& options, bool transposed) {
-  constexpr std::int64_t kElements = 64 * 64;
-  constexpr std::int64_t kAll = 8 * kElements * 4;
+// What the layers of a count_memory() are like.
+enum class Kind { kPlain, kTransposed, kTwoDtypes };
+
+// Eight layers of equal bytes. Backward keeps nothing but the gradients, and briefly needs space for
+// one more; for two, where it brings a gradient into its weight's layout.
+void count_memory(Client& client, const BucketedDdpOptions& options, Kind kind) {
+  constexpr std::int64_t kLayer = 64 * 64 * 4;
+  constexpr std::int64_t kAll = 8 * kLayer;
   std::vector<at::Tensor> parameters(8);
-  for (at::Tensor& parameter : parameters) {
-    const at::Tensor values = at::ones({64, 64});
-    parameter = (transposed ? values.t() : values).set_requires_grad(true);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool half = kind == Kind::kTwoDtypes && i % 2 == 1;
+    const at::Tensor values = at::ones({half ? 128 : 64, 64}, half ? at::kHalf : at::kFloat);
+    parameters[i] = (kind == Kind::kTransposed ? values.t() : values).set_requires_grad(true);
   }
   client.fact("bytes: limit", kAll + std::min(options.cap_bytes, kAll));
   MemoryMeter meter;
@@ -131,7 +135,7 @@ void count_memory(Client& client, const BucketedDdpOptions& options, bool transp
     loss.backward();
     synchronizer->finish();
     client.fact("bytes: within a step, beside the gradients",
-                meter.peak_bytes() - kAll - (transposed ? 2 : 1) * kElements * 4);
+                meter.peak_bytes() - kAll - (kind == Kind::kTransposed ? 2 : 1) * kLayer);
     if (step == 20 || step == 40 || step == 60) {
       client.fact("held: handles of operations", client.live_handles());
       client.fact("held: bytes of tensors", meter.live_bytes());
@@ -185,12 +189,13 @@ const std::vector<Body>& memory() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
     constexpr std::int64_t kLayer = 4096 * 4;
-    const auto add = [&](std::int64_t cap, bool overlap, bool transposed = false) {
+    const auto add = [&](std::int64_t cap, bool overlap, Kind kind = Kind::kPlain,
+                         const std::string& layers = "") {
       const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
       all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
-                         std::to_string(cap) + " bytes" + (transposed ? ", transposed" : ""),
+                         std::to_string(cap) + " bytes" + layers,
                      {},
-                     [=](Client& client) { count_memory(client, options, transposed); },
+                     [=](Client& client) { count_memory(client, options, kind); },
                      "buckets_take_the_gradients_bytes_and_one_bucket"});
     };
     add(kLayer, true);
@@ -198,7 +203,8 @@ const std::vector<Body>& memory() {
     add(8 * kLayer, true);
     add(kOne, true);
     add(2 * kLayer, false);
-    add(2 * kLayer, true, /*transposed=*/true);
+    add(2 * kLayer, true, Kind::kTransposed, ", transposed");
+    add(2 * kLayer, true, Kind::kTwoDtypes, ", of two dtypes");
     return all;
   }();
   return bodies;

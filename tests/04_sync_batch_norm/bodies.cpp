@@ -253,7 +253,7 @@ const std::vector<Body>& interleaved() {
   static const std::vector<Body> bodies = {
       body_of("forwards first", 2, kTraining,
               [](Uses& uses) {
-                std::vector<UseOptions> many(12);
+                std::vector<UseOptions> many(40);
                 many.push_back({.shape = {4, 3}});
                 forwards_first(uses, many);
               }),

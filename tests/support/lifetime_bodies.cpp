@@ -8,6 +8,7 @@
 #include "support/attempt.h"
 #include "support/held_meter.h"
 #include "support/misuse_bodies.h"
+#include "support/settings.h"
 #include "support/training.h"
 
 // Bodies in which a synchronizer's life is not the ordinary one.
@@ -46,6 +47,29 @@ void train_after_a_failure(Client& client, const Factory& make,
   }
   training.abandon();
   train(training);
+}
+
+// What that one had begun with is no business of this one.
+void train_after_anothers_error(Client& client, const Factory& make) {
+  const auto weight = [] { return at::ones({2, 3}, settings().device).set_requires_grad(true); };
+  const std::vector<at::Tensor> weights = {weight(), weight()};
+  const at::Tensor dense = weights[0].sum();
+  const at::Tensor rows = at::arange(2, at::TensorOptions(at::kLong).device(settings().device));
+  const at::Tensor sparse =
+      at::embedding(weights[1], rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
+                    /*sparse=*/true)
+          .sum();
+  auto other = make(client, weights, {}, make_group(client.shared_from_this()));
+  try {
+    (dense + sparse).backward();
+    other->finish();
+  } catch (const c10::Error&) {  // bodies of its own look at it
+  }
+  other.reset();
+  Training training(client, {}, make);
+  training.construct();
+  training.step();
+  training.step(Clear::kZero);
 }
 
 }  // namespace
@@ -156,13 +180,15 @@ std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
       body("450 more synchronizers, one after another", 2, destroy_many)};
 }
 
-Body failing_hook_body(const SynchronizerUnderTest& subject) {
-  return {subject.form + "a hook of somebody else throws",
-          {},
-          [make = subject.make](Client& client) {
-            train_after_a_failure(client, make, [](Training& training) { training.step(); });
-          },
-          subject.charged.mean};
+std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject) {
+  const auto body = [&](const std::string& name, RunWith run) {
+    return body_of(subject, name, 2, run, subject.charged.mean);
+  };
+  return {body("a hook of somebody else throws",
+               [](Client& client, const Factory& make) {
+                 train_after_a_failure(client, make, [](Training& training) { training.step(); });
+               }),
+          body("another synchronizer has thrown", train_after_anothers_error)};
 }
 
 }  // namespace ddp::testing

@@ -22,8 +22,8 @@ Body late_refusal_body(const SynchronizerUnderTest& subject);
 /// A second backward outside NoSync before finish(), which must throw, on every rank.
 std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
 
-/// Backward fails in a hook that is not the synchronizer's, and the step is tried again.
-Body failing_hook_body(const SynchronizerUnderTest& subject);
+/// Training after an error: of a hook that is not the synchronizer's, and of another synchronizer.
+std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject);
 
 /// A synchronizer is destroyed, and its parameters live on.
 std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject);

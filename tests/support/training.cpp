@@ -22,11 +22,11 @@ struct Silence : c10::WarningHandler {
 
 }  // namespace
 
-Training::Training(Client& client, TrainingOptions options, Factory make)
+Training::Training(Client& client, TrainingOptions options, Factory make, ProcessGroupPtr group)
     : client_(client),
       options_(std::move(options)),
       make_(std::move(make)),
-      group_(make_group(client.shared_from_this(), options_.group)),
+      group_(group ? std::move(group) : make_group(client.shared_from_this(), options_.group)),
       parameters_(parameters_of(options_, client.rank())),
       gradients_(parameters_) {
   const OwnAccess own;

@@ -42,7 +42,7 @@ enum class Clear { kNone, kZero, kReplace, kKeep };
 /// left the last gradient behind.
 class Training {
  public:
-  Training(Client& client, TrainingOptions options, Factory make);
+  Training(Client& client, TrainingOptions options, Factory make, ProcessGroupPtr group = {});
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
   ~Training();

@@ -155,8 +155,8 @@ void add_worlds(Bodies& bodies) {
     for (Layer& layer : in_float64.layers) {
       layer.dtype = at::kDouble;
     }
-    Training second(client, in_float64, make);
-    Training third(client, {.model = 2}, make);
+    Training second(client, in_float64, make, first.group());
+    Training third(client, {.model = 2}, make, first.group());
     first.construct();
     second.construct();
     third.construct();
