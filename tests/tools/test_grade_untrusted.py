@@ -11,13 +11,14 @@ import shutil
 import unittest
 from pathlib import Path
 
-from tests.tools.grading_test import ALL_PASS, STAGE, GraderTest, wait_for
+from tests.tools.grading_test import ALL_PASS, STAGE, GraderTest, require_jail, wait_for
 
 OTHER = "02_overlapped_ddp"
 
 
 class Untrusted(GraderTest):
     def setUp(self) -> None:
+        require_jail(self)
         super().setUp()
         self.patch("untrusted.py", "def objections(code: Compiled) -> str:", "\n    return ''")
         self.checkout.write("build/lib/libddp.so", "")

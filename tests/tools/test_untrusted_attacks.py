@@ -15,7 +15,7 @@ import textwrap
 import unittest
 from pathlib import Path
 
-from tests.tools.grading_test import alive
+from tests.tools.grading_test import alive, require_jail
 from tools.grading.building import Builder
 from tools.grading.compile_commands import object_of
 from tools.grading.results import StageReport, TestResult, TestSpec
@@ -257,6 +257,10 @@ class UsingUp(Attack):
 
 class WhatIsLacking(Attack):
     """On systems that forbid what the sandbox is made of, as containers do: with filters of our own."""
+
+    def setUp(self) -> None:
+        require_jail(self)
+        super().setUp()
 
     def gaps(self, *forbidden: int) -> str:
         """What make_sandbox() says where these system calls fail; the first is allowed to only this process."""
