@@ -27,7 +27,7 @@ void take_fact(const Seen& seen, CallOfRank& call) {
 }
 
 // By step.
-std::map<int, CallOfRank> calls_of(const std::vector<Seen>& said, int rank) {
+std::map<int, CallOfRank> calls_of(const SeenList& said, int rank) {
   std::map<int, CallOfRank> calls;
   for (const Seen& seen : said) {
     if (seen.place.step < 0) {

@@ -131,7 +131,7 @@ std::string nothing_grows(const Evidence& evidence) { return growth_in_steps(evi
 // What libtorch and glibc keep of a thread that has ended.
 constexpr std::int64_t kOfAThread = 256;
 
-std::int64_t of_threads(const std::vector<Seen>& of_rank) {
+std::int64_t of_threads(const SeenList& of_rank) {
   const auto elsewhere = std::ranges::count_if(
       of_rank, [](const Seen& seen) { return seen.kind == EventKind::kLaunch && !seen.home; });
   return kOfAThread * elsewhere / 3;

@@ -5,6 +5,7 @@
 
 #include "ddp/ranks/rank_report.h"
 #include "ddp/referee/event.h"
+#include "ddp/referee/own_memory.h"
 #include "ddp/referee/world.h"
 
 namespace ddp {
@@ -15,11 +16,13 @@ struct Seen : Event {
   at::Tensor value;        // kValue: the tensor, undefined if the rank's was
 };
 
+using SeenList = std::vector<Seen, OwnMemory<Seen>>;
+
 /// All that the ranks of a run said, by rank and in order, and how they ended.
 struct Evidence {
   World world;
   RankReports reports;
-  std::vector<std::vector<Seen>> of;
+  std::vector<SeenList> of;
   /// Where the launch of an operation is in `of`, by rank and the operation's number.
   std::vector<std::vector<std::size_t>> launches;
 

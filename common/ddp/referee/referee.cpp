@@ -21,6 +21,8 @@ constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 // A few polls of an operation in backward, before the next gradient is ready, are no wait; a polling
 // loop is.
 constexpr int kPollsAllowed = 16;
+// Of one rank. Most bodies have no more.
+constexpr std::size_t kExpectedEvents = 256;
 
 }  // namespace
 
@@ -30,6 +32,7 @@ Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds pati
   evidence_.of.resize(world.ranks);
   evidence_.launches.resize(world.ranks);
   for (int rank = 0; rank < world.ranks; ++rank) {
+    evidence_.of[rank].reserve(kExpectedEvents);
     boxes_.push_back(mailroom.of(rank));
   }
   for (std::size_t group = 0; group <= world.subgroups.size(); ++group) {
