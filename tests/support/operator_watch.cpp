@@ -1,5 +1,6 @@
 #include "support/operator_watch.h"
 
+#include <ATen/core/function_schema.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
