@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "ddp/ranks/rank_report.h"
 #include "ddp/referee/event.h"
-#include "ddp/referee/own_memory.h"
 #include "ddp/referee/world.h"
 
 namespace ddp {
@@ -16,7 +16,8 @@ struct Seen : Event {
   at::Tensor value;        // kValue: the tensor, undefined if the rank's was
 };
 
-using SeenList = std::vector<Seen, OwnMemory<Seen>>;
+/// What a rank said, in its order.
+using SeenList = std::pmr::vector<Seen>;
 
 /// All that the ranks of a run said, by rank and in order, and how they ended.
 struct Evidence {

@@ -7,6 +7,7 @@
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/referee/exchange.h"
+#include "ddp/referee/own_memory.h"
 
 namespace ddp {
 
@@ -29,10 +30,9 @@ constexpr std::size_t kExpectedEvents = 256;
 Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)
     : news_(mailroom.news()), patience_(patience), members_(world.ranks) {
   evidence_.world = world;
-  evidence_.of.resize(world.ranks);
   evidence_.launches.resize(world.ranks);
   for (int rank = 0; rank < world.ranks; ++rank) {
-    evidence_.of[rank].reserve(kExpectedEvents);
+    evidence_.of.emplace_back(own_memory()).reserve(kExpectedEvents);
     boxes_.push_back(mailroom.of(rank));
   }
   for (std::size_t group = 0; group <= world.subgroups.size(); ++group) {
