@@ -55,7 +55,7 @@ struct Terms {
       return of_channel * 1e-10;
     }
     return along_channels(1e-3 + 4 * 0x1p-23 * relative, expected) * of_channel +
-           expected.abs() * epsilon_of(dtype);
+           expected.abs() * (epsilon_of(dtype) + 3 * 0x1p-23);  // computed in float32, then rounded
   }
 
   Statistics statistics;
