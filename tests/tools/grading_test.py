@@ -167,9 +167,9 @@ def wait_for(condition, what: str, seconds: float = 20.0):
 
 def require_jail(test: unittest.TestCase) -> None:
     """Skips a test of the jail where the system allows none; a rank's own confinement is tested there, too."""
-    gaps = make_sandbox(Path("/bin/true"), []).gaps
-    if any("no namespaces" in gap for gap in gaps):
-        test.skipTest(" ".join(gaps))
+    sandbox = make_sandbox(Path("/bin/true"), [])
+    if not sandbox.prefix:
+        test.skipTest(" ".join(sandbox.gaps))
 
 
 class GraderTest(unittest.TestCase):

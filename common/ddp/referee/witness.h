@@ -36,9 +36,10 @@ class Witness {
   void fact(const std::string& name, std::int64_t number, std::int64_t index = -1);
   void threw(const std::string& call, const std::string& exception);
 
-  // Of operations.
   /// Rests for a random moment, in a world that is shaken.
   void rest() const;
+
+  // Of operations.
   void say(EventKind kind, std::int64_t operation, const std::string& text = "",
            const std::string& detail = "");
   /// Says that an operation is launched: `fill` writes its inputs to the arena. Returns the event
