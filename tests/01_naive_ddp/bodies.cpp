@@ -59,6 +59,13 @@ void construct_with_two_dtypes(Client& client) {
     }
     attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
             [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    parameters[0] = at::ones({2}, other).set_requires_grad(true);
+    attempt(client, "the first parameter is the only one of its dtype (index 1)",
+            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    parameters[0] = at::ones({2}, first).set_requires_grad(true);
+    parameters[7] = at::ones({0, 3}, other).set_requires_grad(true);
+    attempt(client, "a parameter of another dtype, without elements (index 7)",
+            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
   }
   std::vector<at::Tensor> parameters(9);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -71,27 +78,31 @@ void construct_with_two_dtypes(Client& client) {
           [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
 }
 
-// Refused before the others are sent.
+// Refused before the others are sent, in the second step. The sparse one has values, none or no
+// elements: then another one is at the same address.
 Body sparse_among_dense(const SynchronizerUnderTest& subject) {
-  return {subject.form + "a sparse gradient among dense ones",
-          {},
-          [make = subject.make](Client& client) {
-            std::vector<at::Tensor> parameters(70);
-            for (at::Tensor& parameter : parameters) {
-              parameter = at::ones({2, 3}, settings().device).set_requires_grad(true);
-            }
-            for (const double value : {1, 0}) {  // without values it is still sparse
-              const auto synchronizer =
-                  make(client, parameters, {}, make_group(client.shared_from_this()));
-              for (at::Tensor& parameter : parameters) {
-                parameter.mutable_grad() = at::ones_like(parameter);
-              }
-              parameters[67].mutable_grad() = at::full_like(parameters[67], value).to_sparse();
-              attempt(client, "a sparse gradient among dense ones (index 67)",
-                      [&] { synchronizer->finish(); });
-            }
-          },
-          subject.charged.errors};
+  return {
+      subject.form + "a sparse gradient among dense ones",
+      {},
+      [make = subject.make](Client& client) {
+        std::vector<at::Tensor> parameters(70);
+        for (const auto& [rows, value] : {std::pair(2, 1), std::pair(2, 0), std::pair(0, 1)}) {
+          for (std::size_t i = 0; i < parameters.size(); ++i) {
+            parameters[i] =
+                at::ones({i % 27 == 13 ? rows : 2, 3}, settings().device).set_requires_grad(true);
+          }
+          const auto synchronizer =
+              make(client, parameters, {}, make_group(client.shared_from_this()));
+          for (at::Tensor& parameter : parameters) {
+            parameter.mutable_grad() = at::ones_like(parameter);
+          }
+          synchronizer->finish();
+          parameters[67].mutable_grad() = at::full_like(parameters[67], value).to_sparse();
+          attempt(client, "a sparse gradient among dense ones (index 67)",
+                  [&] { synchronizer->finish(); });
+        }
+      },
+      subject.charged.errors};
 }
 
 std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {

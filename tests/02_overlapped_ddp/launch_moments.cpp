@@ -24,9 +24,13 @@ std::string moment(const Seen& launch) {
 }
 
 std::string story(const std::vector<const Seen*>& launches) {
+  constexpr std::size_t kShown = 12;
   std::string text;
-  for (const Seen* launch : launches) {
-    text += "\n    " + describe_operation(*launch) + " was launched " + moment(*launch);
+  for (std::size_t i = 0; i < std::min(launches.size(), kShown); ++i) {
+    text += "\n    " + describe_operation(*launches[i]) + " was launched " + moment(*launches[i]);
+  }
+  if (launches.size() > kShown) {
+    text += "\n    and " + std::to_string(launches.size() - kShown) + " more";
   }
   return text.empty() ? " nothing" : text;
 }
@@ -74,6 +78,33 @@ std::set<std::int64_t> owed_in(const TrainingStep& step) {
   return layers;
 }
 
+using Elements = std::vector<std::int64_t>;  // of tensors, by which they are told apart
+
+// Of `layers`, each at its first place in `listed`; what has none need not be sent.
+Elements in_order_of(const std::vector<std::int64_t>& listed, std::set<std::int64_t> layers,
+                     const TrainingOfRank& training) {
+  Elements elements;
+  for (const std::int64_t layer : listed) {
+    if (layers.erase(layer) > 0 && training.parameter.at(layer).numel() > 0) {
+      elements.push_back(training.parameter.at(layer).numel());
+    }
+  }
+  return elements;
+}
+
+// Whether `some` is `all` with gaps.
+bool is_within(const Elements& some, const Elements& all) {
+  auto place = all.begin();
+  for (const std::int64_t elements : some) {
+    place = std::find(place, all.end(), elements);
+    if (place == all.end()) {
+      return false;
+    }
+    ++place;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string each_is_launched_when_ready(const Evidence& evidence) {
@@ -91,18 +122,21 @@ std::string owed_gradients_go_in_order(const Evidence& evidence) {
       evidence,
       [](const TrainingOfRank& training, const TrainingStep& step, int number,
          std::size_t ranks) -> std::string {
-        std::vector<std::int64_t> owed;  // elements, by layer
-        for (const std::int64_t layer : owed_in(step)) {
-          owed.push_back(training.parameter.at(layer).numel());
-        }
-        std::vector<std::int64_t> launched;
+        const std::set<std::int64_t> layers = owed_in(step);
+        Elements launched;  // missing gradients, too, if they are
         for (const Seen* launch : step.launches) {
-          const bool is_owed = std::ranges::find(owed, launch->elements) != owed.end();
-          if (launch->place.phase == Phase::kFinish && is_owed) {
+          if (launch->place.phase == Phase::kFinish) {
             launched.push_back(launch->elements);
           }
         }
-        return step.ended && ranks > 1 && launched != owed
+        // A tied weight may go at any of its places.
+        std::vector<std::int64_t> listed = training.listed;
+        const Elements by_first = in_order_of(listed, layers, training);
+        std::ranges::reverse(listed);
+        Elements by_last = in_order_of(listed, layers, training);
+        std::ranges::reverse(by_last);
+        const bool right = is_within(by_first, launched) || is_within(by_last, launched);
+        return step.ended && ranks > 1 && !right
                    ? in(training, number) +
                          ": gradients that backward computed inside NoSync only are launched by "
                          "finish(), once each and in the order of `parameters`; launched was:" +

@@ -122,8 +122,10 @@ std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& ste
   std::vector<const Seen*> launches = step.launches;
   std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
   for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const auto last = last_ready(ready, buckets[b]);
+    may_start = std::max(may_start, last.value_or(ready.size()));
     if (buckets[b].payload.elements == 0) {
-      continue;
+      continue;  // need not be sent; if it is, the next one waits for it
     }
     const auto launch = std::ranges::find_if(
         launches, [&](const Seen* seen) { return payload_of(*seen) == buckets[b].payload; });
@@ -133,8 +135,6 @@ std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& ste
     const Seen& launched = **launch;
     launches.erase(launch);
     const bool in_finish = launched.place.phase == Phase::kFinish;
-    const auto last = last_ready(ready, buckets[b]);
-    may_start = std::max(may_start, last.value_or(ready.size()));
     if (!in_finish && (!last || launched.order < ready[*last]->order)) {
       return name_of(buckets, b) + ", was launched before its last gradient was ready";
     }

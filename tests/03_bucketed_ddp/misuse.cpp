@@ -50,23 +50,32 @@ void plan_wrongly(Client& client) {
           [&] { assign_buckets(inner, kSome); });
 }
 
-// All weights are in one bucket, so that nothing is in flight when the error is found.
+// All weights are in one bucket, so that nothing is in flight when the error is found, in the second
+// step. A frozen weight may be what it likes.
 void move_to_float64(Client& client, bool overlap, bool used, bool has_gradient = false) {
   const std::vector<at::Tensor> weights = eight_weights();
+  weights[5].set_requires_grad(false);
   const auto synchronizer = make_bucketed_ddp(weights, {}, make_group(client.shared_from_this()),
                                               {.cap_bytes = kOne, .overlap = overlap});
-  if (has_gradient) {
-    weights[7].mutable_grad() = at::ones({5, 3}, settings().device);
-  }
-  weights[7].set_data(weights[7].detach().to(at::kDouble));
-  attempt(client, "a parameter that has been moved to float64 (index 7)", [&] {
+  weights[5].set_data(weights[5].to(at::kDouble));
+  const auto step = [&](int used) {
     at::Tensor loss = at::zeros({}, settings().device);
-    for (int i = 0; i < (used ? 8 : 7); ++i) {
+    for (int i = 0; i < used; ++i) {
       loss = loss + weights[i].sum().to(at::kFloat);
     }
     loss.backward();
     synchronizer->finish();
-  });
+  };
+  step(8);
+  for (const at::Tensor& weight : weights) {
+    weight.mutable_grad().reset();
+  }
+  if (has_gradient) {
+    weights[7].mutable_grad() = at::ones({5, 3}, settings().device);
+  }
+  weights[7].set_data(weights[7].detach().to(at::kDouble));
+  attempt(client, "a parameter that has been moved to float64 (index 7)",
+          [&] { step(used ? 8 : 7); });
 }
 
 // Elements of the new dtype are as large as the old ones.

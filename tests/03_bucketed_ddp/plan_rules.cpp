@@ -127,6 +127,11 @@ const std::vector<PlanCase> kTable = {
       {{std::int64_t{1} << 30}, at::kFloat, true, -1, at::kMeta}},
      std::int64_t{1} << 33,
      {{2, 1}, {0}}},
+    {"more elements than 32 bits can count, below the cap",
+     {{{10}, at::kFloat, true, -1, at::kMeta},
+      {{std::int64_t{1} << 33}, at::kFloat, true, -1, at::kMeta}},
+     std::int64_t{1} << 40,
+     {{1, 0}}},
 };
 
 Weight random_weight(std::mt19937_64& random, int index) {
@@ -183,6 +188,7 @@ Plan as_plan(const at::Tensor& numbers) {
 void make_plans(Client& client) {
   std::int64_t index = 0;
   for (const PlanCase& one : all_cases()) {
+    const at::AutoGradMode autograd(index % 2 == 0);  // which has no say in it
     client.value("plan", as_tensor(assign_buckets(make_weights(one.weights), one.cap_bytes)),
                  index++);
   }

@@ -76,6 +76,10 @@ std::string errors_change_nothing(const Evidence& evidence) {
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == EventKind::kThrew) {
         call = seen.text;
+      } else if (seen.kind == EventKind::kFact && seen.text.starts_with("moved: running") &&
+                 !call.empty()) {
+        return "rank " + std::to_string(rank) + ": after " + call + ", which is an error, the " +
+               std::string(seen.text.substr(7)) + " is another tensor than before";
       } else if (seen.kind != EventKind::kValue || !seen.text.starts_with("running")) {
         continue;
       } else if (seen.index == kBefore) {
@@ -195,7 +199,7 @@ const GradedTest kModule{
      .hint = "Each forward in training counts one batch, in num_batches_tracked itself, and then "
              "uses options().momentum, or 1 / that count if it is none."},
     [] {
-      judge(modules(), all_of({modules_have_the_names, construction_is_silent, right(kTraining)}));
+      judge(modules(), all_of({modules_have_the_names, life_is_silent, right(kTraining)}));
     }};
 
 const GradedTest kShards{

@@ -31,6 +31,7 @@ void refuse(Uses& uses, const std::string& what, bool training, const Change& sp
                         .dtype = at::kFloat,
                         .mode = {.training = training, .eps = eps}});
   spoil(use);
+  use.replace_tensors(use.tensors);  // by these
   use.attempt(what + (training ? "" : " in evaluation"));
 }
 
@@ -44,6 +45,8 @@ void wrong_inputs(Uses& uses, bool training) {
   input("an input of 6 dimensions", ones({4, kChannels, 2, 1, 1, 1}));
   input("an input of int64", ones({4, kChannels}, at::kLong));
   input("an input of int32", ones({4, kChannels, 2}, at::kInt));
+  input("an input of truth values", ones({4, kChannels}, at::kBool));
+  input("an input of complex numbers", ones({4, kChannels}, at::kComplexFloat));
   input("an input without channels", ones({4, 0, 2}));
 }
 
@@ -220,7 +223,7 @@ std::int64_t bytes_of_the_heap() {
 void keep(Uses& uses, const Source& source, bool training, bool graph) {
   const at::AutoGradMode mode(graph);
   const at::Tensor leaf =
-      random_numbers({32, kWide, 16, 16}, 11).to(source.dtype).set_requires_grad(true);
+      random_numbers({2048, kWide, 2, 2}, 11).to(source.dtype).set_requires_grad(true);
   const BatchNormTensors tensors = {.weight = ones({kWide}).set_requires_grad(true),
                                     .bias = ones({kWide}).set_requires_grad(true),
                                     .running_mean = ones({kWide}),

@@ -109,15 +109,20 @@ class Parent : public torch::nn::Module {
   }
 };
 
-// The names of its state, and those that it must have.
+// The names of its state after a step, and those that it must have.
 void tell_state(Uses& uses, const BatchNormOptions& options, const std::string& due) {
   const NormModule module = uses.module(options);
+  module->to(at::kHalf);
+  uses.run({.shape = {5, 4}, .dtype = at::kHalf}, module);
   std::string names;
+  const auto add = [&](const auto& tensor) {
+    names += tensor.key() + (tensor->scalar_type() == at::kHalf ? " " : ", not in half, ");
+  };
   for (const auto& parameter : Parent(module).named_parameters()) {
-    names += parameter.key() + " ";
+    add(parameter);
   }
   for (const auto& buffer : Parent(module).named_buffers()) {
-    names += buffer.key() + " ";
+    add(buffer);
   }
   uses.client().threw("state: " + due, names);
 }
@@ -126,6 +131,7 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
   const at::ScalarType dtype = momentum ? at::kFloat : at::kDouble;  // also the counter's
   const NormModule module =
       uses.module({.num_features = 4, .eps = 0.3, .momentum = momentum}, dtype);
+  evaluate(uses, module, {.shape = {3, 4}, .dtype = dtype});
   int step = 0;
   for (const Shape& shape :
        std::vector<Shape>{{9, 4}, {6, 4, 3}, {5, 4, 2, 2}, {8, 4, 1, 2, 2}, {6, 4}, {6, 4}}) {
@@ -154,7 +160,8 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
 }
 
 void use_modules(Uses& uses) {
-  const BatchNormOptions plain = {.num_features = 4, .affine = false, .track_running_stats = false};
+  const BatchNormOptions plain = {
+      .num_features = 4, .momentum = std::nullopt, .affine = false, .track_running_stats = false};
   tell_state(uses, {.num_features = 4},
              "norm.weight norm.bias norm.running_mean norm.running_var norm.num_batches_tracked ");
   tell_state(uses, plain, "");
@@ -180,6 +187,12 @@ void use_modules(Uses& uses) {
   use.forward();
   switched->eval();
   use.backward();
+  const NormModule converted = uses.module({.num_features = 4});
+  Use& before = *uses.add({.shape = {5, 4}, .dtype = at::kFloat}, converted);
+  before.run();
+  before.output.reset();  // its tensors will have changed at the end
+  converted->to(at::kDouble);
+  uses.run({.shape = {5, 4}, .note = "a module that has been converted"}, converted);
   const NormModule frozen = uses.module({.num_features = 4});
   frozen->weight.set_requires_grad(false);
   frozen->bias.set_requires_grad(false);

@@ -192,11 +192,12 @@ std::string evaluation_communicates(const Evidence& evidence) {
              : "evaluation communicates, which another test reports";
 }
 
-std::string construction_is_silent(const Evidence& evidence) {
+std::string life_is_silent(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
-    return launch.place.phase == Phase::kConstruction
-               ? where(launch, rank) + ": construction of a module launched " +
-                     describe_operation(launch)
+    const bool construction = launch.place.phase == Phase::kConstruction;
+    return construction || launch.place.phase == Phase::kEnd
+               ? where(launch, rank) + ": the " + (construction ? "construction" : "destruction") +
+                     " of a module launched " + describe_operation(launch)
                : "";
   });
 }

@@ -28,6 +28,7 @@ void unequal_shards(Uses& uses) {
       uses.run({.shape = {0, 3}, .rows = rows, .dtype = dtype});
       uses.run({.shape = {0, 2, 3, 2}, .rows = rows, .dtype = dtype, .temporary = true});
       uses.run({.shape = {0, 3, 5}, .rows = rows, .dtype = dtype}, module);
+      uses.run({.shape = {0, 2, 1, 3, 2}, .rows = rows, .dtype = dtype});
     }
   }
   Shape one(ranks, 0);
@@ -55,6 +56,7 @@ void large_mean(Uses& uses) {
     uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
   }
   uses.run({.shape = {24, 8}, .mean = 100});
+  uses.run({.shape = {24, 32}, .dtype = at::kHalf, .mean = 1000});
   for (const bool running : {true, false}) {
     uses.run({.shape = {64, 5},
               .dtype = at::kFloat,

@@ -1,6 +1,7 @@
 #include "uses.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -208,7 +209,11 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
   go_to(Phase::kBackward);
   {
     const OperatorWatch watch;
-    root.backward(gradient, keep_graph);
+    if (backwards_ == 1 && number_ % 2 == 1) {
+      ask_for_gradients(root, gradient, keep_graph);
+    } else {
+      root.backward(gradient, keep_graph);
+    }
     tell_normalizations(client_, watch);
   }
   if (!at::GradMode::is_enabled()) {
@@ -223,6 +228,18 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
     }
   }
   hand_in(kAfterBackward);
+}
+
+// What backward accumulates, autograd can also return.
+void Use::ask_for_gradients(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph) {
+  std::vector<at::Tensor> leaves = {input, tensors.weight, tensors.bias};
+  std::erase_if(leaves,
+                [](const at::Tensor& leaf) { return !leaf.defined() || !leaf.requires_grad(); });
+  const auto gradients = torch::autograd::grad({root}, leaves, {gradient}, keep_graph,
+                                               /*create_graph=*/false, /*allow_unused=*/true);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    leaves[i].mutable_grad() = gradients[i];
+  }
 }
 
 void Uses::end() {

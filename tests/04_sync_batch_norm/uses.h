@@ -91,6 +91,7 @@ class Use {
   void make_input(const std::vector<std::int64_t>& rows);
   void make_upstream(const std::vector<std::int64_t>& rows);
   void call();
+  void ask_for_gradients(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph);
   /// After forward: whether backward has anything to do. Throws if the output does not know.
   bool has_graph() const;
   void go_to(Phase phase) { client_.go_to({.phase = phase, .step = number_}); }

@@ -125,6 +125,20 @@ Body lost_connection(int ranks) {
   return body;
 }
 
+Body lost_turn() {
+  Body body{"the message between two lines fails",
+            {},
+            [](Client& client) {
+              const ProcessGroupPtr group = make_group(client.shared_from_this());
+              std::ostringstream out;
+              expect_lost_connection(client, "print_in_rank_order() of which a message fails",
+                                     [&] { print_in_rank_order("hello", out, group); });
+            },
+            kErrors};
+  body.world.failure = Failure{.operation = 0};
+  return body;
+}
+
 }  // namespace
 
 std::string on_ranks(int ranks) {
@@ -147,7 +161,7 @@ const std::vector<Body>& printing_bodies() {
 
 const std::vector<Body>& misuse_bodies() {
   static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3}, misuse), for_ranks({2, 3}, lost_connection)});
+      joined({for_ranks({2, 1, 3}, misuse), for_ranks({2, 3}, lost_connection), {lost_turn()}});
   return bodies;
 }
 

@@ -255,7 +255,9 @@ void RingCaller::call(const RingCall& call) {
 
 void RingCaller::run_watched(const RingCall& call, const Placed& placed,
                              const ProcessGroupPtr& group) {
-  const auto own = static_cast<std::int64_t>(placed.whole.nbytes());
+  const at::Tensor& gradient = placed.tensor.mutable_grad();
+  const auto own = static_cast<std::int64_t>(placed.whole.nbytes() +
+                                             (gradient.defined() ? gradient.nbytes() : 0));
   client_.fact("heap before", heap_bytes() - own);
   go_to(Phase::kCall);
   if (own < kLarge) {

@@ -52,6 +52,10 @@ inline const std::function<void(Training&)> kThreeSteps = [](Training& training)
   steps(training, 3, {Clear::kNone, Clear::kZero});
 };
 
+/// Bodies drawn from the seed: the same gradients on all ranks, and others on each.
+void add_drawn(Bodies& bodies);
+void add_drawn_by_rank(Bodies& bodies);
+
 /// Bodies with NoSync scopes.
 void add_scopes(Bodies& bodies);
 

@@ -7,6 +7,14 @@
 
 namespace ddp::testing {
 
+namespace {
+
+const void* place_of(const at::Tensor& gradient) {
+  return gradient.defined() ? gradient.const_data_ptr() : nullptr;
+}
+
+}  // namespace
+
 KeptGradients::KeptGradients(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
   keep();
 }
@@ -14,9 +22,11 @@ KeptGradients::KeptGradients(const std::vector<at::Tensor>& parameters) : parame
 void KeptGradients::keep() {
   const OwnAccess own;
   copies_.clear();
+  places_.clear();
   for (const at::Tensor& parameter : parameters_) {
     const at::Tensor& gradient = parameter.grad();
     copies_.push_back(gradient.defined() ? gradient.detach().clone() : at::Tensor());
+    places_.push_back(place_of(gradient));
   }
 }
 
@@ -36,6 +46,17 @@ std::vector<std::size_t> KeptGradients::changed() const {
                           ? same_bits(gradient, copies_[i])
                           : gradient.defined() == copies_[i].defined();
     if (!same) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
+std::vector<std::size_t> KeptGradients::moved() const {
+  const OwnAccess own;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (place_of(parameters_[i].grad()) != places_[i]) {
       found.push_back(i);
     }
   }

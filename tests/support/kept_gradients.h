@@ -19,10 +19,13 @@ class KeptGradients {
   const at::Tensor& of(std::size_t parameter) const { return copies_[parameter]; }
   /// The parameters whose gradients differ from what was kept, in their bits or by being defined.
   std::vector<std::size_t> changed() const;
+  /// Those whose elements are no longer in the same memory.
+  std::vector<std::size_t> moved() const;
 
  private:
   const std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> copies_;
+  std::vector<const void*> places_;
 };
 
 }  // namespace ddp::testing

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <memory>
 #include <utility>
 
 #include "ddp/collectives.h"
@@ -92,6 +93,16 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
   };
   const Layers all = {2, 1, 0};
   return {of_layers("", all, all),
+          body(", after one inside NoSync",
+               [all, make = subject.make](Client& client) {
+                 Training training(client, {}, make);
+                 training.construct();
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                 }
+                 backward_twice(training, all, all, [] {});
+               }),
           of_layers(", of the first layer", all, {0}),
           of_layers(", of the layer in the middle", all, {1}),
           of_layers(", each of one layer", {2}, {2}),
@@ -107,13 +118,17 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
 namespace {
 
 // The synchronizer exists during forward, but no longer during backward.
-void destroy_before_backward(Client& client, const Factory& make) {
+void destroy_before_backward(Client& client, const Factory& make, bool by_exception) {
   Training training(client, {}, make);
   training.construct();
   training.step();
   training.clear(Clear::kNone);
   const at::Tensor loss = training.loss();
-  training.destroy();
+  try {
+    const std::shared_ptr<void> owner(nullptr, [&](void*) { training.destroy(); });
+    TORCH_CHECK(!by_exception, "whatever ends a training early");
+  } catch (const c10::Error&) {
+  }
   client.fact("destroyed", 1);
   try {
     training.backward(loss);
@@ -172,12 +187,18 @@ std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject) {
   const auto body = [&](const std::string& name, int ranks, RunWith run) {
     return body_of(subject, name, ranks, run, subject.charged.lifetime);
   };
-  return {
-      body("the synchronizer is destroyed before backward", 2, destroy_before_backward),
-      body("the only rank's synchronizer is destroyed before backward", 1, destroy_before_backward),
-      body("one of several synchronizers is destroyed", 3, destroy_one_of_two),
-      body("the synchronizer is destroyed after NoSync", 2, destroy_after_no_sync),
-      body("450 more synchronizers, one after another", 2, destroy_many)};
+  const auto destroyed = [](Client& client, const Factory& make) {
+    destroy_before_backward(client, make, /*by_exception=*/false);
+  };
+  const auto destroyed_by_exception = [](Client& client, const Factory& make) {
+    destroy_before_backward(client, make, /*by_exception=*/true);
+  };
+  return {body("the synchronizer is destroyed before backward", 2, destroyed),
+          body("the synchronizer is destroyed by an exception", 2, destroyed_by_exception),
+          body("the only rank's synchronizer is destroyed before backward", 1, destroyed),
+          body("one of several synchronizers is destroyed", 3, destroy_one_of_two),
+          body("the synchronizer is destroyed after NoSync", 2, destroy_after_no_sync),
+          body("450 more synchronizers, one after another", 2, destroy_many)};
 }
 
 std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject) {

@@ -55,6 +55,9 @@ void construct_wrongly(Client& client, const Factory& make) {
   with("a trainable parameter that is not a leaf (index 7)", inner, {}, group);
   with("a parameter that is not a leaf and retains its gradient (index 7)", inner_with_gradient, {},
        group);
+  const at::NoGradGuard no_grad;
+  with("a trainable parameter that is not a leaf, while autograd is off (index 7)", inner, {},
+       group);
 }
 
 // Only the parameter at kBad is trainable: a table, of which backward reads two rows. A frozen one
@@ -167,9 +170,16 @@ void step_in_vain(Client& client, const Factory& make) {
   expect_lost_connection(client, "a step of which an all-reduce fails", [&] { training.step(); });
 }
 
+// The caller has made a gradient that was sparse inside NoSync a dense one.
 void step_beside_a_sparse_gradient(Client& client, const Factory& make) {
   const Table table(client, make);
   table.backward(/*sparse=*/false);
+  table.synchronizer->finish();
+  {
+    const NoSync scope(*table.synchronizer);
+    table.backward(/*sparse=*/true);
+  }
+  table.parameters[kBad].mutable_grad() = table.parameters[kBad].grad().to_dense();
   table.synchronizer->finish();
 }
 

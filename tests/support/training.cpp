@@ -131,7 +131,7 @@ void Training::clear(Clear how) {
       gradient = gradient.detach();  // as torch::optim's zero_grad() does
       gradient.zero_();
     } else if (gradient.defined() && how == Clear::kReplace) {
-      const auto other = gradient.dim() == 2 ? Layout::kTransposed : Layout::kEverySecond;
+      const auto other = gradient.dim() >= 2 ? Layout::kTransposed : Layout::kEverySecond;
       const bool row_major = (i + client_.rank() + backwards_) % 2 == 0;
       gradient = laid_out(at::zeros_like(gradient), row_major ? Layout::kSlice : other);
     }
@@ -229,6 +229,9 @@ void Training::finish() {
   look_at_state();
   if (before) {
     expect(*before, "a finish() inside NoSync");
+    for (const std::size_t layer : before->moved()) {
+      tell_touched(layer, "a finish() inside NoSync");
+    }
   }
   if (scope_) {
     return;

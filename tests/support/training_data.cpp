@@ -14,7 +14,7 @@ at::Tensor laid_out(const at::Tensor& values, Layout layout) {
     case Layout::kSlice:  // does not begin with its storage, nor does the last
       return at::stack({values, values}).select(0, 1);
     case Layout::kTransposed:
-      return values.t().contiguous().t();
+      return values.transpose(0, 1).contiguous().transpose(0, 1);
     case Layout::kChannelsLast:
       return values.contiguous(at::MemoryFormat::ChannelsLast);
     case Layout::kEverySecond:
@@ -105,7 +105,7 @@ std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
                                      of({2}, rank == 0, at::kBool),
                                      of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
                                      frozen_values({{2}}, rank),
-                                     of({3}, -7 * rank, at::kChar),
+                                     of({3, 2}, -7 * rank, at::kChar).t(),
                                      of({5}, 200 + rank, at::kByte),
                                      of({}, 3 + rank, at::kInt),
                                      of({2, 3}, rank == 0 ? -0.0 : 0.0, at::kHalf).t(),

@@ -11,7 +11,8 @@
 
 namespace ddp::testing {
 
-/// Where a parameter's elements lie in memory.
+/// Where a parameter's elements lie in memory. Of more than two dimensions the first two are
+/// transposed: the last stride is 1 then, as it is in row-major order.
 enum class Layout { kRowMajor, kSlice, kTransposed, kChannelsLast, kEverySecond };
 
 /// A layer with one parameter.

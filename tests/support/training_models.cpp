@@ -104,10 +104,9 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
              });
   bodies.add("float16, large on one rank", {}, charged.mean,
              {.layers = {{{9}, at::kHalf}, {{4}, at::kHalf}}}, [](Training& training) {
-               const double scale = training.client().rank() == 0 ? 4e4 : 1;
-               for (int step = 0; step < 2; ++step) {
+               for (const double scale : {4e4, 4e4, std::numeric_limits<double>::infinity()}) {
                  training.clear(Clear::kNone);
-                 training.backward(training.loss() * scale);
+                 training.backward(training.loss() * (training.client().rank() == 0 ? scale : 1));
                  training.finish();
                }
              });
@@ -151,11 +150,14 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
         }
       });
   bodies.add("gradients that require a gradient", {}, charged.mean, {}, [](Training& training) {
-    for (int step = 0; step < 2; ++step) {
-      training.clear(Clear::kZero);
-      training.backward();
-      for (const at::Tensor& parameter : training.parameters()) {
-        parameter.mutable_grad().requires_grad_(true);
+    for (int step = 0; step < 3; ++step) {
+      training.clear(Clear::kNone);
+      for (std::size_t i = 0; i < training.parameters().size(); ++i) {
+        training.set_gradient(
+            i, at::zeros_like(training.parameters()[i]).detach().set_requires_grad(true));
+      }
+      if (step != 1) {
+        training.backward();
       }
       training.finish();
     }
@@ -257,6 +259,7 @@ std::vector<Body> training_bodies(const SynchronizerUnderTest& subject) {
   add_gradients(bodies, subject.charged);
   add_scopes(bodies);
   add_worlds(bodies);
+  add_drawn(bodies);
   add_large(bodies, subject.charged);
   return bodies.take();
 }

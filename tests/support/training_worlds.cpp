@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "support/body_list.h"
+#include "support/settings.h"
 
 namespace ddp::testing {
 
@@ -29,7 +30,8 @@ void use_by_turns(Training& training) {
   }
 }
 
-// Each construction broadcasts, also what another one has sent before.
+// Each construction broadcasts, also what another one has sent before, and a buffer that only another
+// model trains. The other's end is no business of this one's hooks.
 void construct_again(Client& client, const Factory& make) {
   Training training(client, {}, make);
   std::vector<std::pair<at::Tensor, at::Tensor>> own;
@@ -38,11 +40,15 @@ void construct_again(Client& client, const Factory& make) {
       own.emplace_back(tensor.detach(), tensor.detach().clone());
     }
   }
-  make(client, training.listed(), training.buffers(), training.group()).reset();
+  std::vector<at::Tensor> buffers = training.buffers();
+  buffers.push_back(at::ones({2, 3}, settings().device).t().set_requires_grad(true));
+  auto other = make(client, training.listed(), buffers, training.group());
   for (const auto& [tensor, values] : own) {
     tensor.copy_(values);
   }
   training.construct();
+  other.reset();
+  kThreeSteps(training);
 }
 
 }  // namespace
@@ -276,6 +282,7 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
                  training.finish();
                }
              });
+  add_drawn_by_rank(bodies);
   return bodies.take();
 }
 

@@ -65,7 +65,7 @@ class LaunchAll : public GradientSynchronizer {
     for (const at::Tensor& parameter : parameters_) {
       const at::Tensor& gradient = parameter.grad();
       messages.push_back(gradient.defined() ? gradient.contiguous()
-                                            : at::zeros(parameter.sizes(), gradient_options()));
+                                            : at::zeros(parameter.sizes(), parameter.options()));
     }
     return messages;
   }
