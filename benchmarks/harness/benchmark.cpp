@@ -5,11 +5,15 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <stdexcept>
+#include <utility>
 
 #include "ddp/backends/cuda.h"
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/backends/limited_link.h"
+#include "ddp/meters/whole_file.h"
 #include "ddp/ranks/cores.h"
+#include "ddp/ranks/environment.h"
 #include "ddp/ranks/stage_library.h"
 #include "ddp/shm/shm_backend.h"
 #include "ddp/simulation/timeline_backend.h"
@@ -70,7 +74,34 @@ DeviceContext make_device_context(const BenchmarkOptions& options, const RankCon
   return device_context;
 }
 
+namespace {
+
+// Before anything is measured. Ranks other than 0 write nothing.
+void require_writable_files(const BenchmarkOptions& options) {
+  const auto launched = read_launch_environment();
+  if (launched && launched->rank > 0) {
+    return;
+  }
+  for (const auto& [file, flag] :
+       {std::pair(options.output, "--output"), std::pair(options.trace, "--trace")}) {
+    if (!file.empty()) {
+      require_writable(file, flag);
+    }
+  }
+}
+
+}  // namespace
+
 int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
+  try {
+    require_writable_files(options);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return 1;
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
   UnfinishedCode unfinished;
   const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
     const bool tells = context.forked || context.rank == 0;

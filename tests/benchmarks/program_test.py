@@ -95,7 +95,7 @@ class ProgramTest(unittest.TestCase):
         (self.folder / "file").touch()
         self.result = self.folder / "file" / "result.json"
         ended = self.start(*flags)
-        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertEqual((ended.returncode, ended.stdout), (1, ""), ended.stderr)  # before anything is measured
         self.assertIn("Not a directory", ended.stderr)
 
     def saved_rows(self) -> int:

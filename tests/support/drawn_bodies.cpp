@@ -66,8 +66,8 @@ void take_step(Training& training, Way way, const std::vector<std::size_t>& laye
   training.update();
 }
 
-// All layers are used in the first twelve steps, in any order; a third of them is not in each of the
-// last six. The layers of a step are drawn from `own`.
+// The first twelve steps use all layers, each of the last six leaves out another third of them. Which
+// and in which order is drawn from `own`.
 void train_as_drawn(Training& training, const std::vector<Clear>& clears, Random random,
                     Random own) {
   constexpr int kComplete = 12;

@@ -220,7 +220,8 @@ void run_rank(const RankContext& context, const Settings& settings, const Simula
                     " with 2 ranks or more");
   usable_variants({kBucketed}, settings.implementation, device_context);
   keep_freed_memory();
-  std::vector<Series> series = measure_messages(settings.gradient_bytes(), device_context);
+  std::vector<Series> series =
+      measure_messages(settings.gradient_bytes(), settings.repetitions, device_context);
   const LinkCosts link = link_costs(series);
   const at::Tensor times = measure_steps(settings, device_context);
   const std::vector<Series> simulated = simulate(settings, simulation, link, times);

@@ -7,17 +7,17 @@
 
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
-#include "harness/interleaved.h"
 
 namespace ddp {
 namespace {
 
 constexpr std::int64_t kSmallest = 64;
 constexpr std::int64_t kMostInFlight = 64;
-constexpr Repetitions kRepetitions = {.measured = 31, .warmup = 3};
+constexpr int kPerStep = 4;  // messages are short
 
 // The time per message when several are launched together.
-Series measure_size(std::int64_t bytes, std::int64_t largest, const DeviceContext& device_context) {
+Series measure_size(std::int64_t bytes, std::int64_t largest, const Repetitions& repetitions,
+                    const DeviceContext& device_context) {
   const std::int64_t count = std::clamp(largest / bytes, std::int64_t{1}, kMostInFlight);
   std::vector<at::Tensor> messages;
   messages.reserve(count);
@@ -29,7 +29,7 @@ Series measure_size(std::int64_t bytes, std::int64_t largest, const DeviceContex
   std::vector<WorkPtr> works(messages.size());
   std::optional<Progress> none;
   const at::Tensor times = measure_interleaved(
-      kRepetitions, 1,
+      {.measured = kPerStep * repetitions.measured, .warmup = repetitions.warmup}, 1,
       [&](std::size_t) -> std::vector<double> {
         barrier(device_context.group);
         timer->start();
@@ -49,12 +49,13 @@ Series measure_size(std::int64_t bytes, std::int64_t largest, const DeviceContex
 
 }  // namespace
 
-std::vector<Series> measure_messages(std::int64_t largest, const DeviceContext& device_context) {
+std::vector<Series> measure_messages(std::int64_t largest, const Repetitions& repetitions,
+                                     const DeviceContext& device_context) {
   std::vector<Series> series;
   for (std::int64_t bytes = kSmallest; bytes < largest; bytes *= 4) {
-    series.push_back(measure_size(bytes, largest, device_context));
+    series.push_back(measure_size(bytes, largest, repetitions, device_context));
   }
-  series.push_back(measure_size(largest, largest, device_context));
+  series.push_back(measure_size(largest, largest, repetitions, device_context));
   return series;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <stdexcept>
 
 #include "ddp/meters/whole_file.h"
 #include "ddp/ranks/environment.h"
@@ -76,16 +75,6 @@ std::filesystem::path result_file(const SuiteSettings& settings) {
                    .device = "",
                    .command = ""};
   return result_path(settings, run);
-}
-
-void check_file(const std::filesystem::path& file, const char* flag) {
-  if (std::filesystem::is_directory(file)) {
-    throw std::runtime_error("cannot write " + file.string() +
-                             ": it is a folder; choose another place with " + flag);
-  }
-  const std::filesystem::path probe = file.string() + ".probe";
-  write_whole_file(probe, "", flag);
-  std::filesystem::remove(probe);
 }
 
 }  // namespace
@@ -164,10 +153,10 @@ void check_files(const SuiteSettings& settings) {
   if (launched && launched->rank > 0) {
     return;
   }
-  check_file(partial_path(result_file(settings)), "--output");
+  require_writable(partial_path(result_file(settings)), "--output");
   for (const std::int64_t bucket_size : settings.bucket_sizes) {
     if (!settings.json.empty()) {
-      check_file(settings.json_of(bucket_size), "--json");
+      require_writable(settings.json_of(bucket_size), "--json");
     }
   }
 }

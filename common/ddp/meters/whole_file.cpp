@@ -51,19 +51,38 @@ int write_and_rename(const std::filesystem::path& file, std::string_view text) {
   return problem;
 }
 
-}  // namespace
-
-void write_whole_file(const std::filesystem::path& file, std::string_view text,
-                      std::string_view flag) {
+int make_folders_and_write(const std::filesystem::path& file, std::string_view text) {
   std::error_code error;
   if (file.has_parent_path()) {
     std::filesystem::create_directories(file.parent_path(), error);
   }
-  const int problem = error ? error.value() : write_and_rename(file, text);
-  if (problem != 0) {
-    throw std::runtime_error("cannot write " + file.string() + ": " + std::strerror(problem) +
-                             "; choose another place with " + std::string(flag));
+  return error ? error.value() : write_and_rename(file, text);
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& reason,
+                         std::string_view flag) {
+  throw std::runtime_error("cannot write " + file.string() + ": " + reason +
+                           "; choose another place with " + std::string(flag));
+}
+
+}  // namespace
+
+void write_whole_file(const std::filesystem::path& file, std::string_view text,
+                      std::string_view flag) {
+  if (const int problem = make_folders_and_write(file, text); problem != 0) {
+    refuse(file, std::strerror(problem), flag);
   }
+}
+
+void require_writable(const std::filesystem::path& file, std::string_view flag) {
+  if (std::filesystem::is_directory(file)) {
+    refuse(file, "it is a folder", flag);
+  }
+  const std::filesystem::path probe = file.string() + ".probe";
+  if (const int problem = make_folders_and_write(probe, ""); problem != 0) {
+    refuse(file, std::strerror(problem), flag);
+  }
+  std::filesystem::remove(probe);
 }
 
 }  // namespace ddp
