@@ -109,11 +109,18 @@ class Parent : public torch::nn::Module {
   }
 };
 
+// Its tensors will have changed at the end.
+void run_before_conversion(Uses& uses, const NormModule& module) {
+  Use& use = *uses.add({.shape = {5, 4}, .dtype = at::kFloat}, module);
+  use.run();
+  use.output.reset();
+}
+
 // The names of its state after a step, and those that it must have.
 void tell_state(Uses& uses, const BatchNormOptions& options, const std::string& due) {
   const NormModule module = uses.module(options);
+  run_before_conversion(uses, module);
   module->to(at::kHalf);
-  uses.run({.shape = {5, 4}, .dtype = at::kHalf}, module);
   std::string names;
   const auto add = [&](const auto& tensor) {
     names += tensor.key() + (tensor->scalar_type() == at::kHalf ? " " : ", not in half, ");
@@ -188,9 +195,7 @@ void use_modules(Uses& uses) {
   switched->eval();
   use.backward();
   const NormModule converted = uses.module({.num_features = 4});
-  Use& before = *uses.add({.shape = {5, 4}, .dtype = at::kFloat}, converted);
-  before.run();
-  before.output.reset();  // its tensors will have changed at the end
+  run_before_conversion(uses, converted);
   converted->to(at::kDouble);
   uses.run({.shape = {5, 4}, .note = "a module that has been converted"}, converted);
   const NormModule frozen = uses.module({.num_features = 4});

@@ -161,11 +161,7 @@ Plan large_tensors(int ranks) {
     const Kind& kind = kinds[(ranks + 2 * i) % kinds.size()];
     const auto size = static_cast<std::int64_t>(c10::elementSize(kind.dtype));
     const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
-    const bool parameter = kind.dtype == at::kFloat || kind.dtype == at::kDouble;
-    calls.push_back({.elements = elements,
-                     .dtype = kind.dtype,
-                     .op = kind.op,
-                     .autograd = parameter ? Autograd::kParameter : Autograd::kNone});
+    calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
   return {"large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemory};
 }
@@ -209,6 +205,7 @@ Plan autograd_knows(int ranks) {
       }
     }
   }
+  calls.push_back({.elements = 140'000, .autograd = Autograd::kParameter});  // memory is watched
   return {
       "parameters, and results of autograd, " + on_ranks(ranks), {.ranks = ranks}, calls, kStorage};
 }

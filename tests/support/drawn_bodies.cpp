@@ -28,14 +28,14 @@ Layout drawn_layout(std::size_t dimensions, Random& random) {
 }
 
 // Every shape in every dtype, some frozen.
-std::vector<Layer> drawn_layers(bool mixed_dtypes, Random& random) {
+std::vector<Layer> drawn_layers(bool mixed_dtypes, bool strided, Random& random) {
   const std::vector<std::vector<std::int64_t>> shapes = {
       {}, {1}, {0}, {6}, {33}, {3, 2}, {0, 3}, {2, 5, 3}, {3, 1, 2, 2}, {2, 3, 2, 2, 2}};
   std::vector<Layer> layers;
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
     for (const auto& shape : shapes) {
-      layers.push_back(
-          {shape, mixed_dtypes ? dtype : at::kFloat, true, drawn_layout(shape.size(), random)});
+      layers.push_back({shape, mixed_dtypes ? dtype : at::kFloat, true,
+                        strided ? drawn_layout(shape.size(), random) : Layout::kRowMajor});
     }
   }
   std::ranges::shuffle(layers, random);
@@ -95,8 +95,8 @@ void train_as_drawn(Training& training, const std::vector<Clear>& clears, Random
 
 void add_drawn(Bodies& bodies) {
   Random random = random_of();
-  const TrainingOptions options{.layers = drawn_layers(bodies.mixed_dtypes(), random),
-                                .tied = true};
+  const TrainingOptions options{
+      .layers = drawn_layers(bodies.mixed_dtypes(), /*strided=*/true, random), .tied = true};
   bodies.add("all kinds of layers and steps, drawn from the seed", {.ranks = 3},
              bodies.charged().mean, options, [random](Training& training) {
                train_as_drawn(training, {Clear::kNone, Clear::kZero, Clear::kReplace, Clear::kKeep},
@@ -106,10 +106,11 @@ void add_drawn(Bodies& bodies) {
 
 void add_drawn_by_rank(Bodies& bodies) {
   Random random = random_of();
-  const TrainingOptions options{.layers = drawn_layers(bodies.mixed_dtypes(), random)};
+  const TrainingOptions options{.layers =
+                                    drawn_layers(bodies.mixed_dtypes(), /*strided=*/false, random)};
   bodies.add("all kinds of layers and steps, drawn by each rank", {.ranks = 3},
              bodies.charged().missing, options, [random](Training& training) {
-               train_as_drawn(training, {Clear::kNone, Clear::kZero, Clear::kReplace}, random,
+               train_as_drawn(training, {Clear::kNone, Clear::kZero}, random,
                               random_of(training.client().rank()));
              });
 }

@@ -143,6 +143,7 @@ void destroy_before_backward(Client& client, const Factory& make, bool by_except
 void destroy_one_of_two(Client& client, const Factory& make) {
   Training training(client, {}, make);
   training.construct();
+  training.step();
   auto second =
       make(client, training.listed(), training.buffers(), make_group(client.shared_from_this()));
   second.reset();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -89,6 +90,29 @@ std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
                    std::string(exception);
 }
 
+// What backward launched before another synchronizer of the same parameters was destroyed, it launches
+// after that, too.
+std::string lost_hooks(const Evidence& evidence) {
+  std::set<const TrainingOfRank*> launching;
+  return first_on_ranks(evidence,
+                        [&](const TrainingOfRank& training, const TrainingStep& step, int number,
+                            std::size_t) -> std::string {
+                          const bool launched =
+                              std::ranges::any_of(step.launches, [](const Seen* launch) {
+                                return launch->place.phase == Phase::kBackward;
+                              });
+                          if (launched) {
+                            launching.insert(&training);
+                          }
+                          return step.ended && !launched && launching.contains(&training)
+                                     ? in(training, number) +
+                                           ": backward launched nothing, as it had before another "
+                                           "synchronizer of the same parameters was destroyed: "
+                                           "are this one's hooks gone, too?"
+                                     : "";
+                        });
+}
+
 }  // namespace
 
 std::string destruction_is_silent(const Evidence& evidence) {
@@ -123,6 +147,7 @@ std::string destruction_ends_everything(const Evidence& evidence) {
   auto text = first_on_ranks(evidence, [](const TrainingOfRank& training, const TrainingStep& step,
                                           int, std::size_t) { return not_alone(training, step); });
   text = text.empty() ? every_step_reduces(evidence) : text;
+  text = text.empty() ? lost_hooks(evidence) : text;
   return text.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : text;
 }
 

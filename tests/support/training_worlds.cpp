@@ -30,8 +30,8 @@ void use_by_turns(Training& training) {
   }
 }
 
-// Each construction broadcasts, also what another one has sent before, and a buffer that only another
-// model trains. The other's end is no business of this one's hooks.
+// Each construction broadcasts, also what another one has sent before, and a buffer that another model
+// trains.
 void construct_again(Client& client, const Factory& make) {
   Training training(client, {}, make);
   std::vector<std::pair<at::Tensor, at::Tensor>> own;
@@ -42,13 +42,11 @@ void construct_again(Client& client, const Factory& make) {
   }
   std::vector<at::Tensor> buffers = training.buffers();
   buffers.push_back(at::ones({2, 3}, settings().device).t().set_requires_grad(true));
-  auto other = make(client, training.listed(), buffers, training.group());
+  make(client, training.listed(), buffers, training.group()).reset();
   for (const auto& [tensor, values] : own) {
     tensor.copy_(values);
   }
   training.construct();
-  other.reset();
-  kThreeSteps(training);
 }
 
 }  // namespace

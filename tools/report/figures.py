@@ -9,11 +9,11 @@ message. Exit code: 0 if nothing failed, 1 if something did, 2 for a bad choice,
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,12 +105,11 @@ class Figures:
                 measured.append(drawing)
         # Afterwards, since drawing beside a measurement would disturb it.
         print(f"Drawing {len(measured)} times", flush=True)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for drawing, files in zip(measured, pool.map(self._draw, measured)):
-                if files is None:
-                    self._summary.failed.append(f"{drawing.module}: could not be drawn, see above")
-                else:
-                    self._summary.drawn += files
+        for drawing, (code, printed) in zip(measured, self._draw(measured)):
+            if code:
+                self._summary.failed.append(f"{drawing.module}: could not be drawn, see above")
+            else:
+                self._summary.drawn += [line.removeprefix("wrote ") for line in printed.splitlines()]
         return self._summary
 
     def _measure(self, drawing: Drawing) -> bool:
@@ -153,12 +152,15 @@ class Figures:
         command = [program, *flags, "--output", output]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
-    def _draw(self, drawing: Drawing) -> list[str] | None:
-        """The files that were written; none if the script failed."""
-        data = [str(run.result(self._impl, self._preset)) for run in drawing.runs]
-        command = [self._tools.figure_python, "-m", f"figures.{drawing.module}", "--data", *data, "--out", str(OUT)]
-        script = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        return None if script.returncode else [line.removeprefix("wrote ") for line in script.stdout.splitlines()]
+    def _draw(self, drawings: list[Drawing]) -> list[tuple[int, str]]:
+        """Of each script the exit code, and what it printed: the files that it wrote."""
+        results = [[str(run.result(self._impl, self._preset)) for run in drawing.runs] for drawing in drawings]
+        calls = [[d.module, "--data", *data, "--out", str(OUT)] for d, data in zip(drawings, results)]
+        command = [self._tools.figure_python, str(Path(__file__).with_name("draw_together.py"))]
+        done = subprocess.run(
+            command, cwd=ROOT, input=json.dumps(calls), stdout=subprocess.PIPE, text=True, check=False
+        )
+        return json.loads(done.stdout) if done.returncode == 0 else [(done.returncode, "")] * len(drawings)
 
 
 def print_summary(summary: Summary, seconds: float) -> None:
