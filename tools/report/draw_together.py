@@ -1,4 +1,4 @@
-"""Runs figure scripts, as many at a time as there are cores: draw_together.py < [[module, argument, ...], ...], as JSON.
+"""Runs figure scripts, as many at a time as there are cores: draw_together.py < [[module, argument, ...], ...], JSON.
 
 Each is `python -m figures.<module> argument ...` in a process of its own, but what takes longest of most of them,
 importing matplotlib, is done once for all. Prints, in their order, a JSON list of [exit code, what it printed].
