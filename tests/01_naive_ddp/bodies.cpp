@@ -53,7 +53,7 @@ void construct_with_two_dtypes(Client& client) {
     std::vector<at::Tensor> parameters;
     for (int i = 0; i < 9; ++i) {
       // Frozen ones do not count: they are never reduced.
-      const bool trainable = i != 2;
+      const bool trainable = i != 2 && i != 6;
       parameters.push_back(
           at::ones({2}, i >= 7 || !trainable ? other : first).set_requires_grad(trainable));
     }
@@ -63,9 +63,11 @@ void construct_with_two_dtypes(Client& client) {
     attempt(client, "the first parameter is the only one of its dtype (index 1)",
             [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
     parameters[0] = at::ones({2}, first).set_requires_grad(true);
-    parameters[7] = at::ones({0, 3}, other).set_requires_grad(true);
-    attempt(client, "a parameter of another dtype, without elements (index 7)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    for (const auto& shape : {std::vector<std::int64_t>{0, 3}, std::vector<std::int64_t>{}}) {
+      parameters[7] = at::ones(shape, other).set_requires_grad(true);
+      attempt(client, "a parameter of another dtype, of no or one element (index 7)",
+              [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    }
   }
   std::vector<at::Tensor> parameters(9);
   for (std::size_t i = 0; i < parameters.size(); ++i) {

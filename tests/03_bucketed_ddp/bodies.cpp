@@ -21,6 +21,7 @@ std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
         "a tied and a frozen weight", "weights that are not row-major",
         "gradients are replaced between steps", "layers that some steps do not use",
         "gradients of an earlier step are left",
+        "a layer that was frozen at construction is trained",
         "no backward at all, then finish() three times a step", "sixty steps of several kinds",
         "two micro-batches inside NoSync, one outside", "all micro-batches inside NoSync",
         "a NoSync scope between backward and finish()", "70 layers, inside NoSync only"}) {
@@ -98,10 +99,12 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 }  // namespace
 
 const std::vector<Body>& same_order() {
-  static const std::vector<Body> bodies = joined({training_bodies(subject({.cap_bytes = kSome})),
-                                                  recovery_bodies(subject({.cap_bytes = kSome})),
-                                                  a_few_of(subject({.cap_bytes = kEach}, "each: ")),
-                                                  a_few_of(subject({.cap_bytes = kOne}, "one: "))});
+  const SynchronizerUnderTest one = subject({.cap_bytes = kOne}, "one: ");
+  static const std::vector<Body> bodies =
+      joined({training_bodies(subject({.cap_bytes = kSome})),
+              recovery_bodies(subject({.cap_bytes = kSome})),
+              a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
+              named(training_bodies(one), {"one: 310 layers"})});
   return bodies;
 }
 

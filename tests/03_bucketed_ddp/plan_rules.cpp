@@ -140,7 +140,8 @@ Weight random_weight(std::mt19937_64& random, int index) {
   return {.shape = {below(8) == 0 ? 0 : 1 + below(200)},
           .dtype = kDtypes[below(4)],
           .trainable = below(6) > 0,
-          .tied_to = index > 0 && below(8) == 0 ? below(index) : -1};
+          .tied_to = index > 0 && below(8) == 0 ? below(index) : -1,
+          .device = below(4) == 0 ? at::kMeta : at::kCPU};
 }
 
 // The table, and random lists that are the same for ranks and parent.
@@ -208,6 +209,12 @@ void look_at_purity(Client& client) {
   const MemoryMeter meter;
   const Plan plan = assign_buckets(parameters, 50'000);
   client.fact("peak bytes", meter.peak_bytes());
+  std::vector<at::Tensor> with_hole = parameters;
+  with_hole.emplace_back();
+  try {
+    static_cast<void>(assign_buckets(with_hole, 50'000));
+  } catch (const c10::Error&) {  // as it must; another test says so
+  }
   client.fact("same again", plan == assign_buckets(parameters, 50'000));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const bool untouched = parameters[i].requires_grad() && !parameters[i].grad().defined() &&

@@ -24,15 +24,18 @@ at::Tensor ones(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
 
 using Change = std::function<void(Use&)>;
 
-// A call with one argument that does not fit.
+// A call with one argument that does not fit, with samples and without.
 void refuse(Uses& uses, const std::string& what, bool training, const Change& spoil,
             double eps = 1e-5) {
-  Use& use = *uses.add({.shape = {4, kChannels, 2},
-                        .dtype = at::kFloat,
-                        .mode = {.training = training, .eps = eps}});
-  spoil(use);
-  use.replace_tensors(use.tensors);  // by these
-  use.attempt(what + (training ? "" : " in evaluation"));
+  for (const std::int64_t samples : {4, 0}) {
+    Use& use = *uses.add({.shape = {samples, kChannels, 2},
+                          .dtype = at::kFloat,
+                          .mode = {.training = training, .eps = eps}});
+    spoil(use);
+    use.replace_tensors(use.tensors);  // by these
+    use.attempt(what + (samples > 0 ? "" : ", without samples,") +
+                (training ? "" : " in evaluation"));
+  }
 }
 
 void wrong_inputs(Uses& uses, bool training) {
@@ -114,6 +117,7 @@ void wrong_modules(Uses& uses) {
   make("a module with eps = 0", {.num_features = 2, .eps = 0}, uses.group());
   make("a module with a null group", {.num_features = 2}, nullptr);
   const NormModule module = uses.module({.num_features = kChannels});
+  uses.run({.dtype = at::kFloat}, module);
   for (const at::Tensor& input :
        {ones({4, kChannels + 1}), ones({kChannels}), ones({4, kChannels, 1, 1, 1, 2}),
         ones({4, kChannels}, at::kLong)}) {

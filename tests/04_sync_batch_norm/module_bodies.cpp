@@ -62,7 +62,9 @@ void evaluations(Uses& uses) {
       }
       evaluate(uses, {.dtype = dtype, .running = running, .upstream = Upstream::kExpanded});
     }
-    evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
+    for (const bool running : {true, false}) {
+      evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype, .running = running});
+    }
   }
 }
 
@@ -141,7 +143,7 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
   evaluate(uses, module, {.shape = {3, 4}, .dtype = dtype});
   int step = 0;
   for (const Shape& shape :
-       std::vector<Shape>{{9, 4}, {6, 4, 3}, {5, 4, 2, 2}, {8, 4, 1, 2, 2}, {6, 4}, {6, 4}}) {
+       std::vector<Shape>{{9, 4}, {6, 4, 1}, {5, 4, 2, 2}, {8, 4, 1, 1, 1}, {6, 4}, {6, 4}}) {
     uses.run({.shape = shape,
               .dtype = dtype,
               .mean = 0.5 + step,

@@ -54,6 +54,10 @@ void large_mean(Uses& uses) {
     uses.run({.shape = {24, 32}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {12, 9, 2, 3}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
+    uses.run({.shape = {5, 32}, .dtype = at::kFloat, .mean = mean});
+    Shape rows(uses.client().world().ranks, 24);
+    rows.front() = rows.size() > 1 ? 0 : 24;
+    uses.run({.shape = {24, 32}, .rows = rows, .dtype = at::kFloat, .mean = mean});
   }
   uses.run({.shape = {24, 8}, .mean = 100});
   for (const bool running : {true, false}) {
@@ -155,6 +159,10 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
                           " being " + layout.name});
       }
     }
+    uses.run({.shape = shape,
+              .mode = mode,
+              .of_input = uses.client().rank() % 2 == 1 ? layouts[1].apply : MemoryLayout(),
+              .note = "the input being transposed on every other rank"});
     uses.run({.shape = shape,
               .mode = mode,
               .upstream = Upstream::kExpanded,

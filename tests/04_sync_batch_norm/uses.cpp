@@ -114,6 +114,9 @@ void Use::call() {
   if (at::GradMode::is_enabled() != options_.graph) {
     client_.fact("grad mode changed", 1);
   }
+  if (given.defined() && given.retains_grad()) {
+    client_.fact("unasked: gradient of the input", 1);
+  }
   tell_normalizations(client_, watch);
 }
 
@@ -260,7 +263,8 @@ ProcessGroupPtr Uses::group(GroupIndex index) {
 
 NormModule Uses::module(const BatchNormOptions& options, at::ScalarType dtype) {
   client_.go_to({.phase = Phase::kConstruction});
-  NormModule made = make_sync_batch_norm(options, group());
+  // Its own handle, which nobody else keeps alive.
+  NormModule made = make_sync_batch_norm(options, make_group(client_.shared_from_this()));
   client_.go_to({.phase = Phase::kSetup});
   made->to(settings().device, dtype);
   return made;

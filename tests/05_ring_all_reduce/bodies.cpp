@@ -155,7 +155,8 @@ Plan large_tensors(int ranks) {
   const std::int64_t bytes = std::int64_t{1} << 20;
   std::vector<Kind> kinds = {{at::kHalf, ReduceOp::kAverage},   {at::kInt, ReduceOp::kSum},
                              {at::kBFloat16, ReduceOp::kSum},   {at::kFloat, ReduceOp::kAverage},
-                             {at::kDouble, ReduceOp::kAverage}, {at::kLong, ReduceOp::kSum}};
+                             {at::kDouble, ReduceOp::kAverage}, {at::kLong, ReduceOp::kSum},
+                             {at::kChar, ReduceOp::kSum}};
   Calls calls = {{.elements = 10}, {.elements = 10, .op = ReduceOp::kAverage}};
   for (std::size_t i = 0; i < (ranks < 5 ? 3 : 1); ++i) {
     const Kind& kind = kinds[(ranks + 2 * i) % kinds.size()];

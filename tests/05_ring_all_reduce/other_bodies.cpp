@@ -26,7 +26,8 @@ Body printing(int ranks) {
             const std::string name = "rank " + std::to_string(client.rank());
             for (const std::string& message :
                  {name + " says hello", std::string(), name + ": " + std::string(70'000, 'x'),
-                  name + std::string(1, '\0') + " after a zero", name + " and a newline\n"}) {
+                  name + std::string(1, '\0') + " after a zero", name + " and a newline\n",
+                  name + '\xff' + " after the largest byte"}) {
               caller.print(message);
             }
           },
@@ -72,7 +73,10 @@ void refuse_ops(Client& client, const std::string& name,
   const std::pair<const char*, ReduceOp> others[] = {
       {"kMin", ReduceOp::kMin}, {"kMax", ReduceOp::kMax}, {"an op 7", static_cast<ReduceOp>(7)}};
   for (const auto& [op_name, op] : others) {
-    attempt(client, name + " with " + op_name, [&, op = op] { call(at::ones({6}, options), op); });
+    for (const at::ScalarType dtype : {at::kFloat, at::kLong}) {
+      attempt(client, name + " with " + op_name + " of " + c10::getDtypeNames(dtype).first,
+              [&, op = op] { call(at::ones({6}, options.dtype(dtype)), op); });
+    }
   }
   for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
     for (const std::int64_t size : {8, 0}) {
@@ -110,9 +114,9 @@ Body misuse(int ranks) {
           kErrors};
 }
 
-// One of the messages of a call is lost.
-Body lost_connection(int ranks) {
-  Body body{"a message fails, " + on_ranks(ranks),
+// One of the messages of a call is lost: in the middle, or the last.
+Body lost_connection(int ranks, bool last) {
+  Body body{(last ? "the last message fails, " : "a message fails, ") + on_ranks(ranks),
             {.ranks = ranks},
             [](Client& client) {
               const ProcessGroupPtr group = make_group(client.shared_from_this());
@@ -121,7 +125,8 @@ Body lost_connection(int ranks) {
               });
             },
             kErrors};
-  body.world.failure = Failure{.operation = ranks};
+  const int all = 4 * (ranks - 1);  // sends and recvs of both halves
+  body.world.failure = Failure{.operation = last ? all - 1 : ranks};
   return body;
 }
 
@@ -161,7 +166,9 @@ const std::vector<Body>& printing_bodies() {
 
 const std::vector<Body>& misuse_bodies() {
   static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3}, misuse), for_ranks({2, 3}, lost_connection), {lost_turn()}});
+      joined({for_ranks({2, 1, 3}, misuse),
+              {lost_connection(2, false), lost_connection(3, false), lost_connection(2, true),
+               lost_turn()}});
   return bodies;
 }
 

@@ -127,11 +127,15 @@ std::int64_t hash_of(at::IntArrayRef numbers) {
 // What a call leaves as it was, see kKept.
 at::Tensor kept(const at::Tensor& tensor) {
   const auto address = [](const void* what) { return reinterpret_cast<std::intptr_t>(what); };
-  const std::int64_t numbers[] = {
-      address(tensor.detach().data_ptr()), hash_of(tensor.sizes()),
-      hash_of(tensor.strides()),           tensor.requires_grad(),
-      address(tensor.grad_fn().get()),     address(tensor.mutable_grad().unsafeGetTensorImpl()),
-      at::GradMode::is_enabled()};
+  const at::Tensor& gradient = tensor.mutable_grad();
+  const std::int64_t numbers[] = {address(tensor.detach().data_ptr()),
+                                  hash_of(tensor.sizes()),
+                                  hash_of(tensor.strides()),
+                                  tensor.requires_grad(),
+                                  address(tensor.grad_fn().get()),
+                                  address(gradient.unsafeGetTensorImpl()),
+                                  gradient.defined() ? fingerprint(gradient) : 0,
+                                  at::GradMode::is_enabled()};
   static_assert(std::size(numbers) == std::size(kKept));
   return at::tensor(at::ArrayRef<std::int64_t>(numbers), at::kLong);
 }

@@ -37,13 +37,11 @@ enum class Values {
 };
 
 /// What a call leaves as it was.
-constexpr const char* kKept[] = {"the tensor's memory",
-                                 "the tensor's shape",
-                                 "the tensor's strides",
-                                 "the tensor's requires_grad",
-                                 "the tensor's grad_fn",
-                                 "the tensor's gradient",
-                                 "whether autograd is switched on for the caller"};
+constexpr const char* kKept[] = {
+    "the tensor's memory",   "the tensor's shape",
+    "the tensor's strides",  "the tensor's requires_grad",
+    "the tensor's grad_fn",  "the tensor's gradient",
+    "the gradient's values", "whether autograd is switched on for the caller"};
 
 enum class Autograd { kNone, kParameter, kResult, kOff };
 

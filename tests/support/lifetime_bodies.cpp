@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "ddp/collectives.h"
@@ -31,7 +32,7 @@ void backward_twice(Training& training, const Layers& first, const Layers& secon
 }
 
 // The backward of the second step fails.
-void train_after_a_failure(Client& client, const Factory& make,
+void train_after_a_failure(Client& client, const Factory& make, bool inside_no_sync,
                            const std::function<void(Training&)>& train) {
   Training training(client, {}, make);
   bool fails = false;
@@ -42,6 +43,10 @@ void train_after_a_failure(Client& client, const Factory& make,
   training.step();
   fails = true;
   try {
+    std::optional<Training::Scope> scope;
+    if (inside_no_sync) {
+      scope.emplace(training);
+    }
     training.backward();
   } catch (const c10::Error&) {
     fails = false;
@@ -108,7 +113,7 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
           of_layers(", each of one layer", {2}, {2}),
           of_layers(" when the first's operations are complete", all, all, true),
           body(", after a backward that failed", [all, make = subject.make](Client& client) {
-            train_after_a_failure(client, make, [&](Training& training) {
+            train_after_a_failure(client, make, false, [&](Training& training) {
               training.clear(Clear::kNone);
               backward_twice(training, all, all, [] {});
             });
@@ -208,7 +213,21 @@ std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject) {
   };
   return {body("a hook of somebody else throws",
                [](Client& client, const Factory& make) {
-                 train_after_a_failure(client, make, [](Training& training) { training.step(); });
+                 train_after_a_failure(client, make, /*inside_no_sync=*/false,
+                                       [](Training& training) { training.step(); });
+               }),
+          body("a hook of somebody else throws inside NoSync",
+               [](Client& client, const Factory& make) {
+                 train_after_a_failure(client, make, /*inside_no_sync=*/true,
+                                       [](Training& training) {
+                                         training.clear(Clear::kNone);
+                                         {
+                                           const Training::Scope scope(training);
+                                           training.backward();
+                                         }
+                                         training.finish();
+                                         training.step();
+                                       });
                }),
           body("another synchronizer has thrown", train_after_anothers_error)};
 }

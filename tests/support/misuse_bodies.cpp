@@ -60,7 +60,7 @@ void construct_wrongly(Client& client, const Factory& make) {
        group);
 }
 
-// Only the parameter at kBad is trainable: a table, of which backward reads two rows. A frozen one
+// Only the parameter at kBad is trainable: a table, of which backward reads `rows` rows. A frozen one
 // has a sparse gradient of the caller's. Made on all ranks together, with its synchronizer.
 struct Table {
   Table(Client& client, const Factory& make) : parameters(ten_parameters()) {
@@ -72,10 +72,10 @@ struct Table {
     synchronizer = make(client, parameters, {}, make_group(client.shared_from_this()));
   }
 
-  void backward(bool sparse) const {
+  void backward(bool sparse, int rows = 2) const {
     parameters[kBad].mutable_grad().reset();  // a dense one would make the sum dense
     at::embedding(parameters[kBad],
-                  at::arange(2, at::TensorOptions(at::kLong).device(settings().device)),
+                  at::arange(rows, at::TensorOptions(at::kLong).device(settings().device)),
                   /*padding_idx=*/-1,
                   /*scale_grad_by_freq=*/false, sparse)
         .sum()
@@ -87,11 +87,15 @@ struct Table {
 };
 
 void train_with_sparse_gradients(Client& client, const Factory& make) {
-  const Table table(client, make);
-  attempt(client, "a sparse gradient (index 7)", [&] {
-    table.backward(/*sparse=*/true);
-    table.synchronizer->finish();
-  });
+  for (const int rows : {2, 0}) {
+    const Table table(client, make);
+    attempt(client,
+            std::string("a sparse gradient") + (rows > 0 ? "" : " without values") + " (index 7)",
+            [&] {
+              table.backward(/*sparse=*/true, rows);
+              table.synchronizer->finish();
+            });
+  }
 }
 
 // `late`: in finish() only, not by the hook of the backward inside the scope.

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "support/sorted_once.h"
+#include "support/training.h"
 
 namespace ddp::testing {
 
@@ -49,8 +50,10 @@ TrainingsByModel sort(const Evidence& evidence) {
         sort_value(seen, training, before);
       } else {
         TrainingStep& step = training.steps[seen.place.step];
-        if (seen.kind == EventKind::kFact && seen.text == "gradients are none") {
-          step.ready.clear();
+        if (seen.kind == EventKind::kFact && seen.text == kGradientsAreNone) {
+          std::erase_if(step.ready, [&](const Seen* ready) {
+            return seen.index < 0 || ready->index == seen.index;
+          });
         } else if (seen.kind == EventKind::kFact && seen.text == "backward goes on") {
           step.goes_on = &seen;
         } else if (seen.kind == EventKind::kLaunch) {

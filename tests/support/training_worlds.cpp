@@ -123,8 +123,10 @@ void add_scopes(Bodies& bodies) {
                  training.finish();
                }
              });
-  bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
-             charged.accumulation, {}, [](Training& training) {
+  bodies.add("gradients of NoSync are replaced, or set to zero or to none, before finish()", {},
+             charged.accumulation,
+             {.layers = {{{65, 3}, at::kFloat, true, Layout::kTransposed}, {{4}}, {{7, 2}}}},
+             [](Training& training) {
                for (const Clear how : {Clear::kReplace, Clear::kZero}) {
                  training.clear(Clear::kNone);
                  {
@@ -134,6 +136,13 @@ void add_scopes(Bodies& bodies) {
                  training.clear(how);
                  training.finish();
                }
+               training.clear(Clear::kNone);
+               {
+                 const Training::Scope scope(training);
+                 training.backward();
+               }
+               training.set_gradient(0, at::Tensor());
+               training.finish();
                training.step();
              });
   bodies.add("a NoSync scope between backward and finish()", {}, charged.accumulation, {},
@@ -224,6 +233,14 @@ void add_worlds(Bodies& bodies) {
                training.construct();
                kThreeSteps(training);
              });
+  bodies.add("construction while autograd is off", {}, charged.mean, [make](Client& client) {
+    Training training(client, {}, make);
+    {
+      const at::NoGradGuard no_grad;
+      training.construct();
+    }
+    kThreeSteps(training);
+  });
   bodies.add("every operation takes a second", {.slow = true}, charged.mean, {}, kThreeSteps);
 }
 
@@ -233,15 +250,16 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
   bodies.add("layers that one rank uses", {}, charged, {}, use_by_turns);
   bodies.add("layers that one of four ranks uses", {.ranks = 4}, charged,
              {.layers = {{{3}}, {{2, 2}}, {{3}}, {{3}}, {{}}, {{3}}}}, use_by_turns);
-  bodies.add("a rank without a backward", {.ranks = 5}, charged, {}, [](Training& training) {
-    for (int step = 0; step < 5; ++step) {
-      training.clear(Clear::kNone);
-      if (training.client().rank() != step) {
-        training.backward();
-      }
-      training.finish();
-    }
-  });
+  bodies.add("a rank without a backward", {.ranks = 5}, charged,
+             {.layers = {{{65, 3}, at::kDouble}, {{4}, at::kDouble}}}, [](Training& training) {
+               for (int step = 0; step < 5; ++step) {
+                 training.clear(Clear::kNone);
+                 if (training.client().rank() != step) {
+                   training.backward();
+                 }
+                 training.finish();
+               }
+             });
   bodies.add("weights are not a number where gradients are missing", {}, charged, {},
              [](Training& training) {
                const double nan = std::numeric_limits<double>::quiet_NaN();
