@@ -138,16 +138,13 @@ void Training::clear(Clear how) {
   }
   gradients_.keep();
   if (how == Clear::kNone) {
-    client_.fact(kGradientsAreNone, 1);
+    client_.fact("gradients are none", 1);
   }
 }
 
 void Training::set_gradient(std::size_t layer, const at::Tensor& gradient) {
   parameters_[layer].mutable_grad() = gradient;
   gradients_.keep();
-  if (!gradient.defined()) {
-    client_.fact(kGradientsAreNone, 1, static_cast<std::int64_t>(layer));
-  }
 }
 
 void Training::train(std::size_t layer, bool trained) {

@@ -27,9 +27,6 @@ using Factory = std::function<std::unique_ptr<GradientSynchronizer>(
 /// Begins the fact of a gradient that has changed, before the words for when.
 constexpr const char* kTouchedGradient = "touched gradient: ";
 
-/// The fact that what backward has computed so far is gone: of a layer or, without an index, of all.
-constexpr const char* kGradientsAreNone = "gradients are none";
-
 /// What the caller does with the gradients before a backward. Replaced ones are zeros, whose layout
 /// in memory differs from rank to rank, layer to layer and step to step.
 enum class Clear { kNone, kZero, kReplace, kKeep };
@@ -40,8 +37,9 @@ enum class Clear { kNone, kZero, kReplace, kKeep };
 /// Evidence: "start" and "initial buffer" before construction, "parameter" and "buffer" after it;
 /// for each step, "local" (the rank's own gradient before communication, as autograd computed it)
 /// and "gradient" (after finish()); and the fact "touched ..." for a parameter, buffer or gradient
-/// that has changed while it was the caller's. Their index is the layer's. The fact "backward goes on"
-/// says that it has left the last gradient behind.
+/// that has changed while it was the caller's. Their index is the layer's. The fact "gradients are
+/// none" says that what backward has computed so far is gone, and "backward goes on" that it has
+/// left the last gradient behind.
 class Training {
  public:
   Training(Client& client, TrainingOptions options, Factory make, ProcessGroupPtr group = {});

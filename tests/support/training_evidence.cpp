@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "support/sorted_once.h"
-#include "support/training.h"
 
 namespace ddp::testing {
 
@@ -50,10 +49,8 @@ TrainingsByModel sort(const Evidence& evidence) {
         sort_value(seen, training, before);
       } else {
         TrainingStep& step = training.steps[seen.place.step];
-        if (seen.kind == EventKind::kFact && seen.text == kGradientsAreNone) {
-          std::erase_if(step.ready, [&](const Seen* ready) {
-            return seen.index < 0 || ready->index == seen.index;
-          });
+        if (seen.kind == EventKind::kFact && seen.text == "gradients are none") {
+          step.ready.clear();
         } else if (seen.kind == EventKind::kFact && seen.text == "backward goes on") {
           step.goes_on = &seen;
         } else if (seen.kind == EventKind::kLaunch) {
