@@ -46,7 +46,7 @@ const std::vector<Body>& training() {
 
 const std::vector<Body>& misuse() {
   static const std::vector<Body> bodies = joined(
-      {misuse_bodies(kSubject), {late_refusal_body(kSubject)}, second_backward_bodies(kSubject)});
+      {misuse_bodies(kSubject), late_refusal_bodies(kSubject), second_backward_bodies(kSubject)});
   return bodies;
 }
 

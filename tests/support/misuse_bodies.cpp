@@ -174,11 +174,14 @@ void step_in_vain(Client& client, const Factory& make) {
   expect_lost_connection(client, "a step of which an all-reduce fails", [&] { training.step(); });
 }
 
-// The caller has made a gradient that was sparse inside NoSync a dense one.
 void step_beside_a_sparse_gradient(Client& client, const Factory& make) {
   const Table table(client, make);
   table.backward(/*sparse=*/false);
   table.synchronizer->finish();
+}
+
+void make_a_sparse_gradient_dense(Client& client, const Factory& make) {
+  const Table table(client, make);
   {
     const NoSync scope(*table.synchronizer);
     table.backward(/*sparse=*/true);
@@ -223,13 +226,16 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
   return joined({bodies, lost_connection_bodies(subject)});
 }
 
-Body late_refusal_body(const SynchronizerUnderTest& subject) {
-  return body_of(
-      subject, "a sparse gradient inside NoSync is refused by finish()", 2,
-      [](Client& client, const Factory& make) {
-        accumulate_sparse_gradients(client, make, /*late=*/true);
-      },
-      subject.charged.errors);
+std::vector<Body> late_refusal_bodies(const SynchronizerUnderTest& subject) {
+  const auto body = [&](const std::string& name, RunWith run) {
+    return body_of(subject, name, 2, run, subject.charged.errors);
+  };
+  return {body("a sparse gradient inside NoSync is refused by finish()",
+               [](Client& client, const Factory& make) {
+                 accumulate_sparse_gradients(client, make, /*late=*/true);
+               }),
+          body("a sparse gradient inside NoSync is dense before finish()",
+               make_a_sparse_gradient_dense)};
 }
 
 }  // namespace ddp::testing

@@ -17,7 +17,7 @@ Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int 
 std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
 
 /// For stages in which it is no hook that refuses what was accumulated inside NoSync.
-Body late_refusal_body(const SynchronizerUnderTest& subject);
+std::vector<Body> late_refusal_bodies(const SynchronizerUnderTest& subject);
 
 /// A second backward outside NoSync before finish(), which must throw, on every rank.
 std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
