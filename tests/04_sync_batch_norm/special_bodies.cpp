@@ -31,6 +31,9 @@ void unequal_shards(Uses& uses) {
       uses.run({.shape = {0, 2, 1, 3, 2}, .rows = rows, .dtype = dtype});
     }
   }
+  Shape rows(ranks, 24);
+  rows.front() = 0;
+  uses.run({.shape = {24, 32}, .rows = rows, .dtype = at::kFloat, .mean = 1e4});
   Shape one(ranks, 0);
   one.back() = 1;
   uses.run({.shape = {0, 3, 2, 2}, .rows = one, .note = "one sample on all ranks together"});
@@ -55,9 +58,6 @@ void large_mean(Uses& uses) {
     uses.run({.shape = {12, 9, 2, 3}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {5, 32}, .dtype = at::kFloat, .mean = mean});
-    Shape rows(uses.client().world().ranks, 24);
-    rows.front() = rows.size() > 1 ? 0 : 24;
-    uses.run({.shape = {24, 32}, .rows = rows, .dtype = at::kFloat, .mean = mean});
   }
   uses.run({.shape = {24, 8}, .mean = 100});
   for (const bool running : {true, false}) {
