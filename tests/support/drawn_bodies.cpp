@@ -13,6 +13,8 @@ namespace {
 
 using Random = std::mt19937_64;
 
+constexpr int kAll = 18;  // steps
+
 // Rank -1: what all ranks draw alike.
 Random random_of(int rank = -1) { return Random(settings().seed * 64 + rank + 1); }
 
@@ -66,12 +68,10 @@ void take_step(Training& training, Way way, const std::vector<std::size_t>& laye
   training.update();
 }
 
-// The first twelve steps use all layers, each of the last six leaves out another third of them. Which
-// and in which order is drawn from `own`.
-void train_as_drawn(Training& training, const std::vector<Clear>& clears, Random random,
-                    Random own) {
-  constexpr int kComplete = 12;
-  constexpr int kAll = 18;
+// After the first `complete` steps each leaves out another third of the layers. Which, and the order of
+// the others, is drawn from `own`.
+void train_as_drawn(Training& training, const std::vector<Clear>& clears, int complete,
+                    Random random, Random own) {
   std::vector<Way> ways;
   for (int step = 0; step < kAll; ++step) {
     ways.push_back(static_cast<Way>(step % 3));
@@ -85,7 +85,7 @@ void train_as_drawn(Training& training, const std::vector<Clear>& clears, Random
   }
   for (int step = 0; step < kAll; ++step) {
     std::ranges::shuffle(layers, own);
-    const std::size_t unused = step < kComplete ? 0 : layers.size() / 3;
+    const std::size_t unused = step < complete ? 0 : layers.size() / 3;
     training.clear(clears[random() % clears.size()]);
     take_step(training, ways[step], {layers.begin() + unused, layers.end()});
   }
@@ -100,7 +100,7 @@ void add_drawn(Bodies& bodies) {
   bodies.add("all kinds of layers and steps, drawn from the seed", {.ranks = 3},
              bodies.charged().mean, options, [random](Training& training) {
                train_as_drawn(training, {Clear::kNone, Clear::kZero, Clear::kReplace, Clear::kKeep},
-                              random, random);
+                              kAll, random, random);
              });
 }
 
@@ -110,7 +110,7 @@ void add_drawn_by_rank(Bodies& bodies) {
                                     drawn_layers(bodies.mixed_dtypes(), /*strided=*/false, random)};
   bodies.add("all kinds of layers and steps, drawn by each rank", {.ranks = 3},
              bodies.charged().missing, options, [random](Training& training) {
-               train_as_drawn(training, {Clear::kNone, Clear::kZero}, random,
+               train_as_drawn(training, {Clear::kNone, Clear::kZero}, /*complete=*/12, random,
                               random_of(training.client().rank()));
              });
 }
