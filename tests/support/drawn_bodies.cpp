@@ -73,6 +73,7 @@ void take_step(Training& training, Way way, const std::vector<std::size_t>& laye
 void train_as_drawn(Training& training, const std::vector<Clear>& clears, int complete,
                     Random random, Random own) {
   std::vector<Way> ways;
+  ways.reserve(kAll);
   for (int step = 0; step < kAll; ++step) {
     ways.push_back(static_cast<Way>(step % 3));
   }
