@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <stdexcept>
+#include <exception>
 #include <utility>
 
 #include "ddp/backends/cuda.h"
@@ -92,22 +92,27 @@ void require_writable_files(const BenchmarkOptions& options) {
 
 }  // namespace
 
-int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
+int run_and_report(const std::function<int()>& run) {
   try {
-    require_writable_files(options);
+    return run();
   } catch (const c10::Error& error) {
     std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-    return 1;
-  } catch (const std::runtime_error& error) {
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    return 1;
   }
-  UnfinishedCode unfinished;
-  const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
-    const bool tells = context.forked || context.rank == 0;
-    unfinished.look_for_it([&] { body(context); }, tells);
+  return 1;
+}
+
+int run_benchmark(const BenchmarkOptions& options, const RankBody& body) {
+  return run_and_report([&] {
+    require_writable_files(options);
+    UnfinishedCode unfinished;
+    const int code = launch({.world_size = options.world_size}, [&](RankContext& context) {
+      const bool tells = context.forked || context.rank == 0;
+      unfinished.look_for_it([&] { body(context); }, tells);
+    });
+    return unfinished.found() ? kUnfinished : code;
   });
-  return unfinished.found() ? kUnfinished : code;
 }
 
 void run_with_stage(const BenchmarkOptions& options, const std::string& stage,

@@ -68,6 +68,9 @@ BackendPtr limited(BackendPtr backend, const LinkLimit& limit);
 /// named "set-up"; on a GPU that throws c10::Error.
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context);
 
+/// The exit code of `run`: what it returns, or 1 if it throws, after the message on stderr.
+int run_and_report(const std::function<int()>& run);
+
 /// Runs `body` in options.world_size ranks (see launch()). Returns the program's exit code: 0;
 /// kUnfinished if the ranks threw c10::NotImplementedError, as stubs do, after printing its message
 /// to stderr; otherwise 1, after a report on stderr.

@@ -102,18 +102,15 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
 }
 
 int run_on_cluster(const std::function<void()>& body) {
-  try {
-    body();
-    return 0;
-  } catch (const c10::NotImplementedError& error) {
-    std::fprintf(stderr, "%s\n", error.msg().c_str());
-    return kUnfinished;
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
-  return 1;
+  return run_and_report([&] {
+    try {
+      body();
+      return 0;
+    } catch (const c10::NotImplementedError& error) {
+      std::fprintf(stderr, "%s\n", error.msg().c_str());
+      return kUnfinished;
+    }
+  });
 }
 
 Run to_cluster_run(const BenchmarkOptions& options, const std::string& program, std::int64_t gpus) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "ddp/meters/whole_file.h"
 #include "harness/command_line.h"
 
 namespace ddp {
@@ -34,9 +35,7 @@ ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult head
   } else if (std::filesystem::exists(file)) {
     std::printf("starting over; --resume would go on with %s\n", file.c_str());
   } else {
-    // If the file cannot be written, fail before measuring.
-    write_partial_result(partial_, file);
-    std::filesystem::remove(file);
+    require_writable(file, "--output");
   }
   std::fflush(stdout);
 }

@@ -26,7 +26,7 @@ void check_options(const BenchmarkOptions& options) {
 
 int run_in_virtual_time(const BenchmarkOptions& options, const std::function<void(Client&)>& body,
                         const std::function<void(const Evidence&)>& report) {
-  try {
+  return run_and_report([&] {
     check_options(options);
     at::set_num_threads(1);  // this process moves the ranks' data, and forks
     UnfinishedCode unfinished;
@@ -42,12 +42,8 @@ int run_in_virtual_time(const BenchmarkOptions& options, const std::function<voi
       return 0;
     }
     std::fprintf(stderr, "%s\n", evidence.reports.describe().c_str());
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
-  return 1;
+    return 1;
+  });
 }
 
 DeviceContext virtual_context(Client& client) {

@@ -24,15 +24,7 @@ std::string moment(const Seen& launch) {
 }
 
 std::string story(const std::vector<const Seen*>& launches) {
-  constexpr std::size_t kShown = 12;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(launches.size(), kShown); ++i) {
-    text += "\n    " + describe_operation(*launches[i]) + " was launched " + moment(*launches[i]);
-  }
-  if (launches.size() > kShown) {
-    text += "\n    and " + std::to_string(launches.size() - kShown) + " more";
-  }
-  return text.empty() ? " nothing" : text;
+  return list_of(launches, [](const Seen& launch) { return " was launched " + moment(launch); });
 }
 
 std::string wrong_moment(const TrainingOfRank& training, int number, const TrainingStep& step) {

@@ -89,12 +89,12 @@ std::string where(const Seen& seen, int rank) {
   return text;
 }
 
-std::string list_of(const std::vector<const Seen*>& launches) {
+std::string list_of(const std::vector<const Seen*>& launches,
+                    const std::function<std::string(const Seen&)>& end) {
   constexpr std::size_t kShown = 12;
   std::string text;
   for (std::size_t i = 0; i < std::min(launches.size(), kShown); ++i) {
-    text += "\n    " + describe_operation(*launches[i]) + ", " +
-            c10::getDtypeNames(launches[i]->dtype).first;
+    text += "\n    " + describe_operation(*launches[i]) + end(*launches[i]);
   }
   if (launches.size() > kShown) {
     text += "\n    and " + std::to_string(launches.size() - kShown) + " more";

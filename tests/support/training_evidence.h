@@ -1,6 +1,7 @@
 #pragma once
 
 #include <compare>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -54,7 +55,11 @@ const TrainingsByModel& trainings_in(const Evidence& evidence);
 std::string where(const Seen& seen, int rank);
 
 /// One line for each operation, such as "\n    all-reduce #3 of the gradient of layer 2 (192
-/// bytes)"; " nothing" for none.
-std::string list_of(const std::vector<const Seen*>& launches);
+/// bytes), float32"; " nothing" for none. `end` says what ends each line; by default the dtype.
+std::string list_of(
+    const std::vector<const Seen*>& launches,
+    const std::function<std::string(const Seen&)>& end = [](const Seen& launch) {
+      return std::string(", ") + c10::getDtypeNames(launch.dtype).first;
+    });
 
 }  // namespace ddp::testing

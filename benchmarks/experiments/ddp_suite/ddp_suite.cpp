@@ -242,18 +242,16 @@ int ddp_main(int argc, char** argv) {
     return line.refuse(mistake);
   }
   apply_preset(line, settings);
-  try {
+  const int refused = run_and_report([&] {
     if (const int code = check_preset(line, settings, kPublished)) {
       return code;
     }
     settle(line, settings);
     check_files(settings);
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-    return 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+    return 0;
+  });
+  if (refused != 0) {
+    return refused;
   }
   if (settings.preset == kPublishedPreset) {
     return run_on_cluster([&] { compute(settings); });

@@ -285,15 +285,10 @@ int ddp_main(int argc, char** argv) {
   if (settings.ddp.empty()) {
     settings.ddp = settings.preset == "quick" ? "bucketed" : "naive";
   }
-  try {
+  return run_and_report([&] {
     // Read here, so that forked ranks share it, and errors are printed once.
     const CifarData data = read_data(settings);
     return run_benchmark(settings,
                          [&](RankContext& context) { run_rank(context, settings, data); });
-  } catch (const c10::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-  }
-  return 1;
+  });
 }
