@@ -100,11 +100,11 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 
 const std::vector<Body>& same_order() {
   const SynchronizerUnderTest one = subject({.cap_bytes = kOne}, "one: ");
-  static const std::vector<Body> bodies =
-      joined({training_bodies(subject({.cap_bytes = kSome})),
-              recovery_bodies(subject({.cap_bytes = kSome})),
-              a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
-              named(training_bodies(one), {"one: 310 layers"})});
+  static const std::vector<Body> bodies = joined(
+      {training_bodies(subject({.cap_bytes = kSome})),
+       recovery_bodies(subject({.cap_bytes = kSome})),
+       a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
+       named(training_bodies(one), {"one: 310 layers", "one: layers of 0, 1 and many elements"})});
   return bodies;
 }
 

@@ -1,8 +1,9 @@
-// Mistakes on purpose, which a sanitizer must report: tools/checking/whole_lab.py runs each under the one that it is for.
+// Mistakes on purpose, which a sanitizer must report: tools/checking/sanitizers.py runs each under the one that it is for.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <limits>
+#include <memory>
 
 #include "ddp/backends/worker_queue.h"
 #include "support/ranks.h"
@@ -23,6 +24,15 @@ TEST(Sanitizer, DISABLED_FindsARaceInARank) {
     while (!written.load(std::memory_order_relaxed)) {
     }
     shared = 2;
+  });
+}
+
+TEST(Sanitizer, DISABLED_FindsAUseAfterFreeInARank) {
+  testing::in_child([] {
+    auto value = std::make_unique<int>(1);
+    volatile int* const place = value.get();
+    value.reset();
+    *place = 2;
   });
 }
 

@@ -176,6 +176,12 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                  training.backward(training.loss(layers));
                  training.finish();
                }
+               // Zeros that finish() made are gradients like others.
+               training.clear(Clear::kNone);
+               training.backward(training.loss({0}));
+               training.finish();
+               training.backward();
+               training.finish();
              });
   bodies.add("gradients of an earlier step are left", {}, charged.mean, {}, [](Training& training) {
     training.step();

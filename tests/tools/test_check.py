@@ -10,8 +10,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from tests.tools.checking_test import context, mutant, report
-from tools.checking import check, formatting, linting, own_tests, remembered, sanitizer
+from tests.tools.checking_test import context, report
+from tools.checking import check, formatting, linting, own_tests, remembered
 from tools.checking.context import Outcome, graded_stages
 from tools.grading import runner
 from tools.setup.toolchain import ROOT, LabError
@@ -70,24 +70,6 @@ if "/a.cpp" in unit and "/b.cpp" in unit:
 """
 
 
-ASAN_REPORT = f"""\
-=================================================================
-==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x60600 at pc 0x7f4 bp 0x7ff sp 0x7fd
-READ of size 8 at 0x60600 thread T0
-    #0 0x7f4ac in at::TensorBase::defined() const {ROOT}/.venv/lib/torch/include/ATen/core/TensorBase.h:215
-    #1 0x7f4ad in finish {ROOT}/build/check/sanitizer/02_overlapped_ddp/leaks/overlapped_ddp.cpp:124
-    #2 0x7f4ae in void run(int, char const*) {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:84
-    #3 0x7f4af in (/lib/libc.so.6+0xbc936)
-
-0x60600 is located 0 bytes inside of 64-byte region [0x60600,0x60640)
-freed by thread T0 here:
-    #0 0x7f4b0 in operator delete(void*, unsigned long) ../../../../src/libsanitizer/asan/asan_new_delete.cpp:164
-    #1 0x7f4b1 in reset {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:80
-
-SUMMARY: AddressSanitizer: heap-use-after-free
-"""
-
-
 class FreshMemory(unittest.TestCase):
     """Freed and uninitialized memory are recognisable in a test program."""
 
@@ -104,41 +86,6 @@ class FreshMemory(unittest.TestCase):
             options = runner.RunOptions(1, environment={"MORE": "y"})
             runner.run_stage(program, Path("x.so"), graded, options, mock.Mock())
         self.assertIn("fe" * 64 + " y", graded.output)
-
-
-class Sanitizer(unittest.TestCase):
-    def test_of_a_report_the_useful_part_is_shown(self) -> None:
-        said = sanitizer.summarize(ASAN_REPORT).splitlines()
-        self.assertEqual(
-            said,
-            [
-                "AddressSanitizer: heap-use-after-free",
-                "READ of size 8 at 0x60600 thread T0",
-                "    build/check/sanitizer/02_overlapped_ddp/leaks/overlapped_ddp.cpp:124 in finish",
-                "    tests/02_overlapped_ddp/07_lifetime.cpp:84 in void run(int, char const*)",
-                "0x60600 is located 0 bytes inside of 64-byte region [0x60600,0x60640)",
-                "freed by thread T0 here:",
-                "    tests/02_overlapped_ddp/07_lifetime.cpp:80 in reset",
-            ],
-        )
-
-    def test_any_report_or_failed_test_is_found(self) -> None:
-        self.assertEqual(sanitizer.found(report(), []), "")
-        self.assertIn("overlapped_ddp.cpp:124", sanitizer.found(report(), [ASAN_REPORT]))
-        self.assertIn("Tests that fail: mean", sanitizer.found(report(mean="rank 0 exited"), [ASAN_REPORT]))
-        self.assertIn("rank 0 exited", sanitizer.found(report(mean="rank 0 exited"), []))
-
-    def test_a_mutant_must_die_of_the_report_it_names(self) -> None:
-        due = mutant("Mistake: hooks leak\nSanitizer: heap-use-after-free\n")
-        self.assertEqual(sanitizer.missed(due, [ASAN_REPORT]), "")
-        self.assertIn("reports nothing", sanitizer.missed(due, []))
-        other = mutant("Mistake: frees twice\nSanitizer: double-free\n")
-        self.assertIn("double-free, and reports heap-use-after-free", sanitizer.missed(other, [ASAN_REPORT]))
-
-    def test_a_compiler_without_it_is_skipped(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            outcome = sanitizer.check_sanitizer(context(build_dir=folder, cxx="echo"))
-        self.assertEqual((outcome.passed, outcome.failures, len(outcome.skipped)), (0, [], 1))
 
 
 class Linting(unittest.TestCase):
@@ -197,12 +144,12 @@ class Choices(unittest.TestCase):
         self.assertLessEqual(set(check.SANITIZERS.values()), set(check.LONG))
         self.assertLessEqual(set(check.LONG), set(check.STEPS))
         with mock.patch("sys.argv", ["make check", "--sanitize=undefined"]):
-            self.assertEqual(check.parse_arguments().only, ["undefined"])
+            self.assertEqual(check.parse_arguments().only, ["address"])
 
 
 class Summary(unittest.TestCase):
     def run_check(self, *steps: Outcome | Exception, fresh: bool = False) -> tuple[int, str]:
-        names = ("build", "lint", "sanitizer")
+        names = ("build", "lint", "address")
 
         def step(result: Outcome | Exception) -> check.Step:
             return mock.Mock(side_effect=[result])

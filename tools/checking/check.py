@@ -29,8 +29,8 @@ from tools.checking import (
     other_compiler,
     own_tests,
     remembered,
-    sanitizer,
-    whole_lab,
+    sanitizers,
+    variants,
 )
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
 from tools.grading import stages
@@ -108,10 +108,9 @@ STEPS: dict[str, tuple[str, Step]] = {
     "stubs": ("Stubs say what is to do", check_stubs),
     "mutants": ("Mutants die for the right reason", mutants.check_mutants),
     "claims": ("Tables of claims and mutants", claims.check_claims),
-    "variants": ("Correct variants get full marks", sanitizer.check_variants),
-    "sanitizer": ("AddressSanitizer", sanitizer.check_sanitizer),
-    "undefined": (whole_lab.UNDEFINED.title, partial(whole_lab.check, whole_lab.UNDEFINED)),
-    "thread": (whole_lab.THREAD.title, partial(whole_lab.check, whole_lab.THREAD)),
+    "variants": ("Correct variants get full marks", variants.check_variants),
+    "address": (sanitizers.ADDRESS.title, partial(sanitizers.check, sanitizers.ADDRESS)),
+    "thread": (sanitizers.THREAD.title, partial(sanitizers.check, sanitizers.THREAD)),
     "compilers": ("Stages built by the other compiler", other_compiler.check_other_compiler),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
@@ -122,8 +121,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "lint": ("Linter", linting.check_lint),
 }
 
-LONG = ("sanitizer", "undefined", "thread", "compilers")  # run with ALL=1 only, or when asked for
-SANITIZERS = {"address": "sanitizer", "undefined": "undefined", "thread": "thread"}
+LONG = ("address", "thread", "compilers")  # run with ALL=1 only, or when asked for
+SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
 
 
 def main() -> int:

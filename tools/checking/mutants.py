@@ -7,7 +7,7 @@ tests/mutants/<stage>/<name>.patch is a diff of files in solutions/<stage>, unde
     Only: yes                             and no other test may fail
     Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
     Score: 0                              the points that remain, if they matter
-    Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizer.py
+    Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
 
 Only, Score and Sanitizer are optional; with Sanitizer so are Killed-by and Says, if no test need fail without
 AddressSanitizer. Each test with points needs a mutant that no other test kills, which shows that the test is needed.
@@ -227,7 +227,7 @@ def _code_of(stage: Stage) -> list[Path]:
     return [*stage.sources("solutions"), *sorted(solution_of(stage).parent.glob("*.h"))]
 
 
-def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, flags: tuple[str, ...] = ()) -> Path:
+def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) -> Path:
     """Builds `source` in place of the stage's solution, with the same flags and precompiled header.
 
     If it lies in a copy of the solution's folder, the copies of the other sources go with it. Those that are as in the
@@ -235,14 +235,19 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path, fl
     """
     library = folder / "libstage.so"
     copies = {path: source.parent / path.name for path in _code_of(stage) if (source.parent / path.name).exists()}
-    changed = {path for path, copy in copies.items() if flags or copy.read_bytes() != path.read_bytes()}
+    changed = {path for path, copy in copies.items() if copy.read_bytes() != path.read_bytes()}
     everything = any(path.suffix == ".h" for path in changed)
     inputs = [] if source in copies.values() else [source]
     for path, copy in copies.items():
         if path.suffix == ".cpp":
             inputs.append(copy if everything or path in changed else object_of(context.build_dir, path))
-    command = [*compile_command(context.build_dir, solution_of(stage)), *flags]
-    command += ["-shared", "-o", str(library), *map(str, inputs)]
+    command = [
+        *compile_command(context.build_dir, solution_of(stage)),
+        "-shared",
+        "-o",
+        str(library),
+        *map(str, inputs),
+    ]
     log = folder / "compiler.log"
     code, text = context.run(command, log)
     if code:

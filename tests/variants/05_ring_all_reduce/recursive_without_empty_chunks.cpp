@@ -46,7 +46,7 @@ void add_one_by_one(const at::Tensor& sum, const at::Tensor& next) {
   AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, sum.scalar_type(), "add", [&] {
     auto* a = sum.data_ptr<scalar_t>();
     const auto* b = next.const_data_ptr<scalar_t>();
-    using Wide = std::conditional_t<std::is_integral_v<scalar_t>, std::int64_t, double>;
+    using Wide = std::conditional_t<std::is_integral_v<scalar_t>, std::uint64_t, double>;
     for (std::int64_t i = 0; i < sum.numel(); ++i) {
       a[i] = static_cast<scalar_t>(static_cast<Wide>(a[i]) + static_cast<Wide>(b[i]));
     }
