@@ -16,7 +16,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -158,7 +158,7 @@ def _check_mutant(other: Context, sanitizer: Sanitizer, stage: Stage, mutant: Mu
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
     tests = mutants.graded_tests(other, stage)
-    report = other.grade(stage, library, mutants.needed(replace(mutant, only=False), tests, False) or tests, slow)
+    report = other.grade(stage, library, mutants.needed(mutant, tests, everything=False) or tests, slow)
     kinds = {kind for text, _ in found(reports).values() for kind in _KIND.findall(text)}
     said = f"AddressSanitizer should report {mutant.sanitizer}, and reports {', '.join(sorted(kinds)) or 'nothing'}"
     log = mutants.write_log(folder, report)
