@@ -136,9 +136,12 @@ void count_memory(Client& client, const BucketedDdpOptions& options, Kind kind) 
       }
     }
     meter.reset_peak();
+    // A gradient that is missing may stay a view of its bucket, but not beside copies of the others.
     at::Tensor loss = at::zeros({});
-    for (const at::Tensor& parameter : parameters) {
-      loss = loss + (parameter * 2).sum();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (step % 3 != 0 || i % 2 == 0) {
+        loss = loss + (parameters[i] * 2).sum();
+      }
     }
     loss.backward();
     synchronizer->finish();
