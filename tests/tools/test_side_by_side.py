@@ -36,17 +36,6 @@ class SideBySide(unittest.TestCase):
         self.assertEqual(list(self.in_order(run)), [0, 1, 2, 3])
         self.assertEqual(sorted(ended), [0, 1, 2, 3])
 
-    def test_a_long_one_keeps_no_later_one_back(self) -> None:
-        last_runs = threading.Event()
-
-        def run(stage: int) -> None:
-            if stage == 0:
-                self.assertTrue(last_runs.wait(PATIENCE_S))
-            elif stage == 3:
-                last_runs.set()
-
-        self.assertEqual(list(self.in_order(run)), [0, 1, 2, 3])
-
     def test_one_that_is_built_does_not_wait_for_the_next_to_be(self) -> None:
         stages = self.in_order(lambda stage: None, built=lambda: False)
         self.assertEqual(next(stages), 0)

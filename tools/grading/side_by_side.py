@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 
 from tools.grading.results import StageReport
 
@@ -23,29 +23,23 @@ def in_order(
     at_a_time: int,
     stopping: threading.Event,
 ) -> Iterator[StageReport]:
-    """Runs each stage on a thread, and yields it when it and those before it have ended. That the next is still being
-    built keeps none back. Whoever takes no more, or is interrupted, sets `stopping`, at which `run` has to end.
+    """Runs each stage on a thread, and yields it when it has ended, in the order of `stages`. That the next is still
+    being built keeps none back. Whoever takes no more, or is interrupted, sets `stopping`, at which `run` has to end.
     """
     stages = iter(stages)
-    begun = deque()
+    running = deque()
     with ThreadPoolExecutor(at_a_time) as pool:
         try:
             while True:
-                running = [ended for _, ended in begun if not ended.done()]
-                while not begun or (len(running) < at_a_time and next_is_built()):
+                while not running or (len(running) < at_a_time and next_is_built()):
                     stage = next(stages, None)
                     if stage is None:
                         break
-                    running.append(pool.submit(run, stage))
-                    begun.append((stage, running[-1]))
-                if not begun:
+                    running.append((stage, pool.submit(run, stage)))
+                if not running:
                     return
-                stage, ended = begun[0]
-                if ended.done():
-                    begun.popleft()
-                    ended.result()
-                    yield stage
-                else:
-                    wait(running, return_when=FIRST_COMPLETED)
+                stage, ended = running.popleft()
+                ended.result()
+                yield stage
         finally:
             stopping.set()
