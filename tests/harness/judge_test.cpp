@@ -1,4 +1,4 @@
-// What a failure of a graded test shows beside its reason.
+// What a failure of a graded test shows, and how many bodies are judged.
 #include <dlfcn.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -46,6 +46,23 @@ TEST_F(Judge, APassedBodysPrintsAreKeptForVerbose) {
   EXPECT_NE(output.find("rank 0 in \"prints and passes\":\ncout of rank 0\n"), std::string::npos)
       << output;
   EXPECT_NE(output.find("printf of rank 1\n"), std::string::npos) << output;
+}
+
+// The failures of a claim that each of these bodies breaks.
+int failures_of(const std::vector<Body>& bodies) {
+  using Reporter = ::testing::ScopedFakeTestPartResultReporter;
+  ::testing::TestPartResultArray failures;
+  const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+  judge(bodies, [](const Evidence&) { return "wrong"; });
+  return failures.size();
+}
+
+TEST_F(Judge, BrieflyTheFirstBodyThatBreaksAClaimIsEnough) {
+  const std::vector<Body> bodies = {printing_body("is wrong"), printing_body("is wrong, too")};
+  settings().brief = true;
+  EXPECT_EQ(failures_of(bodies), 1);
+  settings().brief = false;
+  EXPECT_EQ(failures_of(bodies), 2) << "the second says how many more there are";
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {

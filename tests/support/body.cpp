@@ -162,6 +162,9 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
       if (broken.empty()) {
         ADD_FAILURE() << "in " << in_body(body) << ": " << finding;
       }
+      if (settings().brief) {
+        return;
+      }
       broken.push_back("\"" + body.name + "\"");
     }
   }

@@ -60,6 +60,7 @@ CommandLine read_command_line(int argc, char** argv) {
     kMachine,
     kUntrusted,
     kShaken,
+    kBrief,
     kSigns,
     kDebug,
     kDebugBody,
@@ -75,6 +76,7 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"machine", required_argument, nullptr, kMachine},
                           {"signs-of-life", required_argument, nullptr, kSigns},
                           {"shaken", no_argument, nullptr, kShaken},
+                          {"brief", no_argument, nullptr, kBrief},
                           {"untrusted", no_argument, nullptr, kUntrusted},
                           {"debug", required_argument, nullptr, kDebug},
                           {"debug-body", required_argument, nullptr, kDebugBody},
@@ -114,6 +116,9 @@ CommandLine read_command_line(int argc, char** argv) {
         break;
       case kShaken:
         chosen.shaken = true;
+        break;
+      case kBrief:
+        chosen.brief = true;
         break;
       case kUntrusted:
         chosen.untrusted = true;

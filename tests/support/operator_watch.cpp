@@ -23,7 +23,7 @@ Names& names() {
 }
 
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
-  if (!call.operator_schema().has_value()) {  // an autograd function, named by whoever wrote it
+  if (!call.operator_name().has_value()) {  // an autograd function, named by whoever wrote it
     return nullptr;
   }
   const std::scoped_lock lock(names().mutex);

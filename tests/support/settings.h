@@ -19,6 +19,8 @@ struct Settings {
   std::uint64_t seed = 0;
   /// Whether worlds are shaken, see World::shaken_by.
   bool shaken = false;
+  /// Whether a claim is judged no further than to the first body that breaks it.
+  bool brief = false;
   at::Device device = at::kCPU;
   /// A file that says what each body does at least, see support/signs_of_life.h; empty: none.
   std::string signs_of_life;

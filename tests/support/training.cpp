@@ -190,7 +190,7 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
       if (i == layers.back()) {
         factors = factors * one.to(factors.scalar_type());
       }
-      sum = sum + (parameters_[i] * factors).sum().to(at::kDouble);
+      sum = sum + (parameters_[i] * factors).sum(at::kDouble);
     }
   }
   ++backwards_;

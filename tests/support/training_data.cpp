@@ -31,15 +31,25 @@ std::int64_t count_of(const Layer& layer) {
   return count;
 }
 
+namespace {
+
+template <typename T>
+at::Tensor fractions(const Layer& layer, double first, double step) {
+  at::Tensor made = at::empty(layer.shape, c10::CppTypeToScalarType<T>::value);
+  T* values = made.mutable_data_ptr<T>();
+  for (std::int64_t i = 0; i < made.numel(); ++i) {
+    const double x = static_cast<double>(i) * step + first;
+    values[i] = static_cast<T>(x - static_cast<double>(static_cast<std::int64_t>(x)) - 0.5);
+  }
+  return made;
+}
+
+}  // namespace
+
+// A loop, as each step of each rank calls it, and ATen's operators would be six.
 at::Tensor numbers(const Layer& layer, double first, double step) {
-  const auto dtype = layer.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  return at::arange(count_of(layer), dtype)
-      .mul_(step)
-      .add_(first * 0.381966)
-      .frac_()
-      .sub_(0.5)
-      .to(settings().device, layer.dtype)
-      .view(layer.shape);
+  const auto make = layer.dtype == at::kDouble ? fractions<double> : fractions<float>;
+  return make(layer, first * 0.381966, step).to(settings().device, layer.dtype);
 }
 
 at::Tensor frozen_values(const Layer& layer, int rank) {

@@ -30,6 +30,7 @@ from tools.checking.remembered import Content, outcome_of
 from tools.grading.compile_commands import compile_command, object_of
 from tools.grading.compile_errors import condense
 from tools.grading.results import StageReport, Status, TestSpec
+from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError
 
@@ -175,7 +176,8 @@ def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: M
     folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
     try:
         library = compile_stage(context, stage, write_mutated(stage, mutant, folder), folder)
-        report = context.grade(stage, library, needed(mutant, tests, context.everything))
+        brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
+        report = context.grade(stage, library, needed(mutant, tests, context.everything), brief)
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
     problems = faults(mutant, report)

@@ -4,7 +4,7 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--signs-of-life=PATH] [--machine=PATH] [--untrusted]
+  [--signs-of-life=PATH] [--machine=PATH] [--untrusted] [--shaken] [--brief]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
@@ -49,6 +49,7 @@ class RunOptions:
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their bodies are known to do
     shaken: bool = False  # threads rest at random, see World::shaken_by
+    brief: bool = False  # a claim is judged no further than to the first body that breaks it
     machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
     sandbox: Sandbox | None = None  # for a stage that is not trusted
@@ -105,8 +106,9 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
     shaken = ["--shaken"] if options.shaken else []
+    brief = ["--brief"] if options.brief else []
     always = [*tests, f"--seed={options.seed}", f"--device={options.device}"]
-    return [*always, *deadline, *signs, *machine, *untrusted, *shaken]
+    return [*always, *deadline, *signs, *machine, *untrusted, *shaken, *brief]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

@@ -22,14 +22,19 @@ bool touches_no_memory(const c10::FunctionSchema& schema, const c10::Argument& a
 }
 
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
-  const auto schema = call.operator_schema();
-  if (watcher == nullptr || !schema.has_value()) {
+  const auto name = call.operator_name();  // operator_schema() would be a copy, at each call
+  if (watcher == nullptr || !name.has_value()) {
     return nullptr;
   }
+  const auto found = c10::Dispatcher::singleton().findSchema(*name);
+  if (!found.has_value()) {
+    return nullptr;
+  }
+  const c10::FunctionSchema& schema = found->schema();
   const auto inputs = call.inputs();
-  for (std::size_t i = 0; i < inputs.size() && i < schema->arguments().size(); ++i) {
-    const c10::Argument& argument = schema->arguments()[i];
-    if (touches_no_memory(*schema, argument)) {
+  for (std::size_t i = 0; i < inputs.size() && i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (touches_no_memory(schema, argument)) {
       continue;
     }
     const bool writes = argument.alias_info() != nullptr;
