@@ -67,8 +67,8 @@ void move_to_float64(Client& client, bool overlap, bool used, bool has_gradient 
     synchronizer->finish();
   };
   step(8);
-  for (const at::Tensor& weight : weights) {
-    if (!has_gradient) {
+  if (!has_gradient) {
+    for (const at::Tensor& weight : weights) {
       weight.mutable_grad().reset();
     }
   }

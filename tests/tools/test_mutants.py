@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.tools.checking_test import AFTER, BEFORE, HEADER, SPECS, Sums, context, mutant, report, unified
-from tools.checking import mutants
+from tools.checking import in_place, mutants
 from tools.checking.context import graded_stages
 from tools.grading.results import Status
 from tools.setup.toolchain import ROOT, LabError
@@ -68,7 +68,7 @@ class Compiled(unittest.TestCase):
         (self.folder / "compile_commands.json").write_text(json.dumps(commands))
 
     def inputs(self, source: Path) -> list[str]:
-        mutants.compile_stage(context(build_dir=str(self.folder)), self.stage, source, self.folder)
+        in_place.compile_stage(context(build_dir=str(self.folder)), self.stage, source, self.folder)
         words = (self.folder / "compiler.log").read_text().split()
         return [word.replace(f"{self.folder}/", "") for word in words[words.index("-o") + 2 :]]
 

@@ -182,18 +182,17 @@ class Mutants(unittest.TestCase):
         due = mutant(f"Mistake: hooks leak\nSanitizer: {kind}\n")
 
         def grade(
-            other: Context, stage: Stage, library: Path, tests: list[TestSpec], options: RunOptions
-        ) -> StageReport:
+            other: Context, stage: Stage, source: Path, folder: Path, tests: list[TestSpec], options: RunOptions
+        ) -> tuple[StageReport, Path]:
             path = re.findall(r'log_path="(.*?)"', options.environment["ASAN_OPTIONS"])[0]
             Path(f"{path}.7").write_text(reported)
-            return report()
+            return report(), folder / "tests.log"
 
         with (
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(mutants, "write_mutated"),
-            mock.patch.object(mutants, "compile_stage"),
-            mock.patch.object(mutants, "graded_tests", return_value=[]),
-            mock.patch.object(Context, "grade", grade),
+            mock.patch.object(sanitizers, "graded_tests", return_value=[]),
+            mock.patch.object(sanitizers, "grade", grade),
         ):
             return sanitizers._check_mutant(context(build_dir=folder), ADDRESS, graded_stages()[0], due)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import unittest
 from collections.abc import Callable
 
@@ -42,14 +43,12 @@ class SideBySide(unittest.TestCase):
         self.assertEqual(self.begun, [0])
         self.assertEqual(list(stages), [1, 2, 3])
 
-    def test_one_at_a_time_where_there_is_one_core(self) -> None:
-        alone = threading.Lock()
-
-        def run(stage: int) -> None:
-            self.assertTrue(alone.acquire(blocking=False))
-            alone.release()
-
-        self.assertEqual(list(self.in_order(run, at_a_time=1)), [0, 1, 2, 3])
+    def test_one_at_a_time_none_begins_before_the_last_one_is_taken(self) -> None:
+        """Its results are to be written first, as nothing of the next stage's can touch them then."""
+        for stage in self.in_order(lambda stage: None, at_a_time=1):
+            time.sleep(0.02)  # for a thread that should not be there
+            self.assertEqual(self.begun, list(range(stage + 1)))
+        self.assertEqual(self.begun, [0, 1, 2, 3])
 
     def test_whoever_leaves_early_stops_those_that_run(self) -> None:
         stages = self.in_order(lambda stage: stage > 0 and self.assertTrue(self.stopping.wait(PATIENCE_S)))

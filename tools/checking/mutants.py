@@ -24,11 +24,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tools.checking import remembered
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
-from tools.checking.remembered import Content, outcome_of
-from tools.grading.compile_commands import compile_command, object_of
-from tools.grading.compile_errors import condense
+from tools.checking.in_place import code_of, grade, graded_tests, solution_of, surroundings
+from tools.checking.remembered import outcome_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
@@ -161,27 +159,15 @@ def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: lis
     return context.each(verdict, mutants)
 
 
-def surroundings(context: Context, stage: Stage) -> list[Content]:
-    """What a verdict on something compiled in the place of the stage's solution hangs on, beside itself."""
-    command = compile_command(context.build_dir, solution_of(stage))
-    return [" ".join(command), *remembered.compiling(context, stage), *remembered.grading(context, stage)]
-
-
-def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
-    """The tests with points; a report has none, and may be slow."""
-    return [spec for spec in context.tests_of(stage) if spec.points]
-
-
 def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> Outcome:
     folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
     try:
-        library = compile_stage(context, stage, write_mutated(stage, mutant, folder), folder)
+        source = write_mutated(stage, mutant, folder)
         brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
-        report = context.grade(stage, library, needed(mutant, tests, context.everything), brief)
+        report, log = grade(context, stage, source, folder, needed(mutant, tests, context.everything), brief)
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
     problems = faults(mutant, report)
-    log = write_log(folder, report)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     text = "\n".join([*problems, "", describe_tests(failed)])
@@ -196,15 +182,9 @@ def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[Test
     return tests if about_all else killers
 
 
-def write_log(folder: Path, report: StageReport) -> Path:
-    log = folder / "tests.log"
-    log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
-    return log
-
-
 def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
     """Writes a copy of the solution's folder with the mistake built in; returns its main source."""
-    for path in _code_of(stage):
+    for path in code_of(stage):
         shutil.copyfile(path, folder / path.name)
     command = ["git", "apply", "-p3", "--whitespace=nowarn", "-"]  # -p3: a/solutions/<stage>/name.cpp is name.cpp here
     alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}  # no repository: paths are the folder's
@@ -214,44 +194,3 @@ def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
             f"no longer fits solutions/{stage.name}; make it anew from the files as they are.\n{done.stderr}"
         )
     return folder / solution_of(stage).name
-
-
-def solution_of(stage: Stage) -> Path:
-    """The main source of the solution: the one that is named as what a student edits."""
-    names = {path.name for path in stage.sources("assignments")}
-    for path in stage.sources("solutions"):
-        if path.name in names:
-            return path
-    raise LabError(f"solutions/{stage.name} has no {' or '.join(sorted(names))}, which the mutants are made from")
-
-
-def _code_of(stage: Stage) -> list[Path]:
-    return [*stage.sources("solutions"), *sorted(solution_of(stage).parent.glob("*.h"))]
-
-
-def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) -> Path:
-    """Builds `source` in place of the stage's solution, with the same flags and precompiled header.
-
-    If it lies in a copy of the solution's folder, the copies of the other sources go with it. Those that are as in the
-    solution are not compiled again: the build has their objects.
-    """
-    library = folder / "libstage.so"
-    copies = {path: source.parent / path.name for path in _code_of(stage) if (source.parent / path.name).exists()}
-    changed = {path for path, copy in copies.items() if copy.read_bytes() != path.read_bytes()}
-    everything = any(path.suffix == ".h" for path in changed)
-    inputs = [] if source in copies.values() else [source]
-    for path, copy in copies.items():
-        if path.suffix == ".cpp":
-            inputs.append(copy if everything or path in changed else object_of(context.build_dir, path))
-    command = [
-        *compile_command(context.build_dir, solution_of(stage)),
-        "-shared",
-        "-o",
-        str(library),
-        *map(str, inputs),
-    ]
-    log = folder / "compiler.log"
-    code, text = context.run(command, log)
-    if code:
-        raise LabError(f"does not compile:\n{condense(text)}\nThe whole log: {short_paths(str(log))}")
-    return library

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tools.checking import mutants
 from tools.checking.context import CORES, Context, Outcome, describe, graded_stages
+from tools.checking.in_place import grade, graded_tests
 from tools.checking.mutants import Mutant
 from tools.checking.own_tests import run_shard
 from tools.checking.second_build import grade_solutions, second_build, stage_targets
@@ -153,15 +154,14 @@ def _check_mutant(other: Context, sanitizer: Sanitizer, stage: Stage, mutant: Mu
     title, reports = mutant.title(stage), _no_reports(other, f"{stage.name}.{mutant.name}")
     folder = other.folder("mutants", stage.name, mutant.name)
     slow = RunOptions(other.seed, deadline_s=_DEADLINE_S, environment=sanitizer.environment(reports))
+    tests = graded_tests(other, stage)
+    due = mutants.needed(mutant, tests, everything=False) or tests
     try:
-        library = mutants.compile_stage(other, stage, mutants.write_mutated(stage, mutant, folder), folder)
+        _, log = grade(other, stage, mutants.write_mutated(stage, mutant, folder), folder, due, slow)
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
-    tests = mutants.graded_tests(other, stage)
-    report = other.grade(stage, library, mutants.needed(mutant, tests, everything=False) or tests, slow)
     kinds = {kind for text, _ in found(reports).values() for kind in _KIND.findall(text)}
     said = f"AddressSanitizer should report {mutant.sanitizer}, and reports {', '.join(sorted(kinds)) or 'nothing'}"
-    log = mutants.write_log(folder, report)
     return Outcome.of("" if mutant.sanitizer in kinds else describe(title, said, log))
 
 

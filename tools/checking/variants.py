@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tools.checking import mutants
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
+from tools.checking.in_place import grade, graded_tests, surroundings
 from tools.checking.remembered import outcome_of
 from tools.grading.results import Status
 from tools.grading.runner import RunOptions
@@ -29,7 +29,7 @@ def check_variants(context: Context) -> Outcome:
 
 
 def _verdict(context: Context, stage: Stage, source: Path) -> Outcome:
-    contents = [source, *mutants.surroundings(context, stage), str(context.everything)]
+    contents = [source, *surroundings(context, stage), str(context.everything)]
     work = partial(grade_variant, context, RunOptions(context.seed, shaken=context.everything), stage, source)
     return outcome_of(context, f"variants.{stage.name}.{source.stem}", contents, work)
 
@@ -41,11 +41,9 @@ def variants_of(stage: Stage) -> list[Path]:
 def grade_variant(context: Context, options: RunOptions, stage: Stage, source: Path) -> Outcome:
     folder, title = context.folder("variants", stage.name, source.stem), short_paths(str(source))
     try:
-        library = mutants.compile_stage(context, stage, source, folder)
+        report, log = grade(context, stage, source, folder, graded_tests(context, stage), options)
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
-    report = context.grade(stage, library, mutants.graded_tests(context, stage), options)
-    log = mutants.write_log(folder, report)
     wrong = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
     text = f"is correct, but loses points:\n{describe_tests(wrong)}"
     return Outcome.of(describe(title, text, log) if wrong else "")
