@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.program_test import ProgramTest
+from tests.benchmarks.program_test import ProgramTest, slow
 
 STAGE = "04_sync_batch_norm"
 
@@ -44,6 +44,7 @@ class SyncBatchNorm(ProgramTest):
         self.assert_drawn()
         self.assert_drawn("tables.sync_batch_norm", files=4)
 
+    @slow
     def test_goes_on_where_it_was_stopped(self) -> None:
         self.resume(1, "--batch-sizes=2,3", "--hidden-dims=4,5", "--repetitions=100")
 
@@ -80,6 +81,7 @@ class BatchNormSpeed(ProgramTest):
         self.assertGreaterEqual(values["contiguous", "local", "forward", "peak memory"][0], 2 * 4 * 2 * 3 * 4 * 4)
         self.assert_drawn()
 
+    @slow
     def test_goes_on_where_it_was_stopped(self) -> None:
         self.resume(1, "--batch-size=8", "--channels=16", "--repetitions=300", "--warmup=0", "--threads=1")
 

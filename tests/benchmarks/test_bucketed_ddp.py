@@ -105,6 +105,7 @@ class BucketedDdp(ProgramTest):
         self.assertGreater(len(whole), 0)
         self.assertEqual((round(min(whole[0]) / cap, 1), round(max(whole[0]) / cap)), (9.7, 61))
 
+    @slow
     def test_one_after_the_other_has_the_same_form(self) -> None:
         flags = ("--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100", "--repetitions=1", "--warmup=1")
         turns, alone = (self.run_well(*flags, order) for order in ("--interleaved", "--sequential"))
@@ -116,6 +117,7 @@ class BucketedDdp(ProgramTest):
         self.resume(1, *flags)
         self.resume(2, *flags, "--sequential")
 
+    @slow
     def test_does_not_go_on_with_something_else(self) -> None:
         flags = ("--batch-sizes=1", "--sequence-lengths=2,3,4", "--bucket-mb=1000", "--warmup=0")
         three, four = ((*flags, f"--repetitions={count}") for count in (3, 4))

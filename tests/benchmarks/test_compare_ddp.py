@@ -7,24 +7,11 @@ Each run makes real ResNet-50s, so there are few runs.
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import tempfile
-import time
 import unittest
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.benchmarks.program_test import REFUSED, UNFINISHED, ProgramTest, slow
 
-from tests.harness.test_launch import environment
-from tools.setup import toolchain
-
-BUILD = toolchain.BUILD_DIR
-PROGRAM = BUILD / "bin" / "compare_ddp"
-LIBRARIES = [BUILD / "stages" / impl / "03_bucketed_ddp" / "libstage.so" for impl in ("solutions", "assignments")]
-UNFINISHED, REFUSED = 3, 4
-SECONDS = 240
 TINY = ("--buffer-sizes", "3,25", "--iterations", "1", "--discard", "0")
 VARIANTS = ("core", "core, equal bytes", "async", "sync")
 LABELS = [
@@ -33,74 +20,27 @@ LABELS = [
     for variant in VARIANTS
     for direction in ("forward", "backward")
 ]
-DELIVERABLES = {"plots.compare_ddp": 2, "plots.compare_ddp_delta": 2, "tables.compare_ddp": 6}  # files of each module
 
 
-@unittest.skipUnless(
-    all(file.exists() for file in (PROGRAM, *LIBRARIES)), f"skipped: {BUILD} lacks compare_ddp or stage 03"
-)
-class CompareDdp(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.result = self.folder / "result.json"
-        self.partial = self.folder / "result.json.partial"
-
-    def command(self, *flags: str, impl: str = "solutions") -> list[str]:
-        return [str(PROGRAM), "--impl", impl, "--output", str(self.result), *flags]
-
-    def start(self, *flags: str, impl: str = "solutions") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*flags, impl=impl), cwd=self.folder, env=environment(), text=True, capture_output=True,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
-
-    def run_well(self, *flags: str) -> tuple[dict[str, Any], str]:
-        """The result, and the output."""
-        ended = self.start(*flags)
-        self.assertEqual(ended.returncode, 0, ended.stderr)
-        return json.loads(self.result.read_text()), ended.stdout
-
-    def kill_after_a_cell(self, *flags: str) -> None:
-        process = subprocess.Popen(
-            self.command(*flags), cwd=self.folder, env=environment(), stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            deadline = time.monotonic() + SECONDS
-            while not self.partial.exists() and process.poll() is None:
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.01)
-        finally:
-            process.kill()
-            self.assertEqual(process.wait(), -signal.SIGKILL, "it ended before it could be killed")
-
-    def assert_deliverables(self) -> None:
-        python = toolchain.load().figure_python
-        if subprocess.run([python, "-c", "import matplotlib, tabulate"], capture_output=True, check=False).returncode:
-            self.skipTest("no Python with matplotlib and tabulate")
-        for module, files in DELIVERABLES.items():
-            out = self.folder / module
-            command = [python, "-m", f"figures.{module}", "--data", self.result, "--out", out]
-            ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=SECONDS, check=False)
-            self.assertEqual(ended.returncode, 0, ended.stderr)
-            self.assertEqual(len(list(out.iterdir())), files, module)
+class CompareDdp(ProgramTest):
+    program = "compare_ddp"
+    stage = "03_bucketed_ddp"
 
     def test_measures_each_variant_at_each_buffer_size(self) -> None:
-        document, said = self.run_well(*TINY)
+        document = self.run_well(*TINY)
         self.assertEqual([one["labels"] for one in document["series"]], LABELS)
         for one in document["series"]:
             self.assertEqual((one["unit"], len(one["values"])), ("s", 1))
-            self.assertTrue(0 < one["values"][0] < SECONDS, one)
+            self.assertGreater(one["values"][0], 0, one)
         values = document["parameters"]
         self.assertEqual((values["parameters"], values["trainable_parameters"]), (25_557_032, 25_557_032))
         self.assertEqual((values["largest_parameter_elements"], values["parameter_tensors"]), (2_359_296, 161))
         self.assertEqual(values["largest_parameter_shape"], "512x512x3x3")
-        self.assertIn("25557032 =  24.37M", said)
-        self.assertIn(values["largest_parameter"], said)
+        self.assertIn("25557032 =  24.37M", self.output)
+        self.assertIn(values["largest_parameter"], self.output)
         self.assertFalse(self.partial.exists())
-        self.assert_deliverables()
+        self.assert_drawn("plots.compare_ddp", "plots.compare_ddp_delta")
+        self.assert_drawn("tables.compare_ddp", files=6)
 
     def test_procedure_is_the_published_one_unless_flags_change_it(self) -> None:
         trace = self.folder / "trace.json"
@@ -108,7 +48,7 @@ class CompareDdp(unittest.TestCase):
 
         def measure(*flags: str) -> tuple[dict[str, Any], bool]:
             """The parameters, and whether the counters of all 53 BatchNorms were broadcast together."""
-            document, _ = self.run_well(*once, *flags)
+            document = self.run_well(*once, *flags)
             names = {one["name"] for one in json.loads(trace.read_text())["traceEvents"]}
             return document["parameters"], "broadcast of a tensor int64 [53]" in names
 
@@ -121,16 +61,17 @@ class CompareDdp(unittest.TestCase):
             self.assertEqual({name: parameters[name] for name in expected}, expected)
             self.assertEqual(broadcast, bool(expected["broadcasts_buffers"]))
 
+    @slow
     def test_killed_run_is_resumed(self) -> None:
         flags = (*TINY, "--world-size", "1")
-        self.kill_after_a_cell(*flags)
+        self.stop_after(1, *flags)
         saved = json.loads(self.partial.read_text())["rows"]
         self.assertEqual([cell["labels"] for cell in saved], [{"buffer_size": 3}])
         other = self.start(*flags, "--batch-size", "3", "--resume")
         self.assertEqual(other.returncode, 1)
         self.assertIn("was measured with batch_size 2, and this run has 3", other.stderr)
-        document, said = self.run_well(*flags, "--resume")
-        self.assertIn("1 rows are taken over", said)
+        document = self.run_well(*flags, "--resume")
+        self.assertIn("1 rows are taken over", self.output)
         self.assertEqual([one["labels"] for one in document["series"]], LABELS)
         kept = [one["values"] for one in document["series"]][: len(LABELS) // 2]
         self.assertEqual(kept, [one["values"] for one in saved[0]["series"]])
@@ -162,11 +103,7 @@ class CompareDdp(unittest.TestCase):
         self.assertFalse(self.result.exists())
 
     def test_names_a_file_that_cannot_be_written(self) -> None:
-        (self.folder / "file").touch()
-        self.result = self.folder / "file" / "result.json"
-        ended = self.start("--buffer-sizes", "3", "--iterations", "1", "--discard", "0", "--world-size", "1")
-        self.assertEqual(ended.returncode, 1, ended.stderr)
-        self.assertIn("Not a directory", ended.stderr)
+        self.assert_output_is_checked("--buffer-sizes", "3", "--iterations", "1", "--discard", "0")
 
     def test_help_describes_the_presets(self) -> None:
         ended = self.start("--help")

@@ -107,6 +107,7 @@ class DdpSuite(ProgramTest):
         self.assert_drawn("plots.ddp_suite_ab")
         self.assert_drawn("tables.ddp_suite_ab", files=8)
 
+    @slow
     def test_a_killed_run_goes_on(self) -> None:
         flags = (*TINY, "--world-size", 1)
         resumed, _ = self.resume(1, *flags)

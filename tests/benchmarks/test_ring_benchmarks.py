@@ -8,7 +8,7 @@ import unittest
 
 from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
 from figures.lib.reference_data import load_reference
-from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
+from tests.benchmarks.program_test import ProgramTest, slow  # first: it finds the tools and the scripts
 from tests.harness.test_launch import free_port
 
 STAGE = "05_ring_all_reduce"
@@ -57,6 +57,7 @@ class FirstCalls(ProgramTest):
         )  # fmt: skip
         self.assertEqual(len(set(warm["values"])), 3)
 
+    @slow
     def test_goes_on_where_it_was_stopped(self) -> None:
         resumed, whole = self.resume(1, "--repetitions", 20, "--world-size", 1)
         for documents in zip(*(self.series(d, quantity="diff") for d in (resumed, whole))):

@@ -9,47 +9,25 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-
 from figures.lib.trace_files import Operation, RankTimeline, load_trace
-from tests.harness.test_launch import environment, free_port
-from tools.setup import toolchain
+from tests.benchmarks.program_test import BUILD, SECONDS, ProgramTest
+from tests.harness.test_launch import free_port
 
-PROGRAM = toolchain.BUILD_DIR / "bin" / "timeline"
 VARIANTS = ["naive", "flat", "overlapped", "bucketed", "Reducer"]
-BUILT = PROGRAM.exists() and all(
-    (toolchain.BUILD_DIR / "stages" / "solutions" / stage / "libstage.so").exists()
-    for stage in ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
-)
-GRADED = toolchain.BUILD_DIR / "bin" / "tests_01_naive_ddp"
-SOLUTION = toolchain.BUILD_DIR / "stages" / "solutions" / "01_naive_ddp" / "libstage.so"
-SECONDS = 120
+GRADED = BUILD / "bin" / "tests_01_naive_ddp"
+SOLUTION = BUILD / "stages" / "solutions" / "01_naive_ddp" / "libstage.so"
 
 
-@unittest.skipUnless(BUILT, f"skipped: {PROGRAM} or a solution is not built")
-class TimelineTest(unittest.TestCase):
+class TimelineTest(ProgramTest):
+    program = "timeline"
+    stage = "03_bucketed_ddp"
+
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.result = self.folder / "result.json"
+        super().setUp()
         self.trace = self.folder / "result.trace.json"
 
-    def start(self, *flags: str, **variables: object) -> subprocess.CompletedProcess[str]:
-        command = [PROGRAM, "--impl", "solutions", "--steps", "1", "--output", self.result, *flags]
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=environment(**variables),
-            text=True,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
-
-    def run_well(self, *flags: str) -> dict[str, list[RankTimeline]]:
-        ended = self.start(*flags)
-        self.assertEqual(ended.returncode, 0, ended.stderr)
+    def drawn(self, *flags: object) -> dict[str, list[RankTimeline]]:
+        self.document = self.run_well("--steps", 1, *flags)
         return load_trace(self.trace)
 
     def assert_row_is_legal(self, spans: list[tuple[float, float]]) -> None:
@@ -79,16 +57,16 @@ class TimelineTest(unittest.TestCase):
             self.assert_row_is_legal(spans)
 
     def test_virtual_trace_is_valid_and_always_the_same(self) -> None:
-        trace = self.run_well("--world-size", "3")
+        trace = self.drawn("--world-size", 3)
         self.assertEqual(list(trace), VARIANTS)
         self.assert_valid(ranks=3)
         text = self.trace.read_text()
-        self.run_well("--world-size", "3", "--trace", str(self.folder / "result.trace.json"))
+        self.drawn("--world-size", 3, "--trace", self.trace)
         self.assertEqual(self.trace.read_text(), text)
 
     def test_virtual_times_follow_from_the_flags(self) -> None:
         alpha, beta, launch, forward, backward = 20_000, 0.5, 1_000, 100, 200
-        trace = self.run_well(
+        trace = self.drawn(
             f"--alpha-ns={alpha}", f"--beta-ns-per-byte={beta}", f"--launch-overhead-ns={launch}", "--slower=0.5",
             "--forward-us", *["100"] * 5, "--backward-us", *["200"] * 5,
         )  # fmt: skip
@@ -119,7 +97,7 @@ class TimelineTest(unittest.TestCase):
         self.assertAlmostEqual(trace["naive"][0].moments["step end"], expected, places=5)
 
     def test_real_trace_is_valid(self) -> None:
-        trace = self.run_well("--clock", "real")
+        trace = self.drawn("--clock", "real")
         self.assert_valid(ranks=2)
         for variant, ranks in trace.items():
             for timeline in ranks:
@@ -133,15 +111,13 @@ class TimelineTest(unittest.TestCase):
                 self.assertEqual(count, {"naive": 10, "flat": 1, "overlapped": 10}.get(variant, 3), variant)
 
     def test_virtual_clock_needs_forked_ranks(self) -> None:
-        ended = self.start(RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
-        self.assertEqual(ended.returncode, 1)
-        self.assertIn("the simulated network is this program's own, with ranks that it forks", ended.stderr)
+        launched = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        self.assert_refused("the simulated network is this program's own, with ranks that it forks", **launched)
         self.assertFalse(self.trace.exists())
 
     def test_cluster_draws_a_model_that_no_machine_here_can_hold(self) -> None:
-        trace = self.run_well("--clock", "cluster")
-        document = json.loads(self.result.read_text())
-        self.assertEqual(document["parameters"]["parameters"], 1_998_235_200)
+        trace = self.drawn("--clock", "cluster")
+        self.assertEqual(self.document["parameters"]["parameters"], 1_998_235_200)
         self.assertEqual(list(trace), VARIANTS)
         self.assert_valid(ranks=2)
         counts = {variant: len(ranks[0].communication) for variant, ranks in trace.items()}
@@ -159,12 +135,12 @@ class TimelineTest(unittest.TestCase):
                 self.assertAlmostEqual(operation.begin, max(free, operation.launched), places=5, msg=variant)
                 free = operation.end
         text = self.trace.read_text()
-        self.run_well("--clock", "cluster")
+        self.drawn("--clock", "cluster")
         self.assertEqual(self.trace.read_text(), text)
 
     def test_unwritable_trace(self) -> None:
         (self.folder / "file").touch()
-        ended = self.start("--trace", "file/trace.json")
+        ended = self.start("--steps", 1, "--trace", "file/trace.json")
         self.assertEqual(ended.returncode, 1)
         self.assertIn("cannot write file/trace.json: Not a directory; choose another place with --trace", ended.stderr)
 

@@ -63,7 +63,8 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
     for path, copy in copies.items():
         if path.suffix == ".cpp":
             inputs.append(copy if everything or path in changed else object_of(context.build_dir, path))
-    command = [*compile_command(context.build_dir, solution_of(stage)), "-shared", "-o", str(library), *map(str, inputs)]
+    flags = compile_command(context.build_dir, solution_of(stage))
+    command = [*flags, "-shared", "-o", str(library), *map(str, inputs)]
     log = folder / "compiler.log"
     code, text = context.run(command, log)
     if code:
