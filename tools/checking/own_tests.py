@@ -65,14 +65,17 @@ def _reason(text: str, test: str) -> str:
 
 
 def check_tools(context: Context) -> Outcome:
-    """The Python tests, except those of the figures. Benchmarks are judged with what figures are made of, numpy too."""
-    own = _python_tests(context, sys.executable, [*_test_files("harness"), *_test_files("tools")])
-    return own.take([_python_tests(context, context.toolchain.figure_python, _test_files("benchmarks"))])
+    """The Python tests, except those of the figures. Benchmarks are judged with what figures are made of, numpy too.
+    What takes longest begins first: the benchmarks, and of the tools those that grade what is not trusted."""
+    own = [*reversed(_test_files("tools")), *_test_files("harness")]
+    of_figures = [(context.toolchain.figure_python, path) for path in _test_files("benchmarks")]
+    return _python_tests(context, [*of_figures, *((sys.executable, path) for path in own)])
 
 
 def check_figures(context: Context) -> Outcome:
     """The tests of the figures, and which of the gallery's are of older code."""
-    outcome = _python_tests(context, context.toolchain.figure_python, _test_files("figures"))
+    python = context.toolchain.figure_python
+    outcome = _python_tests(context, [(python, path) for path in _test_files("figures")])
     code, text = context.run(
         [sys.executable, "-m", "tools.report.gallery", "--changes"], context.folder() / "gallery.log"
     )
@@ -84,15 +87,17 @@ def check_figures(context: Context) -> Outcome:
     return outcome
 
 
-def _python_tests(context: Context, python: str, paths: list[Path]) -> Outcome:
-    """Such a test may read anything in the checkout and run any program: it is remembered only if nothing changed."""
-    contents = [python, str(context.everything), *_checkout(), *_built(context.build_dir)]
+def _python_tests(context: Context, files: list[tuple[str, Path]]) -> Outcome:
+    """Runs these files, each by its Python. Such a test may read anything in the checkout and run any program: it is
+    remembered only if nothing changed."""
+    contents = [str(context.everything), *_checkout(), *_built(context.build_dir)]
 
-    def verdict(path: Path) -> Outcome:
+    def verdict(file: tuple[str, Path]) -> Outcome:
+        python, path = file
         work = partial(_run_python_tests, context, python, _module(path))
-        return remembered.outcome_of(context, _module(path), contents, work)
+        return remembered.outcome_of(context, _module(path), [python, *contents], work)
 
-    return Outcome().take(context.each(verdict, paths))
+    return Outcome().take(context.each(verdict, files))
 
 
 def _module(path: Path) -> str:
