@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -82,14 +85,14 @@ class ProgramTest(unittest.TestCase):
 
     def assert_drawn(self, *modules: str, files: int = 2) -> None:
         """The result has everything that these modules, or by default the program's own, need."""
-        python = toolchain.load().figure_python
-        if subprocess.run([python, "-c", "import matplotlib"], capture_output=True, check=False).returncode:
-            self.skipTest("no Python with matplotlib")
+        if not importlib.util.find_spec("matplotlib"):
+            self.skipTest("this Python has no matplotlib")
         for module in modules or (f"plots.{self.program}",):
-            command = [python, "-m", f"figures.{module}", "--data", self.result, "--out", self.folder / module]
-            ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=SECONDS, check=False)
-            self.assertEqual(ended.returncode, 0, ended.stderr)
-            self.assertEqual(len(list((self.folder / module).iterdir())), files)
+            folder, said = self.folder / module, io.StringIO()
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                code = importlib.import_module(f"figures.{module}").main([f"--data={self.result}", f"--out={folder}"])
+            self.assertEqual(code, 0, said.getvalue())
+            self.assertEqual(len(list(folder.iterdir())), files)
 
     def assert_output_is_checked(self, *flags: object) -> None:
         (self.folder / "file").touch()
