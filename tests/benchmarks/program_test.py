@@ -28,10 +28,15 @@ slow = unittest.skipUnless(os.environ.get("ALL"), "slow: make check ALL=1")
 
 class ProgramTest(unittest.TestCase):
     program: str
-    stage: str
+    stage: str  # that it measures
+    stages: tuple[str, ...] = ()  # that it measures, if there are several
 
     def setUp(self) -> None:
-        libraries = [BUILD / "stages" / impl / self.stage / "libstage.so" for impl in ("solutions", "assignments")]
+        libraries = [
+            BUILD / "stages" / impl / stage / "libstage.so"
+            for impl in ("solutions", "assignments")
+            for stage in (self.stages or (self.stage,))
+        ]
         for file in (BUILD / "bin" / self.program, *libraries):
             if not file.exists():
                 self.skipTest(f"{file} is not built")
@@ -53,8 +58,8 @@ class ProgramTest(unittest.TestCase):
             capture_output=True, timeout=SECONDS, check=False,
         )  # fmt: skip
 
-    def run_well(self, *flags: object, **variables: object) -> dict[str, Any]:
-        ended = self.start(*flags, **variables)
+    def run_well(self, *flags: object, impl: str = "solutions", **variables: object) -> dict[str, Any]:
+        ended = self.start(*flags, impl=impl, **variables)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.output = ended.stdout
         return json.loads(self.result.read_text())
@@ -65,7 +70,8 @@ class ProgramTest(unittest.TestCase):
     def assert_refused(self, message: str, *flags: object, code: int = 1, **variables: object) -> None:
         ended = self.start(*flags, **variables)
         self.assertEqual(ended.returncode, code, ended.stderr)
-        self.assertIn(message, ended.stderr)
+        self.errors = ended.stderr
+        self.assertIn(message, self.errors)
         self.assertFalse(self.result.exists())
 
     def assert_unfinished(self, *flags: object) -> None:

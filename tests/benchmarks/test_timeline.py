@@ -20,7 +20,7 @@ SOLUTION = BUILD / "stages" / "solutions" / "01_naive_ddp" / "libstage.so"
 
 class TimelineTest(ProgramTest):
     program = "timeline"
-    stage = "03_bucketed_ddp"
+    stages = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
 
     def setUp(self) -> None:
         super().setUp()

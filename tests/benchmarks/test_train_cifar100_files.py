@@ -12,8 +12,8 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from tests.benchmarks.cifar100_test import EPOCHS, RECORD, SECONDS, TEST, TINY, TRAIN, CifarTest, curves
-from tests.benchmarks.program_test import slow
+from tests.benchmarks.cifar100_test import EPOCHS, RECORD, TEST, TINY, TRAIN, CifarTest, curves
+from tests.benchmarks.program_test import SECONDS, slow
 from tests.harness.test_launch import environment
 
 
@@ -82,13 +82,14 @@ class Resumed(CifarTest):
             (bytes(broken), "is corrupt: its checksum"),
         ):
             file.write_bytes(content)
-            self.assert_refused([f"{file} {problem}", "delete it, or leave out --resume"], *TINY, "--resume")
+            self.assert_refused(f"{file} {problem}", *TINY, "--resume")
+            self.assertIn("delete it, or leave out --resume", self.errors)
             self.assertEqual(file.read_bytes(), content)
         file.write_bytes(whole)
         foreign = f'{file} was made by a run with "learning_rate: 0.01", and this one has "learning_rate: 0.5"'
-        self.assert_refused([foreign], *TINY, "--resume", "--learning-rate=0.5")
+        self.assert_refused(foreign, *TINY, "--resume", "--learning-rate=0.5")
         foreign = 'was made by a run with "data: synthetic", and this one has "data: CIFAR-100"'
-        self.assert_refused([foreign], *TINY, "--resume", f"--data={write_cifar(self.folder / 'zeros')}")
+        self.assert_refused(foreign, *TINY, "--resume", f"--data={write_cifar(self.folder / 'zeros')}")
         self.assertEqual(file.read_bytes(), whole)
 
 
@@ -138,9 +139,9 @@ class Data(CifarTest):
                 shutil.rmtree(self.cifar)
                 write_cifar(self.cifar)
                 change()
-                self.assert_refused([f"{file}: {problem}"], *TINY, f"--data={self.cifar}")
+                self.assert_refused(f"{file}: {problem}", *TINY, f"--data={self.cifar}")
                 self.assertEqual(self.errors.count("\n"), 1, self.errors)
-        self.assert_refused(["has neither train.bin nor cifar-100-binary/train.bin"], *TINY, f"--data={self.folder}")
+        self.assert_refused("has neither train.bin nor cifar-100-binary/train.bin", *TINY, f"--data={self.folder}")
 
     def test_generated_images_are_cached_and_mended(self) -> None:
         runs = [self.command(*TINY, f"--output={self.folder / name}") for name in ("a.json", "b.json")]
