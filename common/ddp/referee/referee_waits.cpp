@@ -12,8 +12,9 @@ namespace {
 using std::chrono::milliseconds;
 
 // A rank waits if it is found in the same sleep so often, and computes without end if it takes so
-// much processor time without a word. Looks and processor time, since on a loaded machine seconds
-// say little.
+// much processor time without a word, and is looked at meanwhile. Looks and processor time, since
+// on a loaded machine seconds say little, and one that was itself stopped for a while counts that
+// as processor time.
 constexpr int kLooksInBackward = 50;
 constexpr int kLooksAtEnd = 400;
 constexpr int kLooksAtStopped = 100;
@@ -51,7 +52,7 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
       hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
       return;
     }
-    if (standstill_.computing(rank) >= kEndless) {
+    if (standstill_.computing(rank) >= kEndless && standstill_.looks() >= kLooksAtEnd) {
       hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
                              std::to_string(kEndless.count() / 1'000) + " s of processor time"};
       return;
