@@ -37,8 +37,8 @@ class NoSync;
 /// finish().
 ///
 /// Errors. Where communication fails, whichever call needs it throws. After an exception from
-/// backward, for example of somebody else's hook, finish() ends the step, with whatever gradients
-/// there are, and the next step is as any other. After an error of the synchronizer itself it need
+/// backward, for example of somebody else's hook, finish() ends the step, whose gradients are of no
+/// use then, and the next step is as any other. After an error of the synchronizer itself it need
 /// not be usable.
 class GradientSynchronizer {
  public:

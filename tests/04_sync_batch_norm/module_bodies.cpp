@@ -162,6 +162,7 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
   module->eval();
   for (const double mean : {1, 2}) {
     module->running_mean.fill_(mean);  // from a file, again
+    module->running_var.fill_(3 * mean);
     uses.run({.shape = {5, 4}, .dtype = dtype}, module);
   }
 }
