@@ -256,7 +256,8 @@ std::string impure(const Evidence& evidence) {
       return "assign_buckets() gives another plan when it is called again, so it has a state";
     }
     if (what == "of what they are now" && seen.number == 0) {
-      return "assign_buckets() plans for what these tensors were at an earlier call: since then one "
+      return "assign_buckets() plans for what these tensors were at an earlier call: since then "
+             "one "
              "was frozen, and one has another shape and dtype";
     }
     return what == "untouched" && seen.number == 0
