@@ -257,8 +257,7 @@ std::string impure(const Evidence& evidence) {
     }
     if (what == "of what they are now" && seen.number == 0) {
       return "assign_buckets() plans for what these tensors were at an earlier call: since then "
-             "one "
-             "was frozen, and one has another shape and dtype";
+             "one was frozen, and one has another shape and dtype";
     }
     return what == "untouched" && seen.number == 0
                ? "assign_buckets() has changed parameter " + std::to_string(seen.index)

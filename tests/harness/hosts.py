@@ -136,7 +136,7 @@ class HostsTest(unittest.TestCase):
     def finish(self, processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
         """Each exit code and output, without what libtorch says of addresses that no name server knows."""
         ended = [finish(process) for process in processes]
-        return [(code, re.sub(r"^\[W.*client socket cannot be retrieved.*\n", "", text)) for code, text in ended]
+        return [(code, re.sub(r"(?m)^\[W.*client socket cannot be retrieved.*\n", "", text)) for code, text in ended]
 
     def assert_each(self, processes: list[subprocess.Popen[str]], code: int, *expected: str) -> None:
         for rank, (found, text) in enumerate(self.finish(processes)):

@@ -193,6 +193,7 @@ class Accidents(GraderTest):
             """
         )
         wait_for(lambda: pids.exists() and pids.read_text().endswith(" "), "the second test")
+        wait_for(lambda: self.checkout.statuses()[:1] == ["passed"], "the first test's verdict, in the file")
         process.send_signal(signum)
         output = process.stdout.read()
         self.assertEqual(process.wait(20), exit_code)
