@@ -113,7 +113,7 @@ class Refusals(CifarTest):
         self.assert_refused(message, *TINY, "--world-size=1")
 
     def test_paper_needs_its_hardware(self) -> None:
-        self.assert_refused('2 GPUs named "RTX A4000"', "--preset=paper", "--device=cpu", code=REFUSED)
+        self.assert_paper_needs('2 GPUs named "RTX A4000"')
 
     def test_bad_flags_and_places(self) -> None:
         for flag in ("--num-epochs=0", "--train-size=50001", "--distributed-impl=other", "--ddp=x", "--num-seeds=-1"):
