@@ -6,6 +6,7 @@ import threading
 import time
 import unittest
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from tools.grading import side_by_side
 
@@ -19,12 +20,12 @@ class SideBySide(unittest.TestCase):
         self.stopping = threading.Event()
         self.begun: list[int] = []
 
-    def in_order(self, run: Callable[[int], None], built: Callable[[], bool] = lambda: True, at_a_time: int = 2):
+    def in_order(self, run: Callable[[int], None], build: Future | None = None, at_a_time: int = 2):
         def begin(stage: int) -> None:
             self.begun.append(stage)
             run(stage)
 
-        return side_by_side.in_order(range(4), built, begin, at_a_time, self.stopping)
+        return side_by_side.in_order(range(4), lambda: build, begin, at_a_time, self.stopping)
 
     def test_two_run_at_a_time_and_come_in_their_order(self) -> None:
         both_run = threading.Barrier(2)
@@ -38,10 +39,32 @@ class SideBySide(unittest.TestCase):
         self.assertEqual(sorted(ended), [0, 1, 2, 3])
 
     def test_one_that_is_built_does_not_wait_for_the_next_to_be(self) -> None:
-        stages = self.in_order(lambda stage: None, built=lambda: False)
+        stages = self.in_order(lambda stage: None, build=Future())
         self.assertEqual(next(stages), 0)
         self.assertEqual(self.begun, [0])
         self.assertEqual(list(stages), [1, 2, 3])
+
+    def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended(self) -> None:
+        build, next_began = Future(), threading.Event()
+
+        def run(stage: int) -> None:
+            if stage == 0:
+                build.set_result("")
+                self.assertTrue(next_began.wait(PATIENCE_S))
+            next_began.set()
+
+        self.assertEqual(list(self.in_order(run, build)), [0, 1, 2, 3])
+
+    def test_a_third_does_not_wait_for_the_first_where_the_second_has_ended(self) -> None:
+        third_began = threading.Event()
+
+        def run(stage: int) -> None:
+            if stage == 0:
+                self.assertTrue(third_began.wait(PATIENCE_S))
+            elif stage == 2:
+                third_began.set()
+
+        self.assertEqual(list(self.in_order(run)), [0, 1, 2, 3])
 
     def test_one_at_a_time_none_begins_before_the_last_one_is_taken(self) -> None:
         """Its results are to be written first, as nothing of the next stage's can touch them then."""

@@ -208,10 +208,9 @@ class StageBuilds:
         finally:
             self._watch.hide(outcome)
 
-    def next_is_built(self) -> bool:
-        """Whether to wait for the first stage that nobody has waited for would take no time."""
-        left = [built for name, built in self._results.items() if name not in self._waited_for]
-        return bool(left) and left[0].done()
+    def next_build(self) -> Future[str] | None:
+        """The build of the first stage that nobody has waited for; None if there is none left."""
+        return next((build for name, build in self._results.items() if name not in self._waited_for), None)
 
     def _run(self) -> None:
         for stage in self._stages:

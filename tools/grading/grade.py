@@ -120,7 +120,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
             if options.untrusted:
                 built = list(built)  # nothing is built once somebody else's code runs
                 run = replace(run, sandbox=sandbox_for(built, builder, report, terminal))
-            for stage in side_by_side.in_order(built, builds.next_is_built, grade_one, at_a_time, run.stopping):
+            for stage in side_by_side.in_order(built, builds.next_build, grade_one, at_a_time, run.stopping):
                 with writing:  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
                     files.write(report)
                 scorecard.stage(stage)

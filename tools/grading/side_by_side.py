@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tools.grading.results import StageReport
 
@@ -18,28 +18,30 @@ def width() -> int:
 
 def in_order(
     stages: Iterable[StageReport],
-    next_is_built: Callable[[], bool],
+    next_build: Callable[[], Future | None],
     run: Callable[[StageReport], None],
     at_a_time: int,
     stopping: threading.Event,
 ) -> Iterator[StageReport]:
-    """Runs each stage on a thread, and yields it when it has ended, in the order of `stages`. That the next is still
-    being built keeps none back. Whoever takes no more, or is interrupted, sets `stopping`, at which `run` has to end.
+    """Runs each stage on a thread, and yields it when it has ended, in the order of `stages`. Beside one that runs the
+    next begins once it is built. Whoever takes no more, or is interrupted, sets `stopping`, at which `run` has to end.
     """
-    stages = iter(stages)
-    running = deque()
+    stages, running, more = iter(stages), deque(), True
     with ThreadPoolExecutor(at_a_time) as pool:
         try:
-            while True:
-                while not running or (len(running) < at_a_time and next_is_built()):
+            while more or running:
+                busy = [ended for _, ended in running if not ended.done()]
+                build = next_build() if more and len(busy) < at_a_time else None
+                if running and running[0][1].done():
+                    stage, ended = running.popleft()
+                    ended.result()
+                    yield stage
+                elif len(busy) == at_a_time or not more or (running and build and not build.done()):
+                    wait([*busy, build] if build else busy, return_when=FIRST_COMPLETED)
+                else:
                     stage = next(stages, None)
-                    if stage is None:
-                        break
-                    running.append((stage, pool.submit(run, stage)))
-                if not running:
-                    return
-                stage, ended = running.popleft()
-                ended.result()
-                yield stage
+                    more = stage is not None
+                    if more:
+                        running.append((stage, pool.submit(run, stage)))
         finally:
             stopping.set()
