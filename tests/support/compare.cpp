@@ -148,7 +148,7 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   if (const std::string text = mismatch(actual, expected); !text.empty()) {
     return ::testing::AssertionFailure() << subject.name << text;
   }
-  if (!actual.defined()) {
+  if (!actual.defined() || same_bits(actual, expected)) {
     return ::testing::AssertionSuccess();
   }
   const at::NoGradGuard no_grad;
@@ -182,6 +182,10 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   const at::NoGradGuard no_grad;
   const at::Tensor differs = bytes_of(actual).ne(bytes_of(expected)).any(/*dim=*/1);
   return different(subject, actual, expected, differs.view(expected.sizes()));
+}
+
+bool is_identical(const at::Tensor& a, const at::Tensor& b) {
+  return mismatch(a, b).empty() && (!a.defined() || same_bits(a, b));
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {

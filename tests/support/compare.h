@@ -20,9 +20,8 @@ struct Subject {
 };
 
 /// Equal up to `tolerance`, a number or a tensor with one number for each element; what is infinite
-/// or no number has to be just that. The message
-/// shows the first few elements that differ and, if one fits, a diagnosis ("exactly 2 x the
-/// expected value: the sum, not the mean?").
+/// or no number has to be just that. The message shows the first few elements that differ and, if
+/// one fits, a diagnosis ("exactly 2 x the expected value: the sum, not the mean?").
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, const at::Tensor& tolerance);
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
@@ -32,7 +31,10 @@ struct Subject {
 ::testing::AssertionResult is_bitwise_equal(const Subject& subject, const at::Tensor& actual,
                                             const at::Tensor& expected);
 
-/// The same bytes, without a message.
+/// The same without a message.
+bool is_identical(const at::Tensor& a, const at::Tensor& b);
+
+/// The same bytes, whatever they stand for.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 
 /// A hash of the tensor's bytes: the same for equal tensors, almost certainly different for others.

@@ -1,6 +1,7 @@
 #include "support/training.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -14,6 +15,22 @@ namespace ddp::testing {
 namespace {
 
 constexpr double kLearningRate = 0.125;
+
+// A layer's part of the loss, added to the sum of those before it: one node of the graph, where
+// multiplying, summing and adding would be three.
+struct Term : torch::autograd::Function<Term> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& sum,
+                            const at::Tensor& weight, const at::Tensor& factors) {
+    context->save_for_backward({factors});
+    return sum + (weight * factors).sum(at::kDouble);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor factors = context->get_saved_variables()[0];
+    return {gradients[0], factors * gradients[0].to(factors.scalar_type()), at::Tensor()};
+  }
+};
 
 // For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
 struct Silence : c10::WarningHandler {
@@ -172,25 +189,21 @@ at::Tensor Training::loss(const std::vector<std::size_t>& unused) {
 
 at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
   go_to(Phase::kForward);
-  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(settings().device));
   // Its gradient comes after that of the last layer, when backward goes on.
-  at::Tensor one = at::ones({}, sum.options());
+  at::Tensor one = at::ones({}, at::TensorOptions(at::kDouble).device(settings().device));
   one.set_requires_grad(true).register_hook([this](const at::Tensor&) {
     if (!quiet_) {
       client_.fact("backward goes on", 1);
     }
   });
+  at::Tensor sum = one * 0;
   // Backward begins with what was added last.
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
     const std::size_t i = *layer;
     const bool tied = options_.tied && i + 1 == parameters_.size();
     for (int use = 0; use < (tied ? 2 : 1) && options_.layers[i].trainable; ++use) {
       const double first = 2.0 + static_cast<double>(i) + 20.0 * client_.rank() + 0.3 * backwards_;
-      at::Tensor factors = numbers(options_.layers[i], first + use, 0.707107);
-      if (i == layers.back()) {
-        factors = factors * one.to(factors.scalar_type());
-      }
-      sum = sum + (parameters_[i] * factors).sum(at::kDouble);
+      sum = Term::apply(sum, parameters_[i], numbers(options_.layers[i], first + use, 0.707107));
     }
   }
   ++backwards_;

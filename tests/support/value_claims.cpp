@@ -29,36 +29,41 @@ double epsilon_of(at::ScalarType dtype) {
   }
 }
 
-// The mean over the ranks, and how far from it a result may be however it was rounded: N - 1
-// additions, a division, and a rounding before them.
-struct Mean {
-  at::Tensor value;  // undefined if no rank has a gradient
-  at::Tensor tolerance;
-};
+using Ranks = std::vector<TrainingOfRank>;
 
-Mean mean_of(const std::vector<TrainingOfRank>& ranks, int step, std::int64_t index) {
+const at::Tensor& local_of(const TrainingOfRank& training, int step, std::int64_t index) {
+  return training.steps.at(step).local.at(index);
+}
+
+// The mean over the ranks; undefined if none has a gradient.
+at::Tensor mean_of(const Ranks& ranks, int step, std::int64_t index) {
   at::Tensor sum;
-  at::Tensor magnitude;
   at::ScalarType dtype{};
   for (const TrainingOfRank& training : ranks) {
-    const at::Tensor local = training.steps.at(step).local.at(index);
-    if (local.defined()) {
+    if (const at::Tensor& local = local_of(training, step, index); local.defined()) {
       dtype = local.scalar_type();
-      const at::Tensor exact = local.to(at::kDouble);
-      sum = sum.defined() ? sum + exact : exact;
-      magnitude = magnitude.defined() ? magnitude + exact.abs() : exact.abs();
+      sum = sum.defined() ? sum + local : local.to(at::kDouble);
     }
   }
-  if (!sum.defined()) {
-    return {};
+  return sum.defined() ? (sum / static_cast<double>(ranks.size())).to(dtype) : sum;
+}
+
+// How far from the mean a result may be however it was rounded: N - 1 additions, a division, and a
+// rounding before them.
+at::Tensor tolerance_of(const Ranks& ranks, int step, std::int64_t index, at::ScalarType dtype) {
+  at::Tensor magnitude = at::zeros({}, at::kDouble);
+  for (const TrainingOfRank& training : ranks) {
+    if (const at::Tensor& local = local_of(training, step, index); local.defined()) {
+      magnitude = magnitude + local.to(at::kDouble).abs();
+    }
   }
   const auto size = static_cast<double>(ranks.size());
   const double smallest = dtype == at::kHalf ? 0x1p-24 : std::numeric_limits<float>::min();
-  return {(sum / size).to(dtype), magnitude / size * ((size + 2) * epsilon_of(dtype)) + smallest};
+  return magnitude / size * ((size + 2) * epsilon_of(dtype)) + smallest;
 }
 
-std::string wrong_gradient(const std::vector<TrainingOfRank>& ranks, int step, std::int64_t index) {
-  const Mean mean = mean_of(ranks, step, index);
+std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
+  const at::Tensor mean = mean_of(ranks, step, index);
   const auto size = static_cast<int>(ranks.size());
   for (const TrainingOfRank& training : ranks) {
     const TrainingStep& taken = training.steps.at(step);
@@ -72,25 +77,30 @@ std::string wrong_gradient(const std::vector<TrainingOfRank>& ranks, int step, s
       }
       continue;
     }
-    if (!mean.value.defined()) {
+    if (!mean.defined()) {
       if (gradient.defined() && gradient.ne(0).any().item<bool>()) {
         return name + ", which no rank has, is neither undefined nor zero";
       }
       continue;
     }
+    if (is_identical(gradient, mean)) {
+      continue;  // as most are, without a look at tolerances
+    }
     const Subject subject{name, size, taken.local.at(index)};
-    if (auto text = said(is_close(subject, gradient, mean.value, mean.tolerance)); !text.empty()) {
+    const at::Tensor tolerance = tolerance_of(ranks, step, index, mean.scalar_type());
+    if (auto text = said(is_close(subject, gradient, mean, tolerance)); !text.empty()) {
       return text;
     }
   }
   return "";
 }
 
-std::string other_bits(const std::vector<TrainingOfRank>& ranks, int step, std::int64_t index) {
+std::string other_bits(const Ranks& ranks, int step, std::int64_t index) {
   const at::Tensor& first = ranks[0].steps.at(step).gradient.at(index);
   for (const TrainingOfRank& training : ranks) {
     const at::Tensor& gradient = training.steps.at(step).gradient.at(index);
-    if (!first.defined() || !gradient.defined() || !training.trainable.contains(index)) {
+    if (!first.defined() || !gradient.defined() || !training.trainable.contains(index) ||
+        is_identical(gradient, first)) {
       continue;
     }
     const std::string name = in(training, step) + ": the gradient of " + layer(index) +

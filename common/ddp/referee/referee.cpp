@@ -22,8 +22,8 @@ constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 // A few polls of an operation in backward, before the next gradient is ready, are no wait; a polling
 // loop is.
 constexpr int kPollsAllowed = 16;
-// Of one rank. Most bodies have no more.
-constexpr std::size_t kExpectedEvents = 256;
+// Of one rank. Most bodies have no more; room that stays empty takes no memory.
+constexpr std::size_t kExpectedEvents = 4096;
 
 }  // namespace
 
