@@ -1,4 +1,5 @@
 // What a failure of a graded test shows, and how many bodies are judged.
+#include <ATen/ATen.h>
 #include <dlfcn.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -6,6 +7,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "ddp/collectives.h"
+#include "ddp/referee/client_group.h"
 #include "support/body.h"
 #include "support/prints.h"
 #include "support/settings.h"
@@ -46,6 +49,19 @@ TEST_F(Judge, APassedBodysPrintsAreKeptForVerbose) {
   EXPECT_NE(output.find("rank 0 in \"prints and passes\":\ncout of rank 0\n"), std::string::npos)
       << output;
   EXPECT_NE(output.find("printf of rank 1\n"), std::string::npos) << output;
+}
+
+// What it does after its body, to show that it lives, is nothing that a student has written.
+TEST_F(Judge, ARankThatHasReturnedIsSaidToHave) {
+  const auto run = [](Client& client) {
+    if (client.rank() == 0) {
+      all_reduce(at::zeros({2}), make_group(client.shared_from_this()));
+    }
+  };
+  const Body body = {
+      .name = "rank 1 does not join", .run = run, .charged_to = "ARankThatHasReturnedIsSaidToHave"};
+  EXPECT_NONFATAL_FAILURE(judge({body}, [](const Evidence&) { return ""; }),
+                          "last seen: has returned; no operation launched");
 }
 
 // The failures of a claim that each of these bodies breaks.

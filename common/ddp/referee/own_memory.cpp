@@ -11,8 +11,8 @@ namespace {
 class OwnMemory : public std::pmr::memory_resource {
  private:
   void* do_allocate(std::size_t bytes, std::size_t /*alignment: a page's is enough*/) override {
-    void* const block =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (block == MAP_FAILED) {
       throw std::bad_alloc();
     }

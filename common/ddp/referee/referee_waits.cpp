@@ -156,18 +156,19 @@ std::string Referee::circle() const {
 std::string Referee::activity(int rank) const {
   const auto& said = evidence_.of[rank];
   const auto last = std::find_if(said.rbegin(), said.rend(), [](const Seen& seen) {
-    return seen.home && seen.operation >= 0 &&
+    return seen.home && seen.operation >= 0 && seen.place.phase != Phase::kCanary &&
            (seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait ||
             seen.kind == EventKind::kDone);
   });
+  const std::string doing = members_[rank].returned ? "has returned" : "runs its own code";
   if (last == said.rend()) {
-    return "runs its own code; no operation launched yet";
+    return doing + "; no operation launched";
   }
   const std::string operation = describe_operation(evidence_.launch_of(rank, last->operation));
   if (last->kind == EventKind::kWait) {
     return "waits for " + operation;
   }
-  return "runs its own code after " +
+  return doing + " after " +
          (last->kind == EventKind::kLaunch ? "the launch of " + operation : operation);
 }
 
