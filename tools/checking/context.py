@@ -103,9 +103,9 @@ class Context:
         log.write_text(text, encoding="utf-8")
         return process.exit_code, text
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results for all items, in their order; as many run at a time as there are cores."""
-        pool = ThreadPoolExecutor(CORES)
+    def each(self, function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = CORES) -> list[Result]:
+        """The results for all items, in their order; by default as many run at a time as there are cores."""
+        pool = ThreadPoolExecutor(at_a_time)
         futures = [pool.submit(function, item) for item in items]
         try:
             for count, future in enumerate(as_completed(futures), start=1):

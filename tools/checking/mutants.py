@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.checking.in_place import code_of, grade, graded_tests, solution_of, surroundings
-from tools.checking.remembered import outcome_of
+from tools.checking.remembered import Content, outcome_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
@@ -125,15 +125,16 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
 
 
 def check_mutants(context: Context) -> Outcome:
-    outcome = Outcome()
+    outcome, trials = Outcome(), []
     for stage in graded_stages():
         tests = graded_tests(context, stage)
         mutants = [mutant for mutant in load(stage, outcome) if mutant.killed_by]
+        trial = partial(_verdict, context, stage, tests, [*surroundings(context, stage), *stage.sources("solutions")])
         chosen = mutants if context.everything else sampled(tests, mutants, context.seed)
-        outcome.take(_try_all(context, stage, tests, chosen))
+        trials += [partial(trial, mutant) for mutant in chosen]
         for name in not_needed(tests, mutants):
             outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name} is killed by {name} only")
-    return outcome
+    return outcome.take(context.each(lambda trial: trial(), trials))
 
 
 def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mutant]:
@@ -145,18 +146,11 @@ def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mut
     return chosen + draw.sample(others, min(SAMPLE, len(others)))
 
 
-def _try_all(context: Context, stage: Stage, tests: list[TestSpec], mutants: list[Mutant]) -> list[Outcome]:
-    folder, about = (
-        ROOT / "tests" / "mutants" / stage.name,
-        [*surroundings(context, stage), *stage.sources("solutions")],
-    )
+def _verdict(context: Context, stage: Stage, tests: list[TestSpec], about: list[Content], mutant: Mutant) -> Outcome:
+    contents = [ROOT / "tests" / "mutants" / stage.name / f"{mutant.name}.patch", *about]
     kind = "mutants" if context.everything else "killers"
-
-    def verdict(mutant: Mutant) -> Outcome:
-        contents, work = [folder / f"{mutant.name}.patch", *about], partial(_try_mutant, context, stage, tests, mutant)
-        return outcome_of(context, f"{kind}.{stage.name}.{mutant.name}", contents, work)
-
-    return context.each(verdict, mutants)
+    work = partial(_try_mutant, context, stage, tests, mutant)
+    return outcome_of(context, f"{kind}.{stage.name}.{mutant.name}", contents, work)
 
 
 def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> Outcome:

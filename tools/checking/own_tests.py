@@ -97,7 +97,7 @@ def _python_tests(context: Context, files: list[tuple[str, Path]]) -> Outcome:
         work = partial(_run_python_tests, context, python, _module(path))
         return remembered.outcome_of(context, _module(path), [python, *contents], work)
 
-    return Outcome().take(context.each(verdict, files))
+    return Outcome().take(context.each(verdict, files, CORES + 1))  # most wait half of the time for what they run
 
 
 def _module(path: Path) -> str:
