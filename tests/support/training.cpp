@@ -1,7 +1,6 @@
 #include "support/training.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
@@ -15,22 +14,6 @@ namespace ddp::testing {
 namespace {
 
 constexpr double kLearningRate = 0.125;
-
-// A layer's part of the loss, added to the sum of those before it: one node of the graph, where
-// multiplying, summing and adding would be three.
-struct Term : torch::autograd::Function<Term> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& sum,
-                            const at::Tensor& weight, const at::Tensor& factors) {
-    context->save_for_backward({factors});
-    return sum + (weight * factors).sum(at::kDouble);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const at::Tensor factors = context->get_saved_variables()[0];
-    return {gradients[0], factors * gradients[0].to(factors.scalar_type()), at::Tensor()};
-  }
-};
 
 // For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
 struct Silence : c10::WarningHandler {
@@ -203,7 +186,7 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
     const bool tied = options_.tied && i + 1 == parameters_.size();
     for (int use = 0; use < (tied ? 2 : 1) && options_.layers[i].trainable; ++use) {
       const double first = 2.0 + static_cast<double>(i) + 20.0 * client_.rank() + 0.3 * backwards_;
-      sum = Term::apply(sum, parameters_[i], numbers(options_.layers[i], first + use, 0.707107));
+      sum = with_term(sum, parameters_[i], numbers(options_.layers[i], first + use, 0.707107));
     }
   }
   ++backwards_;

@@ -1,6 +1,7 @@
 #include "support/training_data.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "ddp/referee/own_access.h"
 #include "support/settings.h"
@@ -65,6 +66,29 @@ at::Tensor frozen_values(const Layer& layer, int rank) {
     default:
       return of(0x7FC0'0000, at::kInt).view(at::kFloat);
   }
+}
+
+namespace {
+
+// One node of the graph, where multiplying, summing and adding would be three.
+struct Term : torch::autograd::Function<Term> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& sum,
+                            const at::Tensor& weight, const at::Tensor& factors) {
+    context->save_for_backward({factors});
+    return sum + (weight * factors).sum(at::kDouble);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor factors = context->get_saved_variables()[0];
+    return {gradients[0], factors * gradients[0].to(factors.scalar_type()), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor with_term(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& factors) {
+  return Term::apply(sum, weight, factors);
 }
 
 namespace {

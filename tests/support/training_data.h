@@ -52,6 +52,9 @@ std::int64_t count_of(const Layer& layer);
 /// Values for a layer, different in every element, and with all digits.
 at::Tensor numbers(const Layer& layer, double first, double step);
 
+/// A layer's part of the loss, added to that of those before it: sum + <weight, factors>, in float64.
+at::Tensor with_term(const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& factors);
+
 /// Of a layer that is not trained: NaNs whose payload says the rank, so that only their bits tell
 /// ranks apart, or integers beyond the floats'.
 at::Tensor frozen_values(const Layer& layer, int rank);
