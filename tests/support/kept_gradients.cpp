@@ -41,11 +41,7 @@ std::vector<std::size_t> KeptGradients::changed() const {
   const OwnAccess own;
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& gradient = parameters_[i].grad();
-    const bool same = gradient.defined() && copies_[i].defined()
-                          ? same_bits(gradient, copies_[i])
-                          : gradient.defined() == copies_[i].defined();
-    if (!same) {
+    if (!is_identical(parameters_[i].grad(), copies_[i])) {
       found.push_back(i);
     }
   }
