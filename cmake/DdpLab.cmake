@@ -36,6 +36,8 @@ function(ddp_lab_stage stage)
   endforeach()
   file(GLOB sources CONFIGURE_DEPENDS tests/${stage}/*.cpp)
   if(sources)
+    file(GLOB hidden CONFIGURE_DEPENDS tests/${stage}/hidden.*.cpp)  # an instructor's: they may repeat names
+    set_source_files_properties(${hidden} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     ddp_lab_program(tests_${stage} LIBRARIES ddp_testing SOURCES ${sources} HEADERS tests)
   endif()
 endfunction()
@@ -50,7 +52,7 @@ function(ddp_lab_stage_library target folder)
   target_compile_options(${target} PRIVATE -O3 -fno-finite-loops)
   # Stages may be loaded side by side: each prefers its own function to another's of the same name.
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" UNITY_BUILD OFF)
   ddp_lab_precompiled_headers(${target} core)
 endfunction()
 
@@ -63,8 +65,8 @@ function(ddp_lab_debug_library target folder)
   # Types of libtorch, too, which clang else leaves to libtorch's own debug information, and it has none.
   target_compile_options(${target} PRIVATE -O0 -g -fno-finite-loops $<$<CXX_COMPILER_ID:Clang>:-fstandalone-debug>)
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" DEFINE_SYMBOL ""
-                        EXPORT_COMPILE_COMMANDS OFF)
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" UNITY_BUILD OFF
+                        DEFINE_SYMBOL "" EXPORT_COMPILE_COMMANDS OFF)
 endfunction()
 
 # Code that calls a stage's functions without linking to it: a shared library, which may have

@@ -8,17 +8,17 @@
 namespace ddp {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* kAdvice =
     "; restore it: git checkout -- figures/reference/calibration.json, or make update";
 
-std::map<std::string, Json> read(const std::filesystem::path& file) {
+std::map<std::string, nlohmann::json> read(const std::filesystem::path& file) {
   std::ifstream stream(file);
   TORCH_CHECK_VALUE(stream, file.string(), ": cannot be read", kAdvice);
   try {
-    return Json::parse(stream).at("experiments").get<std::map<std::string, Json>>();
-  } catch (const Json::exception& error) {
+    return nlohmann::json::parse(stream)
+        .at("experiments")
+        .get<std::map<std::string, nlohmann::json>>();
+  } catch (const nlohmann::json::exception& error) {
     TORCH_CHECK_VALUE(false, file.string(), ": is no calibration (", error.what(), ")", kAdvice);
   }
 }
@@ -46,7 +46,7 @@ Calibration::Calibration(const std::filesystem::path& file, const std::string& e
                     experiment, ", only about: ", listed(experiments), kAdvice);
   try {
     constants_ = experiments.at(experiment).at("constants").get<std::map<std::string, double>>();
-  } catch (const Json::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
     TORCH_CHECK_VALUE(false, origin_, ": its constants cannot be read (", error.what(), ")",
                       kAdvice);
   }

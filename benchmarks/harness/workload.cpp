@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "harness/command_line.h"
+#include "harness/model_summary.h"
 #include "models/mlp.h"
 #include "models/resnet.h"
 
@@ -67,13 +68,9 @@ LabelledBatch make_batch(const Workload& workload, std::uint64_t seed,
 }
 
 Parameters describe(const Workload& workload, const std::vector<NamedTensor>& parameters) {
-  std::int64_t elements = 0;
-  for (const NamedTensor& parameter : parameters) {
-    elements += parameter.tensor.numel();
-  }
   const auto [batch, image, steps, warmup] = workload.size;
   return {{"model", workload.model},
-          {"parameters", elements},
+          {"parameters", summarize_model(parameters).total},
           {"parameter_tensors", static_cast<std::int64_t>(parameters.size())},
           {"batch_size", batch},
           {"image_size", image},

@@ -11,14 +11,14 @@
 namespace ddp {
 namespace {
 
-constexpr std::int64_t kClasses = 100;
+constexpr std::int64_t kCifarClasses = 100;
 constexpr std::int64_t kChannels = 32;
 constexpr std::int64_t kPooledSide = (32 - 4) / 2;  // each convolution removes 2
 constexpr std::int64_t kFlat = kChannels * kPooledSide * kPooledSide;
 constexpr double kDropoutOfConvolutions = 0.25;
 constexpr double kDropoutOfHidden = 0.5;
 
-struct Layer {
+struct WeightAndBias {
   std::string name;
   at::Tensor weight, bias;
 };
@@ -28,7 +28,7 @@ class CifarModel : public Model {
   CifarModel(std::shared_ptr<BatchNorm> batch_norm, std::uint64_t seed, const at::Device& device)
       : batch_norm_(std::move(batch_norm)) {
     at::Generator generator = at::detail::createCPUGenerator(seed);
-    const auto layer = [&](const char* name, at::IntArrayRef shape) -> Layer {
+    const auto layer = [&](const char* name, at::IntArrayRef shape) -> WeightAndBias {
       const double bound = 1 / std::sqrt(c10::multiply_integers(shape.slice(1)));
       const auto random = [&](at::IntArrayRef sizes) {
         const at::Tensor values = at::empty(sizes).uniform_(-bound, bound, generator);
@@ -37,7 +37,7 @@ class CifarModel : public Model {
       return {.name = name, .weight = random(shape), .bias = random(shape[0])};
     };
     layers_ = {layer("conv1", {kChannels, 3, 3, 3}), layer("conv2", {kChannels, kChannels, 3, 3}),
-               layer("fc1", {kCifarHidden, kFlat}), layer("fc2", {kClasses, kCifarHidden})};
+               layer("fc1", {kCifarHidden, kFlat}), layer("fc2", {kCifarClasses, kCifarHidden})};
     batch_norm_->to(device);
   }
 
@@ -52,7 +52,7 @@ class CifarModel : public Model {
 
   std::vector<NamedTensor> named_parameters() const override {
     std::vector<NamedTensor> parameters;
-    for (const Layer& layer : layers_) {
+    for (const WeightAndBias& layer : layers_) {
       parameters.push_back({layer.name + ".weight", layer.weight});
       parameters.push_back({layer.name + ".bias", layer.bias});
     }
@@ -73,7 +73,7 @@ class CifarModel : public Model {
   }
 
  private:
-  std::array<Layer, 4> layers_;
+  std::array<WeightAndBias, 4> layers_;
   std::shared_ptr<BatchNorm> batch_norm_;
   bool training_ = true;
 };

@@ -58,7 +58,7 @@ Tensor rotation_of(std::int64_t length, std::int64_t size, const at::Device& dev
   return at::polar(at::ones_like(angles), angles).unsqueeze(1);
 }
 
-struct Layer {
+struct Block {
   Tensor query, key, value, output;  // [d_model, d_model]
   Tensor w1, w2, w3;                 // w2: [d_model, d_ff], the others [d_ff, d_model]
   Tensor attention_norm, feed_forward_norm;
@@ -83,7 +83,7 @@ class Transformer : public Model {
     Tensor x = at::embedding(embedding_, tokens);
     const Tensor rotation =
         rotation_of(tokens.size(1), shape_.d_model / shape_.heads, tokens.device());
-    for (const Layer& layer : layers_) {
+    for (const Block& layer : layers_) {
       x = x + attention(norm(x, layer.attention_norm), layer, rotation);
       x = x + feed_forward(norm(x, layer.feed_forward_norm), layer);
     }
@@ -109,7 +109,7 @@ class Transformer : public Model {
 
   Tensor add_norm(const std::string& name) { return add(name, at::ones({shape_.d_model})); }
 
-  Layer add_layer(const std::string& prefix) {
+  Block add_layer(const std::string& prefix) {
     const std::int64_t d_model = shape_.d_model, d_ff = shape_.d_ff;
     // Evaluated in the order of the members, which is that of the parameters.
     return {.query = add_linear(prefix + "attn.q_proj.weight", d_model, d_model),
@@ -154,7 +154,7 @@ class Transformer : public Model {
   // [n, length, d_model] to [n, length, heads, size of a head]
   Tensor to_heads(const Tensor& x) const { return x.unflatten(-1, {shape_.heads, -1}); }
 
-  Tensor attention(const Tensor& x, const Layer& layer, const Tensor& rotation) const {
+  Tensor attention(const Tensor& x, const Block& layer, const Tensor& rotation) const {
     const Tensor query = rotate(to_heads(linear(x, layer.query)), rotation);
     const Tensor key = rotate(to_heads(linear(x, layer.key)), rotation);
     const Tensor value = to_heads(linear(x, layer.value));
@@ -164,7 +164,7 @@ class Transformer : public Model {
     return linear(mixed.transpose(1, 2).flatten(-2), layer.output);
   }
 
-  Tensor feed_forward(const Tensor& x, const Layer& layer) const {
+  Tensor feed_forward(const Tensor& x, const Block& layer) const {
     return linear(at::silu(linear(x, layer.w1)) * linear(x, layer.w3), layer.w2);
   }
 
@@ -174,7 +174,7 @@ class Transformer : public Model {
   std::vector<NamedTensor> parameters_;
   std::int64_t linear_elements_ = 0;
   Tensor embedding_, final_norm_, head_;
-  std::vector<Layer> layers_;
+  std::vector<Block> layers_;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr const char* kTraining = "five_sgd_steps_end_at_the_oracle";
+constexpr const char* kTrainingTest = "five_sgd_steps_end_at_the_oracle";
 
 const SynchronizerUnderTest& subject(Form form) {
   static const SynchronizerUnderTest per_parameter = {
@@ -137,8 +137,8 @@ const std::vector<Body>& all_training() {
 
 const std::vector<Body>& small_models() {
   static const std::vector<Body> bodies = {
-      toy_body(2, all_toy_models(), subject(Form::kPerParameter).make, kTraining),
-      toy_body(4, all_toy_models(), subject(Form::kPerParameter).make, kTraining)};
+      toy_body(2, all_toy_models(), subject(Form::kPerParameter).make, kTrainingTest),
+      toy_body(4, all_toy_models(), subject(Form::kPerParameter).make, kTrainingTest)};
   return bodies;
 }
 

@@ -49,7 +49,7 @@ Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
               training.finish();
             }
           },
-          kOrder};
+          kOrderTest};
 }
 
 std::vector<Body> orders() {
@@ -140,8 +140,8 @@ const std::vector<Body>& small_models() {
 const std::vector<Body>& branching_models() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all = {
-        toy_body(3, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kSome}), kOrder),
-        toy_body(4, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kEach}), kOrder)};
+        toy_body(3, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kSome}), kOrderTest),
+        toy_body(4, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kEach}), kOrderTest)};
     for (Body& body : all) {
       body.name += ", with a branch";
     }

@@ -26,7 +26,7 @@ std::string name_of(const std::vector<Bucket>& buckets, std::size_t b) {
 
 Payload payload_of(const Seen& launch) { return {launch.elements, launch.dtype}; }
 
-std::string to_string(const std::vector<Payload>& payloads) {
+std::string listed(const std::vector<Payload>& payloads) {
   std::ostringstream out;
   for (std::size_t i = 0; i < std::min<std::size_t>(payloads.size(), 12); ++i) {
     out << (i > 0 ? ", " : "") << payloads[i].elements << " "
@@ -250,8 +250,8 @@ std::string each_bucket_once(const Evidence& evidence) {
         std::ranges::sort(expected, {}, by);
         return actual == expected
                    ? ""
-                   : diagnosis(actual, expected) + ". Expected, sorted: " + to_string(expected) +
-                         "; got: " + to_string(actual);
+                   : diagnosis(actual, expected) + ". Expected, sorted: " + listed(expected) +
+                         "; got: " + listed(actual);
       });
 }
 
@@ -265,7 +265,7 @@ std::string in_plan_order(const Evidence& evidence) {
                    ? ""
                    : "the buckets were not launched in the order of the plan, in "
                      "which a bucket that is full early waits its turn. Expected: " +
-                         to_string(expected) + "; got: " + to_string(actual);
+                         listed(expected) + "; got: " + listed(actual);
       });
 }
 

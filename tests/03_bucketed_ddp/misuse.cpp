@@ -109,18 +109,18 @@ void second_backward_of_a_bucket(Client& client, std::size_t layer) {
 }
 
 // What the layers of a count_memory() are like.
-enum class Kind { kPlain, kTransposed, kTwoDtypes };
+enum class LayerKind { kPlain, kTransposed, kTwoDtypes };
 
 // Eight layers of equal bytes. Backward keeps nothing but the gradients, and briefly needs space for
 // one more; for two, where it brings a gradient into its weight's layout.
-void count_memory(Client& client, const BucketedDdpOptions& options, Kind kind) {
+void count_memory(Client& client, const BucketedDdpOptions& options, LayerKind kind) {
   constexpr std::int64_t kLayer = 64 * 64 * 4;
   constexpr std::int64_t kAll = 8 * kLayer;
   std::vector<at::Tensor> parameters(8);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const bool half = kind == Kind::kTwoDtypes && i % 2 == 1;
+    const bool half = kind == LayerKind::kTwoDtypes && i % 2 == 1;
     const at::Tensor values = at::ones({half ? 128 : 64, 64}, half ? at::kHalf : at::kFloat);
-    parameters[i] = (kind == Kind::kTransposed ? values.t() : values).set_requires_grad(true);
+    parameters[i] = (kind == LayerKind::kTransposed ? values.t() : values).set_requires_grad(true);
   }
   client.fact("bytes: limit", kAll + std::min(options.cap_bytes, kAll));
   MemoryMeter meter;
@@ -146,7 +146,7 @@ void count_memory(Client& client, const BucketedDdpOptions& options, Kind kind) 
     loss.backward();
     synchronizer->finish();
     client.fact("bytes: within a step, beside the gradients",
-                meter.peak_bytes() - kAll - (kind == Kind::kTransposed ? 2 : 1) * kLayer);
+                meter.peak_bytes() - kAll - (kind == LayerKind::kTransposed ? 2 : 1) * kLayer);
     if (step == 20 || step == 40 || step == 60) {
       client.fact("held: handles of operations", client.live_handles());
       client.fact("held: bytes of tensors", meter.live_bytes());
@@ -162,30 +162,30 @@ const std::vector<Body>& misuse() {
     std::vector<Body> all = joined(
         {misuse_bodies(some), second_backward_bodies(some),
          misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
-    all.push_back({"wrong caps and plans", {}, plan_wrongly, kErrors});
+    all.push_back({"wrong caps and plans", {}, plan_wrongly, kErrorsTest});
     for (const bool overlap : {true, false}) {
       const std::string form = overlap ? "" : "without overlap: ";
       all.push_back({form + "a parameter is moved to float64",
                      {},
                      [overlap](Client& client) { move_to_float64(client, overlap, true); },
-                     kErrors});
+                     kErrorsTest});
       all.push_back({form + "an unused parameter is moved to float64",
                      {},
                      [overlap](Client& client) { move_to_float64(client, overlap, false); },
-                     kErrors});
+                     kErrorsTest});
       all.push_back({form + "a parameter is moved to float64, and its gradient is not",
                      {},
                      [overlap](Client& client) { move_to_float64(client, overlap, false, true); },
-                     kErrors});
+                     kErrorsTest});
     }
     for (const std::size_t layer : {0, 1}) {
       all.push_back({std::string("a second backward before finish(), of the ") +
                          (layer == 0 ? "second" : "first") + " bucket",
                      {},
                      [layer](Client& client) { second_backward_of_a_bucket(client, layer); },
-                     kErrors});
+                     kErrorsTest});
     }
-    all.push_back({"a parameter is moved to bfloat16", {}, move_to_bfloat16, kErrors});
+    all.push_back({"a parameter is moved to bfloat16", {}, move_to_bfloat16, kErrorsTest});
     return all;
   }();
   return bodies;
@@ -200,7 +200,7 @@ const std::vector<Body>& memory() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
     constexpr std::int64_t kLayer = 4096 * 4;
-    const auto add = [&](std::int64_t cap, bool overlap, Kind kind = Kind::kPlain,
+    const auto add = [&](std::int64_t cap, bool overlap, LayerKind kind = LayerKind::kPlain,
                          const std::string& layers = "") {
       const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
       all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
@@ -214,8 +214,8 @@ const std::vector<Body>& memory() {
     add(8 * kLayer, true);
     add(kOne, true);
     add(2 * kLayer, false);
-    add(2 * kLayer, true, Kind::kTransposed, ", transposed");
-    add(2 * kLayer, true, Kind::kTwoDtypes, ", of two dtypes");
+    add(2 * kLayer, true, LayerKind::kTransposed, ", transposed");
+    add(2 * kLayer, true, LayerKind::kTwoDtypes, ", of two dtypes");
     return all;
   }();
   return bodies;

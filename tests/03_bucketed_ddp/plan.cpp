@@ -11,11 +11,11 @@ namespace ddp::testing {
 
 namespace {
 
-using Bucket = std::vector<std::size_t>;
+using Indices = std::vector<std::size_t>;
 // What all members of a bucket must have in common, such as "float32 on cpu".
-using Kind = std::string;
+using Common = std::string;
 
-Kind kind_of(const at::Tensor& tensor) {
+Common kind_of(const at::Tensor& tensor) {
   return std::string(c10::getDtypeNames(tensor.scalar_type()).first) + " on " +
          tensor.device().str();
 }
@@ -75,9 +75,9 @@ std::string broken_membership(const Plan& plan, const std::vector<at::Tensor>& p
 // Within a bucket: members of one kind, in descending order.
 std::string broken_bucket(const Plan& plan, std::size_t b,
                           const std::vector<at::Tensor>& parameters) {
-  const Bucket& bucket = plan[b];
+  const Indices& bucket = plan[b];
   for (std::size_t m = 1; m < bucket.size(); ++m) {
-    const Kind kind = kind_of(parameters[bucket[m]]);
+    const Common kind = kind_of(parameters[bucket[m]]);
     if (kind != kind_of(parameters[bucket[0]])) {
       return name_of(plan, b) + " mixes " + kind_of(parameters[bucket[0]]) + " with " + kind;
     }
@@ -92,7 +92,7 @@ std::string broken_bucket(const Plan& plan, std::size_t b,
 std::string broken_cuts(const Plan& plan, const std::vector<std::size_t>& buckets,
                         const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& bucket = plan[buckets[i]];
+    const Indices& bucket = plan[buckets[i]];
     const std::string name = name_of(plan, buckets[i]);
     if (i > 0 && bucket.front() > plan[buckets[i - 1]].back()) {
       return name + " has a parameter that is visited before the last one of " +
@@ -130,7 +130,7 @@ std::string broken_order(const Plan& plan) {
 
 std::string to_string(const Plan& plan) {
   std::ostringstream out;
-  for (const Bucket& bucket : plan) {
+  for (const Indices& bucket : plan) {
     out << (out.tellp() > 0 ? ", {" : "{");
     for (std::size_t m = 0; m < bucket.size(); ++m) {
       out << (m > 0 ? ", " : "") << bucket[m];
@@ -143,7 +143,7 @@ std::string to_string(const Plan& plan) {
 std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,
                         std::int64_t cap_bytes) {
   std::string broken = broken_membership(plan, parameters);
-  std::map<Kind, std::vector<std::size_t>> buckets_of_kind;
+  std::map<Common, std::vector<std::size_t>> buckets_of_kind;
   for (std::size_t b = 0; b < plan.size() && broken.empty(); ++b) {
     broken = broken_bucket(plan, b, parameters);
     buckets_of_kind[kind_of(parameters[plan[b].front()])].push_back(b);

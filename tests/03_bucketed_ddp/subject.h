@@ -19,24 +19,25 @@ constexpr std::int64_t kSome = 300;
 constexpr std::int64_t kOne = std::int64_t{25} << 20;
 
 /// Tests that are charged with bodies.
-constexpr const char* kMean = "gradients_are_the_mean_over_ranks";
-constexpr const char* kOrder = "buckets_start_in_plan_order";
-constexpr const char* kNoOverlap = "without_overlap_buckets_are_reduced_after_backward";
-constexpr const char* kErrors = "errors_name_the_parameter";
-constexpr const char* kDestruction = "destruction_unhooks";
+constexpr const char* kMeanTest = "gradients_are_the_mean_over_ranks";
+constexpr const char* kOrderTest = "buckets_start_in_plan_order";
+constexpr const char* kNoOverlapTest = "without_overlap_buckets_are_reduced_after_backward";
+constexpr const char* kErrorsTest = "errors_name_the_parameter";
+constexpr const char* kDestructionTest = "destruction_unhooks";
 
 /// The synchronizer with these options; `form` begins its bodies' names.
 inline SynchronizerUnderTest subject(const BucketedDdpOptions& options,
                                      const std::string& form = "") {
   const bool overlap = options.overlap;
-  return {.make = bucketed(options),
-          .charged = {.mean = overlap ? kMean : kNoOverlap,
-                      .missing = overlap ? kOrder : kNoOverlap,
-                      .accumulation = overlap ? "gradients_accumulate_inside_no_sync" : kNoOverlap,
-                      .lifetime = overlap ? kDestruction : kNoOverlap,
-                      .growth = "buckets_take_the_gradients_bytes_and_one_bucket",
-                      .errors = kErrors},
-          .form = form};
+  return {
+      .make = bucketed(options),
+      .charged = {.mean = overlap ? kMeanTest : kNoOverlapTest,
+                  .missing = overlap ? kOrderTest : kNoOverlapTest,
+                  .accumulation = overlap ? "gradients_accumulate_inside_no_sync" : kNoOverlapTest,
+                  .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
+                  .growth = "buckets_take_the_gradients_bytes_and_one_bucket",
+                  .errors = kErrorsTest},
+      .form = form};
 }
 
 }  // namespace ddp::testing

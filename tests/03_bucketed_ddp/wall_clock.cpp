@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 256;
 constexpr std::int64_t kBatch = 512;
-constexpr int kLayers = 12;
+constexpr int kDepth = 12;
 constexpr int kRounds = 3;
 
 double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
@@ -35,8 +35,8 @@ double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Te
 void report_times(ReportingRank& rank) {
   constexpr std::int64_t kLayerBytes = kWidth * kWidth * 4;
   std::vector<at::Tensor> weights;
-  weights.reserve(kLayers);
-  for (int i = 0; i < kLayers; ++i) {
+  weights.reserve(kDepth);
+  for (int i = 0; i < kDepth; ++i) {
     weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
   }
   const at::Tensor input = at::ones({kBatch, kWidth});
@@ -54,13 +54,13 @@ void report_times(ReportingRank& rank) {
                            return milliseconds_of_step(weights, input, synchronizer);
                          }};
   std::ostringstream what;
-  what << "a step of " << kLayers << " layers of " << kLayerBytes / 1024
+  what << "a step of " << kDepth << " layers of " << kLayerBytes / 1024
        << " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:";
   const std::vector<double> medians =
       report_medians(rank, what.str(),
                      {way("a bucket for each layer", {.cap_bytes = 1}),
                       way("3 layers in a bucket", {.cap_bytes = 3 * kLayerBytes}),
-                      way("one bucket", {.cap_bytes = kLayers * kLayerBytes}),
+                      way("one bucket", {.cap_bytes = kDepth * kLayerBytes}),
                       way("3 layers in a bucket without overlap",
                           {.cap_bytes = 3 * kLayerBytes, .overlap = false}),
                       reducer},

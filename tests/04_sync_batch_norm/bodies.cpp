@@ -14,9 +14,9 @@ namespace ddp::testing {
 
 namespace {
 
-const char* const kOutput = "output_is_batch_norm_of_the_whole_batch";
-const char* const kGradients = "gradients_are_those_of_the_whole_batch";
-const char* const kTraining = "training_on_many_ranks_is_training_on_one";
+const char* const kOutputTest = "output_is_batch_norm_of_the_whole_batch";
+const char* const kGradientsTest = "gradients_are_those_of_the_whole_batch";
+const char* const kTrainingTest = "training_on_many_ranks_is_training_on_one";
 
 // --- Training by the function ---
 
@@ -227,22 +227,22 @@ std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& n
 const std::vector<Body>& plain() {
   static const std::vector<Body> bodies = [] {
     auto all =
-        joined({with_ranks({2, 1}, "one small batch", kOutput, one_small_use),
-                with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutput, shapes_and_tensors),
-                with_ranks({2}, "many channels", kOutput, many_sizes),
-                with_ranks({5, 6, 8}, "one small batch", kOutput, one_small_use),
-                with_ranks({2}, "seventy steps", kOutput, many_steps),
-                with_ranks({2}, "two backwards through a graph", kGradients, two_backwards),
-                with_ranks({2}, "backward through a view", kGradients, backward_through_a_view),
-                with_ranks({2}, "one input twice", kOutput, one_input_twice),
-                with_ranks({2}, "weights of zero", kGradients, weight_of_zero),
-                with_ranks({2}, "not a number", kOutput, not_a_number),
-                with_ranks({2}, "a constant channel", kGradients, constant_channel),
-                with_ranks({2}, "an in-place ReLU", kGradients, output_is_overwritten),
-                with_ranks({2}, "backward on another thread", kGradients, backward_elsewhere),
-                with_ranks({2}, "the group is dropped", kGradients, group_is_dropped)});
-    all.push_back(in_groups("four groups in turns", kOutput, groups_in_turns));
-    all.push_back(body_of("a network that takes a second", 2, kOutput, one_small_use));
+        joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
+                with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutputTest, shapes_and_tensors),
+                with_ranks({2}, "many channels", kOutputTest, many_sizes),
+                with_ranks({5, 6, 8}, "one small batch", kOutputTest, one_small_use),
+                with_ranks({2}, "seventy steps", kOutputTest, many_steps),
+                with_ranks({2}, "two backwards through a graph", kGradientsTest, two_backwards),
+                with_ranks({2}, "backward through a view", kGradientsTest, backward_through_a_view),
+                with_ranks({2}, "one input twice", kOutputTest, one_input_twice),
+                with_ranks({2}, "weights of zero", kGradientsTest, weight_of_zero),
+                with_ranks({2}, "not a number", kOutputTest, not_a_number),
+                with_ranks({2}, "a constant channel", kGradientsTest, constant_channel),
+                with_ranks({2}, "an in-place ReLU", kGradientsTest, output_is_overwritten),
+                with_ranks({2}, "backward on another thread", kGradientsTest, backward_elsewhere),
+                with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped)});
+    all.push_back(in_groups("four groups in turns", kOutputTest, groups_in_turns));
+    all.push_back(body_of("a network that takes a second", 2, kOutputTest, one_small_use));
     all.back().world.slow = true;
     return all;
   }();
@@ -251,13 +251,13 @@ const std::vector<Body>& plain() {
 
 const std::vector<Body>& interleaved() {
   static const std::vector<Body> bodies = {
-      body_of("forwards first", 2, kTraining,
+      body_of("forwards first", 2, kTrainingTest,
               [](Uses& uses) {
                 std::vector<UseOptions> many(40);
                 many.push_back({.shape = {4, 3}});
                 forwards_first(uses, many);
               }),
-      in_groups("forwards of several groups first", kTraining, [](Uses& uses) {
+      in_groups("forwards of several groups first", kTrainingTest, [](Uses& uses) {
         forwards_first(uses,
                        {{.group = 1}, {.shape = {4, 3}, .group = 2}, {.group = 1}, {.group = 0}});
       })};

@@ -77,7 +77,7 @@ void statistics_change(Uses& uses) {
 }
 
 // No update, not even by 0 times the batch.
-void not_a_number(Uses& uses) {
+void evaluates_not_a_number(Uses& uses) {
   uses.run({.mode = evaluating(), .nan = true, .wants_input = false});
 }
 
@@ -212,7 +212,7 @@ const std::vector<Body>& evaluation() {
   static const std::vector<Body> bodies =
       joined({with_ranks({2, 1}, "evaluation", test, evaluations),
               with_ranks({2}, "statistics change after forward", test, statistics_change),
-              with_ranks({2}, "evaluation of a NaN", test, not_a_number),
+              with_ranks({2}, "evaluation of a NaN", test, evaluates_not_a_number),
               with_ranks({2}, "one rank evaluates", test, one_rank_evaluates)});
   return bodies;
 }

@@ -19,10 +19,10 @@ namespace {
 constexpr const char* kCharged[] = {"reduce_scatter_completes_chunk_r_on_rank_r",
                                     "all_gather_hands_chunk_r_of_rank_r_to_all",
                                     "all_reduce_gives_every_rank_the_sum_or_average"};
-constexpr const char* kStorage = "the_result_is_in_the_callers_storage";
-constexpr const char* kLayouts = "tensors_need_not_be_contiguous";
-constexpr const char* kMemory = "memory_beside_the_tensor_is_one_chunk";
-constexpr const char* kPipelining = "pipelined_ring_beside_gloos_all_reduce";
+constexpr const char* kStorageTest = "the_result_is_in_the_callers_storage";
+constexpr const char* kLayoutsTest = "tensors_need_not_be_contiguous";
+constexpr const char* kMemoryTest = "memory_beside_the_tensor_is_one_chunk";
+constexpr const char* kPipeliningTest = "pipelined_ring_beside_gloos_all_reduce";
 
 using Calls = std::vector<RingCall>;
 
@@ -164,7 +164,7 @@ Plan large_tensors(int ranks) {
     const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
     calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
-  return {"large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemory};
+  return {"large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemoryTest};
 }
 
 Plan many_ranks() {
@@ -189,7 +189,8 @@ Plan strided(int ranks) {
       calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
     }
   }
-  return {"tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayouts};
+  return {
+      "tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayoutsTest};
 }
 
 Plan autograd_knows(int ranks) {
@@ -207,8 +208,10 @@ Plan autograd_knows(int ranks) {
     }
   }
   calls.push_back({.elements = 140'000, .autograd = Autograd::kParameter});  // memory is watched
-  return {
-      "parameters, and results of autograd, " + on_ranks(ranks), {.ranks = ranks}, calls, kStorage};
+  return {"parameters, and results of autograd, " + on_ranks(ranks),
+          {.ranks = ranks},
+          calls,
+          kStorageTest};
 }
 
 Body many_calls_of_one_kind() {
@@ -225,7 +228,7 @@ Body many_calls_of_one_kind() {
             }
             caller.call({.elements = 300});
           },
-          kMemory};
+          kMemoryTest};
 }
 
 Plan pipelined(int ranks) {
@@ -244,7 +247,7 @@ Plan pipelined(int ranks) {
   add(256, {.elements = 1001, .dtype = at::kLong});
   add(100, {.elements = 999, .dtype = at::kBFloat16, .op = ReduceOp::kAverage});
   add(300, {.elements = 2051, .op = ReduceOp::kAverage});
-  return {"the pipelined ring, " + on_ranks(ranks), {.ranks = ranks}, calls, kPipelining};
+  return {"the pipelined ring, " + on_ranks(ranks), {.ranks = ranks}, calls, kPipeliningTest};
 }
 
 Body wrong_segments() {
@@ -258,7 +261,7 @@ Body wrong_segments() {
               });
             }
           },
-          kPipelining};
+          kPipeliningTest};
 }
 
 const std::vector<Plan>& plans() {
@@ -308,8 +311,8 @@ const Body& pipelined_megabyte() {
   const RingCall call{.function = Function::kPipelined,
                       .elements = 1 << 18,
                       .segment_bytes = PipelinedRingOptions().segment_bytes};
-  static const Body body =
-      body_of({"a megabyte on 4 ranks", {.ranks = 4}, {call}, kPipelining}, Function::kPipelined);
+  static const Body body = body_of({"a megabyte on 4 ranks", {.ranks = 4}, {call}, kPipeliningTest},
+                                   Function::kPipelined);
   return body;
 }
 

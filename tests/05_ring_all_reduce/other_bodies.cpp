@@ -15,8 +15,8 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr const char* kErrors = "bad_arguments_are_refused_before_any_message";
-constexpr const char* kPrinting = "ranks_print_in_order";
+constexpr const char* kErrorsTest = "bad_arguments_are_refused_before_any_message";
+constexpr const char* kPrintingTest = "ranks_print_in_order";
 
 Body printing(int ranks) {
   return {"printing, " + on_ranks(ranks),
@@ -31,7 +31,7 @@ Body printing(int ranks) {
               caller.print(message);
             }
           },
-          kPrinting};
+          kPrintingTest};
 }
 
 Body printing_in_groups() {
@@ -43,7 +43,7 @@ Body printing_in_groups() {
               caller.print("rank " + std::to_string(client.rank()), group);
             }
           },
-          kPrinting};
+          kPrintingTest};
 }
 
 using CallOfTensor = std::function<void(const at::Tensor&, const ProcessGroupPtr&)>;
@@ -111,7 +111,7 @@ Body misuse(int ranks) {
             client.fact("attempt", 0);
             caller.call({.elements = 10, .op = ReduceOp::kAverage});
           },
-          kErrors};
+          kErrorsTest};
 }
 
 // One of the messages of a call is lost: in the middle, or the last.
@@ -124,7 +124,7 @@ Body lost_connection(int ranks, bool last) {
                 ring_all_reduce(at::ones({12}, settings().device), group);
               });
             },
-            kErrors};
+            kErrorsTest};
   const int all = 4 * (ranks - 1);  // sends and recvs of both halves
   body.world.failure = Failure{.operation = last ? all - 1 : ranks};
   return body;
@@ -139,7 +139,7 @@ Body lost_turn() {
               expect_lost_connection(client, "print_in_rank_order() of which a message fails",
                                      [&] { print_in_rank_order("hello", out, group); });
             },
-            kErrors};
+            kErrorsTest};
   body.world.failure = Failure{.operation = 0};
   return body;
 }

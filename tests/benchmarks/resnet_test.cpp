@@ -6,20 +6,13 @@
 
 #include <algorithm>
 
+#include "harness/model_summary.h"
 #include "support/ranks.h"
 
 namespace ddp {
 namespace {
 
 using testing::in_child;
-
-std::int64_t count_elements(const std::vector<NamedTensor>& tensors) {
-  std::int64_t sum = 0;
-  for (const NamedTensor& entry : tensors) {
-    sum += entry.tensor.numel();
-  }
-  return sum;
-}
 
 // Published counts: torchvision's documentation of its models.
 TEST(ResNet, ParameterCountsAreThePublishedOnes) {
@@ -32,7 +25,8 @@ TEST(ResNet, ParameterCountsAreThePublishedOnes) {
   ASSERT_EQ(std::size(published), all_resnets().size());
   for (const auto& [kind, count] : published) {
     in_child([kind = kind, count = count] {
-      EXPECT_EQ(count_elements(make_resnet(kind)->named_parameters()), count) << to_string(kind);
+      EXPECT_EQ(summarize_model(make_resnet(kind)->named_parameters()).total, count)
+          << to_string(kind);
     });
   }
 }

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "harness/model_summary.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -13,19 +14,11 @@ namespace {
 
 using testing::in_child;
 
-constexpr TransformerShape kTiny = {
+constexpr TransformerShape kTinyShape = {
     .d_model = 8, .d_ff = 12, .layers = 2, .heads = 2, .vocabulary = 11};
 
-std::int64_t count_elements(const std::vector<NamedTensor>& tensors) {
-  std::int64_t sum = 0;
-  for (const NamedTensor& entry : tensors) {
-    sum += entry.tensor.numel();
-  }
-  return sum;
-}
-
 at::Tensor tokens(std::int64_t n, std::int64_t length) {
-  return at::arange(n * length).mul(7).remainder(kTiny.vocabulary).view({n, length});
+  return at::arange(n * length).mul(7).remainder(kTinyShape.vocabulary).view({n, length});
 }
 
 // GPT-2 XL's vocabulary with xl's shape has 2,127,057,600 parameters, as CS336's assignment 1 says.
@@ -39,9 +32,9 @@ TEST(Transformer, ParameterCountsAreTheFormulas) {
   EXPECT_EQ(parameter_count(transformer_shape("small")), 128'625'408);
   EXPECT_EQ(parameter_count(transformer_shape("reduced")), 802'336);
   in_child([] {
-    for (const TransformerShape& shape : {kTiny, transformer_shape("reduced")}) {
+    for (const TransformerShape& shape : {kTinyShape, transformer_shape("reduced")}) {
       const auto parameters = make_transformer(shape)->named_parameters();
-      EXPECT_EQ(count_elements(parameters), parameter_count(shape));
+      EXPECT_EQ(summarize_model(parameters).total, parameter_count(shape));
       EXPECT_EQ(parameters.size(), 9 * shape.layers + 3);
     }
   });
@@ -126,23 +119,23 @@ at::Tensor reference(const Model& model, const TransformerShape& shape, const at
 
 TEST(Transformer, ComputesWhatItSays) {
   in_child([] {
-    const auto model = make_transformer(kTiny, {.seed = 1});
+    const auto model = make_transformer(kTinyShape, {.seed = 1});
     const at::Tensor input = tokens(2, 7);
     const at::Tensor logits = model->forward(input);
-    ASSERT_EQ(logits.sizes(), at::IntArrayRef({2, 7, kTiny.vocabulary}));
+    ASSERT_EQ(logits.sizes(), at::IntArrayRef({2, 7, kTinyShape.vocabulary}));
     for (std::int64_t n = 0; n < 2; ++n) {
-      EXPECT_TRUE(at::allclose(logits[n], reference(*model, kTiny, input[n]), 1e-4, 1e-5));
+      EXPECT_TRUE(at::allclose(logits[n], reference(*model, kTinyShape, input[n]), 1e-4, 1e-5));
     }
   });
 }
 
 TEST(Transformer, LaterTokensChangeNoEarlierLogits) {
   in_child([] {
-    const auto model = make_transformer(kTiny, {.seed = 1});
+    const auto model = make_transformer(kTinyShape, {.seed = 1});
     const at::Tensor input = tokens(2, 6);
     const at::Tensor logits = model->forward(input);
     at::Tensor other = input.clone();
-    other.select(1, 4).add_(1).remainder_(kTiny.vocabulary);
+    other.select(1, 4).add_(1).remainder_(kTinyShape.vocabulary);
     const at::Tensor changed = model->forward(other);
     EXPECT_TRUE(at::allclose(changed.narrow(1, 0, 4), logits.narrow(1, 0, 4), 0, 1e-6));
     for (std::int64_t later : {4, 5}) {
@@ -153,7 +146,7 @@ TEST(Transformer, LaterTokensChangeNoEarlierLogits) {
 
 TEST(Transformer, EveryParameterGetsAGradient) {
   in_child([] {
-    const auto model = make_transformer(kTiny);
+    const auto model = make_transformer(kTinyShape);
     at::cross_entropy_loss(model->forward(tokens(2, 5)).flatten(0, 1), tokens(10, 1).flatten())
         .backward();
     for (const auto& [name, parameter] : model->named_parameters()) {
@@ -166,9 +159,9 @@ TEST(Transformer, EveryParameterGetsAGradient) {
 
 TEST(Transformer, SeedDecidesTheWeights) {
   in_child([] {
-    const auto first = make_transformer(kTiny, {.seed = 1})->named_parameters();
-    const auto again = make_transformer(kTiny, {.seed = 1})->named_parameters();
-    const auto other = make_transformer(kTiny, {.seed = 2})->named_parameters();
+    const auto first = make_transformer(kTinyShape, {.seed = 1})->named_parameters();
+    const auto again = make_transformer(kTinyShape, {.seed = 1})->named_parameters();
+    const auto other = make_transformer(kTinyShape, {.seed = 2})->named_parameters();
     for (std::size_t i = 0; i < first.size(); ++i) {
       EXPECT_TRUE(at::equal(first[i].tensor, again[i].tensor));
       const bool is_norm = first[i].name.find("ln") != std::string::npos;
@@ -204,9 +197,9 @@ TEST(Transformer, ComputingIsSharedByTheWeights) {
   in_child([] {
     std::int64_t spent = 0;
     const auto model = make_transformer(
-        kTiny, {.compute = [&](std::int64_t ns, const std::string&) { spent += ns; },
-                .forward_ns = 1'000'000,
-                .backward_ns = 2'000'000});
+        kTinyShape, {.compute = [&](std::int64_t ns, const std::string&) { spent += ns; },
+                     .forward_ns = 1'000'000,
+                     .backward_ns = 2'000'000});
     const at::Tensor logits = model->forward(tokens(1, 2));
     EXPECT_NEAR(spent, 1'000'000, 20);  // rounded in each of 15 linear layers
     logits.sum().backward();
@@ -216,7 +209,7 @@ TEST(Transformer, ComputingIsSharedByTheWeights) {
 
 TEST(Transformer, RefusesWhatMakesNoModel) {
   in_child([] {
-    TransformerShape none = kTiny, odd = kTiny;
+    TransformerShape none = kTinyShape, odd = kTinyShape;
     none.layers = 0;
     odd.heads = 8;
     EXPECT_THROW(make_transformer(none), c10::ValueError);

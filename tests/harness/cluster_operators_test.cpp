@@ -15,10 +15,10 @@ namespace {
 
 using ddp::testing::in_child;
 
-constexpr std::int64_t kElements = 100;
+constexpr std::int64_t kWidth = 100;
 const auto kMeta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
 
-at::Tensor tensor() { return at::empty({kElements}, kMeta); }
+at::Tensor tensor() { return at::empty({kWidth}, kMeta); }
 
 // "name bytes; " of each operator that moved data.
 template <typename Body>
@@ -46,7 +46,7 @@ TEST(OperatorWatch, CountsWhatIsReadAndWritten) {
          "aten::cat 1600; "},
         {moved_by([&] { a + b; }), "aten::add 1200; "},
         {moved_by([&] { a.clone(); }), "aten::clone 800; "},
-        {moved_by([&] { at::zeros({kElements}, kMeta); }), "aten::zeros 400; "},
+        {moved_by([&] { at::zeros({kWidth}, kMeta); }), "aten::zeros 400; "},
         {moved_by([&] { at::zeros_like(a); }), "aten::zeros_like 400; "},
         {moved_by([&] { at::mul_out(const_cast<at::Tensor&>(a), b, b); }), "aten::mul 1200; "},
         {moved_by([&] {

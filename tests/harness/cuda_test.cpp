@@ -12,8 +12,8 @@
 namespace ddp {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(60);
-constexpr auto kDeadline = std::chrono::seconds(120);  // a first use of a GPU is slow
+constexpr auto kCudaTimeout = std::chrono::seconds(60);
+constexpr auto kCudaDeadline = std::chrono::seconds(120);  // a first use of a GPU is slow
 
 class Cuda : public ::testing::Test {
  protected:
@@ -40,9 +40,9 @@ TEST(CudaAbsent, IsSaidInOneLine) {
 TEST_F(Cuda, NcclDoesAllCollectivesInAWorldOfOneRankAGpu) {
   const int world_size = std::min(visible_gpus(), 4);
   testing::expect_plain_ranks_pass(
-      {.world_size = world_size, .deadline = kDeadline}, [](RankContext& context) {
+      {.world_size = world_size, .deadline = kCudaDeadline}, [](RankContext& context) {
         const at::Device device = device_of_rank(at::kCUDA, context);
-        const BackendPtr backend = make_device_backend(device, context, kTimeout);
+        const BackendPtr backend = make_device_backend(device, context, kCudaTimeout);
         EXPECT_EQ(backend->getBackendName(), "nccl");
         const ProcessGroupPtr group = make_process_group(backend, context.store);
         testing::check_collectives(group, device);
@@ -52,9 +52,9 @@ TEST_F(Cuda, NcclDoesAllCollectivesInAWorldOfOneRankAGpu) {
 
 TEST_F(Cuda, RanksThatShareAGpuGoThroughTheHost) {
   testing::expect_plain_ranks_pass(
-      {.world_size = visible_gpus() + 1, .deadline = kDeadline}, [](RankContext& context) {
+      {.world_size = visible_gpus() + 1, .deadline = kCudaDeadline}, [](RankContext& context) {
         const at::Device device = device_of_rank(at::kCUDA, context);
-        const BackendPtr backend = make_device_backend(device, context, kTimeout);
+        const BackendPtr backend = make_device_backend(device, context, kCudaTimeout);
         EXPECT_NE(dynamic_cast<HostStagedBackend*>(backend.get()), nullptr);
         const ProcessGroupPtr group = make_process_group(backend, context.store);
         testing::check_collectives(group, device);
@@ -66,10 +66,10 @@ TEST_F(Cuda, RanksThatShareAGpuGoThroughTheHost) {
 // immediately.
 TEST_F(Cuda, StagingRespectsTheCallersStream) {
   testing::expect_plain_ranks_pass(
-      {.world_size = 2, .deadline = kDeadline}, [](RankContext& context) {
+      {.world_size = 2, .deadline = kCudaDeadline}, [](RankContext& context) {
         const at::Device device = device_of_rank(at::kCUDA, context);
         const ProcessGroupPtr group = make_process_group(
-            c10::make_intrusive<HostStagedBackend>(make_gloo_backend(context, kTimeout)),
+            c10::make_intrusive<HostStagedBackend>(make_gloo_backend(context, kCudaTimeout)),
             context.store);
         at::Tensor slow = at::ones({4096, 4096}, device);
         for (int i = 0; i < 20; ++i) {
@@ -82,7 +82,7 @@ TEST_F(Cuda, StagingRespectsTheCallersStream) {
 }
 
 TEST_F(Cuda, EventsTimeTheDeviceAndNotTheHost) {
-  testing::expect_plain_ranks_pass({.world_size = 1, .deadline = kDeadline},
+  testing::expect_plain_ranks_pass({.world_size = 1, .deadline = kCudaDeadline},
                                    [](RankContext& context) {
                                      const at::Device device = device_of_rank(at::kCUDA, context);
                                      const auto timer = make_device_timer(device);

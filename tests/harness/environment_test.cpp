@@ -12,7 +12,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-std::optional<LaunchEnvironment> read(const Variables& variables) {
+std::optional<LaunchEnvironment> launched(const Variables& variables) {
   return read_launch_environment([&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
@@ -21,7 +21,7 @@ std::optional<LaunchEnvironment> read(const Variables& variables) {
 
 // The message of the error caused by reading these variables.
 std::string error_of(const Variables& variables) {
-  return testing::error_of<c10::ValueError>([&] { read(variables); });
+  return testing::error_of<c10::ValueError>([&] { launched(variables); });
 }
 
 Variables with(Variables variables, const Variables& changes) {
@@ -41,45 +41,46 @@ const Variables kSlurm{{"SLURM_PROCID", "3"},  {"SLURM_NTASKS", "4"},
                        {"SLURM_STEP_ID", "2"}, {"SLURM_NODELIST", "gpu[03-05,9]-ib"}};
 
 TEST(Environment, NothingSetIsNoLauncher) {
-  EXPECT_FALSE(read({}).has_value());
-  EXPECT_FALSE(read({{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}}).has_value());
-  EXPECT_FALSE(read({{"RANK", ""}, {"WORLD_SIZE", ""}}).has_value());
+  EXPECT_FALSE(launched({}).has_value());
+  EXPECT_FALSE(launched({{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}}).has_value());
+  EXPECT_FALSE(launched({{"RANK", ""}, {"WORLD_SIZE", ""}}).has_value());
 }
 
 TEST(Environment, ReadsTorchrun) {
-  const auto environment = read(kTorchrun).value();
+  const auto environment = launched(kTorchrun).value();
   EXPECT_EQ(environment.rank, 5);
   EXPECT_EQ(environment.world_size, 8);
   EXPECT_EQ(environment.local_rank, 1);
   EXPECT_EQ(environment.master_addr, "node0");
   EXPECT_EQ(environment.master_port, 29500);
   EXPECT_FALSE(environment.store_is_served);
-  EXPECT_TRUE(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}))->store_is_served);
+  EXPECT_TRUE(
+      launched(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}))->store_is_served);
 }
 
 TEST(Environment, ReadsOpenMpi) {
-  const auto environment = read({{"OMPI_COMM_WORLD_RANK", "1"},
-                                 {"OMPI_COMM_WORLD_SIZE", "2"},
-                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                 {"MASTER_ADDR", "127.0.0.1"},
-                                 {"MASTER_PORT", "1234"}});
+  const auto environment = launched({{"OMPI_COMM_WORLD_RANK", "1"},
+                                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                     {"MASTER_ADDR", "127.0.0.1"},
+                                     {"MASTER_PORT", "1234"}});
   EXPECT_EQ(environment.value().rank, 1);
   EXPECT_EQ(environment->world_size, 2);
   EXPECT_EQ(environment->local_rank, 0);
 }
 
 TEST(Environment, ReadsPmiAndTakesTheRankForAMissingLocalRank) {
-  const auto environment = read({{"PMI_RANK", "1"},
-                                 {"PMI_SIZE", "2"},
-                                 {"MASTER_ADDR", "127.0.0.1"},
-                                 {"MASTER_PORT", "1234"}});
+  const auto environment = launched({{"PMI_RANK", "1"},
+                                     {"PMI_SIZE", "2"},
+                                     {"MASTER_ADDR", "127.0.0.1"},
+                                     {"MASTER_PORT", "1234"}});
   EXPECT_EQ(environment.value().rank, 1);
   EXPECT_EQ(environment->world_size, 2);
   EXPECT_EQ(environment->local_rank, 1);
 }
 
 TEST(Environment, ReadsSlurmWithoutMasterVariables) {
-  const auto environment = read(kSlurm).value();
+  const auto environment = launched(kSlurm).value();
   EXPECT_EQ(environment.rank, 3);
   EXPECT_EQ(environment.world_size, 4);
   EXPECT_EQ(environment.local_rank, 1);
@@ -89,7 +90,7 @@ TEST(Environment, ReadsSlurmWithoutMasterVariables) {
 
 TEST(Environment, MasterVariablesGoBeforeWhatSlurmSays) {
   const auto environment =
-      read(with(kSlurm, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "4000"}})).value();
+      launched(with(kSlurm, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "4000"}})).value();
   EXPECT_EQ(environment.master_addr, "10.0.0.1");
   EXPECT_EQ(environment.master_port, 4000);
 }
@@ -99,20 +100,20 @@ TEST(Environment, TakesTheFirstOfSlurmsHosts) {
       {"a", "a"},     {"a,b", "a"},      {"n[1-4]", "n1"},          {"n[07,9]", "n07"},
       {"n[2]", "n2"}, {"a,n[1-4]", "a"}, {"r1n[3-4]-x,b", "r1n3-x"}};
   for (const auto& [list, host] : first_of) {
-    EXPECT_EQ(read(with(kSlurm, {{"SLURM_NODELIST", list}}))->master_addr, host) << list;
+    EXPECT_EQ(launched(with(kSlurm, {{"SLURM_NODELIST", list}}))->master_addr, host) << list;
   }
 }
 
 TEST(Environment, TheShellOfASlurmJobIsNoTask) {
-  EXPECT_FALSE(read({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}}).has_value()) << "salloc";
+  EXPECT_FALSE(launched({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}}).has_value()) << "salloc";
   Variables batch_script = kSlurm;
   batch_script.erase("SLURM_STEP_ID");
   batch_script["SLURM_PROCID"] = "0";
-  EXPECT_FALSE(read(batch_script).has_value()) << "sbatch";
+  EXPECT_FALSE(launched(batch_script).has_value()) << "sbatch";
 }
 
 TEST(Environment, TorchrunInsideOfASlurmTaskIsTorchrun) {
-  EXPECT_EQ(read(with(kSlurm, kTorchrun))->rank, 5);
+  EXPECT_EQ(launched(with(kSlurm, kTorchrun))->rank, 5);
 }
 
 TEST(Environment, NamesTheVariableThatIsMissing) {

@@ -18,11 +18,15 @@ std::string error_of(const Call& call) {
   return "no error";
 }
 
+/// `text` has `part` in it.
+inline void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
+}
+
 /// `call` throws an error whose message has `text` in it.
 template <typename Call>
 void expect_error(const std::string& text, const Call& call) {
-  const std::string message = error_of(call);
-  EXPECT_NE(message.find(text), std::string::npos) << message;
+  expect_contains(error_of(call), text);
 }
 
 }  // namespace ddp::testing

@@ -15,14 +15,16 @@
 #include <thread>
 
 #include "ddp/ranks/launch.h"
+#include "harness/error_of.h"
 #include "support/plain_ranks.h"
 
 namespace ddp {
 namespace {
 
+using testing::expect_contains;
 using testing::run_plain_ranks;
 
-constexpr std::chrono::milliseconds kDeadline{1'500};
+constexpr std::chrono::milliseconds kSoon{1'500};
 constexpr std::chrono::seconds kEnough{20};  // for anything that must be quick, on any machine
 
 std::string children_of_this_process() {
@@ -61,7 +63,7 @@ class ForkRanks : public ::testing::Test {
 // Rank 1 of 3 does `misbehave`; the others wait.
 RankReport report_of(const std::function<void()>& misbehave) {
   const RankReports reports =
-      run_plain_ranks({.world_size = 3, .deadline = kDeadline}, [&](RankContext& context) {
+      run_plain_ranks({.world_size = 3, .deadline = kSoon}, [&](RankContext& context) {
         if (context.rank == 1) {
           misbehave();
         } else {
@@ -76,10 +78,6 @@ RankReport report_of(const std::function<void()>& misbehave) {
         << reports.describe();
   }
   return reports.ranks[1];
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
 }
 
 void expect_innermost_place(const RankReport& report, const std::string& function) {

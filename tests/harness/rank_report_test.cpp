@@ -9,19 +9,17 @@
 #include <cstdio>
 #include <iostream>
 
+#include "harness/error_of.h"
 #include "support/plain_ranks.h"
 
 namespace ddp {
 namespace {
 
+using testing::expect_contains;
 using testing::run_plain_ranks;
 
 std::string described(const RankBody& body) {
   return run_plain_ranks({.world_size = 1}, body).describe();
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
 }
 
 [[gnu::noinline]] void view_wrongly() { at::ones({3}).view({7}); }

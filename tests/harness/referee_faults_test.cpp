@@ -18,10 +18,10 @@ namespace ddp {
 
 namespace {
 
-using Operation = std::function<WorkPtr(int rank, const ProcessGroupPtr&)>;
+using CollectiveCall = std::function<WorkPtr(int rank, const ProcessGroupPtr&)>;
 
 // One of each kind, by three ranks.
-std::vector<Operation> operations() {
+std::vector<CollectiveCall> operations() {
   const auto message = [](int from, int to) {
     return [=](int rank, const ProcessGroupPtr& group) -> WorkPtr {
       return rank == from ? send_async(at::ones({3}), to, group)
@@ -52,7 +52,7 @@ std::vector<Operation> operations() {
 // Rank 1 does `fault` at one operation, before its launch or before its wait.
 Evidence run_with_fault(std::size_t at, bool launched, const std::function<void()>& fault) {
   return run_as({.ranks = 3}, [&](const auto& client, const auto& group) {
-    const std::vector<Operation> all = operations();
+    const std::vector<CollectiveCall> all = operations();
     for (std::size_t i = 0; i < all.size(); ++i) {
       const bool here = client->rank() == 1 && i == at;
       if (here && !launched) {

@@ -11,32 +11,30 @@
 namespace ddp {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(20);
-
 ProcessGroupPtr make_shm_group(const RankContext& context) {
-  return make_process_group(make_shm_backend(context, kTimeout), context.store);
+  return make_process_group(make_shm_backend(context, std::chrono::seconds(20)), context.store);
 }
 
 // Four ranks are more than the cores of some machines: they sleep instead of spinning.
-void for_worlds(const RankBody& body) {
+void for_many_ranks(const RankBody& body) {
   for (const int world_size : {1, 2, 3, 4}) {
     testing::expect_plain_ranks_pass({.world_size = world_size}, body);
   }
 }
 
 TEST(ShmBackend, DoesAllCollectives) {
-  for_worlds(
+  for_many_ranks(
       [](RankContext& context) { testing::check_collectives(make_shm_group(context), at::kCPU); });
 }
 
 TEST(ShmBackend, CarriesReducer) {
-  for_worlds(
+  for_many_ranks(
       [](RankContext& context) { testing::check_reducer(make_shm_group(context), at::kCPU); });
 }
 
 // One element less and more than a cell and a channel hold, and many of each.
 TEST(ShmBackend, MovesTensorsOfAnySize) {
-  for_worlds([](RankContext& context) {
+  for_many_ranks([](RankContext& context) {
     const ProcessGroupPtr group = make_shm_group(context);
     const int ranks = context.world_size;
     for (const std::int64_t size : {0, 1, 32'767, 32'768, 32'769, 131'071, 131'072, 1'000'003}) {

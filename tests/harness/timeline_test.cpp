@@ -13,10 +13,10 @@
 namespace ddp {
 namespace {
 
-constexpr std::int64_t kElements = 100;
-constexpr std::int64_t kBytes = 4 * kElements;
+constexpr std::int64_t kTimelineElements = 100;
+constexpr std::int64_t kBytes = 4 * kTimelineElements;
 
-at::Tensor payload() { return at::ones({kElements}); }
+at::Tensor traced_tensor() { return at::ones({kTimelineElements}); }
 
 // The only span with that name.
 Span only(const std::vector<Span>& spans, const std::string& name) {
@@ -50,10 +50,10 @@ TEST(Timeline, HasGroupsAndOrigins) {
 TEST(Timeline, KeepsAnOperationsGroupAndDropsTheIncomplete) {
   testing::in_child([] {
     Timeline timeline;
-    const at::Tensor weight = payload().set_requires_grad(true);
-    weight.mutable_grad() = payload();
+    const at::Tensor weight = traced_tensor().set_requires_grad(true);
+    weight.mutable_grad() = traced_tensor();
     timeline.add_names({{"fc.weight", weight}});
-    Operation operation;
+    ddp::Operation operation;
     operation.type = c10d::OpType::ALLREDUCE;
     operation.outputs = {weight.grad()};
     timeline.set_group("one");
@@ -76,18 +76,18 @@ TEST(Timeline, KeepsAnOperationsGroupAndDropsTheIncomplete) {
   });
 }
 
-constexpr NetworkModel kSlow = {.alpha_ns = 1'000'000, .beta_ns_per_byte = 10};
+constexpr NetworkModel kTimelineLink = {.alpha_ns = 1'000'000, .beta_ns_per_byte = 10};
 
 // A group on a slow link in real time. All ranks create the backends in the same order.
 ProcessGroupPtr make_drawn_group(const RankContext& context,
                                  const std::shared_ptr<Timeline>& timeline) {
-  const BackendPtr link =
-      c10::make_intrusive<LimitedLink>(make_gloo_backend(context, std::chrono::seconds(10)), kSlow);
+  const BackendPtr link = c10::make_intrusive<LimitedLink>(
+      make_gloo_backend(context, std::chrono::seconds(10)), kTimelineLink);
   return make_process_group(c10::make_intrusive<TimelineBackend>(link, timeline),
                             store_for_next_backend(context));
 }
 
-std::int64_t lasts_at_least(c10d::OpType type) { return cost_ns(kSlow, type, kBytes, 2); }
+std::int64_t lasts_at_least(c10d::OpType type) { return cost_ns(kTimelineLink, type, kBytes, 2); }
 
 // A wait after the operation has completed, or only by its future, as in c10d::Reducer.
 TEST(RealSpans, LastFromTheLaunchToTheCompletion) {
@@ -95,7 +95,7 @@ TEST(RealSpans, LastFromTheLaunchToTheCompletion) {
     const auto timeline = std::make_shared<Timeline>();
     const ProcessGroupPtr group = make_drawn_group(context, timeline);
     for (const bool by_future : {false, true}) {
-      const at::Tensor tensor = payload();
+      const at::Tensor tensor = traced_tensor();
       timeline->take_spans();
       const std::int64_t before = steady_ns();
       const WorkPtr work = all_reduce_async(tensor, group);
@@ -127,7 +127,7 @@ TEST(RealSpans, OfMessagesEndWhenSomebodyKnows) {
     const auto timeline = std::make_shared<Timeline>();
     const ProcessGroupPtr group = make_drawn_group(context, timeline);
     const int peer = 1 - context.rank;
-    const at::Tensor outgoing = payload(), incoming = at::empty({kElements});
+    const at::Tensor outgoing = traced_tensor(), incoming = at::empty({kTimelineElements});
     const WorkPtr sending = send_async(outgoing, peer, group);
     recv(incoming, peer, group);
     while (!sending->isCompleted()) {

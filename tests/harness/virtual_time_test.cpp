@@ -17,7 +17,7 @@ namespace ddp {
 namespace {
 
 constexpr std::int64_t kLaunch = 30;
-constexpr NetworkModel kNetwork{
+constexpr NetworkModel kVirtualNetwork{
     .alpha_ns = 1'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = kLaunch};
 constexpr std::int64_t kElements = 100;
 constexpr std::int64_t kLasts = 2 * (1'000 + 4 * kElements);  // 2 ranks: 2 alpha + S beta
@@ -90,7 +90,7 @@ TEST(VirtualTime, DrawsAStepWithoutOverlap) {
       all_reduce(payload(), group);
     }
   });
-  const VirtualTime time(evidence, kNetwork, cost_of);
+  const VirtualTime time(evidence, kVirtualNetwork, cost_of);
   const std::int64_t first = kComputes + kLate + kLaunch;
   const std::int64_t second = first + kLasts + kLaunch;
   for (int rank = 0; rank < 2; ++rank) {
@@ -128,7 +128,7 @@ TEST(VirtualTime, DrawsAStepWithOverlap) {
     works[1]->wait();
     works[2]->getFuture()->wait();
   });
-  const VirtualTime time(evidence, kNetwork, cost_of);
+  const VirtualTime time(evidence, kVirtualNetwork, cost_of);
   std::vector<Span> spans = spans_in(time, 0, 0);
   std::erase_if(spans, [](const Span& s) { return s.kind != SpanKind::kCommunication; });
   ASSERT_EQ(spans.size(), 3);

@@ -13,8 +13,6 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr double kLearningRate = 0.125;
-
 // For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
@@ -259,7 +257,7 @@ void Training::update() {
   const OwnAccess own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].grad().defined()) {
-      parameters_[i].variable_data().sub_(parameters_[i].grad(), kLearningRate);
+      parameters_[i].variable_data().sub_(parameters_[i].grad(), /*alpha=*/0.125);
     }
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

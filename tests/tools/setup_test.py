@@ -26,7 +26,8 @@ CMAKE_HOME_DIRECTORY:INTERNAL=$2
 CMAKE_GENERATOR:INTERNAL=$6
 CMAKE_CXX_COMPILER:STRING=${7#*=}
 END
-touch "$4/build.ninja" "$4/Makefile" "$4/compile_commands.json"
+touch "$4/build.ninja" "$4/Makefile"
+echo [] > "$4/compile_commands.json"
 echo "-- CUDA: off, no toolkit"
 """
 

@@ -9,7 +9,6 @@ header or .clang-tidy changes.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
@@ -22,6 +21,7 @@ from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.formatting import FOLDERS, by_file, sources, tool
 from tools.grading.stages import short_paths
 from tools.setup import system_packages
+from tools.setup.configuring import compile_commands
 from tools.setup.toolchain import ROOT
 
 SAMPLE = 8  # of the linter's files in a plain run
@@ -86,7 +86,7 @@ class Linter:
         """The checkout's sources that the build compiles. All that use a precompiled header share the flags of tests,
         which include everyone else's."""
         commands, precompiled = {}, str(self._context.build_dir / "CMakeFiles" / "pch_")
-        for entry in json.loads((self._context.build_dir / "compile_commands.json").read_text()):
+        for entry in compile_commands(self._context.build_dir):
             if any((ROOT / folder) in Path(entry["file"]).parents for folder in FOLDERS):
                 commands[Path(entry["file"])] = shlex.split(entry["command"])
         shared = [command for command in commands.values() if any(precompiled in word for word in command)]

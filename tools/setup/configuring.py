@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from tools.setup import progress, system_packages
 from tools.setup.toolchain import ROOT, LabError, Toolchain
 
+_INCLUDED = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # in a build folder that is configured anew
 
 
@@ -21,7 +23,7 @@ def configure(toolchain: Toolchain, log: Path) -> list[str]:
     configured, lines = progress.run(cmake_command(toolchain), "Configuring with CMake", log)
     if not configured:
         raise LabError(configure_failure(lines, log))
-    link_compile_commands(build_dir)
+    write_compile_commands(build_dir)
     return [line.removeprefix("-- ") for line in lines if line.startswith("-- CUDA")]
 
 
@@ -68,11 +70,18 @@ def configure_failure(lines: list[str], log: Path) -> str:
     return f"CMake failed (all it said: {log}).\n{excerpt}"
 
 
-def link_compile_commands(build_dir: Path) -> None:
-    """Links compile_commands.json into the checkout's root, where editors look for it."""
-    link = ROOT / "compile_commands.json"
-    target = os.path.relpath(build_dir / "compile_commands.json", ROOT)
-    if link.is_symlink() and os.readlink(link) != target:
-        link.unlink()
-    if not os.path.lexists(link):
-        link.symlink_to(target)
+def compile_commands(build_dir: Path) -> list[dict[str, str]]:
+    """The build's compile_commands.json. Of files that CMake compiles together each has an entry of its own."""
+    entries = []
+    for entry in json.loads((build_dir / "compile_commands.json").read_text()):
+        unit = Path(entry["file"])
+        parts = _INCLUDED.findall(unit.read_text()) if unit.parent.name == "Unity" else [entry["file"]]
+        entries += [entry | {"file": part, "command": entry["command"].replace(str(unit), part)} for part in parts]
+    return entries
+
+
+def write_compile_commands(build_dir: Path) -> None:
+    """Into the checkout's root, where editors look for it."""
+    fresh = build_dir / "compile_commands.expanded.json"
+    fresh.write_text(json.dumps(compile_commands(build_dir), indent=1))
+    fresh.replace(ROOT / "compile_commands.json")

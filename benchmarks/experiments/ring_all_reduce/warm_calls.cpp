@@ -11,8 +11,8 @@
 namespace ddp {
 namespace {
 
-constexpr std::array kQuantities = {Quantity{"time", "s"}, Quantity{"maxrss", "KiB"},
-                                    Quantity{"allocated", "bytes"}, Quantity{"diff", "1"}};
+constexpr std::array kQuantitiesOfCall = {Quantity{"time", "s"}, Quantity{"maxrss", "KiB"},
+                                          Quantity{"allocated", "bytes"}, Quantity{"diff", "1"}};
 
 // Resets the peak memory of the process to its present memory. Only Linux can do that, and not in
 // every container; elsewhere the peak covers the whole run.
@@ -24,7 +24,7 @@ class Measurement {
   Measurement(const RingOptions& settings, const Pair& pair, const DeviceContext& device_context)
       : settings_(settings), pair_(pair), device_context_(device_context) {}
 
-  // kQuantities of one call, except its tensor memory, which is that of a second call.
+  // kQuantitiesOfCall of one call, except its tensor memory, which is that of a second call.
   std::vector<double> measure(const AllReduce& variant, int repetition) {
     const at::Tensor input = make_input(repetition);
     const at::Tensor tensor = input.clone();
@@ -57,7 +57,7 @@ class Measurement {
   std::unique_ptr<DeviceTimer> timer_ = make_device_timer(device_context_.device);
 };
 
-// Both variants' kQuantities.
+// Both variants' kQuantitiesOfCall.
 std::vector<Series> measure_pair(const RingOptions& settings, const Pair& pair,
                                  const DeviceContext& device_context,
                                  std::optional<Progress>& progress) {
@@ -74,10 +74,10 @@ std::vector<Series> measure_pair(const RingOptions& settings, const Pair& pair,
       progress);
   const at::Tensor values = largest_of_ranks(own, device_context);
   std::vector<Series> series;
-  series.reserve(variants.size() * kQuantities.size());
+  series.reserve(variants.size() * kQuantitiesOfCall.size());
   for (std::size_t variant = 0; variant < variants.size(); ++variant) {
-    for (std::size_t quantity = 0; quantity < kQuantities.size(); ++quantity) {
-      const auto [name, unit] = kQuantities[quantity];
+    for (std::size_t quantity = 0; quantity < kQuantitiesOfCall.size(); ++quantity) {
+      const auto [name, unit] = kQuantitiesOfCall[quantity];
       series.push_back(series_of(values, variant, quantity,
                                  {{"variant", variants[variant].name}, {"quantity", name}}));
       series.back().unit = unit;
@@ -105,14 +105,14 @@ void measure_world(const RankContext& context, const RingOptions& settings,
   }
 }
 
-void run_rank(const RankContext& context, const RingOptions& settings) {
+void run_world(const RankContext& context, const RingOptions& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
   ResumableRows rows(settings, header(settings, device_context.group), device_context);
   measure_world(context, settings, device_context, rows);
   if (context.world_size == settings.worlds.back()) {
     const Result result = rows.finish();
     if (context.rank == 0) {
-      print_table(result, kQuantities);
+      print_table(result, kQuantitiesOfCall);
     }
   }
   save_trace(settings, context, device_context);
@@ -121,7 +121,7 @@ void run_rank(const RankContext& context, const RingOptions& settings) {
 }  // namespace
 
 int measure_warm_calls(const RingOptions& settings) {
-  return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, run_rank);
+  return run_benchmark_in_worlds(settings, settings.worlds, kRingStage, run_world);
 }
 
 }  // namespace ddp

@@ -18,9 +18,10 @@ struct Convolution {
 };
 
 // Appends layers in the order of forward, which is also that of the parameters.
-class Builder {
+class ResNetBuilder {
  public:
-  Builder(std::string name, const Map& input) : profile_{std::move(name), {}, {}}, map_(input) {}
+  ResNetBuilder(std::string name, const Map& input)
+      : profile_{std::move(name), {}, {}}, map_(input) {}
 
   Map map() const { return map_; }
   ModelProfile take() { return std::move(profile_); }
@@ -101,7 +102,7 @@ class Builder {
   Map map_;
 };
 
-void add_block(Builder& builder, const std::string& name, const ResNetShape& shape, int stage,
+void add_block(ResNetBuilder& builder, const std::string& name, const ResNetShape& shape, int stage,
                std::int64_t stride) {
   const std::int64_t planes = 64 << stage;
   const std::int64_t width = planes * shape.width_per_group / 64 * shape.groups;
@@ -132,7 +133,7 @@ ModelProfile resnet_profile(ResNetKind kind, const ImageBatch& images) {
                     "a ResNet's batch is positive and its images' sides are at least 32, not ",
                     images.batch, " and ", images.side);
   const ResNetShape shape = resnet_shape(kind);
-  Builder builder(to_string(kind), {images.batch, 3, images.side});
+  ResNetBuilder builder(to_string(kind), {images.batch, 3, images.side});
   builder.convolve("conv1", builder.map(), {.outputs = 64, .kernel = 7, .stride = 2});
   builder.normalize("bn1");
   builder.rectify();

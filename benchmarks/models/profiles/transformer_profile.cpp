@@ -8,9 +8,10 @@
 namespace ddp {
 namespace {
 
-class Builder {
+class TransformerBuilder {
  public:
-  Builder(const std::string& name, const TransformerShape& shape, const SequenceBatch& sequences)
+  TransformerBuilder(const std::string& name, const TransformerShape& shape,
+                     const SequenceBatch& sequences)
       : shape_(shape), sequences_(sequences), tokens_(sequences.batch * sequences.length) {
     profile_.name = name;
     list_parameters();
@@ -150,7 +151,7 @@ ModelProfile transformer_profile(const std::string& name, const TransformerShape
       "a transformer's shape, batch and sequences are positive numbers, but the batch is ",
       sequences.batch, " of ", sequences.length, " tokens, and the shape ", d_model, ", ", d_ff,
       ", ", layers, ", ", heads, ", ", vocabulary);
-  return Builder(name, shape, sequences).build();
+  return TransformerBuilder(name, shape, sequences).build();
 }
 
 }  // namespace ddp

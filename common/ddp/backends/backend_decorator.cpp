@@ -1,7 +1,6 @@
 #include "ddp/backends/backend_decorator.h"
 
-#include <numeric>
-
+#include "ddp/backends/tensor_names.h"
 #include "ddp/call_checks.h"
 
 namespace ddp {
@@ -10,13 +9,6 @@ namespace {
 
 using c10d::OpType;
 using Tensors = std::vector<at::Tensor>;
-
-std::int64_t bytes_of(const Tensors& tensors) {
-  return std::accumulate(tensors.begin(), tensors.end(), std::int64_t{0},
-                         [](std::int64_t sum, const at::Tensor& t) {
-                           return sum + static_cast<std::int64_t>(t.nbytes());
-                         });
-}
 
 // c10d's lists of lists have one entry for each local device. Here a rank has one device.
 Tensors only(const std::vector<Tensors>& lists, const char* what) {
@@ -52,7 +44,7 @@ bool Operation::is_message() const { return c10d::isP2POp(type); }
 
 std::int64_t Operation::payload_bytes() const {
   const bool takes_out = inputs.empty() || type == OpType::SCATTER;
-  return bytes_of(takes_out ? outputs : inputs);
+  return total_bytes(takes_out ? outputs : inputs);
 }
 
 const std::vector<at::Tensor>& Operation::agreed_tensors() const {

@@ -5,6 +5,14 @@
 
 namespace ddp {
 
+std::int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) {
+    bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
 Extent extent_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) {
     return {};

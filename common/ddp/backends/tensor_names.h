@@ -27,6 +27,9 @@ class TensorNames {
 /// "float32 [50, 10]".
 std::string describe_tensor(const at::Tensor& tensor);
 
+/// The bytes of all their elements.
+std::int64_t total_bytes(const std::vector<at::Tensor>& tensors);
+
 /// The addresses from a tensor's first element to the end of its last; {0, 0} if it has none.
 struct Extent {
   std::uintptr_t begin = 0;

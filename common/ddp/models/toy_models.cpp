@@ -142,7 +142,7 @@ class RankBranch : public ToyModel {
   Linear fc3_ = add_linear("fc3", kHidden, kOutputs);
 };
 
-class BatchNorm : public ToyModel {
+class NormalizedMlp : public ToyModel {
  public:
   using ToyModel::ToyModel;
   at::Tensor forward(const at::Tensor& input) override {
@@ -190,7 +190,7 @@ std::unique_ptr<Model> make_toy_model(ToyKind kind, const ToyOptions& options) {
     case ToyKind::kRankBranch:
       return std::make_unique<RankBranch>(options);
     case ToyKind::kBatchNorm:
-      return std::make_unique<BatchNorm>(options);
+      return std::make_unique<NormalizedMlp>(options);
   }
   TORCH_CHECK(false, "unknown ToyKind ", static_cast<int>(kind));
 }

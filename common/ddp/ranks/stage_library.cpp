@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // The loader's reason, with the name of a missing function demangled.
-std::string explain(const std::string& reason) {
+std::string explain_symbol(const std::string& reason) {
   static const std::string marker = "undefined symbol: ";
   const auto found = reason.find(marker);
   if (found == std::string::npos) {
@@ -43,7 +43,7 @@ void load_stage_library(const fs::path& library) {
   // RTLD_GLOBAL: the library defines the program's undefined functions. RTLD_NOW: a missing symbol
   // is reported here, not in the middle of a step.
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    TORCH_CHECK(false, "cannot load ", library.string(), ": ", explain(dlerror()));
+    TORCH_CHECK(false, "cannot load ", library.string(), ": ", explain_symbol(dlerror()));
   }
 }
 

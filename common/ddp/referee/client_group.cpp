@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "ddp/backends/backend_decorator.h"
+#include "ddp/backends/tensor_names.h"
 #include "ddp/referee/no_store.h"
 #include "ddp/referee/own_access.h"
 
@@ -15,14 +16,6 @@ namespace {
 
 using c10d::OpType;
 using Tensors = std::vector<at::Tensor>;
-
-std::int64_t bytes_of(const Tensors& tensors) {
-  std::int64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) {
-    bytes += static_cast<std::int64_t>(tensor.nbytes());
-  }
-  return bytes;
-}
 
 // Views of the rows of each tensor for each of `ranks`, by rank.
 Tensors pieces_by_rank(const Tensors& tensors, int ranks) {
@@ -40,7 +33,7 @@ Tensors pieces_by_rank(const Tensors& tensors, int ranks) {
 // An all-to-all's input begins with the number of bytes for each rank.
 at::Tensor sizes_by_rank(const Operation& operation, int ranks) {
   at::Tensor sizes = at::empty({ranks}, at::kLong);
-  const auto all = bytes_of(operation.inputs);
+  const auto all = total_bytes(operation.inputs);
   const auto rows = operation.inputs[0].dim() > 0 ? operation.inputs[0].size(0) : 1;
   TORCH_CHECK(
       operation.type == OpType::ALLTOALL || !operation.input_splits.empty() || rows % ranks == 0,
@@ -111,8 +104,8 @@ class ClientBackend : public OperationBackend {
     Event launch = event_of(operation);
     launch.group = group_;
     operation = in_wire_order(std::move(operation), size_);
-    launch.input_bytes = bytes_of(operation.in_place ? operation.outputs : operation.inputs);
-    launch.output_bytes = bytes_of(operation.outputs);
+    launch.input_bytes = total_bytes(operation.in_place ? operation.outputs : operation.inputs);
+    launch.output_bytes = total_bytes(operation.outputs);
     return client_->start(std::move(operation), launch);
   }
 

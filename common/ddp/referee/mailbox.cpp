@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kLong = std::chrono::milliseconds(1'000);
 // An answer that takes no longer is not worth a sleep, which costs two switches.
-constexpr int kGlances = 50;
+constexpr int kGlancesOfRank = 50;
 
 void require(bool holds, const char* what) {
   TORCH_CHECK(holds, "a rank's mailbox holds what no client posts: ", what);
@@ -77,7 +77,7 @@ void check(const Record& event) {
 // Blocks until `condition`, which the bell announces.
 template <typename Condition>
 void await(Bell& bell, const Condition& condition) {
-  for (int glance = 0; glance < kGlances && !condition(); ++glance) {
+  for (int glance = 0; glance < kGlancesOfRank && !condition(); ++glance) {
     std::this_thread::yield();
   }
   while (true) {

@@ -11,12 +11,12 @@ namespace {
 
 // Signalling NaNs: the top bit of the mantissa is 0. An operation's number fills the k*Number bits;
 // the others, the mark, stay set when the NaN becomes quiet.
-constexpr std::uint32_t kFloat = 0x7FA00000;
+constexpr std::uint32_t kFloatBits = 0x7FA00000;
 constexpr std::uint32_t kFloatNumber = 0x001FFFFF;
-constexpr std::uint64_t kDouble = 0x7FF5DD9000000000;
+constexpr std::uint64_t kDoubleBits = 0x7FF5DD9000000000;
 constexpr std::uint64_t kDoubleNumber = 0x00000000FFFFFFFF;
-constexpr std::uint16_t kHalf = 0x7D55;
-constexpr std::uint16_t kBFloat16 = 0x7FA5;
+constexpr std::uint16_t kHalfBits = 0x7D55;
+constexpr std::uint16_t kBFloat16Bits = 0x7FA5;
 
 // The bits of a poisoned element; its size is the dtype's.
 std::uint64_t pattern(at::ScalarType dtype, std::int64_t operation) {
@@ -24,14 +24,14 @@ std::uint64_t pattern(at::ScalarType dtype, std::int64_t operation) {
   switch (dtype) {
     case at::kFloat:
     case at::kComplexFloat:
-      return kFloat | (number & kFloatNumber);
+      return kFloatBits | (number & kFloatNumber);
     case at::kDouble:
     case at::kComplexDouble:
-      return kDouble | (number & kDoubleNumber);
+      return kDoubleBits | (number & kDoubleNumber);
     case at::kHalf:
-      return kHalf;
+      return kHalfBits;
     case at::kBFloat16:
-      return kBFloat16;
+      return kBFloat16Bits;
     default:
       return 0x01D9D9D9D9D9D901;  // its lowest byte is a legal bool
   }
@@ -82,10 +82,10 @@ std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int6
 
 std::optional<std::int64_t> find_poison(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) {
-    return find_marked<std::uint32_t>(tensor, kFloat, kFloatNumber);
+    return find_marked<std::uint32_t>(tensor, kFloatBits, kFloatNumber);
   }
   if (tensor.scalar_type() == at::kDouble) {
-    return find_marked<std::uint64_t>(tensor, kDouble, kDoubleNumber);
+    return find_marked<std::uint64_t>(tensor, kDoubleBits, kDoubleNumber);
   }
   return std::nullopt;
 }

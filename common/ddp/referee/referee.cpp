@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kLook = milliseconds(2);
 // News that comes sooner is not worth a sleep.
-constexpr int kGlances = 100;
+constexpr int kGlancesOfReferee = 100;
 constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 // A few polls of an operation in backward, before the next gradient is ready, are no wait; a polling
 // loop is.
@@ -55,7 +55,7 @@ void Referee::attend(const std::vector<pid_t>& processes) {
       news_.sleep(seen, milliseconds(1));
       return;
     }
-    for (int glance = 0; glance < kGlances && news_.rings() == seen; ++glance) {
+    for (int glance = 0; glance < kGlancesOfReferee && news_.rings() == seen; ++glance) {
       std::this_thread::yield();
     }
     news_.sleep(seen, kLook);

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 // What another core does meanwhile often takes less than a sleep, which costs two switches.
 constexpr auto kSpinTime = std::chrono::microseconds(30);
 constexpr auto kNoTime = std::chrono::nanoseconds(0);
-constexpr int kGlances = 32;  // between looks at the clock
+constexpr int kGlancesPerTime = 32;  // between looks at the clock
 // After so long without news one looks whether the others still live.
 constexpr auto kNap = std::chrono::milliseconds(100);
 
@@ -192,7 +192,7 @@ void ShmProgress::step(Lock& lock, std::chrono::nanoseconds spin_time) {
 bool ShmProgress::doze(std::uint32_t seen, std::chrono::nanoseconds spin_time) const {
   Bell& bell = memory_.bell();
   for (const auto end = Clock::now() + spin_time; bell.rings() == seen && Clock::now() < end;) {
-    for (int glance = 0; glance < kGlances && bell.rings() == seen; ++glance) {
+    for (int glance = 0; glance < kGlancesPerTime && bell.rings() == seen; ++glance) {
       relax();
     }
   }
