@@ -103,14 +103,23 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 }  // namespace
 
 GradedTest::GradedTest(const Claim& claim, std::function<void()> body, const char* file, int line) {
-  registry().push_back({claim, file, line});
-  ::testing::RegisterTest(kSuite, claim.name, nullptr, nullptr, file, line,
-                          [body = std::move(body)]() -> ::testing::Test* {
-                            return new BodyTest(body);  // GoogleTest owns it
-                          });
+  registry().push_back({claim, std::move(body), file, line});
 }
 
-const std::vector<DeclaredTest>& declared_tests() { return registry(); }
+const std::vector<DeclaredTest>& declared_tests() {
+  std::ranges::sort(registry(), {},
+                    [](const DeclaredTest& test) { return std::pair(test.file, test.line); });
+  return registry();
+}
+
+void register_graded_tests() {
+  for (const DeclaredTest& test : declared_tests()) {
+    ::testing::RegisterTest(kSuite, test.claim.name, nullptr, nullptr, test.file.c_str(), test.line,
+                            [&test]() -> ::testing::Test* {
+                              return new BodyTest(test.body);  // GoogleTest owns it
+                            });
+  }
+}
 
 void note_todo(const std::string& text) {
   notes().todo = true;

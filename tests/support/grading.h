@@ -29,12 +29,16 @@ class GradedTest {
 
 struct DeclaredTest {
   Claim claim;
+  std::function<void()> body;
   std::string file;
   int line;
 };
 
-/// All graded tests of this program, in the order of declaration.
+/// All graded tests of this program, by file and line: files are linked in any order.
 const std::vector<DeclaredTest>& declared_tests();
+
+/// Hands them to GoogleTest, in that order. Call before RUN_ALL_TESTS().
+void register_graded_tests();
 
 /// Call it within a test, in the parent: the stage's code is not written yet.
 void note_todo(const std::string& text);

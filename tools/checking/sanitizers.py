@@ -105,7 +105,7 @@ def check(sanitizer: Sanitizer, context: Context) -> Outcome:
     outcome = _run_everything(other, sanitizer, sanitizer.environment(reports))
     for (_, *places), (text, path) in found(reports).items():
         outcome.add(describe(f"SANITIZE={sanitizer.name}: {', '.join(places)}", text, path))
-    return outcome.take([_check_mutants(other, sanitizer)] if sanitizer.variants else [])
+    return outcome
 
 
 def _is_installed(context: Context, sanitizer: Sanitizer) -> bool:
@@ -118,12 +118,15 @@ def _is_installed(context: Context, sanitizer: Sanitizer) -> bool:
 def _run_everything(other: Context, sanitizer: Sanitizer, environment: dict[str, str]) -> Outcome:
     slow = RunOptions(other.seed, deadline_s=_DEADLINE_S, environment=environment)
     only = {"GTEST_FILTER": f"-{':'.join(sanitizer.cannot_run)}"}
-    harness = partial(run_shard, other, "tests_harness", env={**environment, **only})
-    outcome = grade_solutions(other, slow, untimed=True).take(other.each(harness, range(CORES)))
+    outcome = grade_solutions(other, slow, untimed=True)
     outcome.skipped += [f"{name}: {reason}" for name, reason in sanitizer.cannot_run.items()]
+    harness = partial(run_shard, other, "tests_harness", env={**environment, **only})
+    trials = [partial(harness, index) for index in range(CORES)]
     for stage in graded_stages() if sanitizer.variants else []:
-        outcome.take(other.each(partial(grade_variant, other, slow, stage), variants_of(stage)))
-    return outcome
+        trials += [partial(grade_variant, other, slow, stage, source) for source in variants_of(stage)]
+        dying = [mutant for mutant in mutants.load(stage, outcome) if mutant.sanitizer]
+        trials += [partial(_check_mutant, other, sanitizer, stage, mutant) for mutant in dying]
+    return outcome.take(other.each(lambda trial: trial(), trials))
 
 
 def _missed(other: Context, sanitizer: Sanitizer) -> str:
@@ -141,16 +144,8 @@ def _missed(other: Context, sanitizer: Sanitizer) -> str:
     return ""
 
 
-def _check_mutants(other: Context, sanitizer: Sanitizer) -> Outcome:
-    """Those that only a sanitizer sees die of it."""
-    outcome = Outcome()
-    for stage in graded_stages():
-        due = [mutant for mutant in mutants.load(stage, outcome) if mutant.sanitizer]
-        outcome.take(other.each(partial(_check_mutant, other, sanitizer, stage), due))
-    return outcome
-
-
 def _check_mutant(other: Context, sanitizer: Sanitizer, stage: Stage, mutant: Mutant) -> Outcome:
+    """One that only a sanitizer sees dies of it."""
     title, reports = mutant.title(stage), _no_reports(other, f"{stage.name}.{mutant.name}")
     folder = other.folder("mutants", stage.name, mutant.name)
     slow = RunOptions(other.seed, deadline_s=_DEADLINE_S, environment=sanitizer.environment(reports))

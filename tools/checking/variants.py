@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
 from tools.checking.in_place import grade, graded_tests, surroundings
-from tools.checking.remembered import outcome_of
+from tools.checking.remembered import files, outcome_of
 from tools.grading.results import Status
 from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
@@ -29,7 +29,7 @@ def check_variants(context: Context) -> Outcome:
 
 
 def _verdict(context: Context, stage: Stage, source: Path) -> Outcome:
-    contents = [source, *surroundings(context, stage), str(context.everything)]
+    contents = [source, *files("tests/variants", "*.h"), *surroundings(context, stage), str(context.everything)]
     work = partial(grade_variant, context, RunOptions(context.seed, shaken=context.everything), stage, source)
     return outcome_of(context, f"variants.{stage.name}.{source.stem}", contents, work)
 

@@ -4,8 +4,8 @@
 
 #include <set>
 
+#include "../check_arguments.h"
 #include "01_naive_ddp/naive_ddp.h"
-#include "check_arguments.h"
 
 namespace ddp {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "../check_arguments.h"
 #include "01_naive_ddp/naive_ddp.h"
-#include "check_arguments.h"
 
 namespace ddp {
 namespace {

@@ -2,8 +2,8 @@
 // flat form keeps one tensor permanently; the gradients themselves are its pieces.
 #include <ATen/ATen.h>
 
+#include "../check_arguments.h"
 #include "01_naive_ddp/naive_ddp.h"
-#include "check_arguments.h"
 
 namespace ddp {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "../check_arguments.h"
 #include "01_naive_ddp/naive_ddp.h"
-#include "check_arguments.h"
 
 namespace ddp {
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "../check_arguments.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -90,16 +91,7 @@ class Synchronizer : public GradientSynchronizer {
 std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,
                                                           std::vector<at::Tensor> buffers,
                                                           ProcessGroupPtr group) {
-  TORCH_CHECK(group != nullptr, "no group");
-  TORCH_CHECK(!parameters.empty(), "no parameters");
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK(parameters[i].defined(), "parameter ", i, ": undefined");
-    TORCH_CHECK(!parameters[i].requires_grad() || parameters[i].is_leaf(), "parameter ", i,
-                ": no leaf");
-  }
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    TORCH_CHECK(buffers[i].defined(), "buffer ", i, ": undefined");
-  }
+  check_arguments(parameters, buffers, group);
   return std::make_unique<Synchronizer>(parameters, buffers, std::move(group));
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "../check_arguments.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -82,14 +83,7 @@ class Synchronizer : public GradientSynchronizer {
 std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,
                                                           std::vector<at::Tensor> buffers,
                                                           ProcessGroupPtr group) {
-  TORCH_CHECK(group && !parameters.empty(), "needs a group and parameters");
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameters[", i,
-                "] is undefined, or not a leaf");
-  }
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    TORCH_CHECK(buffers[i].defined(), "buffers[", i, "] is undefined");
-  }
+  check_arguments(parameters, buffers, group);
   return std::make_unique<Synchronizer>(parameters, buffers, std::move(group));
 }
 

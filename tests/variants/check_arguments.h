@@ -4,15 +4,15 @@
 
 #include <vector>
 
-#include "01_naive_ddp/naive_ddp.h"
+#include "ddp/collectives.h"
 
 namespace ddp {
 
-/// The errors of this stage's contract, before any communication. With `uniform`, also those of the
-/// flat form.
+/// The errors of the synchronizers' contracts at construction, before any communication. With
+/// `uniform`, also those of stage 01's flat form.
 inline void check_arguments(const std::vector<at::Tensor>& parameters,
                             const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
-                            bool uniform) {
+                            bool uniform = false) {
   TORCH_CHECK(group && !parameters.empty(), "needs a group and parameters");
   at::Tensor first;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
