@@ -6,14 +6,14 @@ import signal
 import subprocess
 from typing import Any
 
-from tests.benchmarks.program_test import BUILD, ProgramTest
+from tests.benchmarks.program_test import BUILD, SHARED_MEMORY, ProgramTest
 from tests.harness.test_launch import environment
 
 RECORD, TRAIN, TEST = 3074, 50_000, 10_000
 EPOCHS = 3
 # 13 images are validated in unequal shares; 2 ranks train with 9 images each, in 4 + 4 + 1.
 TINY = ("--train-size=17", "--test-size=13", f"--num-epochs={EPOCHS}", "--batch-size=4", "--grad-accum-steps=2",
-        "--num-seeds=1")  # fmt: skip
+        "--num-seeds=1", *SHARED_MEMORY)  # fmt: skip
 CURVES = ("running loss", "batch accuracy", "validation loss", "validation accuracy")
 
 

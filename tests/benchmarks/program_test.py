@@ -23,6 +23,7 @@ BUILD = toolchain.BUILD_DIR
 UNFINISHED, REFUSED = 3, 4
 SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
+SHARED_MEMORY = ("--backend=shm",)  # where Gloo is not what is tested: on busy cores it takes four times as long
 slow = unittest.skipUnless(os.environ.get("ALL"), "slow: make check ALL=1")
 
 
@@ -30,6 +31,7 @@ class ProgramTest(unittest.TestCase):
     program: str
     stage: str  # that it measures
     stages: tuple[str, ...] = ()  # that it measures, if there are several
+    flags: tuple[str, ...] = ()  # of each run
 
     def setUp(self) -> None:
         libraries = [
@@ -50,7 +52,7 @@ class ProgramTest(unittest.TestCase):
         return self.result.with_name(self.result.name + ".partial")
 
     def command(self, *flags: object, impl: str = "solutions") -> list[object]:
-        return [BUILD / "bin" / self.program, "--impl", impl, "--output", self.result, *map(str, flags)]
+        return [BUILD / "bin" / self.program, "--impl", impl, "--output", self.result, *self.flags, *map(str, flags)]
 
     def start(self, *flags: object, impl: str = "solutions", **variables: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tests.benchmarks.program_test import ProgramTest
+from tests.benchmarks.program_test import SHARED_MEMORY, ProgramTest
 from tools.setup import toolchain
 
 BUILD = toolchain.BUILD_DIR
@@ -41,7 +41,7 @@ class StepTime(unittest.TestCase):
     def run_benchmark(self) -> tuple[int, str, set[str]]:
         """The exit code, stderr, and the variants in the result."""
         result = self.folder / "result.json"
-        flags = ["--batch-size=1", "--steps=1", "--warmup=0", f"--output={result}"]
+        flags = [*SHARED_MEMORY, "--batch-size=1", "--steps=1", "--warmup=0", f"--output={result}"]
         process = subprocess.run(
             [self.folder / "bin" / "step_time", *flags], capture_output=True, text=True, timeout=SECONDS, check=False
         )
@@ -68,6 +68,7 @@ class StepTime(unittest.TestCase):
 
 class NaiveVsFlat(ProgramTest):
     program, stage = "naive_vs_flat", "01_naive_ddp"
+    flags = SHARED_MEMORY
     tiny = ("--batch-size=2", "--image-size=32", "--steps=2", "--warmup=0")
 
     def test_is_measured_and_drawn(self) -> None:
@@ -101,6 +102,7 @@ class NaiveVsFlat(ProgramTest):
 
 class DrawnStepTime(ProgramTest):
     program, stage = "step_time", "03_bucketed_ddp"
+    flags = SHARED_MEMORY
 
     def test_is_measured_and_drawn(self) -> None:
         self.run_well("--batch-size=2", "--steps=2", "--warmup=0")

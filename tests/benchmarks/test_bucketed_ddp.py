@@ -8,7 +8,7 @@ import json
 import re
 import unittest
 
-from tests.benchmarks.program_test import REFUSED, UNFINISHED, ProgramTest, slow
+from tests.benchmarks.program_test import REFUSED, SHARED_MEMORY, UNFINISHED, ProgramTest, slow
 from tests.harness.test_launch import free_port
 
 UNBUCKETED = ("naive", "flat", "overlapped", "Reducer", "compute only")
@@ -35,6 +35,7 @@ def buckets(parameters: list[int], cap_bytes: int) -> int:
 class BucketedDdp(ProgramTest):
     program = "bucketed_ddp"
     stage = "03_bucketed_ddp"
+    flags = SHARED_MEMORY
     tiny = ("--batch-sizes=1", "--sequence-lengths=4,8", "--bucket-mb=100,1000", "--repetitions=2", "--warmup=1")
 
     def test_measures_each_cell_in_all_ways(self) -> None:
@@ -157,6 +158,7 @@ class BucketedDdp(ProgramTest):
 class BucketOverhead(ProgramTest):
     program = "bucket_overhead"
     stage = "03_bucketed_ddp"
+    flags = SHARED_MEMORY
     tiny = ("--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1")
 
     def test_measures_link_steps_and_simulation(self) -> None:

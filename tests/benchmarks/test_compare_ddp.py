@@ -10,7 +10,7 @@ import json
 import unittest
 from typing import Any
 
-from tests.benchmarks.program_test import SECONDS, UNFINISHED, ProgramTest, slow
+from tests.benchmarks.program_test import SECONDS, SHARED_MEMORY, UNFINISHED, ProgramTest, slow
 
 TINY = ("--buffer-sizes", "3,25", "--iterations", "1", "--discard", "0")
 VARIANTS = ("core", "core, equal bytes", "async", "sync")
@@ -25,6 +25,7 @@ LABELS = [
 class CompareDdp(ProgramTest):
     program = "compare_ddp"
     stage = "03_bucketed_ddp"
+    flags = SHARED_MEMORY
 
     def test_measures_each_variant_at_each_buffer_size(self) -> None:
         document = self.run_well(*TINY)
@@ -85,6 +86,7 @@ class CompareDdp(ProgramTest):
         self.assertFalse(self.result.exists())
 
     def test_refuses_bad_flags(self) -> None:
+        self.flags = ()
         for flags, message in (
             (("--buffer-sizes", "0"), "not in range"),
             (("--buffer-sizes", "many"), "not in range"),

@@ -8,7 +8,7 @@ import unittest
 
 from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
 from figures.lib.reference_data import load_reference
-from tests.benchmarks.program_test import ProgramTest, slow  # first: it finds the tools and the scripts
+from tests.benchmarks.program_test import SHARED_MEMORY, ProgramTest, slow  # first: it finds the tools and the scripts
 from tests.harness.test_launch import free_port
 
 STAGE = "05_ring_all_reduce"
@@ -82,6 +82,7 @@ class FirstCalls(ProgramTest):
 class WarmCalls(ProgramTest):
     program = "ring_all_reduce"
     stage = STAGE
+    flags = SHARED_MEMORY
     tiny = ("--procedure", "warm", "--repetitions", "1", "--warmup", "0")
 
     def test_measures_all_worlds_in_one_run(self) -> None:
