@@ -8,7 +8,7 @@ given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 unknown := $(filter-out $(VARIABLES) CXX,$(given))
 $(if $(unknown),$(error unknown variable $(unknown:%=%=); known are $(VARIABLES:%=%=)))
 
-SETUP := python3 -m tools.setup.setup
+SETUP := python3 -m tools.setup.setup  # then the module that follows, in the same process
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
@@ -26,20 +26,20 @@ setup:  ## install what is missing, configure; the targets below do it too
 doctor:  ## what was found on this machine, and what to do about each gap
 	@python3 -m tools.setup.doctor
 test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [UNTRUSTED=1]
-	@$(SETUP) && python3 -m tools.grading.grade $(GRADE)
+	@$(SETUP) tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
-	@$(SETUP) && python3 -m tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
+	@$(SETUP) tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
 debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BODY=name] [GDB_ARGS=...]
-	@$(SETUP) && python3 -m tools.grading.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
+	@$(SETUP) tools.grading.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
 	  $(call flag,SEED,seed) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
 hint:  ## the hint of a test    TEST=name [STAGE=02] [LEVEL=2]
-	@$(SETUP) && python3 -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
+	@$(SETUP) tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [PRESET=quick]
-	@$(SETUP) --for-figures && python3 -m tools.report.figures $(FIGURES)
+	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
-	@$(SETUP) --for-figures && python3 -m tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
+	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
-	@$(SETUP) --for-figures && python3 -m tools.report.writeup $(FIGURES)
+	@$(SETUP) --for-figures tools.report.writeup $(FIGURES)
 submit:  ## what is handed in, as one archive: stages, answers, scores
 	@python3 -m tools.student.submit
 update:  ## a new release of the lab; your work stays   FROM=archive

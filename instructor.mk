@@ -3,9 +3,9 @@
 VARIABLES += ALL FRESH SANITIZE HIDDEN
 .PHONY: check format release autograder
 check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=thread]
-	@$(SETUP) --for-check && python3 -m tools.checking.check $(call flag,SANITIZE,sanitize) $(if $(ALL),--all) $(if $(FRESH),--fresh)
+	@$(SETUP) --for-check tools.checking.check $(call flag,SANITIZE,sanitize) $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format and ruff on every source file
-	@$(SETUP) --for-check && python3 -m tools.checking.formatting
+	@$(SETUP) --for-check tools.checking.formatting
 release:  ## what students get, without solutions: a folder and an archive in build/release
 	@python3 -m tools.course.release
 autograder:  ## what grades submissions on Gradescope, Autolab or a CI, in build/autograder   [HIDDEN=folder]

@@ -225,7 +225,7 @@ class FrontDoor(Checkout):
         self.assertIn("make help", self.run_tool("make", "tset", code=2))
 
     def test_variables_reach_the_grader_whatever_they_hold(self) -> None:
-        (self.lab / "tools" / "setup" / "setup.py").write_text("")
+        self.set_up(PYTHON=self.python)
         (self.lab / "tools" / "grading" / "grade.py").write_text("import sys; print('|'.join(sys.argv[1:]))")
         output = self.run_tool("make", "test", "STAGE=0 2", "TEST=it's;", "VERBOSE=1")
         self.assertEqual(output, "--stage=0 2|--test=it's;|--verbose=1\n")

@@ -18,6 +18,7 @@ import glob
 import hashlib
 import json
 import os
+import runpy
 import shutil
 import signal
 from dataclasses import dataclass, replace
@@ -68,6 +69,9 @@ def main() -> int:
         return stop("interrupted; run it again to go on.", 130)
     except OSError as error:
         return stop(explain(error))
+    if arguments.then:
+        sys.argv = arguments.then
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     return 0
 
 
@@ -78,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--for-figures", action="store_true", help="also what draws figures and sets the writeup")
     parser.add_argument("--for-check", action="store_true", help="also what only `make check` needs")
+    parser.add_argument("then", nargs=argparse.REMAINDER, help="a module to run then, with its arguments")
     return parser.parse_args()
 
 
