@@ -24,6 +24,7 @@ from tools.setup.toolchain import ROOT, LabError
 
 FIRST, FIFTH = "01_naive_ddp", "05_ring_all_reduce"
 SEED = 424242424
+# Its names may be those of the lab's own tests, as kMean is.
 HIDDEN = """\
 #include <ATen/ATen.h>
 
@@ -52,8 +53,8 @@ std::string is_the_mean(const Evidence& evidence) {
   return "";
 }
 
-const GradedTest kScalar{{.name = "a_scalar_is_averaged", .points = 3, .hint = "No dimension is a shape, too."},
-                         [] { judge({{"a scalar", {}, average_a_scalar, "a_scalar_is_averaged"}}, is_the_mean); }};
+const GradedTest kMean{{.name = "a_scalar_is_averaged", .points = 3, .hint = "No dimension is a shape, too."},
+                       [] { judge({{"a scalar", {}, average_a_scalar, "a_scalar_is_averaged"}}, is_the_mean); }};
 
 }  // namespace
 }  // namespace ddp::testing
