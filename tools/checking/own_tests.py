@@ -66,8 +66,10 @@ def _reason(text: str, test: str) -> str:
 
 def check_tools(context: Context) -> Outcome:
     """The Python tests, except those of the figures. Benchmarks are judged with what figures are made of, numpy too.
-    What takes longest begins first: the benchmarks, and of the tools those that grade what is not trusted."""
-    own = [*reversed(_test_files("tools")), *_test_files("harness")]
+    What takes longest begins first: the benchmarks, and of the tools what makes an autograder (with ALL=1), and what
+    grades code that is not trusted."""
+    own = [*_test_files("tools"), *_test_files("harness")]
+    own.sort(key=lambda path: "autograder" not in path.name and "untrusted" not in path.name)
     of_figures = [(context.toolchain.figure_python, path) for path in _test_files("benchmarks")]
     return _python_tests(context, [*of_figures, *((sys.executable, path) for path in own)])
 
