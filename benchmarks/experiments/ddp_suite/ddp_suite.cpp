@@ -28,7 +28,6 @@ namespace {
 
 using namespace ddp;
 
-const std::vector<std::string> kVariants = {"bucketed", "Reducer"};
 const Hardware kPublished = {.gpus = 8, .model = "V100"};
 
 const std::map<std::string, Size> kPresets = {
@@ -176,7 +175,7 @@ void report(const SuiteSettings& settings, const SuiteHeader& header, const Resu
   const int batch = settings.workload.size.batch;
   for (std::size_t model = 0; model < settings.models().size(); ++model) {
     for (const std::int64_t size : settings.bucket_sizes) {
-      for (const std::string& variant : kVariants) {
+      for (const std::string& variant : kSuiteVariants) {
         const std::string name = variant + (one_size ? "" : ", " + std::to_string(size) + "MB");
         print_rows(select_rows(result, {variant, size})[model], batch, name);
       }
@@ -207,7 +206,8 @@ void compute(const SuiteSettings& settings) {
 void run_rank(const RankContext& context, const SuiteSettings& settings) {
   const DeviceContext all = make_patient_device_context(settings, settings.link, context);
   keep_freed_memory();
-  usable_variants(kVariants, settings.implementation, all);  // throws if stage 03 is not written
+  usable_variants(kSuiteVariants, settings.implementation,
+                  all);  // throws if stage 03 is not written
   const SuiteHeader header = {.cuda_version = cuda_version(all.device),
                               .backend = all.group->getDefaultBackend()->getBackendName(),
                               .device = settings.device,

@@ -13,7 +13,6 @@ namespace {
 constexpr const char* kGpu = "V100";
 constexpr ImageBatch kPublishedBatch = {.batch = 32, .side = 224};
 constexpr int kMomentumStates = 1;
-const std::vector<std::string> kDdpOnCluster = {"bucketed", "Reducer"};
 
 double update_ns(const ModelProfile& profile, const cluster::Device& gpu) {
   const Work update = optimizer_work(profile, kMomentumStates);
@@ -114,7 +113,7 @@ Result run_suite_at_published_scale(const SuiteSettings& settings) {
   const std::vector<std::int64_t> worlds = settings.cluster.gpus.empty()
                                                ? std::vector<std::int64_t>{1, 2, 4, 8, 16}
                                                : settings.cluster.gpus;
-  variants_on_cluster(kDdpOnCluster, settings.implementation);
+  variants_on_cluster(kSuiteVariants, settings.implementation);
   Result result = {.run = to_cluster_run(settings, kSuiteProgram, std::ranges::max(worlds)),
                    .parameters = parameters_of(settings),
                    .series = {}};
@@ -127,7 +126,7 @@ Result run_suite_at_published_scale(const SuiteSettings& settings) {
     result.series.push_back(model.without_ddp());
     for (const std::int64_t gpus : worlds) {
       for (const std::int64_t megabytes : settings.bucket_sizes) {
-        for (const std::string& variant : kDdpOnCluster) {
+        for (const std::string& variant : kSuiteVariants) {
           result.series.push_back(model.with_ddp(gpus, variant, megabytes));
         }
       }

@@ -119,7 +119,7 @@ void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv
            "diff.py read. Several bucket sizes have a file each, beside --output if this flag "
            "is not given: suite.json becomes suite.25MB.json");
   line.add("--variant", settings.variant, "What --json calls DDP; both are measured")
-      .one_of({"bucketed", "Reducer"})
+      .one_of(kSuiteVariants)
       .show_default();
   add_job_flags(line, settings);
 }

@@ -14,6 +14,8 @@
 namespace ddp {
 
 constexpr const char* kSuiteProgram = "ddp_suite";
+/// What DDP is here: the student's, and libtorch's.
+inline const std::vector<std::string> kSuiteVariants = {"bucketed", "Reducer"};
 
 /// A model of the suite.
 struct SuiteModel {

@@ -10,13 +10,13 @@ namespace ddp {
 namespace {
 
 constexpr const char* kNoDdp = "compute only";
-const std::vector<std::string> kDdp = {"bucketed", "Reducer"};
 constexpr std::size_t kPeer = 1;  // the Reducer's index among them
 
 }  // namespace
 
 int SuiteComparison::replicas(const SuiteSettings& settings, const SuiteRound& round) {
-  return round.uses_ddp ? static_cast<int>(kDdp.size() * settings.bucket_sizes.size()) : 1;
+  return round.uses_ddp ? static_cast<int>(kSuiteVariants.size() * settings.bucket_sizes.size())
+                        : 1;
 }
 
 SuiteComparison::SuiteComparison(const SuiteSettings& settings, const SuiteModel& model,
@@ -34,7 +34,7 @@ SuiteComparison::SuiteComparison(const SuiteSettings& settings, const SuiteModel
     return;
   }
   for (const std::int64_t bucket_size : settings.bucket_sizes) {
-    for (const std::string& variant : kDdp) {
+    for (const std::string& variant : kSuiteVariants) {
       add(variant, bucket_size);
     }
   }
