@@ -115,7 +115,8 @@ def main() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         return  # the parent died before the line above
-    folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ddp-lab-{os.urandom(6).hex()}")
+    given = os.environ.get("TMPDIR", "")  # may be another user's, whose rights were given up
+    folder = os.path.join(given if os.access(given, os.W_OK) else "/tmp", f"ddp-lab-{os.urandom(6).hex()}")
     os.mkdir(folder, 0o700)
     group = start(command, folder)
     try:
