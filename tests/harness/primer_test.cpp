@@ -68,7 +68,7 @@ void collectives(const ProcessGroupPtr& group) {  // on every rank, in the same 
   const int rank = group->getRank(), size = group->getSize();
   at::Tensor sum = at::full({4}, rank + 1.0);
   all_reduce(sum, group);  // returns when the sum is there
-  TORCH_CHECK(sum[0].item<double>() == size * (size + 1) / 2);
+  TORCH_CHECK(sum[0].item<int>() == size * (size + 1) / 2);
 
   at::Tensor own = at::full({4}, 1.0);
   WorkPtr work = all_reduce_async(own, group);  // returns at once; own is in flight
