@@ -32,16 +32,15 @@ NAMES = {
     SYNC: "sync (stage 03, overlap = false)",
 }
 PUBLISHED_LINE = (0, (4, 2))
-CAPTION_HEIGHT = 0.66  # inches
 
 
 def mark_whole_model(axes: Axes, elements: int, named: bool) -> None:
     """Draws a line at the buffer size that holds all gradients."""
     axes.axvline(elements / M, color="black", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     if named:
-        axes.text(
-            elements / M, 1.01, f"all {elements / M:.2f}M", transform=axes.get_xaxis_transform(), ha="center",
-            va="bottom", fontsize=6.5,
+        axes.annotate(
+            f"all {elements / M:.2f}M", (elements / M, 1), (-3, -3), xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points", ha="right", va="top", fontsize=6.5,
         )  # fmt: skip
 
 
@@ -89,4 +88,6 @@ def add_legend(figure: Figure, variants: list[str], own_and_published: bool) -> 
             )  # fmt: skip
         )
     columns = 3 if own_and_published else len(handles)
-    figure.legend(handles=handles, loc="upper center", ncols=columns, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=columns, fontsize=7, columnspacing=1.3, handlelength=1.8
+    )

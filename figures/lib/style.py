@@ -33,6 +33,7 @@ LINE_MARKERS = ("o", "s", "^", "D", "v", "P")
 METADATA_KEY = "ddp-lab"  # of the text in a PNG that says where its numbers come from
 
 CAPTION_WIDTH = 128  # characters; as many as fit TEXT_WIDTH
+LINE_HEIGHT, PROVENANCE_HEIGHT = 0.11, 0.2  # inches; of a caption's line, and below them
 TEXT_WIDTH = 6.3  # inches: as wide as the text of an A4 or Letter page, so that type keeps its size in print
 
 
@@ -61,9 +62,12 @@ def line_look(index: int) -> tuple[str, str]:
 
 
 def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
-    """Writes what a reader must know in the lower left corner, above the provenance; long lines are broken."""
+    """Writes what a reader must know in the lower left corner, above the provenance; long lines are broken. The
+    figure's constrained layout leaves room for it, as it does by itself for a legend that is `outside`."""
     text = "\n".join(textwrap.fill(line, CAPTION_WIDTH, break_on_hyphens=False) for line in text.split("\n"))
-    figure.text(0.01, 0.2 / figure.get_figheight(), text, fontsize=6.5, va="bottom")
+    room = (PROVENANCE_HEIGHT + LINE_HEIGHT * len(text.splitlines())) / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, room, 1, 1 - room))
+    figure.text(0.01, PROVENANCE_HEIGHT / figure.get_figheight(), text, fontsize=6.5, va="bottom")
     add_provenance(figure, results)
 
 

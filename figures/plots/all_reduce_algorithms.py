@@ -23,7 +23,6 @@ PROGRAM = "all_reduce_algorithms"
 NETWORK = ("alpha_ns", "beta_ns_per_byte")
 WORLDS_SHOWN = (8, 16)  # panels over message size, if these worlds were run; else the largest
 SIZES_SHOWN = (4 << 10, 1 << 20)  # panels over world size, likewise
-CAPTION_HEIGHT = 0.58  # inches
 
 Times = dict[tuple[str, int, int], float]  # seconds by algorithm, world size and bytes
 
@@ -117,8 +116,6 @@ def draw(result: Result) -> Figure:
     sizes = shown(SIZES_SHOWN, sorted({size for _, _, size in times}))
     columns = max(len(worlds), len(sizes))
     figure = plt.figure(figsize=(style.TEXT_WIDTH, 5.4), layout="constrained")
-    height = CAPTION_HEIGHT / figure.get_figheight()
-    figure.get_layout_engine().set(rect=(0, height, 1, 0.94 - height))
     panels = figure.subplots(2, columns, squeeze=False)
     for row, values, draw_panel in ((panels[0], worlds, draw_over_size), (panels[1], sizes, draw_over_world)):
         for axes, value in zip(row, values):
@@ -137,7 +134,7 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
         plt.Line2D([], [], color=COLOURS[algorithm], marker=MARKERS[algorithm], markersize=4, linewidth=1.2)
         for algorithm in ALGORITHMS
     ]
-    figure.legend(handles, ALGORITHMS, loc="upper center", ncols=len(ALGORITHMS))
+    figure.legend(handles, ALGORITHMS, loc="outside upper center", ncols=len(ALGORITHMS))
     uneven = largest_difference(times, network, divisible=False)
     exact = largest_difference(times, network, divisible=True)
     agree = "exactly" if exact < 1e-9 else f"within {exact:.2%}"

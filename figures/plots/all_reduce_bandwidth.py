@@ -36,7 +36,6 @@ from figures.lib.result_files import Result, ResultError
 
 NAME = "all_reduce_bandwidth"
 SHIFT = 1.05  # distance between the points of two variants, as a factor of size
-CAPTION_HEIGHT = 0.46  # inches
 
 
 def model_seconds(size: float, ranks: int, alpha: float, beta: float) -> float:
@@ -76,8 +75,6 @@ def draw(result: Result) -> Figure:
     style.use_style()
     ranks, times = choose_world(result)
     figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.0), layout="constrained")
-    height = CAPTION_HEIGHT / figure.get_figheight()
-    figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
     for variant, by_size in times.items():
         medians = {size: statistics.median(seconds) for size, seconds in by_size.items()}
         spread = [[bus_bandwidth(size, s, ranks) for s in np.percentile(by_size[size], [10, 90])] for size in by_size]

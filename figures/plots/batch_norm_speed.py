@@ -30,7 +30,7 @@ VARIANTS = {"stage": style.BLUE, "fused": style.GREEN, "local": style.GREY}
 NAMES = {"stage": "stage 04", "fused": "four fused passes", "local": "local at::native_batch_norm"}
 BARS_HEIGHT = 0.8  # of all variants of a row
 AXIS_SHARE = 0.78  # of a panel's width; ratios stand to the right of the bars
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 3.0, 0.42, 0.58  # inches
+HEIGHT = 4.0  # inches
 
 
 def milliseconds(result: Result, layout: str, variant: str, part: str) -> list[float]:
@@ -120,27 +120,25 @@ def rows_of(parts: tuple[str, ...]) -> list[tuple[str, str]]:
 def draw(result: Result) -> Figure:
     """Times on the left, memory on the right; a bar for each variant, with its ratio."""
     style.use_style()
-    height = LEGEND_HEIGHT + HEIGHT + CAPTION_HEIGHT
-    figure, (times, peaks) = plt.subplots(1, 2, figsize=(style.TEXT_WIDTH, height), layout="constrained")
-    rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)
-    figure.get_layout_engine().set(rect=rect)
+    figure, (times, peaks) = plt.subplots(1, 2, figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
     finish_panel(times, rows_of(TIMED_PARTS), draw_times(times, result, rows_of(TIMED_PARTS)), "of the limit")
     finish_panel(peaks, rows_of(PEAK_PARTS), draw_peaks(peaks, result, rows_of(PEAK_PARTS)), "of local")
     times.set_xlabel("time [ms]", loc="left")
     peaks.set_xlabel("peak memory [MiB]", loc="left")
     handles: list[Artist] = [Patch(color=VARIANTS[name], label=NAMES[name]) for name in variants_of(result)]
     handles.append(Line2D([], [], color="black", linewidth=1.2, label="memory limit"))
-    place = (0, 1 - 0.2 / height)
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=4, fontsize=7, handlelength=1)
-    add_texts(figure, result)
+    values = result.parameters
+    shape = f"({values['batch_size']}, {values['channels']}, {values['image_size']}, {values['image_size']})"
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=4, fontsize=7, handlelength=1, alignment="left",
+        title=f"input of {shape}, {values['dtype']}", title_fontproperties={"size": 9, "weight": "bold"},
+    )  # fmt: skip
+    add_caption(figure, result)
     return figure
 
 
-def add_texts(figure: Figure, result: Result) -> None:
-    values, height = result.parameters, figure.get_figheight()
-    shape = f"({values['batch_size']}, {values['channels']}, {values['image_size']}, {values['image_size']})"
-    title = f"input of {shape}, {values['dtype']}"
-    figure.text(0.01, 1 - 0.08 / height, title, va="top", fontsize=9, fontweight="bold")
+def add_caption(figure: Figure, result: Result) -> None:
+    values = result.parameters
     threads = "" if result.provenance["device"] == "cuda" else f", {values['threads']} threads a rank"
     ranks = result.provenance["world_size"]
     style.add_caption(

@@ -23,7 +23,7 @@ PROGRAM = "bucket_overhead"
 LINK = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s", "best_cap_bytes")
 PARAMETERS = ("model", "parameters", "batch_size", "sequence_length", "repetitions", "rate_gbit", "latency_us", *LINK)
 BUCKETED, COMPUTE = "bucketed", "compute only"
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.4, 0.55, 0.58  # inches
+HEIGHT = 4.4  # inches
 
 
 def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
@@ -70,8 +70,6 @@ def draw_formula(axes: Axes, result: Result, caps: list[int]) -> None:
 def draw(result: Result) -> Figure:
     style.use_style()
     figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    used = 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT
-    figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / HEIGHT, 1, used))
     measured, simulated = measured_seconds(result), simulated_seconds(result)
     caps = list(measured)
     draw_formula(axes, result, caps)
@@ -88,7 +86,7 @@ def draw(result: Result) -> Figure:
         f" b* = √(s·w·o) = {size_in_words(best)}", (best, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7.5
     )
     finish_axes(axes, result, caps)
-    figure.legend(loc="upper left", ncols=2, fontsize=7.5, columnspacing=1.5)
+    figure.legend(loc="outside upper left", ncols=2, fontsize=7.5, columnspacing=1.5)
     add_caption(figure, result, simulated)
     return figure
 

@@ -36,7 +36,7 @@ from figures.lib.training_times import (
 MARKED = f"{REDUCER}*"
 GAP, ASIDE = 0.5, 0.12  # before the variants without buckets; between lines. A place on the axis is 1 wide.
 PARTS = {TRAIN: "time of an iteration [ms]", ALL_REDUCE: "of it all-reduce in finish() [ms]"}
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 3.6, 0.25, 0.62  # inches
+HEIGHT = 3.6  # inches
 
 
 class Places:
@@ -100,13 +100,11 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
     """The whole iteration, and beside it what of it is all-reduce."""
     style.use_style()
     places = Places(trainings, batch)
-    figure, panels = plt.subplots(1, 2, figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / HEIGHT)
-    figure.get_layout_engine().set(rect=rect)
+    figure, panels = plt.subplots(1, 2, sharex=True, figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
     for axes, part in zip(panels, PARTS):
         draw_panel(axes, trainings, batch, part, places)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper left", ncols=len(handles), fontsize=7)
+    figure.legend(handles, labels, loc="outside upper left", ncols=len(handles), fontsize=7)
     add_caption(figure, result, batch, places)
     return figure
 

@@ -34,7 +34,7 @@ from figures.lib.training_times import (
 )  # fmt: skip
 
 PARTS = (("train", "time of an iteration [ms]"), ("all_reduce", "of it in finish() [ms]"))
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.4, 0.5, 0.8  # inches
+HEIGHT = 5.4  # inches
 
 
 def looks_of(trainings: Trainings, batch: int) -> dict[int, tuple[str, str]]:
@@ -91,8 +91,6 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
         2, 2, figsize=(style.TEXT_WIDTH, HEIGHT), sharex="col", width_ratios=(2.4, 1), height_ratios=(1.25, 1),
         layout="constrained",
     )  # fmt: skip
-    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / HEIGHT)
-    figure.get_layout_engine().set(rect=rect)
     for (buckets, others), (part, label) in zip(panels, PARTS):
         draw_buckets(buckets, trainings, batch, part)
         draw_others(others, trainings, batch, part)
@@ -105,7 +103,7 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
         for length, (colour, marker) in looks_of(trainings, batch).items()
     ]
     handles += published_scale.kinds_of_points()
-    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
     values = result.parameters
     published_scale.add_caption(
         figure, result, bucketed_ddp(result.file), f"{values['model']}, {values['parameters']:,} parameters. * The "

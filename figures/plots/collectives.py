@@ -35,7 +35,6 @@ from figures.lib.all_reduces import (
 from figures.lib.links import link_of
 from figures.lib.result_files import Result
 
-LEGEND_HEIGHT, CAPTION_HEIGHT = 0.3, 0.6  # inches
 TICKS = 3  # of sizes, in each panel
 
 
@@ -75,8 +74,6 @@ def draw(result: Result) -> Figure:
     figure, panels = plt.subplots(
         2, len(worlds), figsize=(style.TEXT_WIDTH, 4.9), sharex="col", sharey="row", squeeze=False, layout="constrained"
     )
-    bottom, top = (inches / figure.get_figheight() for inches in (CAPTION_HEIGHT, LEGEND_HEIGHT))
-    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom - top))
     for (world, times), (time, bandwidth) in zip(worlds.items(), panels.T):
         draw_times(time, times)
         if world > 1:
@@ -106,7 +103,7 @@ def add_legend_and_caption(figure: Figure, result: Result, worlds: dict[int, Tim
     times = next(iter(worlds.values()))
     shown = [variant for variant in KNOWN if variant in times]
     handles = [plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4.5) for each in shown]
-    figure.legend(handles, [title_of(each, result) for each in shown], loc="upper center", ncols=len(shown))
+    figure.legend(handles, [title_of(each, result) for each in shown], loc="outside upper center", ncols=len(shown))
     calls = [len(seconds) for times in worlds.values() for by_size in times.values() for seconds in by_size.values()]
     most, least = max(calls), min(calls)
     number = f"{most} calls (small tensors) to {least} (large)" if most > least else f"{most} calls"

@@ -23,7 +23,6 @@ from figures.lib.ddp_comparison import (
     variants_of,
 )  # fmt: skip
 from figures.lib.ddp_series import (
-    CAPTION_HEIGHT,
     COLOURS,
     MARKERS,
     add_caption,
@@ -33,8 +32,6 @@ from figures.lib.ddp_series import (
     mark_whole_model,
 )  # fmt: skip
 from figures.lib.result_files import Result
-
-LEGEND_HEIGHT = 0.3  # inches
 
 
 def draw_panel(axes: Axes, comparison: Comparison, direction: str) -> None:
@@ -58,8 +55,6 @@ def draw(result: Result) -> Figure:
     own, elements = measured(result), result.parameters["parameters"]
     size = (style.TEXT_WIDTH, 5.0)
     figure, panels = plt.subplots(2, 2, figsize=size, sharex=True, layout="constrained")
-    rect = (0, CAPTION_HEIGHT / size[1], 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / size[1])
-    figure.get_layout_engine().set(rect=rect)
     for column, comparison in enumerate((own, published())):
         for row, direction in enumerate(reversed(DIRECTIONS)):
             draw_panel(panels[row, column], comparison, direction)

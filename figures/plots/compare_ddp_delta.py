@@ -25,7 +25,6 @@ from figures.lib.ddp_comparison import (
     variants_of,
 )  # fmt: skip
 from figures.lib.ddp_series import (
-    CAPTION_HEIGHT,
     COLOURS,
     MARKERS,
     PUBLISHED_LINE,
@@ -35,8 +34,6 @@ from figures.lib.ddp_series import (
     mark_whole_model,
 )  # fmt: skip
 from figures.lib.result_files import Result
-
-LEGEND_HEIGHT = 0.4  # inches
 
 
 def draw_deltas(axes: Axes, comparison: Comparison, direction: str, own: bool) -> None:
@@ -66,8 +63,6 @@ def draw(result: Result) -> Figure:
     own = measured(result)
     size = (style.TEXT_WIDTH, 4.9)
     figure, panels = plt.subplots(2, 1, figsize=size, sharex=True, height_ratios=(1.5, 1), layout="constrained")
-    rect = (0, CAPTION_HEIGHT / size[1], 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / size[1])
-    figure.get_layout_engine().set(rect=rect)
     for axes, direction in zip(panels, reversed(DIRECTIONS)):
         axes.axhline(0, color=COLOURS[CORE], linewidth=1.2)
         draw_deltas(axes, published(), direction, own=False)

@@ -41,7 +41,7 @@ NAMES = {
     EQUAL_BYTES: "core, equal bytes",
 }
 UNPUBLISHED = {STAGE: "-", EQUAL_BYTES: (0, (4, 2))}
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.4, 0.62, 0.9  # inches
+HEIGHT = 5.4  # inches
 
 
 def draw_panel(axes: Axes, own: Comparison, direction: str) -> None:
@@ -69,8 +69,6 @@ def draw(result: Result, file: Path) -> Figure:
     figure, panels = plt.subplots(
         2, 1, figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, height_ratios=(3, 1), layout="constrained"
     )
-    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (CAPTION_HEIGHT + LEGEND_HEIGHT) / HEIGHT)
-    figure.get_layout_engine().set(rect=rect)
     for axes, direction in zip(panels, reversed(DIRECTIONS)):
         draw_panel(axes, own, direction)
         mark_whole_model(axes, result.parameters["parameters"], named=axes is panels[0])
@@ -82,7 +80,7 @@ def draw(result: Result, file: Path) -> Figure:
         for v in variants_of(own)
     ]  # fmt: skip
     handles += published_scale.kinds_of_points()
-    figure.legend(handles=handles, loc="upper center", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    figure.legend(handles=handles, loc="outside upper center", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
     quantities = tuple(f"backward of {variant}" for variant in (CORE, ASYNC, SYNC))
     published_scale.add_caption(
         figure, result, compare_ddp(file), f"ResNet-50, {configuration(result)}. Backward contains the all-reduces. "

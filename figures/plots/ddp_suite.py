@@ -26,7 +26,7 @@ COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE}
 MARKERS = {"bucketed": "o", "Reducer": "s"}
 PUBLISHED_STYLE = {"color": style.GREY, "marker": "D", "linestyle": "--", "linewidth": 0.9, "markersize": 3}
 OWN_STYLE = {"linewidth": 1.1, "markersize": 3.8}
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.3, 0.3, 0.55  # inches
+HEIGHT = 4.3  # inches
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def add_legend(figure: Figure, suite: Suite) -> None:
         for variant, name in VARIANTS.items()
     ]
     handles.append(Line2D([], [], label=f"published: {PUBLISHED}", **PUBLISHED_STYLE))
-    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
 
 
 def add_caption(figure: Figure, suite: Suite) -> None:
@@ -115,10 +115,8 @@ def add_caption(figure: Figure, suite: Suite) -> None:
     style.add_caption(
         figure,
         f"Here: {kind}, {link}, batch {suite.batch_size} of {side}×{side} images, buckets of "
-        f"{suite.bucket_sizes[0]} MB; "
-        "published: 32 of 224×224, 25 MB.\n"
-        "Medians of all ranks' iterations; lines go to the slowest 5 % of them. Efficiency: relative to one rank "
-        "without DDP, others idle.",
+        f"{suite.bucket_sizes[0]} MB; published: 32 of 224×224, 25 MB. Medians of all ranks' iterations; lines go to "
+        "the slowest 5 % of them. Efficiency: relative to one rank without DDP, others idle.",
         [suite.result],
     )
 
@@ -130,8 +128,6 @@ def draw(suite: Suite) -> Figure:
         2, len(suite.models), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey="row", squeeze=False,
         layout="constrained",
     )  # fmt: skip
-    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT)
-    figure.get_layout_engine().set(rect=rect)
     own = [own_points(suite, model, choice) for model in suite.models for choice in suite.choices()]
     places = places_of(own + [published_points(model) for model in suite.models])
     for index, model in enumerate(suite.models):

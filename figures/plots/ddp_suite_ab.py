@@ -28,7 +28,7 @@ LABELS = {**VARIANTS, PUBLISHED: f"published: {PUBLISHED}, 25 against 1 MB"}
 BAR_WIDTH = 0.27
 LINEAR = 1  # percent: the axis is linear up to this value, and logarithmic beyond
 TICKS = (-100, -10, -1, 0, 1, 10, 100)
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 4.0, 0.3, 0.55  # inches
+HEIGHT = 4.0  # inches
 
 
 def load_ab(file: Path) -> Suite:
@@ -82,8 +82,6 @@ def draw(suite: Suite) -> Figure:
         len(PERCENTS), len(suite.models), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey=True, squeeze=False,
         layout="constrained",
     )  # fmt: skip
-    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT)
-    figure.get_layout_engine().set(rect=rect)
     lines = [[lines_of(suite, model, percent) for model in suite.models] for percent in PERCENTS]
     places = sorted({ranks for row in lines for panel in row for diffs in panel.values() for ranks in diffs})
     for row, percent in enumerate(PERCENTS):
@@ -98,7 +96,7 @@ def draw(suite: Suite) -> Figure:
     for axes in panels[-1]:
         axes.set_xlabel("ranks, or GPUs")
     handles = [Patch(color=COLOURS[name], label=label) for name, label in LABELS.items()]
-    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.2)
+    figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.2)
     add_caption(figure, suite)
     return figure
 

@@ -39,7 +39,7 @@ from figures.lib.suite_data import (
 
 COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE}
 ROWS = ("iteration [ms]", "DDP adds [ms]", "1 against 25 MB [%]")
-HEIGHT, LEGEND_HEIGHT, CAPTION_HEIGHT = 5.8, 0.5, 0.85  # inches
+HEIGHT = 5.8  # inches
 
 Line = dict[int, float]  # by the number of GPUs
 
@@ -101,15 +101,13 @@ def draw(suite: Suite) -> Figure:
         squeeze=False,
         layout="constrained",
     )
-    rect = (0, CAPTION_HEIGHT / HEIGHT, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / HEIGHT)
-    figure.get_layout_engine().set(rect=rect)
     for index, model in enumerate(suite.models):
         draw_column(list(panels[:, index]), suite, model)
     for axes, label in zip(panels[:, 0], ROWS):
         axes.set_ylabel(label)
     handles = [Line2D([], [], color=COLOURS[variant], label=name) for variant, name in VARIANTS.items()]
     handles += published_scale.kinds_of_points()
-    figure.legend(handles=handles, loc="upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
+    figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
     published_scale.add_caption(
         figure, suite.result, ddp_suite(suite.result.file), f"Batch {suite.batch_size} a GPU, buckets of 25 MB. Rounds "
         "without DDP are given for each model, all that DDP adds is predicted from ResNet-50's. 1 MB against 25 MB: "

@@ -86,34 +86,23 @@ def draw(results: list[Result]) -> Figure:
     axis_end = 1.1 * max(np.percentile(whole_steps(phases), 90) for panel in times for phases in panel.values())
     size = (style.TEXT_WIDTH, 0.9 + 1.5 * len(results))
     figure, panels = plt.subplots(len(results), 1, figsize=size, squeeze=False, layout="constrained")
-    figure.get_layout_engine().set(rect=(0, 0.15 / size[1], 1, 1 - 0.15 / size[1]))  # below: provenance
     for axes, result, panel_times in zip(panels[:, 0], results, times):
         draw_panel(axes, result, panel_times, axis_end)
 
-    shared = results[0].parameters
-    figure.suptitle(
-        f"{shared['model']}, {shared['parameters'] / 1e6:.1f} M parameters: "
-        f"{results[0].provenance['world_size']} ranks, "
+    panels[-1, 0].set_xlabel("time of a step [ms]")
+    shared, ranks = results[0].parameters, results[0].provenance["world_size"]
+    figure.legend(
+        [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PHASE_COLOURS.values()], PHASE_COLOURS,
+        loc="outside upper left", ncols=len(PHASE_COLOURS), fontsize=7.5, handlelength=1, alignment="left",
+        title=f"{shared['model']}, {shared['parameters'] / 1e6:.1f} M parameters: {ranks} ranks, "
         f"{shared['batch_size']} images of {shared['image_size']}×{shared['image_size']} each",
-        fontsize=9,
-        fontweight="bold",
+        title_fontproperties={"size": 9, "weight": "bold"},
+    )  # fmt: skip
+    style.add_caption(
+        figure,
+        f"Medians of {shared['steps']} steps, slowest rank; whiskers: 10th to 90th percentile of whole steps.",
+        results,
     )
-    panels[-1, 0].set_xlabel(
-        f"time of a step [ms]\nmedians of {shared['steps']} steps, slowest rank; "
-        "whiskers: 10th to 90th percentile of whole steps"
-    )
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PHASE_COLOURS.values()]
-    panels[0, 0].legend(
-        handles,
-        PHASE_COLOURS,
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-        ncols=len(handles),
-        fontsize=7.5,
-        columnspacing=1,
-        handlelength=1,
-    )
-    style.add_provenance(figure, results)
     return figure
 
 

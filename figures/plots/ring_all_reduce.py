@@ -23,7 +23,6 @@ from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "ring_all_reduce"
-CAPTION_HEIGHT = 0.76  # inches
 PUBLISHED_PROCEDURE, WARM = "published", "warm"
 PARAMETERS = ("repetitions", "procedure")
 SMALLEST_DIFF = 1e-17  # smaller values are drawn at zero
@@ -164,7 +163,6 @@ def draw(result: Result) -> Figure:
     quantities = quantities_of(result)
     size = (style.TEXT_WIDTH, 1.1 + 1.45 * len(quantities))
     figure, panels = plt.subplots(len(quantities), len(TABLES), figsize=size, sharey="row", layout="constrained")
-    figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / size[1], 1, 0.95 - CAPTION_HEIGHT / size[1]))
     for column, table in enumerate(TABLES):
         reference = load_reference(table.reference)
         sizes = dict(zip(map(int, reference.numbers("world_size")), map(int, reference.numbers("tensor_size"))))
@@ -190,7 +188,7 @@ def add_legend_and_caption(figure: Figure, result: Result) -> None:
         labels.append("published")
     handles.append(plt.Rectangle((0, 0), 1, 1, color="#EEEEEE"))
     labels.append(f"more ranks than the {result.provenance['cores']} cores here")
-    figure.legend(handles, labels, loc="upper center", ncols=len(labels), fontsize=7.5, columnspacing=1.2)
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=7.5, columnspacing=1.2)
     style.add_caption(figure, caption_of(result), [result])
 
 

@@ -28,7 +28,7 @@ LOOKS = {  # colour, marker
     "Reducer": (style.PURPLE, "x"),
 }
 NEARLY_BEST = 1.005  # of the best step
-HEIGHT, CAPTION_HEIGHT = 3.4, 0.84  # inches
+HEIGHT = 3.4  # inches
 
 Steps = dict[int, float]  # seconds, by GPUs or by bytes of a bucket
 
@@ -118,8 +118,6 @@ def draw(result: Result) -> Figure:
     style.use_style()
     by_gpus = steps_by_cap(result)
     figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    low = CAPTION_HEIGHT / HEIGHT
-    figure.get_layout_engine().set(rect=(0, low, 1, 1 - low))
     panels = figure.subplots(1, 2 if by_gpus else 1, squeeze=False)[0]
     draw_efficiencies(panels[0], result)
     finish_axes(panels[0], sorted({gpus for steps in steps_of(result).values() for gpus in steps}))

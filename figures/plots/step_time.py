@@ -30,7 +30,7 @@ VARIANTS = (COMPUTE, "naive", "flat", "overlapped", "bucketed", "Reducer", "Redu
 COMPUTE_COLOUR, REST_COLOUR = style.BLUE, style.ORANGE
 BAR_SHARE = 0.52  # of a panel's width; numbers stand to the right of the bars
 COLUMNS = {"ms": 0.66, "× naive": 0.81, "× Reducer": 1.0}  # their right ends, as shares of the width
-LEGEND_HEIGHT, ROW_HEIGHT, LABEL_HEIGHT, CAPTION_HEIGHT = 0.25, 1.8, 0.16, 0.5  # inches
+TEXT_HEIGHT, ROW_HEIGHT, LABEL_HEIGHT = 0.75, 1.8, 0.16  # inches; text: legend and caption
 
 Times = dict[str, list[float]]  # milliseconds of each variant's step, for each repetition
 
@@ -135,10 +135,8 @@ def draw(results: list[Result]) -> Figure:
     rows = arrange(results)
     links = list(dict.fromkeys(link_of(result.parameters) for result in results))
     heights = [ROW_HEIGHT] * (len(rows) - 1) + [ROW_HEIGHT + LABEL_HEIGHT]
-    size = (style.TEXT_WIDTH, LEGEND_HEIGHT + sum(heights) + CAPTION_HEIGHT)
+    size = (style.TEXT_WIDTH, TEXT_HEIGHT + sum(heights))
     figure = plt.figure(figsize=size, layout="constrained")
-    used = 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / size[1]
-    figure.get_layout_engine().set(rect=(0, CAPTION_HEIGHT / size[1], 1, used))
     for part, row in zip(np.ravel(figure.subfigures(len(rows), 1, height_ratios=heights)), rows.values()):
         panels = draw_row(part, row, links)
     for axes in panels:
@@ -152,7 +150,7 @@ def add_legend_and_caption(figure: Figure, results: list[Result]) -> None:
     figure.legend(
         handles,
         ("as long as computing alone", "what averaging the gradients adds"),
-        loc="upper right",
+        loc="outside upper right",
         ncols=2,
         fontsize=7.5,
         columnspacing=1,

@@ -41,7 +41,7 @@ PUBLISHED = {"stage": "sync_batch_norm.selfmade", "peer": "sync_batch_norm.pytor
 PUBLISHED_MARKER = {"marker": "D", "markersize": 4.6, "markeredgecolor": "black", "linestyle": "none", "zorder": 4}
 BAR_WIDTH = 0.8  # of all variants of a cell
 HATCH = "/////"
-LEGEND_HEIGHT, ROW_HEIGHT, CAPTION_HEIGHT = 0.72, 1.72, 0.5  # inches
+HEIGHT = 6.38  # inches
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def add_legend(figure: Figure, variants: dict[str, str]) -> None:
         Patch(facecolor="white", edgecolor="#555555", hatch=HATCH, label="collectives"),
         Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED_MARKER),
     ]
-    figure.legend(handles=handles, loc="upper left", ncols=2, fontsize=7, columnspacing=1.5, handlelength=1.3)
+    figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=7, columnspacing=1.5, handlelength=1.3)
 
 
 def draw(result: Result) -> Figure:
@@ -196,18 +196,15 @@ def draw(result: Result) -> Figure:
     grid = Grid(result)
     ranks = result.provenance["world_size"]
     published = {variant: load_published(name, ranks) for variant, name in PUBLISHED.items()}
-    height = LEGEND_HEIGHT + 3 * ROW_HEIGHT + CAPTION_HEIGHT
     figure, panels = plt.subplots(
         3,
         len(grid.batches),
-        figsize=(style.TEXT_WIDTH, height),
+        figsize=(style.TEXT_WIDTH, HEIGHT),
         sharex=True,
         sharey="row",
         squeeze=False,
         layout="constrained",
     )
-    rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)
-    figure.get_layout_engine().set(rect=rect)
     for index, batch in enumerate(grid.batches):
         draw_column(list(panels[:, index]), grid, batch, published)
     for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):

@@ -30,7 +30,7 @@ LABELS = {
     "validation accuracy": "validation accuracy [%]",
 }
 PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 5}
-LEGEND_HEIGHT, PANEL_HEIGHT, CAPTION_HEIGHT = 0.56, 2.0, 0.87  # inches
+HEIGHT = 3.43  # inches
 
 
 def draw_panel(axes: Axes, trainings: Trainings, quantity: str) -> None:
@@ -67,7 +67,7 @@ def add_legend(figure: Figure, trainings: Trainings) -> None:
     ]
     if trainings.as_published:
         handles.append(Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED))
-    figure.legend(handles=handles, loc="upper left", fontsize=7, handlelength=2.6)
+    figure.legend(handles=handles, loc="outside upper left", fontsize=7, handlelength=2.6)
     top = 1 - 0.08 / figure.get_figheight()
     figure.text(0.99, top, f"{trainings.data} data", ha="right", va="top", fontsize=8, fontweight="bold")
 
@@ -95,10 +95,7 @@ def add_caption(figure: Figure, trainings: Trainings) -> None:
 
 def draw(trainings: Trainings) -> Figure:
     style.use_style()
-    height = LEGEND_HEIGHT + PANEL_HEIGHT + CAPTION_HEIGHT
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(style.TEXT_WIDTH, height), layout="constrained")
-    rect = (0, CAPTION_HEIGHT / height, 1, 1 - (LEGEND_HEIGHT + CAPTION_HEIGHT) / height)
-    figure.get_layout_engine().set(rect=rect)
+    figure, axes = plt.subplots(1, len(PANELS), figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
     panels = dict(zip(PANELS, axes))
     for quantity, panel in panels.items():
         draw_panel(panel, trainings, quantity)

@@ -4,20 +4,51 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import tempfile
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 
 from matplotlib import pyplot as plt
+from matplotlib.backend_bases import RendererBase
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 TEST_DATA = ROOT / "figures" / "testdata"
+Boxes = dict[tuple[RendererBase, Text], Bbox]
 OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
+
+
+@contextlib.contextmanager
+def texts_drawn() -> Iterator[Boxes]:
+    """Notes where texts are drawn meanwhile."""
+    boxes: Boxes = {}
+    draw = Text.draw
+
+    def note(text: Text, renderer: RendererBase, *others: Any) -> None:
+        draw(text, renderer, *others)
+        if text.get_visible() and text.get_text().strip():
+            boxes[renderer, text] = text.get_window_extent(renderer)
+
+    with mock.patch.object(Text, "draw", note):
+        yield boxes
+
+
+def overlapping(boxes: Boxes) -> list[str]:
+    """The texts of a drawing that share more than a rim of their boxes."""
+    inner = {key: box.expanded(0.98, 0.8) for key, box in boxes.items()}
+    return [
+        f"'{one.get_text()}' and '{other.get_text()}' overlap"
+        for ((renderer, one), first), ((others, other), second) in itertools.combinations(inner.items(), 2)
+        if renderer is others and first.overlaps(second)
+    ]
 
 
 class FigureTest(unittest.TestCase):
@@ -55,7 +86,10 @@ class FigureTest(unittest.TestCase):
         self.assertFalse((self.folder / "out").exists())
 
     def assert_drawn(self, files: list[Path], name: str) -> None:
-        self.assertEqual(self.draw(*files), (0, ""))
+        """Draws a PNG and a PDF, in which no text lies on another."""
+        with texts_drawn() as texts:
+            self.assertEqual(self.draw(*files), (0, ""))
+        self.assertEqual("\n".join(overlapping(texts)), "")
         drawn = sorted((self.folder / "out").iterdir())
         self.assertEqual([file.name for file in drawn], [f"{name}.pdf", f"{name}.png"])
         self.assertGreater(drawn[1].stat().st_size, 10_000)
