@@ -26,7 +26,9 @@ class SharedHook : public autograd::PostAccumulateGradHook {
     // A copy: a function may register another one, or end a registration, even its own.
     for (const auto& weak : std::vector(functions_)) {
       if (const auto function = weak.lock()) {
-        (*function)(parameter);
+        // A handle of its own: who keeps a reference to it finds that out soon.
+        const auto handle = std::make_unique<const at::Tensor>(parameter);
+        (*function)(*handle);
       }
     }
   }

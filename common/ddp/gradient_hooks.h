@@ -28,9 +28,10 @@ class GradientHook {
 };
 
 /// Calls `function(parameter)` in every backward, right after the parameter's gradient has been
-/// accumulated: `parameter.grad()` is then complete for this backward. A parameter that is used
-/// several times (tied weights) is accumulated once, after all its uses; one that the loss does not
-/// depend on is not accumulated at all.
+/// accumulated: `parameter.grad()` is then complete for this backward. The reference is good for
+/// the call only: copy the tensor to keep it. A parameter that is used several times (tied weights)
+/// is accumulated once, after all its uses; one that the loss does not depend on is not accumulated
+/// at all.
 ///
 /// The functions registered on a parameter are called in the order of registration. They run on the
 /// thread of backward; an exception leaves backward().

@@ -5,7 +5,9 @@
 #include <thread>
 #include <utility>
 
+#include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
+#include "support/settings.h"
 #include "uses.h"
 
 // What ranks do with the function and with modules.
@@ -187,6 +189,20 @@ void group_is_dropped(Uses& uses) {
   use.backward();
 }
 
+void module_is_dropped(Uses& uses) {
+  ProcessGroupPtr group = make_group(uses.client().shared_from_this());
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group);
+  NormModule module = make_sync_batch_norm({.num_features = 3}, std::move(group));
+  module->to(settings().device, at::kDouble);
+  Use& use = *uses.add({.note = "the module is gone"}, std::exchange(module, nullptr));
+  use.forward();
+  use.drop_group();  // and with it the module
+  if (weak.expired()) {
+    uses.client().fact("the group is gone", 1);
+  }
+  use.backward();
+}
+
 Body in_groups(const std::string& name, const std::string& charged_to,
                const std::function<void(Uses&)>& run) {
   Body body = body_of(name, 4, charged_to, run);
@@ -240,7 +256,8 @@ const std::vector<Body>& plain() {
                 with_ranks({2}, "a constant channel", kGradientsTest, constant_channel),
                 with_ranks({2}, "an in-place ReLU", kGradientsTest, output_is_overwritten),
                 with_ranks({2}, "backward on another thread", kGradientsTest, backward_elsewhere),
-                with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped)});
+                with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),
+                with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped)});
     all.push_back(in_groups("four groups in turns", kOutputTest, groups_in_turns));
     all.push_back(body_of("a network that takes a second", 2, kOutputTest, one_small_use));
     all.back().world.slow = true;

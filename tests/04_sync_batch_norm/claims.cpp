@@ -75,7 +75,7 @@ std::string errors_change_nothing(const Evidence& evidence) {
     std::string call;
     for (const Seen& seen : evidence.of[rank]) {
       if (seen.kind == EventKind::kThrew) {
-        call = seen.text;
+        call = seen.text.starts_with(kMustFail) ? seen.text.substr(kMustFail.size()) : seen.text;
       } else if (seen.kind == EventKind::kFact && seen.text.starts_with("moved: running") &&
                  !call.empty()) {
         return "rank " + std::to_string(rank) + ": after " + call + ", which is an error, the " +
@@ -251,8 +251,8 @@ const GradedTest kCollectives{
          "Put a rank's count, means and Ms into one flat tensor, for one all-gather or (as sums) "
          "all-reduce: 2C + 1 numbers. Backward: 2C sums, if needs_input_grad."},
     [] {
-      judge(all_uses(),
-            all_of({in_batches(kTraining, one_collective_each_way), nothing_in_flight_is_touched}));
+      judge(all_uses(), all_of({in_batches(kTraining, one_collective_each_way),
+                                nothing_in_flight_is_touched, nothing_is_left_in_flight}));
     }};
 
 const GradedTest kOwnBackward{

@@ -182,13 +182,16 @@ std::vector<Body> lost_connections(const std::string& charged_to) {
   std::vector<Body> bodies;
   for (const bool in_forward : {true, false}) {
     const std::string what = in_forward ? "forward's collective" : "backward's collective";
-    bodies.push_back(body_of(what + " fails", 2, charged_to, [what](Uses& uses) {
+    bodies.push_back(body_of(what + " fails", 2, charged_to, [what, in_forward](Uses& uses) {
       Use& use = *uses.add({});
       expect_lost_connection(uses.client(), "a training step of which " + what + " fails", [&] {
         use.forward();
         use.backward();
       });
       use.output.reset();
+      if (in_forward) {
+        use.end();  // with the running statistics of before
+      }
     }));
     bodies.back().world.failure = Failure{.step = 0, .operation = in_forward ? 0 : 1};
   }
@@ -223,7 +226,7 @@ std::int64_t bytes_of_the_heap() {
 }
 
 // Hands in the bytes in use after forward in addition to its output, when only the graph keeps the
-// input; the index is what the input takes.
+// input; the index is what the input takes. And those in use after backward, which should be none.
 void keep(Uses& uses, const Source& source, bool training, bool graph) {
   const at::AutoGradMode mode(graph);
   const at::Tensor leaf =
@@ -234,13 +237,20 @@ void keep(Uses& uses, const Source& source, bool training, bool graph) {
                                     .running_var = ones({kWide})};
   const std::int64_t before = bytes_of_the_heap();
   at::Tensor input = source.make(leaf);
-  const at::Tensor output = sync_batch_norm(input, tensors, uses.group(), {.training = training});
+  at::Tensor output = sync_batch_norm(input, tensors, uses.group(), {.training = training});
   input.reset();
   const auto bytes = static_cast<std::int64_t>(output.nbytes());
   const std::int64_t kept = bytes_of_the_heap() - before - bytes;
   uses.client().fact("kept: " + source.name + (training ? "" : " in evaluation") +
                          (graph ? "" : " without a graph"),
                      kept, graph ? bytes : 0);
+  if (graph) {
+    output.sum().backward();
+    output.reset();
+    leaf.mutable_grad().reset();
+    uses.client().fact("kept: " + source.name + ", which has ended", bytes_of_the_heap() - before,
+                       0);
+  }
 }
 
 void keep_all(Uses& uses) {

@@ -1,6 +1,7 @@
 #include "predicates.h"
 
 #include <algorithm>
+#include <set>
 
 #include "support/claim_tools.h"
 #include "support/compare.h"
@@ -207,6 +208,21 @@ std::string nothing_in_flight_is_touched(const Evidence& evidence) {
     return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
            describe_operation(evidence.launch_of(rank, touch.operation)) +
            " and the wait for it, when " + touch.detail;
+  });
+}
+
+std::string nothing_is_left_in_flight(const Evidence& evidence) {
+  std::set<std::pair<int, std::int64_t>> done;  // rank, operation
+  static_cast<void>(first_event(evidence, EventKind::kDone, [&](const Seen& seen, int rank) {
+    done.emplace(rank, seen.operation);
+    return "";
+  }));
+  return first_event(evidence, EventKind::kLaunch, [&](const Seen& launch, int rank) {
+    return done.contains({rank, launch.operation})
+               ? ""
+               : where(launch, rank) + ": " + describe_operation(launch) +
+                     " was never waited for: each handle must be, also where its result is not "
+                     "needed";
   });
 }
 

@@ -32,6 +32,7 @@ std::string same_on_all_ranks(const Batch& batch);
 
 std::string one_collective_each_way(const Batch& batch);
 std::string nothing_in_flight_is_touched(const Evidence& evidence);
+std::string nothing_is_left_in_flight(const Evidence& evidence);
 std::string life_is_silent(const Evidence& evidence);
 std::string evaluation_is_silent(const Batch& batch);
 /// Makes claims on what evaluation computes meaningless.

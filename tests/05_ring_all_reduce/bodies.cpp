@@ -189,6 +189,7 @@ Plan strided(int ranks) {
       calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
     }
   }
+  calls.push_back({.dtype = at::kDouble, .view = &strided_views()[0], .on_odd_ranks = true});
   return {
       "tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayoutsTest};
 }

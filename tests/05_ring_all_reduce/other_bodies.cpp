@@ -79,6 +79,7 @@ void refuse_ops(Client& client, const std::string& name,
     }
   }
   for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
+    call(at::ones({8}, options.dtype(dtype)), ReduceOp::kSum);  // right; so one that follows is not
     for (const std::int64_t size : {8, 0}) {
       attempt(client,
               name + ": the average of " + std::to_string(size) + " elements of " +
@@ -114,15 +115,19 @@ Body misuse(int ranks) {
           kErrorsTest};
 }
 
-// One of the messages of a call is lost: in the middle, or the last.
+// One of the messages of a call is lost: in the middle, or the last. It is the only call that fails.
 Body lost_connection(int ranks, bool last) {
   Body body{(last ? "the last message fails, " : "a message fails, ") + on_ranks(ranks),
-            {.ranks = ranks},
+            {.ranks = ranks, .subgroups = {members_of({.ranks = ranks}, 0)}},
             [](Client& client) {
-              const ProcessGroupPtr group = make_group(client.shared_from_this());
-              expect_lost_connection(client, "ring_all_reduce() of which a message fails", [&] {
-                ring_all_reduce(at::ones({12}, settings().device), group);
-              });
+              RingCaller caller(client);
+              const at::Tensor weight = at::ones({12}, settings().device).set_requires_grad(true);
+              expect_lost_connection(client, "ring_all_reduce() of which a message fails",
+                                     [&] { ring_all_reduce(weight, caller.group(0)); });
+              TORCH_CHECK(weight.requires_grad(),
+                          "a call of which a message failed has left its "
+                          "tensor, a parameter, without requires_grad");
+              caller.call({.elements = 10, .group = 1});
             },
             kErrorsTest};
   const int all = 4 * (ranks - 1);  // sends and recvs of both halves
@@ -138,6 +143,9 @@ Body lost_turn() {
               std::ostringstream out;
               expect_lost_connection(client, "print_in_rank_order() of which a message fails",
                                      [&] { print_in_rank_order("hello", out, group); });
+              TORCH_CHECK(
+                  client.rank() == 0 || out.str().empty(),
+                  "rank 1 has written its line, although the message that says when failed");
             },
             kErrorsTest};
   body.world.failure = Failure{.operation = 0};

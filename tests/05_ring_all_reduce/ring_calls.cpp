@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <limits>
 #include <ostream>
 #include <streambuf>
@@ -74,12 +75,19 @@ at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
   return values.to(call.dtype);
 }
 
+bool is_strided(const RingCall& call, int rank) {
+  return call.view != nullptr && (!call.on_odd_ranks || rank % 2 == 1);
+}
+
 // The tensor of a call, as the part of a larger one, whose other elements are kOutside.
-RingCaller::Placed place(const RingCall& call, const at::Tensor& values) {
+RingCaller::Placed place(const RingCall& call, const at::Tensor& values, int rank) {
+  const std::vector<std::int64_t> shape =
+      call.view == nullptr ? values.sizes().vec()
+                           : call.view->of(at::empty(call.view->whole)).sizes().vec();
   const StridedView row = {"", {values.numel() + 2 * kMargin}, [&](const at::Tensor& whole) {
-                             return whole.narrow(0, kMargin, values.numel());
+                             return whole.narrow(0, kMargin, values.numel()).view(shape);
                            }};
-  const StridedView& view = call.view == nullptr ? row : *call.view;
+  const StridedView& view = is_strided(call, rank) ? *call.view : row;
   RingCaller::Placed placed;
   placed.whole =
       at::full(view.whole, kOutside, at::TensorOptions(call.dtype).device(settings().device));
@@ -99,7 +107,9 @@ std::string describe(const RingCall& call, const at::Tensor& tensor) {
   std::string text = to_string(call.function) + " of " + std::to_string(tensor.numel());
   text += call.op == ReduceOp::kAverage ? " elements, averaged, of " : " elements of ";
   text += c10::getDtypeNames(call.dtype).first;
-  text += call.view != nullptr ? " (" + call.view->name + ")" : "";
+  text += call.view != nullptr
+              ? " (" + call.view->name + (call.on_odd_ranks ? ", on odd ranks alone)" : ")")
+              : "";
   text += call.values == Values::kNotFinite   ? ", of which some are NaN or infinite"
           : call.values == Values::kSubnormal ? ", subnormal numbers"
                                               : "";
@@ -239,12 +249,13 @@ void RingCaller::call(const RingCall& call) {
   }
   const ProcessGroupPtr group = this->group(call.group);
   const Placed placed =
-      place(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_));
+      place(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_),
+            group->getRank());
   const at::Tensor seen = placed.tensor.detach();
   client_.fact("call: " + describe(call, seen), static_cast<std::int64_t>(call.function),
                static_cast<std::int64_t>(call.op));
   client_.fact("group", call.group);
-  client_.fact("strided", call.view != nullptr);
+  client_.fact("strided", is_strided(call, group->getRank()));
   client_.fact("values", static_cast<std::int64_t>(call.values));
   client_.value("input", seen.reshape({-1}));
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
@@ -291,11 +302,12 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
   client_.value("message", as_tensor(message));
   const ProcessGroupPtr in = this->group(group);
   WatchedBuffer buffer(client_);
-  std::ostream out(&buffer);
+  std::streambuf* const terminal = std::cout.rdbuf(&buffer);  // it need not write to the terminal
   const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
   go_to(Phase::kCall);
-  print_in_rank_order(std::string_view(around).substr(1, message.size()), out, in);
+  print_in_rank_order(std::string_view(around).substr(1, message.size()), std::cout, in);
   go_to(Phase::kSetup);
+  std::cout.rdbuf(terminal);
   client_.value("text", as_tensor(buffer.text()));
 }
 

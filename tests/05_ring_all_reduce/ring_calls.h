@@ -54,6 +54,7 @@ struct RingCall {
   Values values = Values::kPlain;
   /// None: a row of `elements` elements, amid others in memory.
   const StridedView* view = nullptr;
+  bool on_odd_ranks = false;  // the view; elsewhere a row of the same shape
   Autograd autograd = Autograd::kNone;
   GroupIndex group = 0;
   std::int64_t segment_bytes = 0;  // of the pipelined ring

@@ -31,6 +31,7 @@ class KeptGradMode {
 
 // Hands in what `call` throws.
 void tell(Client& client, const std::string& what, const std::function<void()>& call) {
+  const KeptGradMode kept(client, what);
   client.fact("attempt", 1);
   try {
     call();
@@ -50,7 +51,6 @@ void tell(Client& client, const std::string& what, const std::function<void()>& 
 }  // namespace
 
 void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
-  const KeptGradMode kept(client, what);
   tell(client, what, call);
 }
 

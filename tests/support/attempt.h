@@ -7,7 +7,7 @@
 
 namespace ddp::testing {
 
-/// What "threw" if a refused call has switched autograd on or off.
+/// What "threw" if a call that throws has switched autograd on or off.
 constexpr const char* kGradModeChanged = "grad mode changed";
 
 /// Calls `call`, which must be refused; hands in whether it threw: the type and the text of its

@@ -31,9 +31,27 @@ void backward_twice(Training& training, const Layers& first, const Layers& secon
           [&] { training.backward(training.loss_in_order(second), /*create_graph=*/true); });
 }
 
-// The backward of the second step fails.
+// The second backward is one through both models; the other one has done its part before this one's.
+void backward_of_both(Training& training, Training& other) {
+  training.backward(training.loss(), /*create_graph=*/true);
+  const Training::Scope silent(other);
+  const at::Tensor later = training.loss();
+  attempt(training.client(), "a second backward outside NoSync, through another model, too",
+          [&] { training.backward(later + other.loss(), /*create_graph=*/true); });
+}
+
+void backward_twice_beside_another(Client& client, const Factory& make,
+                                   const std::function<void(Training&, Training&)>& run) {
+  Training training(client, {}, make);
+  Training other(client, {.model = 1}, make, training.group());
+  training.construct();
+  other.construct();
+  run(training, other);
+}
+
+// The backward of the second step fails, on all ranks or on rank 1 only.
 void train_after_a_failure(Client& client, const Factory& make, bool inside_no_sync,
-                           const std::function<void(Training&)>& train) {
+                           const std::function<void(Training&)>& train, bool on_all = true) {
   Training training(client, {}, make);
   bool fails = false;
   const GradientHook hook = on_gradient_ready(training.parameters()[1], [&](const at::Tensor&) {
@@ -41,7 +59,7 @@ void train_after_a_failure(Client& client, const Factory& make, bool inside_no_s
   });
   training.construct();
   training.step();
-  fails = true;
+  fails = on_all || client.rank() == 1;
   try {
     std::optional<Training::Scope> scope;
     if (inside_no_sync) {
@@ -53,6 +71,19 @@ void train_after_a_failure(Client& client, const Factory& make, bool inside_no_s
   }
   training.abandon();
   train(training);
+}
+
+// What that one has left belongs to the caller.
+void train_another_model_next(Client& client, const Factory& make) {
+  Training first(client, {}, make);
+  Training second(client, {.model = 1}, make, first.group());
+  first.construct();
+  first.step();
+  first.destroy();
+  second.construct();
+  second.step();
+  second.step();  // whose gradients are others than those of the first model's only step
+  first.clear(Clear::kNone);
 }
 
 // What that one had begun with is no business of this one.
@@ -84,6 +115,10 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
   const auto body = [&](const std::string& what, const std::function<void(Client&)>& run) {
     return Body{"a second backward before finish()" + what, {}, run, subject.charged.errors};
   };
+  const auto prompt = [](Body body) {
+    body.world = {.hold = false, .prompt = true};
+    return body;
+  };
   const auto of_layers = [&](const std::string& what, const Layers& first, const Layers& second,
                              bool complete = false) {
     return body(what, [make = subject.make, first, second, complete](Client& client) {
@@ -112,6 +147,18 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
           of_layers(", of the layer in the middle", all, {1}),
           of_layers(", each of one layer", {2}, {2}),
           of_layers(" when the first's operations are complete", all, all, true),
+          prompt(of_layers(" when each operation is complete at once", all, all)),
+          body(", after another synchronizer's finish()",
+               [all, make = subject.make](Client& client) {
+                 backward_twice_beside_another(
+                     client, make, [&](Training& training, Training& other) {
+                       backward_twice(training, all, all, [&] { other.finish(); });
+                     });
+               }),
+          body(", together with another synchronizer's",
+               [make = subject.make](Client& client) {
+                 backward_twice_beside_another(client, make, backward_of_both);
+               }),
           body(", after a backward that failed", [all, make = subject.make](Client& client) {
             train_after_a_failure(client, make, false, [&](Training& training) {
               training.clear(Clear::kNone);
@@ -229,7 +276,18 @@ std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject) {
                                          training.step();
                                        });
                }),
-          body("another synchronizer has thrown", train_after_anothers_error)};
+          body("another synchronizer has thrown", train_after_anothers_error),
+          body("another model's synchronizer comes next", train_another_model_next)};
+}
+
+Body failure_on_one_rank(const SynchronizerUnderTest& subject) {
+  const auto run = [](Client& client, const Factory& make) {
+    train_after_a_failure(
+        client, make, /*inside_no_sync=*/false, [](Training& training) { training.step(); },
+        /*on_all=*/false);
+  };
+  return body_of(subject, "a hook of somebody else throws on one rank", 3, run,
+                 subject.charged.missing);
 }
 
 }  // namespace ddp::testing

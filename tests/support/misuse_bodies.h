@@ -25,6 +25,9 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
 /// Training after an error: of a hook that is not the synchronizer's, and of another synchronizer.
 std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject);
 
+/// The same on one rank alone, for synchronizers of which each finish() reduces everything.
+Body failure_on_one_rank(const SynchronizerUnderTest& subject);
+
 /// A synchronizer is destroyed, and its parameters live on.
 std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject);
 

@@ -1,11 +1,13 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <thread>
 #include <utility>
 
 #include "support/body_list.h"
+#include "support/misuse_bodies.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -27,6 +29,14 @@ void use_by_turns(Training& training) {
     training.clear(step == 2 ? Clear::kZero : Clear::kNone);
     training.backward(training.loss(unused) * (step == 3 ? 0 : 1));
     training.finish();
+  }
+}
+
+// The gradients stay the tensors that finish() has left.
+void zero_in_place(Training& training) {
+  for (std::size_t layer = 0; layer < training.parameters().size(); ++layer) {
+    const at::Tensor gradient = training.parameters()[layer].grad();
+    training.set_gradient(layer, gradient.zero_());
   }
 }
 
@@ -155,7 +165,7 @@ void add_scopes(Bodies& bodies) {
 void add_worlds(Bodies& bodies) {
   const ChargedTests& charged = bodies.charged();
   const Factory make = bodies.make();
-  bodies.add("three models in turn", {.ranks = 3}, charged.lifetime, [make](Client& client) {
+  bodies.add("three models at once", {.ranks = 3}, charged.lifetime, [make](Client& client) {
     Training first(client, {}, make);
     TrainingOptions in_float64{.model = 1};  // as many elements as the others
     for (Layer& layer : in_float64.layers) {
@@ -167,18 +177,15 @@ void add_worlds(Bodies& bodies) {
     second.construct();
     third.construct();
     for (int step = 0; step < 3; ++step) {
-      first.clear(Clear::kNone);
-      second.clear(Clear::kNone);
-      first.backward();
-      second.backward();
-      if (step == 1) {
-        second.finish();
-        first.finish();
-      } else {
-        first.finish();
-        second.finish();
+      std::vector<Training*> models = {&first, &second, &third};
+      for (Training* model : models) {
+        model->clear(Clear::kNone);
+        model->backward();
       }
-      third.step();
+      std::rotate(models.begin(), models.begin() + step, models.end());
+      for (Training* model : models) {
+        model->finish();
+      }
     }
   });
   bodies.add("another synchronizer has been there before", {}, charged.mean,
@@ -235,6 +242,17 @@ void add_worlds(Bodies& bodies) {
     kThreeSteps(training);
   });
   bodies.add("every operation takes a second", {.slow = true}, charged.mean, {}, kThreeSteps);
+  const Layer transposed = {{5, 3}, at::kFloat, true, Layout::kTransposed};
+  bodies.add("every operation is complete when its launch returns", {.hold = false, .prompt = true},
+             charged.mean, {.layers = {transposed, {{4}}, transposed, transposed, {{4}}}},
+             [](Training& training) {
+               steps(training, 2, {Clear::kNone, Clear::kZero});
+               {
+                 const Training::Scope scope(training);
+                 training.backward(training.loss({1, 4}));
+               }
+               training.finish();
+             });
 }
 
 std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
@@ -245,9 +263,13 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
              {.layers = {{{3}}, {{2, 2}}, {{3}}, {{3}}, {{}}, {{3}}}}, use_by_turns);
   bodies.add("a rank without a backward", {.ranks = 5}, charged,
              {.layers = {{{65, 3}, at::kDouble}, {{4}, at::kDouble}}}, [](Training& training) {
-               for (int step = 0; step < 5; ++step) {
-                 training.clear(Clear::kNone);
-                 if (training.client().rank() != step) {
+               for (int step = 0; step < 15; ++step) {  // three for each rank
+                 if (step < 10) {
+                   training.clear(Clear::kNone);
+                 } else {
+                   zero_in_place(training);
+                 }
+                 if (training.client().rank() != step % 5) {
                    training.backward();
                  }
                  training.finish();
@@ -292,7 +314,7 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
                }
              });
   add_drawn_by_rank(bodies);
-  return bodies.take();
+  return joined({bodies.take(), {failure_on_one_rank(subject)}});
 }
 
 }  // namespace ddp::testing

@@ -173,7 +173,9 @@ std::string state_is_rank_0s(const Evidence& evidence) {
         return finding;
       }
       for (const auto& [number, step] : training.steps) {
-        due = due || (step.ended && !step.ready.empty());
+        due = due || (step.ended && std::ranges::any_of(step.ready, [](const Seen* ready) {
+                        return !ready->place.no_sync;
+                      }));
         reduced = reduced || std::ranges::any_of(step.launches, [](const Seen* launch) {
                     return is_all_reduce(*launch);
                   });

@@ -44,6 +44,9 @@ WorkPtr Client::start(Operation operation, Event launch) {
   auto work = c10::make_intrusive<ClientWork>(shared_from_this(), std::move(operation), launch,
                                               std::move(names), fails);
   remember(work);
+  if (world().prompt && !c10d::isP2POp(launch.type)) {
+    await(launch.operation);
+  }
   rest();
   return work;
 }

@@ -20,6 +20,9 @@ struct World {
   std::vector<std::vector<int>> subgroups;
   /// Whether nothing completes as long as a rank is in backward: what waits there is found.
   bool hold = true;
+  /// Whether a collective is complete when its launch returns, as on a network that is much faster
+  /// than its ranks. Excludes `hold`.
+  bool prompt = false;
   /// Whether every operation takes a second: a wait with a shorter limit fails, and it is not complete
   /// until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
