@@ -178,7 +178,8 @@ def subtitle(result: Result) -> str:
             f"simulated cluster: {values['model']}, {values['batch_size']} sequences of {values['sequence_length']} "
             f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
         )
-    link = f"{result.provenance['backend']} on {link_of(values)}"
+    backend = {"shm": "shared memory"}.get(result.provenance["backend"], result.provenance["backend"])
+    link = f"{backend} on {link_of(values)}"
     return f"real time, {link}: the step of median length of {values['steps']}"
 
 

@@ -139,7 +139,7 @@ class Figures:
             else:
                 partial = result.with_name(result.name + ".partial")  # left by a stopped run
                 resume = ("--resume",) if is_fresh(partial, sources) else ()
-                self._settled[result] = self._run(run, (*run.flags, *resume), result)
+                self._settled[result] = self._run(run, (*run.flags_of(self._preset), *resume), result)
         return self._settled[result]
 
     def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
