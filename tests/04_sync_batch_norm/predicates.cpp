@@ -212,13 +212,16 @@ std::string nothing_in_flight_is_touched(const Evidence& evidence) {
 }
 
 std::string nothing_is_left_in_flight(const Evidence& evidence) {
-  std::set<std::pair<int, std::int64_t>> done;  // rank, operation
-  static_cast<void>(first_event(evidence, EventKind::kDone, [&](const Seen& seen, int rank) {
-    done.emplace(rank, seen.operation);
-    return "";
-  }));
+  std::vector<std::set<std::int64_t>> done(evidence.of.size());
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kDone) {
+        done[rank].insert(seen.operation);
+      }
+    }
+  }
   return first_event(evidence, EventKind::kLaunch, [&](const Seen& launch, int rank) {
-    return done.contains({rank, launch.operation})
+    return done[rank].contains(launch.operation)
                ? ""
                : where(launch, rank) + ": " + describe_operation(launch) +
                      " was never waited for: each handle must be, also where its result is not "

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <ostream>
 #include <streambuf>
 
@@ -302,12 +303,13 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
   client_.value("message", as_tensor(message));
   const ProcessGroupPtr in = this->group(group);
   WatchedBuffer buffer(client_);
-  std::streambuf* const terminal = std::cout.rdbuf(&buffer);  // it need not write to the terminal
+  // It need not write to the terminal.
+  const std::shared_ptr<std::streambuf> terminal(std::cout.rdbuf(&buffer),
+                                                 [](auto* own) { std::cout.rdbuf(own); });
   const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
   go_to(Phase::kCall);
   print_in_rank_order(std::string_view(around).substr(1, message.size()), std::cout, in);
   go_to(Phase::kSetup);
-  std::cout.rdbuf(terminal);
   client_.value("text", as_tensor(buffer.text()));
 }
 

@@ -29,8 +29,9 @@ class KeptGradMode {
   const bool enabled_ = at::GradMode::is_enabled();
 };
 
-// Hands in what `call` throws.
-void tell(Client& client, const std::string& what, const std::function<void()>& call) {
+}  // namespace
+
+void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
   const KeptGradMode kept(client, what);
   client.fact("attempt", 1);
   try {
@@ -48,14 +49,8 @@ void tell(Client& client, const std::string& what, const std::function<void()>& 
   client.threw(what, "");
 }
 
-}  // namespace
-
-void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
-  tell(client, what, call);
-}
-
 void expect_failure(Client& client, const std::string& what, const std::function<void()>& call) {
-  tell(client, kMustFail + what, call);
+  attempt(client, kMustFail + what, call);
 }
 
 void expect_lost_connection(Client& client, const std::string& what,

@@ -63,8 +63,6 @@ Operation in_wire_order(Operation operation, int ranks) {
 }
 
 void check_dense(const Operation& operation) {
-  TORCH_CHECK(operation.type != OpType::RECVANYSOURCE,
-              "a recv from any source (-1) says nothing of whom it receives from; give the rank");
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const at::Tensor& tensor : *tensors) {
       TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "communication needs a dense tensor, not ",
