@@ -50,7 +50,7 @@ struct SyncBatchNormOptions {
 /// ONE in backward, with at most 2C, if the input requires a gradient (on all ranks or on none).
 /// All ranks of the group take part in both, including those without samples and those whose
 /// upstream gradient is zero; an undefined one counts as zero. They call them on the thread that
-/// calls forward, or runs backward.
+/// calls forward, or runs backward. Where the group is one rank, both may be left out.
 ///
 /// Backward. The input's gradient is that of the sum of all ranks' losses. The gradients of weight
 /// and bias are this rank's local sums, as in PyTorch: DDP averages them later. Between forward and

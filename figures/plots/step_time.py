@@ -157,11 +157,13 @@ def add_legend_and_caption(figure: Figure, results: list[Result]) -> None:
         handlelength=1,
     )
     ranks, steps = results[0].provenance["world_size"], results[0].parameters["steps"]
+    alike = all(result.parameters["first_bucket_bytes"] == result.parameters["cap_bytes"] for result in results)
+    buckets = "has the same buckets as bucketed" if alike else "begins with a bucket of another size"
     style.add_caption(
         figure,
         f"{ranks} ranks; medians of {steps} repetitions, slowest rank. Whiskers: 10th to 90th percentile. "
         f"× naive, × Reducer: so many times as fast,\nthe median of the repetitions' ratios. Blue ends where "
-        f"{COMPUTE!r} does, or earlier.",
+        f"{COMPUTE!r} does, or earlier. The Reducer {buckets}.",
         results,
     )
 

@@ -53,7 +53,7 @@ const Hardware kPublished = {.gpus = 2, .model = ""};
 
 struct Settings : BenchmarkOptions {
   Workload workload{.model = "mlp"};
-  TrainerOptions trainer;
+  TrainerOptions trainer{{.first_bucket_bytes = 0}};  // 0: the cap, as bucketed has it
 };
 
 // One step, begun together by all ranks. Seconds of each of kParts.
@@ -198,9 +198,9 @@ int ddp_main(int argc, char** argv) {
       .positive()
       .show_default();
   line.add("--first-bucket-bytes", settings.trainer.first_bucket_bytes,
-           "The Reducer's first bucket")
-      .positive()
-      .show_default();
+           "The Reducer's first bucket; 1048576 is PyTorch's default, 0 the cap")
+      .non_negative()
+      .show_default("the cap");
   line.add_switch("--zero-gradients", settings.trainer.zero_gradients,
                   "Set gradients to zero after a step instead of to none");
   describe_presets(line, kInWords);
@@ -211,6 +211,9 @@ int ddp_main(int argc, char** argv) {
     return code;
   }
   apply_preset(settings.workload.size, preset_of(settings));
+  if (settings.trainer.first_bucket_bytes == 0) {
+    settings.trainer.first_bucket_bytes = settings.trainer.cap_bytes;
+  }
   return run_benchmark(settings,
                        [&settings](RankContext& context) { run_rank(context, settings); });
 }
