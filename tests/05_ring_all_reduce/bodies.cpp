@@ -189,9 +189,15 @@ Plan strided(int ranks) {
       calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
     }
   }
-  calls.push_back({.dtype = at::kDouble, .view = &strided_views()[0], .on_odd_ranks = true});
   return {
       "tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayoutsTest};
+}
+
+Plan strided_on_odd_ranks() {
+  return {"a tensor that is not contiguous on odd ranks alone",
+          {.ranks = 2},
+          {{.dtype = at::kDouble, .view = &strided_views()[0], .on_odd_ranks = true}},
+          kLayoutsTest};
 }
 
 Plan autograd_knows(int ranks) {
@@ -267,14 +273,16 @@ Body wrong_segments() {
 
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
-      small_tensors(2),  small_tensors(1),  small_tensors(3),  small_tensors(4),
-      small_tensors(5),  small_tensors(6),  small_tensors(7),  small_tensors(8),
-      small_tensors(9),  all_kinds(),       rounded(3),        rounded(4),
-      rounded(8),        odd_numbers(2),    odd_numbers(3),    several_groups(),
-      slow_network(),    strided(2),        strided(1),        strided(3),
-      autograd_knows(2), autograd_knows(1), autograd_knows(3), large_tensors(2),
-      large_tensors(3),  large_tensors(5),  large_tensors(8),  a_million_elements(),
-      many_ranks()};
+      small_tensors(2),  small_tensors(1),     small_tensors(3),
+      small_tensors(4),  small_tensors(5),     small_tensors(6),
+      small_tensors(7),  small_tensors(8),     small_tensors(9),
+      all_kinds(),       rounded(3),           rounded(4),
+      rounded(8),        odd_numbers(2),       odd_numbers(3),
+      several_groups(),  slow_network(),       strided(2),
+      strided(1),        strided(3),           strided_on_odd_ranks(),
+      autograd_knows(2), autograd_knows(1),    autograd_knows(3),
+      large_tensors(2),  large_tensors(3),     large_tensors(5),
+      large_tensors(8),  a_million_elements(), many_ranks()};
   return all;
 }
 

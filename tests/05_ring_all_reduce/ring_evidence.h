@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -44,7 +45,7 @@ struct CallOfGroup {
   bool prints() const { return ranks[0].what.empty(); }
   Function function() const { return ranks[0].function; }
   bool is_average() const { return ranks[0].op == ReduceOp::kAverage; }
-  bool strided() const { return ranks[0].strided; }
+  bool strided() const { return std::ranges::any_of(ranks, &CallOfRank::strided); }
   Values values() const { return ranks[0].values; }
   at::ScalarType dtype() const { return ranks[0].input().scalar_type(); }
   std::int64_t elements() const { return ranks[0].input().numel(); }
