@@ -37,8 +37,8 @@ struct SyncBatchNormOptions {
 ///     output = (input - mean) / sqrt(variance + eps) * weight + bias        for each channel
 ///
 /// input: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W]; float32, float64, half or bfloat16;
-/// any strides. N may differ between ranks and may be 0; the other sizes are the same and at least
-/// 1. The result has the input's shape and dtype.
+/// any strides. N may differ between ranks and may be 0; the other sizes are at least 1 and, like
+/// weight and bias, the same on all ranks. The result has the input's shape and dtype.
 ///
 /// Training. mean and variance (biased) are taken for each channel over N, L, H, W, D of all ranks,
 /// in float32 or better, and are accurate even if |mean| is much larger than the deviation. Running
@@ -64,7 +64,7 @@ struct SyncBatchNormOptions {
 /// dimensions, an integer dtype, tensors whose shape, dtype or device does not fit, one running
 /// statistic without the other, eps <= 0, a null group. On all ranks, after the forward collective:
 /// a global count (samples * positions) of 1 or less. Where a collective fails, the call throws.
-/// After an error the running statistics are as before.
+/// After an error the running statistics are as before (a module may have counted the batch).
 at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tensors,
                            const ProcessGroupPtr& group, const SyncBatchNormOptions& options = {});
 

@@ -99,6 +99,7 @@ const std::vector<PlanCase> kTable = {
      {{{10}}, {{20}}, {{}, at::kFloat, true, 1}},
      1000,
      {{1, 0}}},
+    {"the same shapes, not tied", {{{10}}, {{20}}, {{20}}}, 1000, {{2, 1, 0}}},
     {"tied and frozen", {{{9}, at::kFloat, false}, {{9}}, {{}, at::kFloat, false, 0}}, 9, {{1}}},
     {"an empty tensor, which fills nothing", {{{10}}, {{0}}, {{10}}}, 1, {{2}, {1, 0}}},
     {"two empty tensors at the end", {{{0}}, {{0, 5}}, {{10}}}, 1, {{2}, {1, 0}}},

@@ -58,6 +58,20 @@ void shapes_and_tensors(Uses& uses) {
   uses.run({.of_bias = at::kFloat, .note = "bias and running mean of float32"});
 }
 
+// A graph follows that must save nothing of what was made without.
+void under_inference_mode(Uses& uses) {
+  for (const bool training : {true, false}) {
+    for (const bool inference : {true, false}) {
+      uses.run({.weight = false,
+                .bias = false,
+                .mode = {.training = training},
+                .graph = !inference,
+                .inference = inference,
+                .note = inference ? "under InferenceMode" : "after InferenceMode"});
+    }
+  }
+}
+
 void many_sizes(Uses& uses) {
   int i = 0;
   for (const std::int64_t hidden : {128, 256, 512, 1024, 1100}) {
@@ -203,6 +217,17 @@ void module_is_dropped(Uses& uses) {
   use.backward();
 }
 
+// A rank's first group is its own.
+Body alone_first() {
+  Body body = body_of("a group of one rank, then of two", 2, kOutputTest, [](Uses& uses) {
+    for (const GroupIndex group : {1, 2, 0, 1, 2}) {
+      uses.run({.group = group});
+    }
+  });
+  body.world.subgroups = {{0}, {1}};
+  return body;
+}
+
 Body in_groups(const std::string& name, const std::string& charged_to,
                const std::function<void(Uses&)>& run) {
   Body body = body_of(name, 4, charged_to, run);
@@ -245,6 +270,7 @@ const std::vector<Body>& plain() {
     auto all =
         joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutputTest, shapes_and_tensors),
+                with_ranks({2}, "InferenceMode", kOutputTest, under_inference_mode),
                 with_ranks({2}, "many channels", kOutputTest, many_sizes),
                 with_ranks({5, 6, 8}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({2}, "seventy steps", kOutputTest, many_steps),
@@ -259,6 +285,7 @@ const std::vector<Body>& plain() {
                 with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),
                 with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped)});
     all.push_back(in_groups("four groups in turns", kOutputTest, groups_in_turns));
+    all.push_back(alone_first());
     all.push_back(body_of("a network that takes a second", 2, kOutputTest, one_small_use));
     all.back().world.slow = true;
     return all;

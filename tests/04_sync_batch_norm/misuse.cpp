@@ -225,24 +225,33 @@ std::int64_t bytes_of_the_heap() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
+enum class By { kBatch, kRunningStatistics, kOwnBatch };
+
+std::string to_string(By by) {
+  return by == By::kBatch               ? ""
+         : by == By::kRunningStatistics ? " in evaluation"
+                                        : " in evaluation by the rank's own batch";
+}
+
 // Hands in the bytes in use after forward in addition to its output, when only the graph keeps the
 // input; the index is what the input takes. And those in use after backward, which should be none.
-void keep(Uses& uses, const Source& source, bool training, bool graph) {
+void keep(Uses& uses, const Source& source, By by, bool graph) {
   const at::AutoGradMode mode(graph);
   const at::Tensor leaf =
       random_numbers({2048, kWide, 2, 2}, 11).to(source.dtype).set_requires_grad(true);
-  const BatchNormTensors tensors = {.weight = ones({kWide}).set_requires_grad(true),
-                                    .bias = ones({kWide}).set_requires_grad(true),
-                                    .running_mean = ones({kWide}),
-                                    .running_var = ones({kWide})};
+  BatchNormTensors tensors = {.weight = ones({kWide}).set_requires_grad(true),
+                              .bias = ones({kWide}).set_requires_grad(true)};
+  if (by != By::kOwnBatch) {
+    tensors.running_mean = ones({kWide});
+    tensors.running_var = ones({kWide});
+  }
   const std::int64_t before = bytes_of_the_heap();
   at::Tensor input = source.make(leaf);
-  at::Tensor output = sync_batch_norm(input, tensors, uses.group(), {.training = training});
+  at::Tensor output = sync_batch_norm(input, tensors, uses.group(), {.training = by == By::kBatch});
   input.reset();
   const auto bytes = static_cast<std::int64_t>(output.nbytes());
   const std::int64_t kept = bytes_of_the_heap() - before - bytes;
-  uses.client().fact("kept: " + source.name + (training ? "" : " in evaluation") +
-                         (graph ? "" : " without a graph"),
+  uses.client().fact("kept: " + source.name + to_string(by) + (graph ? "" : " without a graph"),
                      kept, graph ? bytes : 0);
   if (graph) {
     output.sum().backward();
@@ -263,8 +272,9 @@ void keep_all(Uses& uses) {
   }
   for (const Source& source : sources()) {
     for (const bool graph : {true, false}) {
-      keep(uses, source, /*training=*/true, graph);
-      keep(uses, source, /*training=*/false, graph);
+      for (const By by : {By::kBatch, By::kRunningStatistics, By::kOwnBatch}) {
+        keep(uses, source, by, graph);
+      }
     }
   }
 }

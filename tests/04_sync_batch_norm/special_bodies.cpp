@@ -34,6 +34,8 @@ void unequal_shards(Uses& uses) {
   Shape rows(ranks, 24);
   rows.front() = 0;
   uses.run({.shape = {24, 32}, .rows = rows, .dtype = at::kFloat, .mean = 1e4});
+  rows.back() = 3000;
+  uses.run({.shape = {24, 3, 2}, .rows = rows, .dtype = at::kFloat, .note = "a large shard"});
   Shape one(ranks, 0);
   one.back() = 1;
   uses.run({.shape = {0, 3, 2, 2}, .rows = one, .note = "one sample on all ranks together"});
@@ -179,6 +181,16 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
   }
 }
 
+// As after a checkpoint that one rank has loaded: batch statistics have nothing to do with it.
+void statistics_of_each_rank(Uses& uses) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    Use& use = *uses.add({.dtype = dtype, .note = "running statistics differing between ranks"});
+    use.tensors.running_mean.add_(2 + 5 * uses.client().rank());
+    use.tensors.running_var.mul_(1 + uses.client().rank());
+    use.run();
+  }
+}
+
 // Weight, bias and running statistics are columns of a table, and must be used in place.
 void columns_of_a_table(Uses& uses, at::ScalarType dtype) {
   Use& use =
@@ -195,8 +207,10 @@ void columns_of_a_table(Uses& uses, at::ScalarType dtype) {
 }  // namespace
 
 const std::vector<Body>& shards() {
+  const char* const test = "shards_may_be_unequal_or_empty";
   static const std::vector<Body> bodies =
-      with_ranks({2, 3, 4}, "unequal shards", "shards_may_be_unequal_or_empty", unequal_shards);
+      joined({with_ranks({2, 3, 4}, "unequal shards", test, unequal_shards),
+              with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank)});
   return bodies;
 }
 

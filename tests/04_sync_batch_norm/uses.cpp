@@ -1,6 +1,7 @@
 #include "uses.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -136,6 +137,7 @@ void Use::forward() {
   hand_in(kBefore);
   go_to(Phase::kForward);
   {
+    const c10::InferenceMode inference(options_.inference);
     const at::AutoGradMode grad_mode(options_.graph);
     call();
   }

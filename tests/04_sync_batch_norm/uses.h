@@ -41,6 +41,8 @@ struct UseOptions {
   bool nan = false;
   /// Whether the input, and weight and bias, require a gradient; whether there is a graph at all.
   bool wants_input = true, wants_parameters = true, graph = true;
+  /// Whether forward runs under InferenceMode, whose tensors no later graph may save. No graph then.
+  bool inference = false;
   /// Whether the graph alone keeps the input, after which its memory is used for something else.
   bool temporary = false;
   Upstream upstream = Upstream::kRandom;

@@ -168,7 +168,7 @@ Plan large_tensors(int ranks) {
 }
 
 Plan many_ranks() {
-  return {"many ranks", {.ranks = 17}, {{.elements = 20, .op = ReduceOp::kAverage}}, ""};
+  return {"many ranks", {.ranks = 18}, {{.elements = 20, .op = ReduceOp::kAverage}}, ""};
 }
 
 Plan a_million_elements() {
@@ -219,6 +219,26 @@ Plan autograd_knows(int ranks) {
           {.ranks = ranks},
           calls,
           kStorageTest};
+}
+
+// As a sharded optimizer does, which updates its rank's chunk in between.
+Body one_tensor_in_several_calls() {
+  return {"one tensor in several calls",
+          {.ranks = 3},
+          [](Client& client) {
+            RingCaller caller(client);
+            for (const StridedView* view :
+                 {static_cast<const StridedView*>(nullptr), &strided_views()[0]}) {
+              RingCall call{.elements = 63, .view = view};
+              for (const Function function : {Function::kReduceScatter, Function::kAllGather,
+                                              Function::kAllReduce, Function::kAllGather}) {
+                call.function = function;
+                caller.call(call);
+                call.same_tensor = true;
+              }
+            }
+          },
+          kCharged[static_cast<int>(Function::kAllGather)]};
 }
 
 Body many_calls_of_one_kind() {
@@ -294,6 +314,9 @@ std::vector<Body> bodies_of(Function function) {
     if (std::ranges::find(plan.calls, function, &RingCall::function) != plan.calls.end()) {
       bodies.push_back(body_of(plan, function));
     }
+  }
+  if (function == Function::kAllGather) {
+    bodies.push_back(one_tensor_in_several_calls());
   }
   return bodies;
 }

@@ -79,12 +79,13 @@ void refuse_ops(Client& client, const std::string& name,
     }
   }
   for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kShort, at::kChar, at::kByte}) {
-    call(at::ones({8}, options.dtype(dtype)), ReduceOp::kSum);  // right; so one that follows is not
-    for (const std::int64_t size : {8, 0}) {
+    const at::Tensor eight = at::ones({8}, options.dtype(dtype));
+    call(eight, ReduceOp::kSum);  // right; so one that follows is not
+    for (const at::Tensor& tensor : {eight, eight.narrow(0, 0, 0)}) {
       attempt(client,
-              name + ": the average of " + std::to_string(size) + " elements of " +
+              name + ": the average of " + std::to_string(tensor.numel()) + " elements of " +
                   c10::getDtypeNames(dtype).first + ", of which integers have none,",
-              [&] { call(at::ones({size}, options.dtype(dtype)), ReduceOp::kAverage); });
+              [&] { call(tensor, ReduceOp::kAverage); });
     }
   }
 }
@@ -135,17 +136,16 @@ Body lost_connection(int ranks, bool last) {
   return body;
 }
 
-Body lost_turn() {
-  Body body{"the message between two lines fails",
-            {},
+Body lost_turn(int ranks) {
+  Body body{"the message between the first two lines fails, " + on_ranks(ranks),
+            {.ranks = ranks},
             [](Client& client) {
               const ProcessGroupPtr group = make_group(client.shared_from_this());
               std::ostringstream out;
               expect_lost_connection(client, "print_in_rank_order() of which a message fails",
                                      [&] { print_in_rank_order("hello", out, group); });
-              TORCH_CHECK(
-                  client.rank() == 0 || out.str().empty(),
-                  "rank 1 has written its line, although the message that says when failed");
+              TORCH_CHECK(client.rank() == 0 || out.str().empty(), "rank ", client.rank(),
+                          " has written its line, although a message that says when failed");
             },
             kErrorsTest};
   body.world.failure = Failure{.operation = 0};
@@ -176,7 +176,7 @@ const std::vector<Body>& misuse_bodies() {
   static const std::vector<Body> bodies =
       joined({for_ranks({2, 1, 3}, misuse),
               {lost_connection(2, false), lost_connection(3, false), lost_connection(2, true),
-               lost_turn()}});
+               lost_turn(2), lost_turn(3)}});
   return bodies;
 }
 

@@ -249,9 +249,8 @@ void RingCaller::call(const RingCall& call) {
     return;
   }
   const ProcessGroupPtr group = this->group(call.group);
-  const Placed placed =
-      place(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_),
-            group->getRank());
+  fill(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_));
+  const Placed& placed = placed_;
   const at::Tensor seen = placed.tensor.detach();
   client_.fact("call: " + describe(call, seen), static_cast<std::int64_t>(call.function),
                static_cast<std::int64_t>(call.op));
@@ -267,6 +266,14 @@ void RingCaller::call(const RingCall& call) {
   client_.value("result", seen.reshape({-1}));
   placed.part.fill_(kOutside);
   client_.fact("written outside", placed.whole.ne(kOutside).sum().item<std::int64_t>());
+}
+
+void RingCaller::fill(const RingCall& call, const at::Tensor& values) {
+  if (call.same_tensor) {
+    placed_.part.copy_(values.view(placed_.part.sizes()));
+  } else {
+    placed_ = place(call, values, this->group(call.group)->getRank());
+  }
 }
 
 void RingCaller::run_watched(const RingCall& call, const Placed& placed,

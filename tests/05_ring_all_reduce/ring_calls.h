@@ -55,6 +55,7 @@ struct RingCall {
   /// None: a row of `elements` elements, amid others in memory.
   const StridedView* view = nullptr;
   bool on_odd_ranks = false;  // the view; elsewhere a row of the same shape
+  bool same_tensor = false;   // that of the call before, with new values
   Autograd autograd = Autograd::kNone;
   GroupIndex group = 0;
   std::int64_t segment_bytes = 0;  // of the pipelined ring
@@ -91,6 +92,7 @@ class RingCaller {
   };
 
  private:
+  void fill(const RingCall& call, const at::Tensor& values);
   void run_watched(const RingCall& call, const Placed& placed, const ProcessGroupPtr& group);
   void go_to(Phase phase);
   bool is_member(GroupIndex group) const;
@@ -100,6 +102,7 @@ class RingCaller {
   // The last one alone: the next may come to lie at its address.
   GroupIndex index_ = -1;
   ProcessGroupPtr group_;
+  Placed placed_;  // the last call's
   int step_ = -1;
 };
 

@@ -135,6 +135,7 @@ std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
     return at::full(shape, value, at::TensorOptions(dtype).device(settings().device));
   };
   const at::Tensor both = of({2, 3}, 0.5 + rank, at::kFloat);
+  const at::Tensor table = of({2, 2}, 7.5 + rank, at::kFloat);
   std::vector<at::Tensor> buffers = {of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong),
                                      of({2}, rank == 0, at::kBool),
                                      of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
@@ -147,7 +148,9 @@ std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
                                               rank == 0 ? Layout::kTransposed : Layout::kRowMajor),
                                      of({0}, 1, at::kFloat),
                                      both.select(1, 0),
-                                     both.select(1, 2)};
+                                     both.select(1, 2),
+                                     table.select(0, 0),  // which begins where the table does
+                                     table};
   if (options.memory == TrainingOptions::Memory::kOneTensor) {
     const auto elements = static_cast<std::int64_t>(parameters[0].storage().nbytes() / 4);
     buffers.push_back(parameters[0].detach().as_strided({kRest}, {1}, elements - kRest));
