@@ -168,7 +168,7 @@ Plan large_tensors(int ranks) {
 }
 
 Plan many_ranks() {
-  return {"many ranks", {.ranks = 18}, {{.elements = 20, .op = ReduceOp::kAverage}}, ""};
+  return {"many ranks", {.ranks = 17}, {{.elements = 20, .op = ReduceOp::kAverage}}, ""};
 }
 
 Plan a_million_elements() {

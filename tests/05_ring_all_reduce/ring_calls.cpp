@@ -250,8 +250,7 @@ void RingCaller::call(const RingCall& call) {
   }
   const ProcessGroupPtr group = this->group(call.group);
   fill(call, values_of(call, group->getRank(), group->getSize(), /*number=*/step_));
-  const Placed& placed = placed_;
-  const at::Tensor seen = placed.tensor.detach();
+  const at::Tensor seen = placed_.tensor.detach();
   client_.fact("call: " + describe(call, seen), static_cast<std::int64_t>(call.function),
                static_cast<std::int64_t>(call.op));
   client_.fact("group", call.group);
@@ -259,13 +258,13 @@ void RingCaller::call(const RingCall& call) {
   client_.fact("values", static_cast<std::int64_t>(call.values));
   client_.value("input", seen.reshape({-1}));
   const at::AutoGradMode mode(call.autograd != Autograd::kOff);
-  client_.value("kept before", kept(placed.tensor));
-  run_watched(call, placed, group);
-  client_.value("kept after", kept(placed.tensor));
+  client_.value("kept before", kept(placed_.tensor));
+  run_watched(call, group);
+  client_.value("kept after", kept(placed_.tensor));
   const OwnAccess unseen;
   client_.value("result", seen.reshape({-1}));
-  placed.part.fill_(kOutside);
-  client_.fact("written outside", placed.whole.ne(kOutside).sum().item<std::int64_t>());
+  placed_.part.fill_(kOutside);
+  client_.fact("written outside", placed_.whole.ne(kOutside).sum().item<std::int64_t>());
 }
 
 void RingCaller::fill(const RingCall& call, const at::Tensor& values) {
@@ -276,18 +275,17 @@ void RingCaller::fill(const RingCall& call, const at::Tensor& values) {
   }
 }
 
-void RingCaller::run_watched(const RingCall& call, const Placed& placed,
-                             const ProcessGroupPtr& group) {
-  const at::Tensor& gradient = placed.tensor.mutable_grad();
-  const auto own = static_cast<std::int64_t>(placed.whole.nbytes() +
+void RingCaller::run_watched(const RingCall& call, const ProcessGroupPtr& group) {
+  const at::Tensor& gradient = placed_.tensor.mutable_grad();
+  const auto own = static_cast<std::int64_t>(placed_.whole.nbytes() +
                                              (gradient.defined() ? gradient.nbytes() : 0));
   client_.fact("heap before", heap_bytes() - own);
   go_to(Phase::kCall);
   if (own < kLarge) {
-    run(call, placed.tensor, group);
+    run(call, placed_.tensor, group);
   } else {
     heap_.begin();
-    run(call, placed.tensor, group);
+    run(call, placed_.tensor, group);
     client_.fact("heap peak", heap_.end() - own);
   }
   go_to(Phase::kSetup);

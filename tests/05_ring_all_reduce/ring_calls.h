@@ -93,7 +93,7 @@ class RingCaller {
 
  private:
   void fill(const RingCall& call, const at::Tensor& values);
-  void run_watched(const RingCall& call, const Placed& placed, const ProcessGroupPtr& group);
+  void run_watched(const RingCall& call, const ProcessGroupPtr& group);
   void go_to(Phase phase);
   bool is_member(GroupIndex group) const;
 

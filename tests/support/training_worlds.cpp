@@ -133,18 +133,6 @@ void add_scopes(Bodies& bodies) {
                  training.finish();
                }
              });
-  bodies.add("two losses of different layers, the second inside NoSync", {}, charged.accumulation,
-             {}, [](Training& training) {
-               for (int step = 0; step < 2; ++step) {
-                 training.clear(Clear::kNone);
-                 training.backward(training.loss({1}));
-                 {
-                   const Training::Scope scope(training);
-                   training.backward(training.loss_in_order({1}));
-                 }
-                 training.finish();
-               }
-             });
   bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
              charged.accumulation,
              {.layers = {{{65, 3}, at::kFloat, true, Layout::kTransposed}, {{4}}, {{7, 2}}}},
