@@ -241,23 +241,6 @@ Body one_tensor_in_several_calls() {
           kCharged[static_cast<int>(Function::kAllGather)]};
 }
 
-Body many_calls_of_one_kind() {
-  return {"many calls",
-          {},
-          [](Client& client) {
-            RingCaller caller(client);
-            caller.call({.elements = 300});
-            for (int call = 1; call <= 3 * kCallsBetweenCounts; ++call) {
-              caller.quiet_call({.elements = 300});
-              if (call % kCallsBetweenCounts == 0) {
-                caller.count_what_is_held();
-              }
-            }
-            caller.call({.elements = 300});
-          },
-          kMemoryTest};
-}
-
 Plan pipelined(int ranks) {
   constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
   Calls calls;
@@ -324,11 +307,6 @@ std::vector<Body> bodies_of(Function function) {
 std::vector<Body> all_bodies() {
   return joined({bodies_of(Function::kAllReduce), bodies_of(Function::kReduceScatter),
                  bodies_of(Function::kAllGather)});
-}
-
-const std::vector<Body>& many_calls() {
-  static const std::vector<Body> bodies = {many_calls_of_one_kind()};
-  return bodies;
 }
 
 const std::vector<Body>& pipelined_bodies() {

@@ -9,7 +9,7 @@
 #include "support/settings.h"
 #include "support/training.h"
 
-// Bodies that print, and bodies that call with wrong arguments.
+// Bodies that print, that call with wrong arguments, and that call many times.
 
 namespace ddp::testing {
 
@@ -153,6 +153,23 @@ Body lost_turn() {
   return body;
 }
 
+Body many_calls_of_one_kind() {
+  return {"many calls",
+          {},
+          [](Client& client) {
+            RingCaller caller(client);
+            caller.call({.elements = 300});
+            for (int call = 1; call <= 3 * kCallsBetweenCounts; ++call) {
+              caller.quiet_call({.elements = 300});
+              if (call % kCallsBetweenCounts == 0) {
+                caller.count_what_is_held();
+              }
+            }
+            caller.call({.elements = 300});
+          },
+          "memory_beside_the_tensor_is_one_chunk"};
+}
+
 }  // namespace
 
 std::string on_ranks(int ranks) {
@@ -178,6 +195,11 @@ const std::vector<Body>& misuse_bodies() {
       joined({for_ranks({2, 1, 3}, misuse),
               {lost_connection(2, false), lost_connection(3, false), lost_connection(2, true),
                lost_turn()}});
+  return bodies;
+}
+
+const std::vector<Body>& many_calls() {
+  static const std::vector<Body> bodies = {many_calls_of_one_kind()};
   return bodies;
 }
 
