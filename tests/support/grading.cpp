@@ -57,6 +57,9 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
     if (part.skipped()) {
       notes().measured.emplace_back(part.message());
     } else if (part.failed()) {
+      if (std::exchange(notes().not_judged, false)) {
+        notes().failures.clear();  // what is found after all says more
+      }
       notes().failures.push_back(failure_text(part));
     }
   }
@@ -127,8 +130,10 @@ void note_todo(const std::string& text) {
 }
 
 void note_not_judged(const std::string& why) {
-  notes().not_judged = true;
-  ADD_FAILURE() << "not judged: " << why;
+  if (notes().failures.empty()) {
+    ADD_FAILURE() << "not judged: " << why;
+    notes().not_judged = true;
+  }
 }
 
 void note_body(const std::string& name) {

@@ -44,6 +44,7 @@ void register_graded_tests();
 void note_todo(const std::string& text);
 
 /// Call it within a test, in the parent: nothing can be said, because of what another test reports.
+/// A failure of the same test, before or after, takes its place.
 void note_not_judged(const std::string& why);
 
 /// Call it within a test: it is judged on the body of this name.
