@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <malloc.h>
 
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
@@ -32,12 +31,6 @@ std::vector<Source> sources() {
            [](const at::Tensor& leaf) { return (leaf * 2).transpose(0, 2); }}};
 }
 
-// Tensors are in it, too.
-std::int64_t bytes_of_the_heap() {
-  const auto info = mallinfo2();
-  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
-}
-
 enum class By { kBatch, kRunningStatistics, kOwnBatch };
 
 std::string to_string(By by) {
@@ -58,19 +51,19 @@ void keep(Uses& uses, const Source& source, By by, bool graph) {
     tensors.running_mean = ones();
     tensors.running_var = ones();
   }
-  const std::int64_t before = bytes_of_the_heap();
+  const std::int64_t before = heap_bytes();
   at::Tensor input = source.make(leaf);
   at::Tensor output = sync_batch_norm(input, tensors, uses.group(), {.training = by == By::kBatch});
   input.reset();
   const auto bytes = static_cast<std::int64_t>(output.nbytes());
-  const std::int64_t kept = bytes_of_the_heap() - before - bytes;
+  const std::int64_t kept = heap_bytes() - before - bytes;
   uses.client().fact("kept: " + source.name + to_string(by) + (graph ? "" : " without a graph"),
                      kept, graph ? bytes : 0);
   if (graph) {
     output.sum().backward();
     output.reset();
     leaf.mutable_grad().reset();
-    uses.client().fact("kept: " + source.name + ", which has ended", bytes_of_the_heap() - before,
+    uses.client().fact("kept: " + source.name + ", which has ended", heap_bytes() - before,
                        0);
   }
 }
@@ -109,7 +102,7 @@ void many_uses(Uses& uses) {
       output.sum().backward();
     }
     if (step % 150 == 0) {
-      uses.client().fact("held: bytes of the heap", bytes_of_the_heap());
+      uses.client().fact("held: bytes of the heap", heap_bytes());
       uses.client().fact("held: bytes of tensors", meter.live_bytes());
       uses.client().fact("held: handles of operations", uses.client().live_handles());
     }

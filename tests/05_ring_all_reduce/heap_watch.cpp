@@ -1,7 +1,6 @@
 #include "heap_watch.h"
 
 #include <ATen/record_function.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -34,11 +33,6 @@ std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call)
 }
 
 }  // namespace
-
-std::int64_t heap_bytes() {
-  const auto info = mallinfo2();
-  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
-}
 
 HeapWatch::HeapWatch(Client& client) {
   watched = &client;

@@ -7,10 +7,6 @@
 
 namespace ddp::testing {
 
-/// Bytes that this process has allocated by malloc, so by new and by tensors, and not freed. 0 under
-/// AddressSanitizer, which cannot tell.
-std::int64_t heap_bytes();
-
 /// While it lives, each send and recv is a moment to look at buffers in flight; from begin() to end()
 /// each operator of libtorch is one to look at the heap, which takes some microseconds. One at a time
 /// in a process.

@@ -57,6 +57,8 @@ TEST(Poison, ResultsTellTheOperation) {
         EXPECT_EQ(find_poison(tensor * 3), operation);
         EXPECT_EQ(find_poison(at::ones({100}, dtype) + tensor), operation);
         EXPECT_EQ(find_poison(tensor.sum()), operation);
+        EXPECT_EQ(find_poison(tensor.to(at::kFloat)), operation);
+        EXPECT_EQ(find_poison(tensor.to(at::kDouble)), operation);
       }
     }
   });
@@ -71,6 +73,17 @@ TEST(Poison, OrdinaryValuesAreNone) {
           at::tensor({0.0, 1.0, -1.0, infinity, -infinity, nan, -nan, infinity - infinity}, dtype);
       EXPECT_EQ(find_poison(values), std::nullopt);
       EXPECT_EQ(find_poison(values - values), std::nullopt);
+    }
+  });
+}
+
+TEST(Poison, NarrowDtypesTellNoWrongOperation) {
+  in_child([] {
+    for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+      const at::Tensor tensor = at::zeros({4}, dtype);
+      poison(tensor, 3);
+      EXPECT_TRUE(tensor.isnan().all().item<bool>()) << dtype;
+      EXPECT_EQ(find_poison(tensor.to(at::kFloat)), std::nullopt) << dtype;
     }
   });
 }

@@ -1,7 +1,5 @@
 #include "support/held_meter.h"
 
-#include <malloc.h>
-
 #include <filesystem>
 #include <iterator>
 
@@ -17,7 +15,7 @@ void HeldMeter::count(Client& client) const {
   client.fact("held: handles of operations", client.live_handles());
   client.fact("held: references to gradients", references);
   client.fact("held: bytes of tensors", meter_.live_bytes());
-  client.fact("held: bytes of the heap", static_cast<std::int64_t>(mallinfo2().uordblks));
+  client.fact("held: bytes of the heap", heap_bytes());
   client.fact("held: threads",
               std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()));
 }

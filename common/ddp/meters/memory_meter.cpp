@@ -1,6 +1,7 @@
 #include "ddp/meters/memory_meter.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <memory>
@@ -110,6 +111,11 @@ void MemoryMeter::reset_peak() { CountingAllocator::instance().reset_peak(); }
 
 std::int64_t MemoryMeter::allocations() const {
   return CountingAllocator::instance().counts().allocations;
+}
+
+std::int64_t heap_bytes() {
+  const auto info = mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);  // large blocks are mapped
 }
 
 }  // namespace ddp

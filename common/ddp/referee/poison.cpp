@@ -10,13 +10,14 @@ namespace ddp {
 namespace {
 
 // Signalling NaNs: the top bit of the mantissa is 0. An operation's number fills the k*Number bits;
-// the others, the mark, stay set when the NaN becomes quiet.
+// the others, the mark, stay set when the NaN becomes quiet. A double's mantissa begins as a float's,
+// so a conversion keeps mark and number; the other dtypes' stays without the mark in it.
 constexpr std::uint32_t kFloatBits = 0x7FA00000;
 constexpr std::uint32_t kFloatNumber = 0x001FFFFF;
-constexpr std::uint64_t kDoubleBits = 0x7FF5DD9000000000;
-constexpr std::uint64_t kDoubleNumber = 0x00000000FFFFFFFF;
-constexpr std::uint16_t kHalfBits = 0x7D55;
-constexpr std::uint16_t kBFloat16Bits = 0x7FA5;
+constexpr std::uint64_t kDoubleBits = 0x7FF4000000000000;
+constexpr int kDoubleShift = 29;  // bits that a double has and a float has not
+constexpr std::uint16_t kHalfBits = 0x7C55;
+constexpr std::uint16_t kBFloat16Bits = 0x7F95;
 
 // The bits of a poisoned element; its size is the dtype's.
 std::uint64_t pattern(at::ScalarType dtype, std::int64_t operation) {
@@ -27,7 +28,7 @@ std::uint64_t pattern(at::ScalarType dtype, std::int64_t operation) {
       return kFloatBits | (number & kFloatNumber);
     case at::kDouble:
     case at::kComplexDouble:
-      return kDoubleBits | (number & kDoubleNumber);
+      return kDoubleBits | (number & kFloatNumber) << kDoubleShift;
     case at::kHalf:
       return kHalfBits;
     case at::kBFloat16:
@@ -40,20 +41,6 @@ std::uint64_t pattern(at::ScalarType dtype, std::int64_t operation) {
 // The size of the repeated pattern: a complex number is two floats.
 std::size_t unit_size(const at::Tensor& tensor) {
   return tensor.is_complex() ? tensor.element_size() / 2 : tensor.element_size();
-}
-
-template <typename T>
-std::optional<std::int64_t> find_marked(const at::Tensor& tensor, T mark, T number) {
-  const at::Tensor dense = tensor.contiguous();
-  const auto* data = static_cast<const char*>(dense.const_data_ptr());
-  for (std::int64_t i = 0; i < dense.numel(); ++i) {
-    T bits = 0;
-    std::memcpy(&bits, data + i * sizeof(T), sizeof(T));
-    if ((bits & mark) == mark) {
-      return static_cast<std::int64_t>(bits & number);
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -81,11 +68,17 @@ std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int6
 }
 
 std::optional<std::int64_t> find_poison(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kFloat) {
-    return find_marked<std::uint32_t>(tensor, kFloatBits, kFloatNumber);
+  if (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble) {
+    return std::nullopt;
   }
-  if (tensor.scalar_type() == at::kDouble) {
-    return find_marked<std::uint64_t>(tensor, kDoubleBits, kDoubleNumber);
+  const at::Tensor dense = tensor.to(at::kFloat).contiguous();
+  const auto* data = static_cast<const char*>(dense.const_data_ptr());
+  for (std::int64_t i = 0; i < dense.numel(); ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
+    if ((bits & kFloatBits) == kFloatBits) {
+      return static_cast<std::int64_t>(bits & kFloatNumber);
+    }
   }
   return std::nullopt;
 }
