@@ -76,8 +76,10 @@ std::optional<std::int64_t> find_poison(const at::Tensor& tensor) {
   for (std::int64_t i = 0; i < dense.numel(); ++i) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
-    if ((bits & kFloatBits) == kFloatBits) {
-      return static_cast<std::int64_t>(bits & kFloatNumber);
+    const std::uint32_t number = bits & kFloatNumber;
+    // All ones is what libtorch makes of a half that is no number.
+    if ((bits & kFloatBits) == kFloatBits && number != kFloatNumber) {
+      return static_cast<std::int64_t>(number);
     }
   }
   return std::nullopt;
