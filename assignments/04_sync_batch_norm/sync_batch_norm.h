@@ -44,7 +44,8 @@ struct SyncBatchNormOptions {
 /// in float32 or better, and are accurate even if |mean| is much larger than the deviation. Running
 /// statistics are updated in place, equally on all ranks, with the global batch's unbiased variance
 /// (divided by its count minus one), whether or not anything requires a gradient. No other tensor of
-/// the caller's is changed, in forward or in backward.
+/// the caller's is changed, in forward or in backward, and nothing that a thread or the process has
+/// once, such as autograd's mode or the state of random numbers.
 ///
 /// Collective calls in training: ONE in forward, with at most 2C + 1 elements from each rank, and
 /// ONE in backward, with at most 2C, if the input requires a gradient (on all ranks or on none).

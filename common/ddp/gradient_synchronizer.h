@@ -36,6 +36,9 @@ class NoSync;
 /// communicates nor touches freed memory. No rank may destroy a synchronizer between backward and
 /// finish().
 ///
+/// Surroundings. What a thread or the process has once is left as it was: autograd's mode, the
+/// default dtype, the number of threads, the state of random numbers, the modes of arithmetic.
+///
 /// Errors. Where communication fails, whichever call needs it throws. After an exception from
 /// backward, for example of somebody else's hook, finish() ends the step, whose gradients are of no
 /// use then, and the next step is as any other. After an error of the synchronizer itself it need

@@ -63,6 +63,9 @@ void construct_with_two_dtypes(Client& client) {
     attempt(client, "the first parameter is the only one of its dtype (index 1)",
             [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
     parameters[0] = at::ones({2}, first).set_requires_grad(true);
+    parameters[4] = parameters[1];  // tied, and a place in the list, too
+    attempt(client, "a parameter of another dtype, after a tied weight (index 7)",
+            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
     for (const auto& shape : {std::vector<std::int64_t>{0, 3}, std::vector<std::int64_t>{}}) {
       parameters[7] = at::ones(shape, other).set_requires_grad(true);
       attempt(client, "a parameter of another dtype, of no or one element (index 7)",
@@ -107,6 +110,22 @@ Body sparse_among_dense(const SynchronizerUnderTest& subject) {
       subject.charged.errors};
 }
 
+// More than the 25 MiB of which PyTorch makes a bucket.
+Body many_gradients() {
+  const SynchronizerUnderTest& flat = subject(Form::kFlat);
+  return {flat.form + "more than 25 MiB",
+          {},
+          [make = flat.make](Client& client) {
+            Training training(client, {.layers = {{{6'600'000}}, {{1'000}}}}, make);
+            training.construct();
+            for (std::size_t i = 0; i < 2; ++i) {
+              training.set_gradient(i, at::zeros_like(training.parameters()[i]).detach());
+            }
+            training.finish();
+          },
+          flat.charged.mean};
+}
+
 std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTest&)) {
   return joined({bodies(subject(Form::kPerParameter)), bodies(subject(Form::kFlat))});
 }
@@ -118,7 +137,7 @@ const std::vector<Body>& training(Form form) {
     return joined({training_bodies(subject(of)), recovery_bodies(subject(of))});
   };
   static const std::vector<Body> per_parameter = bodies(Form::kPerParameter);
-  static const std::vector<Body> flat = bodies(Form::kFlat);
+  static const std::vector<Body> flat = joined({bodies(Form::kFlat), {many_gradients()}});
   return form == Form::kFlat ? flat : per_parameter;
 }
 

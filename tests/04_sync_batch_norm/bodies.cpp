@@ -42,12 +42,16 @@ void shapes_and_tensors(Uses& uses) {
                 .bias = present / 2 % 2 == 1,
                 .running = present / 4 == 1});
     }
-    for (const bool input : {true, false}) {
-      uses.run({.dtype = dtype, .wants_input = input, .wants_parameters = !input});
+    for (const int wanted : {0, 1, 2}) {
+      uses.run({.dtype = dtype,
+                .wants_input = wanted == 0,
+                .wants_weight = wanted == 1,
+                .wants_bias = wanted == 2});
     }
     uses.run({.dtype = dtype,
               .wants_input = false,
-              .wants_parameters = false,
+              .wants_weight = false,
+              .wants_bias = false,
               .note = "nothing requires a gradient"});
     uses.run({.dtype = dtype, .graph = false, .note = "without a graph"});
   }
@@ -56,6 +60,15 @@ void shapes_and_tensors(Uses& uses) {
   }
   uses.run({.of_weight = at::kFloat, .note = "weight and running variance of float32"});
   uses.run({.of_bias = at::kFloat, .note = "bias and running mean of float32"});
+}
+
+// A tensor that is made without a dtype has this one, whose eight bits do not count to 257.
+void another_default_dtype(Uses& uses) {
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kBFloat16));
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    uses.run({.shape = {257, 3}, .dtype = dtype, .note = "the default dtype is bfloat16"});
+  }
+  uses.run({.shape = {257, 3}, .running = false, .mode = {.training = false}});
 }
 
 // A graph follows that must save nothing of what was made without.
@@ -88,7 +101,10 @@ void one_small_use(Uses& uses) {
 }
 
 void not_a_number(Uses& uses) {
-  uses.run({.nan = true, .wants_parameters = false, .note = "rank 0's input has a NaN"});
+  uses.run({.nan = true,
+            .wants_weight = false,
+            .wants_bias = false,
+            .note = "rank 0's input has a NaN"});
 }
 
 void many_steps(Uses& uses) {
@@ -199,8 +215,12 @@ void group_is_dropped(Uses& uses) {
   Use& use = *uses.add({.note = "the caller's handle of the group is gone"});
   use.forward();
   uses.drop_groups();
-  use.drop_group();
+  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak = use.drop_group();
   use.backward();
+  use.output = use.output.detach();  // the graph is gone, too
+  if (!weak.expired()) {
+    uses.client().fact("the group is there still", 1);
+  }
 }
 
 void module_is_dropped(Uses& uses) {
@@ -271,8 +291,9 @@ const std::vector<Body>& plain() {
         joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutputTest, shapes_and_tensors),
                 with_ranks({2}, "InferenceMode", kOutputTest, under_inference_mode),
+                with_ranks({2}, "another default dtype", kOutputTest, another_default_dtype),
                 with_ranks({2}, "many channels", kOutputTest, many_sizes),
-                with_ranks({5, 6, 8}, "one small batch", kOutputTest, one_small_use),
+                with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({2}, "seventy steps", kOutputTest, many_steps),
                 with_ranks({2}, "two backwards through a graph", kGradientsTest, two_backwards),
                 with_ranks({2}, "backward through a view", kGradientsTest, backward_through_a_view),
@@ -286,7 +307,7 @@ const std::vector<Body>& plain() {
                 with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped)});
     all.push_back(in_groups("four groups in turns", kOutputTest, groups_in_turns));
     all.push_back(alone_first());
-    all.push_back(body_of("a network that takes a second", 2, kOutputTest, one_small_use));
+    all.push_back(body_of("a slow network", 2, kOutputTest, one_small_use));
     all.back().world.slow = true;
     return all;
   }();

@@ -46,10 +46,12 @@ void evaluations(Uses& uses) {
             uses,
             {.dtype = dtype, .weight = present == 1, .bias = present == 2, .running = running});
       }
-      for (const bool input : {true, false}) {
-        evaluate(
-            uses,
-            {.dtype = dtype, .running = running, .wants_input = input, .wants_parameters = !input});
+      for (const int wanted : {0, 1, 2}) {
+        evaluate(uses, {.dtype = dtype,
+                        .running = running,
+                        .wants_input = wanted == 0,
+                        .wants_weight = wanted == 1,
+                        .wants_bias = wanted == 2});
       }
       for (int repeat = 0; repeat < 2; ++repeat) {
         evaluate(uses, {.dtype = dtype,
@@ -63,7 +65,21 @@ void evaluations(Uses& uses) {
       evaluate(uses, {.dtype = dtype, .running = running, .upstream = Upstream::kExpanded});
     }
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
+    evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype, .running = false});
+    evaluate(uses, {.dtype = dtype, .of_weight = at::kFloat, .of_bias = dtype, .graph = false});
   }
+}
+
+// As by a broadcast from rank 0, of which autograd knows nothing.
+void statistics_are_loaded(Uses& uses) {
+  Use& first = *uses.add({.mode = evaluating()});
+  first.run();
+  Use& second = *uses.add({.mode = evaluating(), .note = "statistics loaded between evaluations"});
+  first.tensors.running_mean.variable_data().add_(3);
+  first.tensors.running_var.variable_data().mul_(2);
+  uses.client().fact("the caller changes the running statistics", 1);
+  second.replace_tensors(first.tensors);
+  second.run();
 }
 
 // What backward needs of the statistics is as it was in forward.
@@ -212,6 +228,7 @@ const std::vector<Body>& evaluation() {
   static const std::vector<Body> bodies =
       joined({with_ranks({2, 1}, "evaluation", test, evaluations),
               with_ranks({2}, "statistics change after forward", test, statistics_change),
+              with_ranks({2}, "statistics are loaded", test, statistics_are_loaded),
               with_ranks({2}, "evaluation of a NaN", test, evaluates_not_a_number),
               with_ranks({2}, "one rank evaluates", test, one_rank_evaluates)});
   return bodies;

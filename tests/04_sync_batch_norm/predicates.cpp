@@ -136,9 +136,6 @@ std::string nothing_else_changes(const Batch& batch) {
         return describe(batch, use) + ": there is now a " + fact.substr(9) +
                ", which requires none: leave it alone";
       }
-      if (fact == "grad mode changed") {
-        return describe(batch, use) + ": autograd's grad mode was left switched over";
-      }
     }
   }
   return "";
@@ -231,6 +228,11 @@ std::string nothing_is_left_in_flight(const Evidence& evidence) {
 
 std::string graph_keeps_the_group(const Evidence& evidence) {
   return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    if (fact.text == "the group is there still") {
+      return where(fact, rank) +
+             ": the graph and the caller's handle are gone, and somebody has the process group "
+             "still";
+    }
     return fact.text == "the group is gone"
                ? where(fact, rank) +
                      ": after forward, when the caller had dropped its handle, nobody had the "

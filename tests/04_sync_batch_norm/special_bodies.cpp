@@ -61,7 +61,7 @@ void large_mean(Uses& uses) {
     uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {5, 32}, .dtype = at::kFloat, .mean = mean});
   }
-  uses.run({.shape = {24, 8}, .mean = 100});
+  uses.run({.shape = {24, 8}, .mean = 3e3});
   for (const bool running : {true, false}) {
     uses.run({.shape = {64, 5},
               .dtype = at::kFloat,
@@ -160,6 +160,12 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
                                         : "input and the upstream gradient") +
                           " being " + layout.name});
       }
+      uses.run({.shape = shape,
+                .dtype = at::kFloat,
+                .mode = mode,
+                .graph = false,
+                .of_input = layout.apply,
+                .note = "without a graph, the input being " + layout.name});
     }
     uses.run({.shape = shape,
               .mode = mode,
@@ -192,16 +198,15 @@ void statistics_of_each_rank(Uses& uses) {
 }
 
 // Weight, bias and running statistics are columns of a table, and must be used in place.
-void columns_of_a_table(Uses& uses, at::ScalarType dtype) {
-  Use& use =
-      *uses.add({.dtype = dtype, .note = "weight, bias, statistics being columns of a table"});
+void columns_of_a_table(Uses& uses, UseOptions options) {
+  options.note = "weight, bias, statistics being columns of a table";
+  Use& use = *uses.add(options);
   auto& [weight, bias, mean, var] = use.tensors;
   const at::Tensor table = at::stack({weight.detach(), bias.detach(), mean, var}, 1);
   use.replace_tensors({table.select(1, 0).set_requires_grad(true),
                        table.select(1, 1).set_requires_grad(true), table.select(1, 2),
                        table.select(1, 3)});
-  use.forward();
-  use.backward();
+  use.run();
 }
 
 }  // namespace
@@ -243,8 +248,10 @@ const std::vector<Body>& layouts() {
       with_ranks({2}, "every layout", "strides_do_not_matter", [](Uses& uses) {
         every_layout(uses, {});
         every_layout(uses, {.training = false});
-        columns_of_a_table(uses, at::kDouble);
-        columns_of_a_table(uses, at::kFloat);
+        columns_of_a_table(uses, {.dtype = at::kDouble});
+        columns_of_a_table(uses, {.dtype = at::kFloat});
+        columns_of_a_table(uses,
+                           {.dtype = at::kFloat, .mode = {.training = false}, .graph = false});
       });
   return bodies;
 }

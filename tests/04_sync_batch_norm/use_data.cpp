@@ -51,10 +51,10 @@ void Use::make_tensors() {
   };
   if (options_.weight) {
     tensors.weight = numbers(1, options_.of_weight) * 0.3 + 1;
-    tensors.weight.set_requires_grad(options_.wants_parameters);
+    tensors.weight.set_requires_grad(options_.wants_weight);
   }
   if (options_.bias) {
-    tensors.bias = numbers(2, options_.of_bias).set_requires_grad(options_.wants_parameters);
+    tensors.bias = numbers(2, options_.of_bias).set_requires_grad(options_.wants_bias);
   }
   if (options_.running) {
     tensors.running_mean = numbers(3, options_.of_bias) * 0.5;

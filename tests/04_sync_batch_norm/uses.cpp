@@ -13,6 +13,7 @@
 #include "support/attempt.h"
 #include "support/operator_watch.h"
 #include "support/settings.h"
+#include "support/surroundings.h"
 #include "support/training.h"
 
 namespace ddp::testing {
@@ -110,10 +111,10 @@ void Use::hand_in(Moment moment) {
 void Use::call() {
   const OperatorWatch watch;
   const at::Tensor given = options_.temporary ? input * 1 : input;
-  output = module_ != nullptr ? module_->forward(given)
-                              : sync_batch_norm(given, tensors, group_, options_.mode);
-  if (at::GradMode::is_enabled() != options_.graph) {
-    client_.fact("grad mode changed", 1);
+  {
+    const KeptSurroundings kept(client_, "forward");
+    output = module_ != nullptr ? module_->forward(given)
+                                : sync_batch_norm(given, tensors, group_, options_.mode);
   }
   if (given.defined() && given.retains_grad()) {
     client_.fact("unasked: gradient of the input", 1);
@@ -156,13 +157,14 @@ void Use::end() {
   }
 }
 
-void Use::drop_group() {
-  const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group_);
+c10::weak_intrusive_ptr<c10d::ProcessGroup> Use::drop_group() {
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group_);
   module_.reset();
   group_.reset();
   if (weak.expired()) {
     client_.fact("the group is gone", 1);
   }
+  return weak;
 }
 
 void Use::attempt(const std::string& what) {
@@ -213,6 +215,7 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
   client_.value("upstream", upstream, kAfterForward);
   go_to(Phase::kBackward);
   {
+    const KeptSurroundings kept(client_, "backward");
     const OperatorWatch watch;
     if (backwards_ == 1 && number_ % 2 == 1) {
       ask_for_gradients(root, gradient, keep_graph);
@@ -220,9 +223,6 @@ void Use::backward_of(const at::Tensor& root, const at::Tensor& gradient, bool k
       root.backward(gradient, keep_graph);
     }
     tell_normalizations(client_, watch);
-  }
-  if (!at::GradMode::is_enabled()) {
-    client_.fact("grad mode changed", 1);
   }
   go_to(Phase::kSetup);
   for (const auto& [name, leaf] : leaves) {
@@ -266,6 +266,7 @@ ProcessGroupPtr Uses::group(GroupIndex index) {
 NormModule Uses::module(const BatchNormOptions& options, at::ScalarType dtype) {
   client_.go_to({.phase = Phase::kConstruction});
   // Its own handle, which nobody else keeps alive.
+  const KeptSurroundings kept(client_, "construction");
   NormModule made = make_sync_batch_norm(options, make_group(client_.shared_from_this()));
   client_.go_to({.phase = Phase::kSetup});
   made->to(settings().device, dtype);

@@ -39,8 +39,8 @@ struct UseOptions {
   double mean = 0.5;
   /// Whether an element of the first member's input is not a number.
   bool nan = false;
-  /// Whether the input, and weight and bias, require a gradient; whether there is a graph at all.
-  bool wants_input = true, wants_parameters = true, graph = true;
+  /// Whether the input, the weight and the bias require a gradient; whether there is a graph at all.
+  bool wants_input = true, wants_weight = true, wants_bias = true, graph = true;
   /// Whether forward runs under InferenceMode, whose tensors no later graph may save. No graph then.
   bool inference = false;
   /// Whether the graph alone keeps the input, after which its memory is used for something else.
@@ -79,8 +79,9 @@ class Use {
   /// Of something computed from the output. What reaches the normalization has to be `upstream`.
   void backward_of(const at::Tensor& root, const at::Tensor& gradient, bool keep_graph = false);
   void end();
-  /// From now on only the graph may have the group; hands in whether it does.
-  void drop_group();
+  /// From now on only the graph may have the group; hands in whether it does. Returns what tells
+  /// when it has let go.
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> drop_group();
 
   at::Tensor input, upstream, output;
   BatchNormTensors tensors;

@@ -176,7 +176,8 @@ Plan a_million_elements() {
           {.ranks = 2},
           {{.elements = 65'537, .dtype = at::kShort},
            {.elements = (1 << 20) + 3, .dtype = at::kHalf, .op = ReduceOp::kAverage},
-           {.elements = 1 << 20, .op = ReduceOp::kAverage}},
+           {.elements = 1 << 20, .op = ReduceOp::kAverage},
+           {.elements = 9 << 20, .dtype = at::kChar}},  // chunks of more than 4 MiB
           ""};
 }
 
@@ -189,6 +190,8 @@ Plan strided(int ranks) {
       calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
     }
   }
+  calls.push_back(
+      {.function = Function::kAllGather, .values = Values::kZeros, .view = &strided_views()[0]});
   return {
       "tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayoutsTest};
 }

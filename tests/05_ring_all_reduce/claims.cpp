@@ -3,6 +3,7 @@
 #include "bodies.h"
 #include "support/claim_tools.h"
 #include "support/grading.h"
+#include "support/surroundings.h"
 #include "support/training_claims.h"
 
 // What must be true of all that the ranks did, in every body.
@@ -56,7 +57,9 @@ const GradedTest kPrint{
      .points = 1,
      .hint = "The rank before yours sends you a message when its line is written and flushed; wait "
              "for it, write, flush, and only then tell the next rank."},
-    [] { judge(printing_bodies(), wrong_printing); }};
+    [] {
+      judge(printing_bodies(), all_of({wrong_printing, surroundings_are_left_alone}));
+    }};
 
 const GradedTest kReduceScatter{
     {.name = "reduce_scatter_completes_chunk_r_on_rank_r",
@@ -99,7 +102,10 @@ const GradedTest kStorage{
      .points = 1,
      .hint = "Write into the memory that the tensor has: flat views, narrow(), in-place operators. "
              "A parameter that requires a gradient takes these only where autograd is off."},
-    [] { judge(all_bodies(), in_each_call(changed_tensor), kSendsNothing); }};
+    [] {
+      judge(all_bodies(), all_of({in_each_call(changed_tensor), surroundings_are_left_alone}),
+            kSendsNothing);
+    }};
 
 const GradedTest kLayouts{
     {.name = "tensors_need_not_be_contiguous",

@@ -17,6 +17,7 @@
 #include "ddp/referee/own_access.h"
 #include "support/compare.h"
 #include "support/settings.h"
+#include "support/surroundings.h"
 
 namespace ddp::testing {
 
@@ -60,6 +61,9 @@ at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
       bits.narrow(0, chunks[rank].begin, chunks[rank].size > 0 ? 1 : 0).fill_(-0.0);
     }
     return bits;
+  }
+  if (call.values == Values::kZeros) {
+    return at::full({elements}, rank % 2 == 0 ? 0.0 : -0.0, call.dtype);
   }
   if (call.values == Values::kSubnormal) {
     return small_integers_as_bits(elements, call.dtype, random);
@@ -113,6 +117,7 @@ std::string describe(const RingCall& call, const at::Tensor& tensor) {
               : "";
   text += call.values == Values::kNotFinite   ? ", of which some are NaN or infinite"
           : call.values == Values::kSubnormal ? ", subnormal numbers"
+          : call.values == Values::kZeros     ? ", zeros of either sign"
                                               : "";
   return text;
 }
@@ -145,8 +150,7 @@ at::Tensor kept(const at::Tensor& tensor) {
                                   tensor.requires_grad(),
                                   address(tensor.grad_fn().get()),
                                   address(gradient.unsafeGetTensorImpl()),
-                                  gradient.defined() ? fingerprint(gradient) : 0,
-                                  at::GradMode::is_enabled()};
+                                  gradient.defined() ? fingerprint(gradient) : 0};
   static_assert(std::size(numbers) == std::size(kKept));
   return at::tensor(at::ArrayRef<std::int64_t>(numbers), at::kLong);
 }
@@ -281,6 +285,7 @@ void RingCaller::run_watched(const RingCall& call, const ProcessGroupPtr& group)
                                              (gradient.defined() ? gradient.nbytes() : 0));
   client_.fact("heap before", heap_bytes() - own);
   go_to(Phase::kCall);
+  const KeptSurroundings kept(client_, to_string(call.function));
   if (own < kLarge) {
     run(call, placed_.tensor, group);
   } else {
@@ -288,6 +293,7 @@ void RingCaller::run_watched(const RingCall& call, const ProcessGroupPtr& group)
     run(call, placed_.tensor, group);
     client_.fact("heap peak", heap_.end() - own);
   }
+  client_.fact("handles left", client_.live_handles());
   go_to(Phase::kSetup);
 }
 
@@ -313,6 +319,7 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
                                                  [](auto* own) { std::cout.rdbuf(own); });
   const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
   go_to(Phase::kCall);
+  const KeptSurroundings kept(client_, "print_in_rank_order()");
   print_in_rank_order(std::string_view(around).substr(1, message.size()), std::cout, in);
   go_to(Phase::kSetup);
   client_.value("text", as_tensor(buffer.text()));

@@ -33,15 +33,15 @@ enum class Values {
   kPlain,      // integers of any bits; floating point in [-1, 1), with all its digits
   kBits,       // any bits: NaNs with a payload, infinities, subnormal numbers, a negative zero
   kSubnormal,  // multiples of the smallest number, whose sums are subnormal, too
+  kZeros,      // zeros, on odd ranks negative ones
   kNotFinite,  // some are NaN or infinite, on rank 0 or 1
 };
 
 /// What a call leaves as it was.
-constexpr const char* kKept[] = {
-    "the tensor's memory",   "the tensor's shape",
-    "the tensor's strides",  "the tensor's requires_grad",
-    "the tensor's grad_fn",  "the tensor's gradient",
-    "the gradient's values", "whether autograd is switched on for the caller"};
+constexpr const char* kKept[] = {"the tensor's memory",  "the tensor's shape",
+                                 "the tensor's strides", "the tensor's requires_grad",
+                                 "the tensor's grad_fn", "the tensor's gradient",
+                                 "the gradient's values"};
 
 enum class Autograd { kNone, kParameter, kResult, kOff };
 

@@ -1,38 +1,12 @@
 #include "support/attempt.h"
 
-#include <ATen/core/grad_mode.h>
-
-#include <utility>
-
 #include "ddp/ranks/stub_error.h"
+#include "support/surroundings.h"
 
 namespace ddp::testing {
 
-namespace {
-
-// Autograd is on or off as before, whether the call throws or not.
-class KeptGradMode {
- public:
-  KeptGradMode(Client& client, std::string what) : client_(client), what_(std::move(what)) {}
-  KeptGradMode(const KeptGradMode&) = delete;
-  KeptGradMode& operator=(const KeptGradMode&) = delete;
-  ~KeptGradMode() {
-    if (at::GradMode::is_enabled() != enabled_) {
-      client_.threw(kGradModeChanged, what_);
-      at::GradMode::set_enabled(enabled_);
-    }
-  }
-
- private:
-  Client& client_;
-  const std::string what_;
-  const bool enabled_ = at::GradMode::is_enabled();
-};
-
-}  // namespace
-
 void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
-  const KeptGradMode kept(client, what);
+  const KeptSurroundings kept(client, what);
   client.fact("attempt", 1);
   try {
     call();

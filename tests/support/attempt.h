@@ -7,9 +7,6 @@
 
 namespace ddp::testing {
 
-/// What "threw" if a call that throws has switched autograd on or off.
-constexpr const char* kGradModeChanged = "grad mode changed";
-
 /// Calls `call`, which must be refused; hands in whether it threw: the type and the text of its
 /// exception. That of a stub goes on.
 void attempt(Client& client, const std::string& what, const std::function<void()>& call);

@@ -8,6 +8,7 @@
 #include "support/attempt.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/surroundings.h"
 #include "support/training_claims.h"
 
 // Claims on errors, and on what outlives a step or a synchronizer.
@@ -67,10 +68,6 @@ std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
                                         std::string(how));
   }
   const std::string_view exception = threw.detail;
-  if (threw.text == kGradModeChanged) {
-    return "rank " + std::to_string(rank) + ": " + threw.detail +
-           " has switched autograd on or off, and left it so: use a guard (at::NoGradGuard)";
-  }
   const std::string what = "rank " + std::to_string(rank) + ": " + threw.text;
   if (exception.empty()) {
     return what + " was accepted, and must throw c10::Error (TORCH_CHECK does)";
@@ -208,7 +205,7 @@ std::string misuse_is_refused(const Evidence& evidence) {
       }
     }
   }
-  return "";
+  return surroundings_are_left_alone(evidence);
 }
 
 }  // namespace ddp::testing

@@ -6,19 +6,12 @@
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
+#include "support/prints.h"
 #include "support/settings.h"
+#include "support/surroundings.h"
 #include "support/training_data.h"
 
 namespace ddp::testing {
-
-namespace {
-
-// For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
-struct Silence : c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
-
-}  // namespace
 
 Training::Training(Client& client, TrainingOptions options, Factory make, ProcessGroupPtr group)
     : client_(client),
@@ -73,7 +66,10 @@ void Training::construct() {
   }
   gradients_.keep();
   go_to(Phase::kConstruction);
-  synchronizer_ = make_(client_, listed_, buffers_, group_);
+  {
+    const KeptSurroundings kept(client_, "construction");
+    synchronizer_ = make_(client_, listed_, buffers_, group_);
+  }
   group_.reset();  // the synchronizer keeps it alive
   go_to(Phase::kSetup);
   const OwnAccess own;
@@ -106,7 +102,10 @@ void Training::construct() {
 void Training::destroy() {
   const bool constructed = synchronizer_ != nullptr;
   go_to(Phase::kDestruction);
-  synchronizer_.reset();
+  {
+    const KeptSurroundings kept(client_, "destruction");
+    synchronizer_.reset();
+  }
   go_to(Phase::kSetup);
   if (constructed && !in_flight_) {
     expect(gradients_, "destruction");
@@ -194,8 +193,8 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
 void Training::backward(const at::Tensor& loss, bool create_graph) {
   in_flight_ = in_flight_ || !scope_;
   go_to(Phase::kBackward);
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  const SilentWarnings silence;  // of gradients laid out otherwise, and of graphs of graphs
+  const KeptSurroundings kept(client_, "backward");
   try {
     loss.backward({}, /*retain_graph=*/create_graph, create_graph);
   } catch (...) {
@@ -218,7 +217,11 @@ void Training::finish() {
     before.emplace(parameters_);
   }
   go_to(Phase::kFinish);
-  synchronizer_->finish();
+  {
+    const at::AutoGradMode autograd(step_ % 3 != 1);  // off around a whole update by hand
+    const KeptSurroundings kept(client_, "finish()");
+    synchronizer_->finish();
+  }
   go_to(Phase::kSetup);
   look_at_state();
   if (before) {
@@ -251,6 +254,8 @@ void Training::quiet_step(Clear how) {
   quiet_ = false;
   synchronizer_->finish();
   take_gradients_back();
+  ++step_;
+  go_to(Phase::kSetup);
 }
 
 void Training::update() {

@@ -99,11 +99,14 @@ constexpr std::int64_t kRest = 2;  // elements of kOneTensor's storage that no w
 
 std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank) {
   const OwnAccess own;
-  std::int64_t total = 0;
-  for (const Layer& layer : options.layers) {
-    total += count_of(layer);
+  at::Tensor storage;
+  if (options.memory != TrainingOptions::Memory::kOwn) {
+    std::int64_t total = kRest;
+    for (const Layer& layer : options.layers) {
+      total += count_of(layer);
+    }
+    storage = at::full({total}, 1.5 + rank, settings().device);
   }
-  const at::Tensor storage = at::full({total + kRest}, 1.5 + rank, settings().device);
   const std::size_t count = options.layers.size();
   std::vector<at::Tensor> parameters(count);
   std::int64_t used = 0;

@@ -7,6 +7,7 @@
 
 #include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/surroundings.h"
 #include "support/training.h"
 #include "support/training_claims.h"
 
@@ -154,6 +155,21 @@ std::string too_much_at_construction(const TrainingOfRank& training) {
              : "";
 }
 
+std::string touched_state(const Seen& fact, int rank) {
+  const std::string_view text = fact.text;
+  if (text.starts_with(kTouchedGradient) && fact.place.no_sync) {
+    return "";  // no_sync_is_silent() says so
+  }
+  if (text.starts_with(kTouchedGradient)) {
+    return where(fact, rank) + ": the gradient of " + layer(fact.index) + " has changed after " +
+           std::string(text.substr(std::strlen(kTouchedGradient))) + ", when it was the caller's";
+  }
+  return text.starts_with("touched ")
+             ? where(fact, rank) + ": " + std::string(text.substr(8)) + " " +
+                   std::to_string(fact.index) + " has changed: a synchronizer writes gradients only"
+             : "";
+}
+
 }  // namespace
 
 std::string state_is_rank_0s(const Evidence& evidence) {
@@ -196,20 +212,8 @@ std::string state_is_rank_0s(const Evidence& evidence) {
 }
 
 std::string state_is_left_alone(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
-    const std::string_view text = fact.text;
-    if (text.starts_with(kTouchedGradient) && fact.place.no_sync) {
-      return "";  // no_sync_is_silent() says so
-    }
-    if (text.starts_with(kTouchedGradient)) {
-      return where(fact, rank) + ": the gradient of " + layer(fact.index) + " has changed after " +
-             std::string(text.substr(std::strlen(kTouchedGradient))) + ", when it was the caller's";
-    }
-    return text.starts_with("touched ") ? where(fact, rank) + ": " + std::string(text.substr(8)) +
-                                              " " + std::to_string(fact.index) +
-                                              " has changed: a synchronizer writes gradients only"
-                                        : "";
-  });
+  const std::string touched = first_event(evidence, EventKind::kFact, touched_state);
+  return touched.empty() ? surroundings_are_left_alone(evidence) : touched;
 }
 
 std::string gradients_are_means(const Evidence& evidence) {

@@ -15,8 +15,8 @@ namespace ddp {
 
 namespace {
 
-// In a slow world every operation takes this long.
-constexpr auto kSlow = std::chrono::seconds(1);
+// In a slow world every operation takes this long, as one rank may be saving a checkpoint.
+constexpr auto kSlow = std::chrono::minutes(10);
 // More polls are not told: they tell nothing new.
 constexpr int kPollsTold = 100;
 // In a slow world so many polls are a wait.

@@ -23,7 +23,7 @@ struct World {
   /// Whether a collective is complete when its launch returns, as on a network that is much faster
   /// than its ranks. Excludes `hold`.
   bool prompt = false;
-  /// Whether every operation takes a second: a wait with a shorter limit fails, and it is not complete
+  /// Whether every operation takes ten minutes: a wait with a shorter limit fails, and it is not complete
   /// until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
   std::optional<Failure> failure = {};

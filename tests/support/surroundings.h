@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+
+#include "ddp/referee/client.h"
+#include "support/body.h"
+
+namespace ddp::testing {
+
+/// While it lives, a call runs that leaves as it was what a thread or a process has once: autograd's
+/// mode, the default dtype, the number of threads, the state of random numbers, and arithmetic's
+/// modes. What has changed in the end is evidence, for surroundings_are_left_alone(), and is set back
+/// where a test would stumble over it.
+class KeptSurroundings {
+ public:
+  KeptSurroundings(Client& client, std::string call);
+  KeptSurroundings(const KeptSurroundings&) = delete;
+  KeptSurroundings& operator=(const KeptSurroundings&) = delete;
+  ~KeptSurroundings();
+
+ private:
+  struct State {
+    bool autograd;
+    at::ScalarType default_dtype;
+    int threads;
+    std::uint64_t random;
+    int rounding;
+    bool flushes_subnormals;
+  };
+
+  static State now();
+
+  Client& client_;
+  const std::string call_;
+  const State before_ = now();
+};
+
+/// No call has changed what is not its own.
+std::string surroundings_are_left_alone(const Evidence& evidence);
+
+}  // namespace ddp::testing
