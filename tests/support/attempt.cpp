@@ -6,7 +6,8 @@
 namespace ddp::testing {
 
 void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
-  const KeptSurroundings kept(client, what);
+  const bool must_fail = what.starts_with(kMustFail);
+  const KeptSurroundings kept(client, must_fail ? what.substr(kMustFail.size()) : what);
   client.fact("attempt", 1);
   try {
     call();

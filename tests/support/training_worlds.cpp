@@ -241,7 +241,7 @@ void add_worlds(Bodies& bodies) {
     }
     kThreeSteps(training);
   });
-  bodies.add("every operation takes a second", {.slow = true}, charged.mean, {}, kThreeSteps);
+  bodies.add("every operation takes ten minutes", {.slow = true}, charged.mean, {}, kThreeSteps);
   const Layer transposed = {{5, 3}, at::kFloat, true, Layout::kTransposed};
   bodies.add("every operation is complete when its launch returns", {.hold = false, .prompt = true},
              charged.mean, {.layers = {transposed, {{4}}, transposed, transposed, {{4}}}},
