@@ -22,11 +22,12 @@ namespace ddp {
 //
 // Tensors: any shape, also without elements, contiguous or not; float32, float64, half, bfloat16,
 // int8 to int64 or uint8; on any device that the group sends from. The result is written into the
-// tensor's own storage, and nothing else of the tensor changes, nor what a thread or the process has
-// once, such as autograd's mode. Its elements, flattened in row-major order, are split into the chunks
-// 0 ... N-1 of balanced_split(tensor.numel(), N) (ddp/balanced_split.h). All ranks pass the same
-// shape, dtype and op. Sums are formed in the tensor's dtype or better; those of integers are exact, and wrap
-// around where they are too large for the dtype. NaNs, infinities and subnormal numbers are kept.
+// tensor's own storage, and nothing else of the tensor changes, nor what a thread or the process
+// has once, such as autograd's mode. The tensor's elements, flattened in row-major order, are split
+// into the chunks 0 ... N-1 of balanced_split(tensor.numel(), N) (ddp/balanced_split.h). All ranks
+// pass the same shape, dtype and op. Sums are formed in the tensor's dtype or better; those of
+// integers are exact, and wrap around where they are too large for the dtype. NaNs, infinities and
+// subnormal numbers are kept.
 //
 // All functions are collective; with one rank they send nothing. Where a message fails, they throw
 // c10::Error. Each throws c10::Error before any message for an undefined tensor, a null group, an op

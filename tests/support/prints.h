@@ -18,8 +18,8 @@ std::string printed_below(const std::string& finding, const RankReports& reports
 /// beginning and the end.
 void pass_prints_on(const std::string& body, const RankReports& reports);
 
-/// While it lives, this thread prints none of libtorch's warnings: of what tests do, not of a
-/// student's code.
+/// While it lives, this thread prints none of libtorch's warnings: they would be of what a test
+/// does, not of a student's code.
 class SilentWarnings {
  private:
   struct Silence : c10::WarningHandler {

@@ -10,10 +10,10 @@
 
 namespace ddp::testing {
 
-/// While it lives, a call runs that leaves as it was what a thread or a process has once: autograd's
-/// mode, the default dtype, the number of threads, the state of random numbers, and arithmetic's
-/// modes. What has changed in the end is evidence, for surroundings_are_left_alone(), and is set back
-/// where a test would stumble over it.
+/// While it lives, a call runs that leaves as it was what a thread or a process has once:
+/// autograd's mode, the default dtype, the number of threads, the state of random numbers, and
+/// arithmetic's modes. What has changed in the end is evidence, for surroundings_are_left_alone();
+/// what a test would stumble over is set back.
 class KeptSurroundings {
  public:
   KeptSurroundings(Client& client, std::string call);

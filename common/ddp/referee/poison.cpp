@@ -10,8 +10,8 @@ namespace ddp {
 namespace {
 
 // Signalling NaNs: the top bit of the mantissa is 0. An operation's number fills the k*Number bits;
-// the others, the mark, stay set when the NaN becomes quiet. A double's mantissa begins as a float's,
-// so a conversion keeps mark and number; the other dtypes' stays without the mark in it.
+// the others, the mark, stay set when the NaN becomes quiet. A double's mantissa begins as a
+// float's, so a conversion keeps mark and number; those of half and bfloat16 have no mark.
 constexpr std::uint32_t kFloatBits = 0x7FA00000;
 constexpr std::uint32_t kFloatNumber = 0x001FFFFF;
 constexpr std::uint64_t kDoubleBits = 0x7FF4000000000000;

@@ -23,8 +23,8 @@ struct World {
   /// Whether a collective is complete when its launch returns, as on a network that is much faster
   /// than its ranks. Excludes `hold`.
   bool prompt = false;
-  /// Whether every operation takes ten minutes: a wait with a shorter limit fails, and it is not complete
-  /// until it is waited for, or asked so often that nothing else can be meant.
+  /// Whether every operation takes ten minutes: a wait with a shorter limit fails, and it is not
+  /// complete until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
   std::optional<Failure> failure = {};
   /// Other than 0: every thread rests for a random moment whenever it meets the network, so that
