@@ -24,11 +24,6 @@ std::string uses_much_memory(const Evidence& evidence) {
     const auto bytes = static_cast<std::int64_t>(call.ranks[0].input().nbytes());
     const std::int64_t allowed = chunk + (call.strided() ? 2 * bytes : 0);
     const CheckOfRank check = [&](const auto&, const CallOfRank& rank) -> std::string {
-      if (const std::int64_t left = rank.facts.at("handles left"); left > 0) {
-        return "after the call " + std::to_string(left) +
-               " handles of messages are there still, and keep their tensors: nothing is kept "
-               "between calls";
-      }
       const auto first = before.emplace(rank.rank, rank.facts.at("heap before")).first;
       const auto peak = rank.facts.find("heap peak");
       const std::int64_t used = peak == rank.facts.end() ? 0 : peak->second - first->second;

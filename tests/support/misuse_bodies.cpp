@@ -5,7 +5,6 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client_group.h"
 #include "support/attempt.h"
-#include "support/prints.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -120,19 +119,6 @@ void accumulate_sparse_gradients(Client& client, const Factory& make, bool late)
   });
 }
 
-// The caller's own, in a layout that is sparse but for another reason.
-void replace_by_compressed_gradient(Client& client, const Factory& make) {
-  const SilentWarnings silence;  // the layout is in beta
-  const Table table(client, make);
-  {
-    const NoSync scope(*table.synchronizer);
-    table.backward(/*sparse=*/false);
-  }
-  table.parameters[kBad].mutable_grad() = at::ones({2, 3}, settings().device).to_sparse_csr();
-  attempt(client, "a gradient in the compressed sparse layout (index 7)",
-          [&] { table.synchronizer->finish(); });
-}
-
 void construct_wrongly_on_one_rank(Client& client, const Factory& make) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
   const at::Tensor weight = at::ones({3}, settings().device).set_requires_grad(true);
@@ -233,7 +219,6 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
            [](Client& client, const Factory& make) {
              accumulate_sparse_gradients(client, make, /*late=*/false);
            }),
-      body("a compressed sparse gradient", 2, replace_by_compressed_gradient),
       body("a frozen parameter has a sparse gradient", 2, step_beside_a_sparse_gradient),
       body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
       body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
