@@ -63,8 +63,7 @@ void keep(Uses& uses, const Source& source, By by, bool graph) {
     output.sum().backward();
     output.reset();
     leaf.mutable_grad().reset();
-    uses.client().fact("kept: " + source.name + ", which has ended", heap_bytes() - before,
-                       0);
+    uses.client().fact("kept: " + source.name + ", which has ended", heap_bytes() - before, 0);
   }
 }
 
