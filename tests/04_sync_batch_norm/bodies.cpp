@@ -62,29 +62,6 @@ void shapes_and_tensors(Uses& uses) {
   uses.run({.of_bias = at::kFloat, .note = "bias and running mean of float32"});
 }
 
-// A tensor that is made without a dtype has this one, whose eight bits do not count to 257.
-void another_default_dtype(Uses& uses) {
-  c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kBFloat16));
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    uses.run({.shape = {257, 3}, .dtype = dtype, .note = "the default dtype is bfloat16"});
-  }
-  uses.run({.shape = {257, 3}, .running = false, .mode = {.training = false}});
-}
-
-// A graph follows that must save nothing of what was made without.
-void under_inference_mode(Uses& uses) {
-  for (const bool training : {true, false}) {
-    for (const bool inference : {true, false}) {
-      uses.run({.weight = false,
-                .bias = false,
-                .mode = {.training = training},
-                .graph = !inference,
-                .inference = inference,
-                .note = inference ? "under InferenceMode" : "after InferenceMode"});
-    }
-  }
-}
-
 void many_sizes(Uses& uses) {
   int i = 0;
   for (const std::int64_t hidden : {128, 256, 512, 1024, 1100}) {
@@ -290,9 +267,7 @@ const std::vector<Body>& plain() {
     auto all =
         joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutputTest, shapes_and_tensors),
-                with_ranks({2}, "InferenceMode", kOutputTest, under_inference_mode),
-                with_ranks({2}, "another default dtype", kOutputTest, another_default_dtype),
-                with_ranks({2}, "many channels", kOutputTest, many_sizes),
+                modes(), with_ranks({2}, "many channels", kOutputTest, many_sizes),
                 with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({2}, "seventy steps", kOutputTest, many_steps),
                 with_ranks({2}, "two backwards through a graph", kGradientsTest, two_backwards),

@@ -9,6 +9,8 @@ namespace ddp::testing {
 
 /// Uses of the function in training, the simplest first, that no other list is about.
 const std::vector<Body>& plain();
+/// Those among them where a mode of libtorch is another.
+const std::vector<Body>& modes();
 /// Several forwards go before the first backward, in one group and in several.
 const std::vector<Body>& interleaved();
 /// Ranks with different numbers of samples, or none, by the function and by a module.

@@ -2,6 +2,7 @@
 
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
+#include "support/held_meter.h"
 #include "support/settings.h"
 
 // What is in use in memory.
@@ -86,7 +87,7 @@ void keep_all(Uses& uses) {
 
 // Steps that leave nothing behind, with a backward or without.
 void many_uses(Uses& uses) {
-  const MemoryMeter meter;
+  const HeldMeter held({});
   const NormModule module = uses.module({.num_features = kWide});
   const at::Tensor leaf = random_numbers({2, kWide, 3}, 11).to(at::kFloat).set_requires_grad(true);
   for (int step = 1; step <= 450; ++step) {
@@ -101,9 +102,7 @@ void many_uses(Uses& uses) {
       output.sum().backward();
     }
     if (step % 150 == 0) {
-      uses.client().fact("held: bytes of the heap", heap_bytes());
-      uses.client().fact("held: bytes of tensors", meter.live_bytes());
-      uses.client().fact("held: handles of operations", uses.client().live_handles());
+      held.count(uses.client());
     }
   }
 }

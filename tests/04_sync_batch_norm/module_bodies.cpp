@@ -66,7 +66,7 @@ void evaluations(Uses& uses) {
     }
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype, .running = false});
-    if (dtype != at::kDouble) {  // of which less would be asked than its digits
+    if (dtype != at::kDouble) {  // float32 statistics have not a double's digits
       evaluate(uses, {.dtype = dtype, .of_weight = at::kFloat, .of_bias = dtype, .graph = false});
     }
   }

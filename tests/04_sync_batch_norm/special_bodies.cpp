@@ -197,6 +197,29 @@ void statistics_of_each_rank(Uses& uses) {
   }
 }
 
+// A tensor that is made without a dtype has this one, whose eight bits do not count to 257.
+void another_default_dtype(Uses& uses) {
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kBFloat16));
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    uses.run({.shape = {257, 3}, .dtype = dtype, .note = "the default dtype is bfloat16"});
+  }
+  uses.run({.shape = {257, 3}, .running = false, .mode = {.training = false}});
+}
+
+// A graph follows that must save nothing of what was made without.
+void under_inference_mode(Uses& uses) {
+  for (const bool training : {true, false}) {
+    for (const bool inference : {true, false}) {
+      uses.run({.weight = false,
+                .bias = false,
+                .mode = {.training = training},
+                .graph = !inference,
+                .inference = inference,
+                .note = inference ? "under InferenceMode" : "after InferenceMode"});
+    }
+  }
+}
+
 // Weight, bias and running statistics are columns of a table, and must be used in place.
 void columns_of_a_table(Uses& uses, UseOptions options) {
   options.note = "weight, bias, statistics being columns of a table";
@@ -216,6 +239,14 @@ const std::vector<Body>& shards() {
   static const std::vector<Body> bodies =
       joined({with_ranks({2, 3, 4}, "unequal shards", test, unequal_shards),
               with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank)});
+  return bodies;
+}
+
+const std::vector<Body>& modes() {
+  const char* const test = "output_is_batch_norm_of_the_whole_batch";
+  static const std::vector<Body> bodies =
+      joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
+              with_ranks({2}, "another default dtype", test, another_default_dtype)});
   return bodies;
 }
 

@@ -224,26 +224,6 @@ Plan autograd_knows(int ranks) {
           kStorageTest};
 }
 
-// As a sharded optimizer does, which updates its rank's chunk in between.
-Body one_tensor_in_several_calls() {
-  return {"one tensor in several calls",
-          {.ranks = 3},
-          [](Client& client) {
-            RingCaller caller(client);
-            for (const StridedView* view :
-                 {static_cast<const StridedView*>(nullptr), &strided_views()[0]}) {
-              RingCall call{.elements = 63, .view = view};
-              for (const Function function : {Function::kReduceScatter, Function::kAllGather,
-                                              Function::kAllReduce, Function::kAllGather}) {
-                call.function = function;
-                caller.call(call);
-                call.same_tensor = true;
-              }
-            }
-          },
-          kCharged[static_cast<int>(Function::kAllGather)]};
-}
-
 Plan pipelined(int ranks) {
   constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
   Calls calls;

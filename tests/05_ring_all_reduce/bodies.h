@@ -31,6 +31,9 @@ const std::vector<Body>& misuse_bodies();
 constexpr int kCallsBetweenCounts = 20;
 const std::vector<Body>& many_calls();
 
+/// Both phases of one tensor, which changes in between; a body of ring_all_gather()'s.
+Body one_tensor_in_several_calls();
+
 /// Of the extension.
 const std::vector<Body>& pipelined_bodies();
 /// One call of it, of a megabyte by 4 ranks, with the segments that it has by default.

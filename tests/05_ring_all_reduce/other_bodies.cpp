@@ -9,7 +9,7 @@
 #include "support/settings.h"
 #include "support/training.h"
 
-// Bodies that print, that call with wrong arguments, and that call many times.
+// Bodies that print, that call with wrong arguments, and that call many times or with one tensor.
 
 namespace ddp::testing {
 
@@ -171,6 +171,26 @@ Body many_calls_of_one_kind() {
 }
 
 }  // namespace
+
+// As a sharded optimizer does, which updates its rank's chunk in between.
+Body one_tensor_in_several_calls() {
+  return {"one tensor in several calls",
+          {.ranks = 3},
+          [](Client& client) {
+            RingCaller caller(client);
+            for (const StridedView* view :
+                 {static_cast<const StridedView*>(nullptr), &strided_views()[0]}) {
+              RingCall call{.elements = 63, .view = view};
+              for (const Function function : {Function::kReduceScatter, Function::kAllGather,
+                                              Function::kAllReduce, Function::kAllGather}) {
+                call.function = function;
+                caller.call(call);
+                call.same_tensor = true;
+              }
+            }
+          },
+          "all_gather_hands_chunk_r_of_rank_r_to_all"};
+}
 
 std::string on_ranks(int ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");

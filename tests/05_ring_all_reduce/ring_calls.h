@@ -61,6 +61,9 @@ struct RingCall {
   std::int64_t segment_bytes = 0;  // of the pipelined ring
 };
 
+/// What its tensor holds on a rank of `ranks`, in row-major order, in the call of this number.
+at::Tensor values_of(const RingCall& call, int rank, int ranks, int number);
+
 /// Makes calls on a rank, one in each step.
 ///
 /// Evidence of each: the facts "call: <what>" (the function; its index is the op), "group", "strided"

@@ -172,7 +172,7 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
     ADD_FAILURE() << "the same claim is broken in " << broken[1]
                   << (broken.size() == 2 ? ""
                                          : " and " + std::to_string(broken.size() - 2) + " more");
-  } else if (broken.empty() && !unjudged.empty()) {
+  } else if (!unjudged.empty()) {
     note_not_judged(unjudged);
   }
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <string>
 
 #include "ddp/ranks/rank_report.h"
@@ -17,17 +15,5 @@ std::string printed_below(const std::string& finding, const RankReports& reports
 /// All that the ranks of a body printed goes to this program's output, of which VERBOSE=1 shows the
 /// beginning and the end.
 void pass_prints_on(const std::string& body, const RankReports& reports);
-
-/// While it lives, this thread prints none of libtorch's warnings: they would be of what a test
-/// does, not of a student's code.
-class SilentWarnings {
- private:
-  struct Silence : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  };
-
-  Silence silence_;
-  const c10::WarningUtils::WarningHandlerGuard guard_{&silence_};
-};
 
 }  // namespace ddp::testing

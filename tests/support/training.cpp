@@ -6,12 +6,20 @@
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
-#include "support/prints.h"
 #include "support/settings.h"
 #include "support/surroundings.h"
 #include "support/training_data.h"
 
 namespace ddp::testing {
+
+namespace {
+
+// For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
+struct Silence : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+}  // namespace
 
 Training::Training(Client& client, TrainingOptions options, Factory make, ProcessGroupPtr group)
     : client_(client),
@@ -193,7 +201,8 @@ at::Tensor Training::loss_in_order(const std::vector<std::size_t>& layers) {
 void Training::backward(const at::Tensor& loss, bool create_graph) {
   in_flight_ = in_flight_ || !scope_;
   go_to(Phase::kBackward);
-  const SilentWarnings silence;  // of gradients laid out otherwise, and of graphs of graphs
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   const KeptSurroundings kept(client_, "backward");
   try {
     loss.backward({}, /*retain_graph=*/create_graph, create_graph);
@@ -234,17 +243,13 @@ void Training::finish() {
     return;
   }
   hand_in("gradient");
-  take_gradients_back();
-  ++step_;
-  go_to(Phase::kSetup);
+  end_step();
 }
 
 void Training::abandon() {
   go_to(Phase::kFinish);
   synchronizer_->finish();
-  take_gradients_back();
-  ++step_;
-  go_to(Phase::kSetup);
+  end_step();
 }
 
 void Training::quiet_step(Clear how) {
@@ -253,9 +258,7 @@ void Training::quiet_step(Clear how) {
   backward();
   quiet_ = false;
   synchronizer_->finish();
-  take_gradients_back();
-  ++step_;
-  go_to(Phase::kSetup);
+  end_step();
 }
 
 void Training::update() {
@@ -283,10 +286,12 @@ void Training::go_to(Phase phase) {
   client_.go_to({.phase = phase, .no_sync = scope_, .step = step_, .model = options_.model});
 }
 
-void Training::take_gradients_back() {
+void Training::end_step() {
   in_flight_ = false;
   launches_ = client_.launches();
   gradients_.keep();
+  ++step_;
+  go_to(Phase::kSetup);
 }
 
 Training::Scope::Scope(Training& training) : training_(training), outer_(training.scope_) {

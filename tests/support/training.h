@@ -103,7 +103,8 @@ class Training {
 
  private:
   void go_to(Phase phase);
-  void take_gradients_back();
+  /// Gradients are the caller's again.
+  void end_step();
   void tell_touched(std::size_t layer, const char* after);
   void expect(const KeptGradients& expected, const char* after);
   void look_at_state();
