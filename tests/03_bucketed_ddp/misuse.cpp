@@ -112,13 +112,13 @@ void second_backward_of_a_bucket(Client& client, std::size_t layer) {
 enum class LayerKind { kPlain, kTransposed, kTwoDtypes };
 
 // Eight layers of equal bytes. Backward keeps nothing but the gradients, and briefly needs space for
-// one more; for two, where it brings a gradient into its weight's layout.
+// one more; for two, where it brings a gradient into its weight's layout. finish() needs none.
 void count_memory(Client& client, const BucketedDdpOptions& options, LayerKind kind) {
   constexpr std::int64_t kLayer = 64 * 64 * 4;
   constexpr std::int64_t kAll = 8 * kLayer;
   std::vector<at::Tensor> parameters(8);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const bool half = kind == LayerKind::kTwoDtypes && i % 2 == 1;
+    const bool half = kind == LayerKind::kTwoDtypes && i % 2 == 0;
     const at::Tensor values = at::ones({half ? 128 : 64, 64}, half ? at::kHalf : at::kFloat);
     parameters[i] = (kind == LayerKind::kTransposed ? values.t() : values).set_requires_grad(true);
   }
@@ -136,17 +136,20 @@ void count_memory(Client& client, const BucketedDdpOptions& options, LayerKind k
       }
     }
     meter.reset_peak();
-    // A gradient that is missing may stay a view of its bucket, but not beside copies of the others.
+    // A gradient that is missing may be a view of its bucket, but not beside copies of the others.
     at::Tensor loss = at::zeros({});
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (step % 3 != 0 || i % 2 == 0) {
+      if (step == 0 || step % 3 != 0 || i % 2 == 0) {
         loss = loss + (parameters[i] * 2).sum();
       }
     }
     loss.backward();
-    synchronizer->finish();
-    client.fact("bytes: within a step, beside the gradients",
+    client.fact("bytes: within backward, beside the gradients",
                 meter.peak_bytes() - kAll - (kind == LayerKind::kTransposed ? 2 : 1) * kLayer);
+    loss.reset();
+    meter.reset_peak();
+    synchronizer->finish();
+    client.fact("bytes: within finish(), beside the gradients", meter.peak_bytes() - kAll);
     if (step == 20 || step == 40 || step == 60) {
       client.fact("held: handles of operations", client.live_handles());
       client.fact("held: bytes of tensors", meter.live_bytes());

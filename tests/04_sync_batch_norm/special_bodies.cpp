@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "bodies.h"
+#include "support/surroundings.h"
 
 // Uses in training whose inputs are special in some way.
 
@@ -181,6 +182,10 @@ void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
               .note = "the upstream gradient being one row, for all samples"});
     uses.run({.shape = shape,
               .mode = mode,
+              .upstream = Upstream::kOfChannels,
+              .note = "the upstream gradient being one number for each channel"});
+    uses.run({.shape = shape,
+              .mode = mode,
               .wants_input = false,
               .of_input = [](const at::Tensor& v) { return v.narrow(-1, 0, 1).expand_as(v); },
               .note = "the input being expanded, with a stride of 0"});
@@ -200,6 +205,7 @@ void statistics_of_each_rank(Uses& uses) {
 // A tensor that is made without a dtype has this one, whose eight bits do not count to 257.
 void another_default_dtype(Uses& uses) {
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kBFloat16));
+  choose_rare_modes();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
     uses.run({.shape = {257, 3}, .dtype = dtype, .note = "the default dtype is bfloat16"});
   }
@@ -246,7 +252,7 @@ const std::vector<Body>& modes() {
   const char* const test = "output_is_batch_norm_of_the_whole_batch";
   static const std::vector<Body> bodies =
       joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
-              with_ranks({2}, "another default dtype", test, another_default_dtype)});
+              with_ranks({2}, "another default dtype and modes", test, another_default_dtype)});
   return bodies;
 }
 

@@ -98,6 +98,9 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
     case Upstream::kSameRows:
       values = values.narrow(0, 0, 1).expand_as(input);
       break;
+    case Upstream::kOfChannels:
+      values = along_channels(values.mean(without_channels(input)), input).expand_as(input);
+      break;
     case Upstream::kFirstHalf:
       values.zero_().narrow(0, 0, std::clamp<std::int64_t>(half - first, 0, mine)).fill_(1);
       break;

@@ -19,6 +19,7 @@ enum class Upstream {
   kRandom,
   kExpanded,        // one number for all positions of a row, with a stride of 0
   kSameRows,        // one row for all samples, with a stride of 0
+  kOfChannels,      // one number for each channel, with strides of 0
   kFirstHalf,       // 1 for the first half of all ranks' samples, else 0: on some ranks all zeros
   kBlocks,          // 1 for the first half of the rank's own samples, else -1
   kUndefinedOnOdd,  // undefined on every other rank, which counts as zero

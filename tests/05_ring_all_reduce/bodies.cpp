@@ -9,6 +9,7 @@
 #include "ring_calls.h"
 #include "support/attempt.h"
 #include "support/settings.h"
+#include "support/surroundings.h"
 #include "support/training.h"
 
 namespace ddp::testing {
@@ -33,6 +34,7 @@ struct Plan {
   World world;
   Calls calls;
   std::string charged_to;
+  bool rare_modes = false;  // which the caller has chosen
 };
 
 Body body_of(const Plan& plan, Function function) {
@@ -40,7 +42,10 @@ Body body_of(const Plan& plan, Function function) {
   std::ranges::copy_if(plan.calls, std::back_inserter(calls),
                        [&](const RingCall& call) { return call.function == function; });
   return {to_string(function) + ", " + plan.name, plan.world,
-          [calls](Client& client) {
+          [calls, modes = plan.rare_modes](Client& client) {
+            if (modes) {
+              choose_rare_modes();
+            }
             RingCaller caller(client);
             for (const RingCall& call : calls) {
               caller.call(call);
@@ -224,6 +229,14 @@ Plan autograd_knows(int ranks) {
           kStorageTest};
 }
 
+Plan rare_modes() {
+  return {"modes that the caller has chosen",
+          {},
+          calls_of(12, {at::kFloat, ReduceOp::kAverage}),
+          kStorageTest,
+          /*rare_modes=*/true};
+}
+
 Plan pipelined(int ranks) {
   constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
   Calls calls;
@@ -268,7 +281,8 @@ const std::vector<Plan>& plans() {
       strided(1),        strided(3),           strided_on_odd_ranks(),
       autograd_knows(2), autograd_knows(1),    autograd_knows(3),
       large_tensors(2),  large_tensors(3),     large_tensors(5),
-      large_tensors(8),  a_million_elements(), many_ranks()};
+      large_tensors(8),  a_million_elements(), many_ranks(),
+      rare_modes()};
   return all;
 }
 

@@ -226,6 +226,17 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
   return joined({bodies, lost_connection_bodies(subject)});
 }
 
+Body refused_in_backward(const SynchronizerUnderTest& subject) {
+  return body_of(
+      subject, "a sparse gradient is refused by backward", 2,
+      [](Client& client, const Factory& make) {
+        const Table table(client, make);
+        attempt(client, "backward() of a sparse gradient (index 7)",
+                [&] { table.backward(/*sparse=*/true); });
+      },
+      subject.charged.errors);
+}
+
 std::vector<Body> late_refusal_bodies(const SynchronizerUnderTest& subject) {
   const auto body = [&](const std::string& name, RunWith run) {
     return body_of(subject, name, 2, run, subject.charged.errors);

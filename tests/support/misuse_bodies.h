@@ -19,6 +19,9 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
 /// For stages in which it is no hook that refuses what was accumulated inside NoSync.
 std::vector<Body> late_refusal_bodies(const SynchronizerUnderTest& subject);
 
+/// For stages in which it is the hook that refuses, and so backward.
+Body refused_in_backward(const SynchronizerUnderTest& subject);
+
 /// A second backward outside NoSync before finish(), which must throw, on every rank.
 std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
 

@@ -1,6 +1,7 @@
 #include "support/surroundings.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DefaultDtype.h>
@@ -36,9 +37,15 @@ bool flushes_subnormals() {
 }  // namespace
 
 KeptSurroundings::State KeptSurroundings::now() {
-  return {at::GradMode::is_enabled(), c10::get_default_dtype_as_scalartype(),
-          at::get_num_threads(),      state_of_random_numbers(),
-          std::fegetround(),          flushes_subnormals()};
+  const at::Context& context = at::globalContext();
+  return {.autograd = at::GradMode::is_enabled(),
+          .default_dtype = c10::get_default_dtype_as_scalartype(),
+          .threads = at::get_num_threads(),
+          .random = state_of_random_numbers(),
+          .rounding = std::fegetround(),
+          .flushes_subnormals = flushes_subnormals(),
+          .deterministic = context.deterministicAlgorithms(),
+          .warns_only = context.deterministicAlgorithmsWarnOnly()};
 }
 
 KeptSurroundings::KeptSurroundings(Client& client, std::string call)
@@ -57,8 +64,15 @@ KeptSurroundings::~KeptSurroundings() {
   tell(after.random != before_.random, "the state of random numbers");
   tell(after.rounding != before_.rounding, "the rounding of arithmetic");
   tell(after.flushes_subnormals != before_.flushes_subnormals, "whether tiny numbers become zero");
+  tell(after.deterministic != before_.deterministic || after.warns_only != before_.warns_only,
+       "whether algorithms are deterministic");
   at::GradMode::set_enabled(before_.autograd);
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(before_.default_dtype));
+}
+
+void choose_rare_modes() {
+  at::globalContext().setFlushDenormal(true);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
 }
 
 std::string surroundings_are_left_alone(const Evidence& evidence) {

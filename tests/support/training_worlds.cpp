@@ -9,6 +9,7 @@
 #include "support/body_list.h"
 #include "support/misuse_bodies.h"
 #include "support/settings.h"
+#include "support/surroundings.h"
 
 namespace ddp::testing {
 
@@ -224,8 +225,9 @@ void add_worlds(Bodies& bodies) {
                  step == 1 ? elsewhere(&Training::finish) : training.finish();
                }
              });
-  bodies.add("RANK and WORLD_SIZE are another program's", {.ranks = 3}, charged.mean,
+  bodies.add("RANK, WORLD_SIZE and modes are another program's", {.ranks = 3}, charged.mean,
              [make](Client& client) {
+               choose_rare_modes();
                setenv("RANK", "7", 1);
                setenv("WORLD_SIZE", "11", 1);
                setenv("LOCAL_RANK", "5", 1);
