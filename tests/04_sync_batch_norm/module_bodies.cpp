@@ -65,7 +65,13 @@ void evaluations(Uses& uses) {
       evaluate(uses, {.dtype = dtype, .running = running, .upstream = Upstream::kExpanded});
     }
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
-    evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype, .running = false});
+    // Statistics of nothing are no numbers, and so may be what is multiplied by them.
+    evaluate(uses, {.shape = {0, 3, 2},
+                    .rows = Shape(8, 0),
+                    .dtype = dtype,
+                    .weight = false,
+                    .bias = false,
+                    .running = false});
     if (dtype != at::kDouble) {  // float32 statistics have not a double's digits
       evaluate(uses, {.dtype = dtype, .of_weight = at::kFloat, .of_bias = dtype, .graph = false});
     }

@@ -73,6 +73,7 @@ KeptSurroundings::~KeptSurroundings() {
 void choose_rare_modes() {
   at::globalContext().setFlushDenormal(true);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  at::set_num_threads(at::get_num_threads() + 1);
 }
 
 std::string surroundings_are_left_alone(const Evidence& evidence) {

@@ -39,7 +39,8 @@ class KeptSurroundings {
   const State before_ = now();
 };
 
-/// Has this process calculate as few do, so that setting a mode back is not switching it off.
+/// Has this process calculate as few do, with more than one thread, so that setting a mode back is
+/// not switching it off.
 void choose_rare_modes();
 
 /// No call has changed what is not its own.

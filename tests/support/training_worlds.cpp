@@ -243,6 +243,14 @@ void add_worlds(Bodies& bodies) {
     }
     kThreeSteps(training);
   });
+  bodies.add("gradients are functions, as a penalty on them asks for", {}, charged.mean, {},
+             [](Training& training) {
+               for (int step = 0; step < 2; ++step) {
+                 training.clear(Clear::kNone);
+                 training.backward(training.loss().square(), /*create_graph=*/true);
+                 training.finish();
+               }
+             });
   bodies.add("every operation takes ten minutes", {.slow = true}, charged.mean, {}, kThreeSteps);
   const Layer transposed = {{5, 3}, at::kFloat, true, Layout::kTransposed};
   bodies.add("every operation is complete when its launch returns", {.hold = false, .prompt = true},
