@@ -19,8 +19,8 @@ namespace ddp {
 // that is listed more than once (tied weights) is handled once: one all-reduce, one division. (Its
 // broadcast may be repeated.) What counts is whether it is the same tensor, not equal values or the
 // same memory. A parameter is trainable if it requires a gradient at construction; it is then
-// float32, float64, half or bfloat16. Frozen ones are broadcast like the others, never reduced;
-// their gradients are left alone.
+// float32, float64, half or bfloat16, and keeps its dtype. Frozen ones are broadcast like the
+// others, never reduced; their gradients are left alone.
 //
 // `buffers`: state that is not trained, such as BatchNorm's running statistics. They may have any
 // shape and any dtype that the group can broadcast, such as int64 counters. They are broadcast at
