@@ -81,7 +81,8 @@ std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
            " threw another exception than c10::Error (TORCH_CHECK does): " + std::string(exception);
   }
   const std::string index = index_in(threw.text);
-  return index.empty() || has_number(exception, index)
+  const auto said = exception.substr(0, exception.find("argument #"));  // libtorch counts its own
+  return index.empty() || has_number(said, index)
              ? ""
              : what + " threw an error that does not name the index " + index + ": " +
                    std::string(exception);

@@ -52,6 +52,8 @@ void construct_wrongly(Client& client, const Factory& make) {
   with("a process group that is null", good, {}, nullptr);
   with("an undefined parameter (index 7)", hole, {}, group);
   with("an undefined buffer (index 7)", good, buffers, group);
+  with("an undefined first parameter (index 0)", {at::Tensor(), good[1]}, {}, group);
+  with("an undefined first buffer (index 0)", good, {at::Tensor(), good[1]}, group);
   with("a trainable parameter that is not a leaf (index 7)", inner, {}, group);
   with("a parameter that is not a leaf and retains its gradient (index 7)", inner_with_gradient, {},
        group);
