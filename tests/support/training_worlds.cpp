@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -245,9 +246,14 @@ void add_worlds(Bodies& bodies) {
   });
   bodies.add("gradients are functions, as a penalty on them asks for", {}, charged.mean, {},
              [](Training& training) {
-               for (int step = 0; step < 2; ++step) {
+               for (const bool inside_no_sync : {true, false}) {
                  training.clear(Clear::kNone);
+                 std::optional<Training::Scope> scope;
+                 if (inside_no_sync) {
+                   scope.emplace(training);
+                 }
                  training.backward(training.loss().square(), /*create_graph=*/true);
+                 scope.reset();
                  training.finish();
                }
              });
