@@ -20,7 +20,7 @@ foreach(name torch_cpu c10)
 endforeach()
 
 # A Python package has its version in version.py, an unpacked libtorch in build-version, for example
-# 2.11.0+cu130.
+# 2.15.0+cu132.
 set(version "[0-9]+\\.[0-9]+\\.[0-9]+[a-z0-9.+]*")
 foreach(file version.py build-version)
   if(NOT Libtorch_VERSION AND EXISTS "${Libtorch_ROOT}/${file}")

@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 
+#include "ddp/libtorch_versions.h"
 #include "support/claim_tools.h"
 
 namespace ddp::testing {
@@ -30,7 +31,7 @@ std::string listed(const std::vector<Payload>& payloads) {
   std::ostringstream out;
   for (std::size_t i = 0; i < std::min<std::size_t>(payloads.size(), 12); ++i) {
     out << (i > 0 ? ", " : "") << payloads[i].elements << " "
-        << c10::getDtypeNames(payloads[i].dtype).first;
+        << dtype_name(payloads[i].dtype);
   }
   return payloads.empty() ? "nothing" : out.str() + (payloads.size() > 12 ? " ..." : "");
 }

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "ddp/libtorch_versions.h"
+
 namespace ddp::testing {
 
 namespace {
@@ -16,7 +18,7 @@ using Indices = std::vector<std::size_t>;
 using Common = std::string;
 
 Common kind_of(const at::Tensor& tensor) {
-  return std::string(c10::getDtypeNames(tensor.scalar_type()).first) + " on " +
+  return dtype_name(tensor.scalar_type()) + " on " +
          tensor.device().str();
 }
 

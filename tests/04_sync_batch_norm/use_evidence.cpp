@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "ddp/libtorch_versions.h"
 #include "support/sorted_once.h"
 
 namespace ddp::testing {
@@ -109,7 +110,7 @@ std::string describe(const Batch& batch, const UseOnRank& use) {
   std::ostringstream text;
   text << "rank " << use.rank << ", use " << use.number << " ("
        << (use.training ? "training" : "evaluation") << (use.of_module ? " by a module" : "")
-       << ", input " << input.sizes() << " " << c10::getDtypeNames(input.scalar_type()).first;
+       << ", input " << input.sizes() << " " << dtype_name(input.scalar_type());
   if (batch.size() > 1) {
     std::vector<std::int64_t> rows;
     for (const UseOnRank& other : batch) {

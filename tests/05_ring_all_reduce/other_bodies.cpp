@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "bodies.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/client_group.h"
 #include "ring_calls.h"
 #include "support/attempt.h"
@@ -61,7 +62,7 @@ void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::str
     for (const std::int64_t size : {8, 0}) {
       attempt(client,
               name + " of " + std::to_string(size) + " elements of " +
-                  c10::getDtypeNames(dtype).first + ", a dtype that the header does not list,",
+                  dtype_name(dtype) + ", a dtype that the header does not list,",
               [&] { call(at::zeros({size}, options.dtype(dtype)), group); });
     }
   }
@@ -74,7 +75,7 @@ void refuse_ops(Client& client, const std::string& name,
       {"kMin", ReduceOp::kMin}, {"kMax", ReduceOp::kMax}, {"an op 7", static_cast<ReduceOp>(7)}};
   for (const auto& [op_name, op] : others) {
     for (const at::ScalarType dtype : {at::kFloat, at::kLong}) {
-      attempt(client, name + " with " + op_name + " of " + c10::getDtypeNames(dtype).first,
+      attempt(client, name + " with " + op_name + " of " + dtype_name(dtype),
               [&, op = op] { call(at::ones({6}, options.dtype(dtype)), op); });
     }
   }
@@ -84,7 +85,7 @@ void refuse_ops(Client& client, const std::string& name,
     for (const at::Tensor& tensor : {eight, eight.narrow(0, 0, 0)}) {
       attempt(client,
               name + ": the average of " + std::to_string(tensor.numel()) + " elements of " +
-                  c10::getDtypeNames(dtype).first + ", of which integers have none,",
+                  dtype_name(dtype) + ", of which integers have none,",
               [&] { call(tensor, ReduceOp::kAverage); });
     }
   }

@@ -10,6 +10,7 @@
 #include <ostream>
 #include <streambuf>
 
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
 #include "support/compare.h"
@@ -55,7 +56,7 @@ RingCaller::Placed place(const RingCall& call, const at::Tensor& values, int ran
 std::string describe(const RingCall& call, const at::Tensor& tensor) {
   std::string text = to_string(call.function) + " of " + std::to_string(tensor.numel());
   text += call.op == ReduceOp::kAverage ? " elements, averaged, of " : " elements of ";
-  text += c10::getDtypeNames(call.dtype).first;
+  text += dtype_name(call.dtype);
   text += call.view != nullptr
               ? " (" + call.view->name + (call.on_odd_ranks ? ", on odd ranks alone)" : ")")
               : "";

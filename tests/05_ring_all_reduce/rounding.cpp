@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "claims.h"
+#include "ddp/libtorch_versions.h"
 #include "numbers.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
@@ -58,7 +59,7 @@ std::string rounded_chunk(const CallOfGroup& call, const at::Tensor& actual,
                              ", compared with an exact one: off by more than " +
                              std::to_string(call.size() - 1) + " additions" +
                              (call.is_average() ? " and a division" : "") + " in " +
-                             c10::getDtypeNames(call.dtype()).first + " may be; it";
+                             dtype_name(call.dtype()) + " may be; it";
     text = said(is_close({name, call.size()}, actual, expected, bound + slack));
     if (text.empty()) {
       break;

@@ -1,15 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
 
-namespace torch::autograd {
-struct Node;
-}
+#include "ddp/libtorch_versions.h"
 
 namespace ddp::testing {
 
@@ -26,7 +22,7 @@ class GradientTap {
  private:
   std::shared_ptr<const Function> function_;
   // A parameter owns its accumulator only as long as a graph does.
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  std::vector<OwnedNode> accumulators_;
 };
 
 }  // namespace ddp::testing

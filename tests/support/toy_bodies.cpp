@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
 #include "support/compare.h"
@@ -104,7 +105,7 @@ std::string compare(const Evidence& evidence, ToyKind kind, at::ScalarType dtype
       const NamedTensor& wanted = expected.at(seen.index);
       const std::string name = "rank " + std::to_string(rank) + ": " + wanted.name + " after " +
                                std::to_string(kSteps) + " steps of SGD (model: " + to_string(kind) +
-                               ", " + c10::getDtypeNames(dtype).first + ")";
+                               ", " + dtype_name(dtype) + ")";
       const at::Tensor target = wanted.tensor.detach();
       const auto result =
           is_close({name, ranks}, seen.value, target, tolerance_of(target, largest, ranks));

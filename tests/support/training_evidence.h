@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/evidence.h"
 
 // The evidence of a Training (support/training.h), sorted.
@@ -59,7 +60,7 @@ std::string where(const Seen& seen, int rank);
 std::string list_of(
     const std::vector<const Seen*>& launches,
     const std::function<std::string(const Seen&)>& end = [](const Seen& launch) {
-      return std::string(", ") + c10::getDtypeNames(launch.dtype).first;
+      return std::string(", ") + dtype_name(launch.dtype);
     });
 
 }  // namespace ddp::testing

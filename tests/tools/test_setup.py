@@ -48,7 +48,8 @@ class Choosing(Checkout):
 
     def test_what_does_not_fit_is_refused_with_the_reason(self) -> None:
         cases = {
-            self.make_python("old-python", "2.8.0"): "has torch 2.8.0, the lab needs 2.11",
+            self.make_python("old-python", "2.8.0"): "has torch 2.8.0, the lab needs 2.11 to 2.15",
+            self.make_python("new-python", "2.16.0"): "has torch 2.16.0, the lab needs",
             self.make_python("bare-python", ""): "has no torch",
             str(self.bin / "ninja"): "does not start as a Python",
             str(self.top): f"is a folder. Name the program in it: PYTHON={self.top}/bin/python",
@@ -99,7 +100,7 @@ class DoingNothing(Checkout):
         changes = {
             "build files removed": lambda: (self.lab / "build" / "build.ninja").unlink(),
             "torch replaced": lambda: fake_torch(self.top / "python-with-torch-packages" / "torch", "2.11.2"),
-            "requirements edited": lambda: (self.lab / "requirements.txt").write_text("torch==2.11.0\n"),
+            "requirements edited": lambda: (self.lab / "requirements.txt").write_text("torch==2.15.0\n"),
             "compiler replaced": lambda: script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 15.0.0 '\n"),
             "state damaged": lambda: (self.lab / "build" / "toolchain.json").write_text("{"),
         }
@@ -251,7 +252,7 @@ class FrontDoor(Checkout):
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON="/no/such/python")
         self.assertRegex(output, r"missing +python")
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON=self.make_python("old", "2.9.0"))
-        self.assertIn("has torch 2.9.0, the lab needs 2.11", output)
+        self.assertIn("has torch 2.9.0, the lab needs 2.11 to 2.15", output)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class VirtualEnvironment(Checkout):
 
     def test_without_network_the_other_ways_are_named(self) -> None:
         self.pip_output = ["WARNING: Retrying", "Temporary failure in name resolution"]
-        with self.assertRaisesRegex(toolchain.LabError, "(?s)no network.*PYTHON=.*2.11.*LIBTORCH="):
+        with self.assertRaisesRegex(toolchain.LabError, "(?s)no network.*PYTHON=.*2.11 to 2.15.*LIBTORCH="):
             self.provide()
 
     def test_full_disk_is_named(self) -> None:
@@ -138,8 +138,10 @@ class VirtualEnvironment(Checkout):
 
 class Requirements(unittest.TestCase):
     def test_pins_are_read(self) -> None:
-        self.assertEqual(toolchain.wanted_torch(), "2.11")
-        self.assertEqual(toolchain.pinned("torch"), "2.11.0")
+        self.assertEqual(toolchain.wanted_torch(), "2.11 to 2.15")
+        self.assertEqual(toolchain.pinned("torch"), "2.15.0")
+        cmake = (toolchain.ROOT / "CMakeLists.txt").read_text()
+        self.assertIn(f"find_package(Libtorch {toolchain.OLDEST_TORCH} ", cmake)
         self.assertRaises(toolchain.LabError, toolchain.pinned, "no-such-package")
 
     def test_install_command_is_exact(self) -> None:

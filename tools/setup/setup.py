@@ -38,6 +38,7 @@ from tools.setup.toolchain import (
     active_pythons,
     as_json,
     nvcc,
+    pinned,
     probe,
     torch_gap,
     torch_version,
@@ -270,7 +271,7 @@ def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
         if not facts:
             raise LabError(f"PYTHON={request.python} does not start as a Python. Name another (make clean forgets it).")
         if gap := torch_gap(facts.torch):
-            pip = f"{request.python} -m pip install torch=={wanted_torch()}.*"
+            pip = f"{request.python} -m pip install torch=={pinned('torch')}"
             raise LabError(f"PYTHON={request.python} {gap}. Name another (make clean forgets it), or: {pip}")
         return replace(facts, executable=request.python)
     before = [state["toolchain"].python] if state and state["toolchain"].python else []

@@ -20,6 +20,7 @@ BUILD_DIR = ROOT / "build"
 VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements.txt"
 RELEASE = "release.json"  # in what was handed out to students; tools/grading/released.py
+OLDEST_TORCH = "2.11"  # as CMakeLists.txt has it, too; the newest is the one that requirements.txt pins
 DEFAULT_CUDA_HOME = "/usr/local/cuda"
 SYSTEMS = {"Darwin": "macOS"}  # others are called what they call themselves
 MACHINES = ("x86_64", "aarch64")
@@ -50,7 +51,7 @@ class Toolchain:
     python: str  # the Python whose torch is used; empty with LIBTORCH=
     figure_python: str  # the Python that draws figures; without FIGURE_PACKAGES if no Python has them
     libtorch: str  # the folder with include/ and lib/
-    torch_version: str  # such as 2.11.0+cu130
+    torch_version: str  # such as 2.15.0+cu132
     cxx: str
     cmake: str
     generator: str  # Ninja, or Unix Makefiles
@@ -74,9 +75,18 @@ def as_json(toolchain: Toolchain) -> dict[str, str]:
     return asdict(toolchain)
 
 
+def torch_range() -> tuple[str, str]:
+    """The oldest and the newest torch release that the lab builds on, such as 2.15: any patch of it fits."""
+    return OLDEST_TORCH, ".".join(pinned("torch").split(".")[:2])
+
+
 def wanted_torch() -> str:
-    """The torch release that the lab is written for, such as 2.11: any patch of it fits."""
-    return ".".join(pinned("torch").split(".")[:2])
+    """The same in words."""
+    return " to ".join(torch_range())
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def pinned(package: str) -> str:
@@ -138,9 +148,9 @@ def torch_gap(folder: str) -> str:
     for part in ("include/ATen/ATen.h", "lib/libtorch_cpu.so", "lib/libc10.so"):
         if not Path(folder, part).exists():
             return f"has no {part}, which the lab builds on"
-    wanted, found = wanted_torch(), torch_version(folder)
-    if not re.match(rf"{re.escape(wanted)}(\D|$)", found):
-        return f"has torch {found or 'of an unknown version'}, the lab needs {wanted}"
+    found, (oldest, newest) = torch_version(folder), map(_release, torch_range())
+    if not oldest <= _release(found) <= newest:
+        return f"has torch {found or 'of an unknown version'}, the lab needs {wanted_torch()}"
     return ""
 
 

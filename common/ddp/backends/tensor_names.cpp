@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "ddp/libtorch_versions.h"
+
 namespace ddp {
 
 std::int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
@@ -33,7 +35,7 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 
 std::string describe_tensor(const at::Tensor& tensor) {
   std::ostringstream out;
-  out << c10::getDtypeNames(tensor.scalar_type()).first << " " << tensor.sizes();
+  out << dtype_name(tensor.scalar_type()) << " " << tensor.sizes();
   return out.str();
 }
 

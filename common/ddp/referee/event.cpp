@@ -1,6 +1,7 @@
 #include "ddp/referee/event.h"
 
 #include "ddp/backends/backend_decorator.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 
@@ -38,7 +39,7 @@ std::string describe_agreement(const Event& launch) {
   }
   if (launch.tensors > 0) {
     text.append(" of ").append(launch.text).append(", ");
-    text.append(c10::getDtypeNames(launch.dtype).first).append(" ").append(launch.shape);
+    text.append(dtype_name(launch.dtype)).append(" ").append(launch.shape);
   }
   return text;
 }

@@ -13,6 +13,7 @@
 
 #include "../check_arguments.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {
@@ -36,7 +37,7 @@ class AfterNode : public autograd::FunctionPostHook {
 struct Leaf {
   std::size_t index;
   at::Tensor tensor;
-  std::shared_ptr<autograd::Node> accumulator;
+  OwnedNode accumulator;
   std::uintptr_t key = 0;
   bool owed = false;
   at::Tensor sum = {};

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {
@@ -34,7 +35,7 @@ class Notice : public autograd::FunctionPostHook {
 struct Member {
   std::size_t index;
   at::Tensor parameter;
-  std::shared_ptr<autograd::Node> accumulator;
+  OwnedNode accumulator;
   std::uintptr_t hook;
   bool ready = false;
 };
