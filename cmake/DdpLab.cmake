@@ -52,6 +52,9 @@ function(ddp_lab_stage_library target folder)
   target_compile_options(${target} PRIVATE -O3 -fno-finite-loops)
   # Stages may be loaded side by side: each prefers its own function to another's of the same name.
   target_link_options(${target} PRIVATE -Wl,-Bsymbolic-functions)
+  if(NOT SANITIZE)  # a sanitizer's functions are in the programs
+    target_link_options(${target} PRIVATE -Wl,-z,defs)  # what is used and not defined is named with its line
+  endif()
   set_target_properties(${target} PROPERTIES OUTPUT_NAME stage LIBRARY_OUTPUT_DIRECTORY "${folder}" UNITY_BUILD OFF)
   ddp_lab_precompiled_headers(${target} core)
 endfunction()

@@ -18,7 +18,9 @@
 #endif
 
 namespace ddp {
-namespace {
+// Not unnamed: clang 18 and 19 forget to emit what a function for each processor calls where nobody else
+// can call that function.
+inline namespace channel_passes {
 
 // A part of memory: rows of all channels, or one row, a run of a single one. `channel`: the first.
 struct Rows {
@@ -249,7 +251,7 @@ PairsOfSums sum_pairs(const ChannelLayout& layout, const Terms& terms, const ByC
   return total;
 }
 
-}  // namespace
+}  // namespace channel_passes
 
 ChannelLayout channel_layout(const at::Tensor& x) {
   TORCH_CHECK(x.is_cpu() && x.scalar_type() == at::kFloat && x.dim() >= 2 && x.numel() > 0,

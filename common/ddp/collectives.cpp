@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddp/call_checks.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {
@@ -76,7 +77,7 @@ at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group) {
   // Backends gather along the first dimension, so inputs are sent flat and the result is reshaped.
   at::Tensor flat = input.contiguous().view({-1});
   at::Tensor gathered = at::empty({group->getSize() * flat.numel()}, flat.options());
-  group->_allgather_base(gathered, flat)->wait();
+  ((*group).*kAllGatherSingle)(gathered, flat, {})->wait();
   std::vector<std::int64_t> shape{group->getSize()};
   shape.insert(shape.end(), input.sizes().begin(), input.sizes().end());
   return gathered.view(shape);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ddp/cluster/timed_model.h"
+#include "ddp/libtorch_versions.h"
 #include "harness/cluster_layers.h"
 #include "harness/error_of.h"
 #include "support/ranks.h"
@@ -118,7 +119,7 @@ TEST(Cluster, EveryOperationCostsWhatTheTopologySays) {
               cost(c10d::OpType::ALLGATHER, kBytes));
     EXPECT_EQ(cluster.time([&] {
       at::Tensor input = at::empty({8 * kElements}, kMeta), output = tensor;
-      group->_reduce_scatter_base(output, input)->wait();
+      ((*group).*kReduceScatterSingle)(output, input, {})->wait();
     }),
               cost(c10d::OpType::REDUCE_SCATTER, 8 * kBytes));
     EXPECT_EQ(cluster.time([&] {

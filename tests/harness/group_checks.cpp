@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ddp/libtorch_versions.h"
 #include "ddp/peers/reducer_peer.h"
 
 namespace ddp::testing {
@@ -92,7 +93,7 @@ void check_distribution(const Setting& s) {
 
   at::Tensor input = s.mine({2 * s.world()});
   at::Tensor chunk = at::empty({2}, s.options);
-  s.group->_reduce_scatter_base(chunk, input)->wait();
+  ((*s.group).*kReduceScatterSingle)(chunk, input, {})->wait();
   expect_all(chunk, s.sum_of_ranks(), "reduce-scatter");
   barrier(s.group);
 }

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "ddp/collectives.h"
+#include "ddp/libtorch_versions.h"
 #include "harness/referee_runs.h"
 
 namespace ddp {
@@ -37,12 +38,12 @@ std::vector<CollectiveCall> operations() {
           [](int, const auto& group) {
             at::Tensor gathered = at::ones({9});
             at::Tensor own = at::ones({3});
-            return group->_allgather_base(gathered, own);
+            return ((*group).*kAllGatherSingle)(gathered, own, {});
           },
           [](int, const auto& group) {
             at::Tensor own = at::ones({3});
             at::Tensor all = at::ones({9});
-            return group->_reduce_scatter_base(own, all);
+            return ((*group).*kReduceScatterSingle)(own, all, {});
           },
           message(0, 1),
           message(1, 2),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 import unittest
+from pathlib import Path
 
 from tools.grading.compile_errors import condense, fit
 from tools.setup.toolchain import ROOT
@@ -33,8 +37,34 @@ In file included from {ROOT}/assignments/01/x.cpp:1:
       |      ^
 """
 
+UNDEFINED = """\
+namespace at { float* data(int); }
+namespace ddp {
+int helper(int x);
+struct Worker { virtual int work(); };
+int first() { return helper(1); }
+int second() { return helper(2); }
+Worker* third() { return new Worker; }
+float* fourth() { return at::data(3); }
+}
+"""
+
 
 class Condensed(unittest.TestCase):
+    def test_what_is_nowhere_defined_is_named_once_with_its_line(self) -> None:
+        """By each linker that is here, as it speaks today."""
+        for linker in filter(shutil.which, ("ld.lld", "ld.bfd")):
+            with self.subTest(linker=linker), tempfile.TemporaryDirectory() as folder:
+                source = Path(folder, "x.cpp")
+                source.write_text(UNDEFINED)
+                command = ["c++", "-g1", "-fPIC", "-shared", f"-fuse-ld={linker[3:]}", "-Wl,-z,defs", str(source)]
+                done = subprocess.run([*command, "-o", f"{folder}/x.so"], capture_output=True, text=True, check=False)
+                text = condense(done.stderr)
+                self.assertIn(f"{source}:5: ddp::helper(int) is declared and used, but nowhere defined", text)
+                self.assertRegex(text, rf"{source}:\d: vtable for ddp::Worker is nowhere defined: the first virtual")
+                self.assertIn(f"{source}:8: at::data(int) is in no library here", text)
+                self.assertEqual(len(text.splitlines()), 3)
+
     def test_only_the_first_errors(self) -> None:
         log = "\n".join(f"{ROOT}/assignments/x.cpp:{n}:1: error: bad\n  {n} | code\n    | ^" for n in range(1, 6))
         text = condense(log)

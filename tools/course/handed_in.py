@@ -20,6 +20,7 @@ from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
 from tools.grading.results import DOES_NOT_COMPILE
 from tools.grading.stages import Stage
+from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
 
 COMPILE_S = 60
@@ -83,6 +84,9 @@ def _compile(code: HandedIn) -> str:
     """The compiler's first errors; empty if there are none."""
     command = code.limited_command(f"--cpu={COMPILE_S}", f"--fsize={LARGEST_LIBRARY}")
     command += [f"-ffile-prefix-map={code.folder}={ROOT}", "-shared", "-o", str(code.library), str(code.sources[0])]
+    # Against what it is loaded with, so that what is nowhere defined is named with its line.
+    torch = f"-L{toolchain.load().libtorch}/lib"
+    command += ["-Wl,-z,defs", str(code.build_dir / "lib" / "libddp.so"), torch, "-ltorch_cpu", "-lc10"]
     output, began, late = BoundedText(LOG_LIMIT), time.monotonic(), False
     with GuardedProcess(command, env={**os.environ, "LC_ALL": "C.UTF-8"}) as process:
         for _, data in process.events(tick_s=0.2):

@@ -12,16 +12,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from tools.grading import released, stale
+from tools.grading import released, stale, unresolved
 from tools.grading.compile_errors import condense, full_disk
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
 from tools.grading.stages import Stage, short_paths
 from tools.grading.untrusted import Compiled
+from tools.setup.columns import listed
 from tools.setup.progress import ProgressLine
 from tools.setup.toolchain import ROOT, LabError, Toolchain, how_to_restore
 
-EDITED_SHOWN = 5
+SHOWN = 5
+HALF = "The lab's own code was built and lacks what no library here defines; this is not your stage's fault:"
+DOES_NOT_FIT = """\
+This compiler does not fit the one that libtorch was built with. Take another: CXX=clang++ make test, or CXX=g++ make
+test; README.md, Requirements, has those that are tested."""
 NOTHING_TO_BUILD_S = 0.8  # a build says nothing before its first file is done; one that takes longer builds something
 LOG_LIMIT = 8 << 20
 _PROGRESS = re.compile(r"^\[\s*(\d+/\d+|\d+%)\]\s*(.*)")
@@ -116,7 +121,14 @@ class Builder:
                     watch.tick()
                 if watch.stopped:
                     process.stop()
-        return self._keep(BuildLog(process.exit_code == 0, printable(str(output), LOG_LIMIT), Path()), name)
+        log = self._keep(BuildLog(process.exit_code == 0, printable(str(output), LOG_LIMIT), Path()), name)
+        if log.ok:
+            self._must_be_whole([self._build_dir / "bin" / target for target in targets])
+        return log
+
+    def _must_be_whole(self, programs: list[Path]) -> None:
+        if missing := [line for program in programs if program.exists() for line in unresolved.missing(program)]:
+            raise LabError("\n".join([HALF, *listed([*dict.fromkeys(missing)], SHOWN), edited_note() or DOES_NOT_FIT]))
 
     def _keep(self, log: BuildLog, name: str) -> BuildLog:
         path = self._build_dir / "grade" / "logs" / f"{name}.build.log"
@@ -241,9 +253,9 @@ def edited_note() -> str:
     if not files:
         return ""
     from_git = not released.is_here()
-    lines = [f"  {how_to_restore(file) if from_git else file}" for file in files[:EDITED_SHOWN]]
-    if len(files) > EDITED_SHOWN:
-        lines.append(f"  and {len(files) - EDITED_SHOWN} more{', which git status lists' if from_git else ''}")
+    lines = [f"  {how_to_restore(file) if from_git else file}" for file in files[:SHOWN]]
+    if len(files) > SHOWN:
+        lines.append(f"  and {len(files) - SHOWN} more{', which git status lists' if from_git else ''}")
     if from_git:
         return "\n".join(["", "This is not as the lab has it. To get it back:", *lines, ""])
     return "\n".join(["", f"This is not as the lab has it ({how_to_restore('')} brings it back):", *lines, ""])

@@ -14,7 +14,14 @@ _PLACE = r"^(?P<place>[^\s:][^:]*:\d+):(?:\d+:)? "
 _ERROR = re.compile(_PLACE + r"(?:fatal )?error: ")
 _NOTE = re.compile(_PLACE + r"note: ")
 _NEXT = re.compile(_PLACE + r"(?:fatal error|error|warning): |^\d+ (?:errors?|warnings?) |^(?:FAILED|ninja): ")
-_LINKER_ERROR = re.compile(r"undefined reference|multiple definition|ld(\.\w+)?: (error|cannot)|cannot find -l")
+_LINKER_ERROR = re.compile(r"multiple definition|ld(\.\w+)?: (error|cannot)|cannot find -l")
+_UNDEFINED = re.compile(  # as lld says it, and as GNU's linker does
+    r"error: undefined symbol: (?P<lld>.+)\n>>> referenced by (?:\S+ \()?(?P<there>[^\s()]+)"
+    r"|^(?:\S*\bld[.\w]*: )?(?P<here>[^\s:]+:\S*): undefined reference to [`'](?P<gnu>.+)'$",
+    re.MULTILINE,
+)
+# A function of libtorch or of the C++ library, whatever it returns.
+_NOT_THE_STAGES = re.compile(r"(?:^|[\s&*])(?:at|c10|c10d|caffe2|std|torch)::[^()]*\(")
 _CALLER = re.compile(r"(assignments|solutions)/.*required from")
 _POINTER = re.compile(r"^[\s|]*[~^][\s~^|]*$")
 _LINES_OF_SOURCE = 3
@@ -29,7 +36,9 @@ def condense(log: str) -> str:
     errors = [index for index, line in enumerate(lines) if _ERROR.match(line)]
     shown = [line for index in errors[:ERRORS_SHOWN] for line in _whole_error(lines, index)]
     if not errors:
-        shown = [line for line in lines if _LINKER_ERROR.search(line)][:ERRORS_SHOWN] or lines[-15:]
+        undefined = _undefined(log)
+        linkers = undefined or [line for line in lines if _LINKER_ERROR.search(line)]
+        shown = linkers[:ERRORS_SHOWN] or lines[-15:]
     if len(errors) > ERRORS_SHOWN:
         shown.append(f"... and {len(errors) - ERRORS_SHOWN} more errors, which may follow from these")
     if full_disk(log):
@@ -37,6 +46,25 @@ def condense(log: str) -> str:
     if re.search(r"Killed signal terminated program|std::bad_alloc|out of memory", log):
         shown.append("The compiler ran out of memory: close other programs, or set CMAKE_BUILD_PARALLEL_LEVEL=1.")
     return "\n".join(shown)
+
+
+def _undefined(log: str) -> list[str]:
+    """What is used and defined nowhere: each once, with the first place that uses it."""
+    places: dict[str, str] = {}
+    for found in _UNDEFINED.finditer(short_paths(log)):
+        places.setdefault(found["lld"] or found["gnu"], found["there"] or found["here"])
+    return [f"{place}: {name} {_why_undefined(name)}" for name, place in places.items()]
+
+
+def _why_undefined(name: str) -> str:
+    if name.startswith("vtable for "):
+        return "is nowhere defined: the first virtual function of that type has no body"
+    if _NOT_THE_STAGES.search(name):
+        return (
+            "is in no library here, though a header of libtorch's or of the C++ library declares it. Where such a "
+            "function is right, this compiler does not fit that library: make doctor"
+        )
+    return "is declared and used, but nowhere defined"
 
 
 def full_disk(log: str) -> str:

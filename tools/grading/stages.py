@@ -40,6 +40,10 @@ class Stage:
         """The files that a student edits."""
         return sorted((ROOT / impl / self.name).glob("*.cpp"))
 
+    def headers(self) -> list[Path]:
+        """The contract."""
+        return sorted((ROOT / "assignments" / self.name).glob("*.h"))
+
     def has_tests(self) -> bool:
         return any((ROOT / "tests" / self.name).glob("*.cpp"))
 

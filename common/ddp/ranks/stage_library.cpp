@@ -1,7 +1,6 @@
 #include "ddp/ranks/stage_library.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/Type.h>
 #include <dlfcn.h>
 
 namespace ddp {
@@ -9,18 +8,6 @@ namespace ddp {
 namespace fs = std::filesystem;
 
 namespace {
-
-// The loader's reason, with the name of a missing function demangled.
-std::string explain_symbol(const std::string& reason) {
-  static const std::string marker = "undefined symbol: ";
-  const auto found = reason.find(marker);
-  if (found == std::string::npos) {
-    return reason;
-  }
-  const auto begin = found + marker.size();
-  const std::string symbol = reason.substr(begin, reason.find_first_of(" ,\n\t", begin) - begin);
-  return c10::demangle(symbol.c_str()) + " is declared and used, but nowhere defined";
-}
 
 // "make test STAGE=01 IMPL=solutions" for .../solutions/01_naive_ddp/libstage.so
 std::string how_to_build(const fs::path& library) {
@@ -40,10 +27,10 @@ fs::path stage_library(const std::string& implementation, const std::string& sta
 void load_stage_library(const fs::path& library) {
   TORCH_CHECK(fs::exists(library), "there is no ", library.string(), ": build it by `",
               how_to_build(library), "`, which shows the compiler's errors too");
-  // RTLD_GLOBAL: the library defines the program's undefined functions. RTLD_NOW: a missing symbol
-  // is reported here, not in the middle of a step.
+  // RTLD_GLOBAL: the library defines the program's undefined functions. RTLD_NOW: what the linker has
+  // not seen missing is reported here, not in the middle of a step.
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    TORCH_CHECK(false, "cannot load ", library.string(), ": ", explain_symbol(dlerror()));
+    TORCH_CHECK(false, "cannot load ", library.string(), ": ", dlerror());
   }
 }
 
