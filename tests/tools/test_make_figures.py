@@ -14,6 +14,7 @@ from unittest import mock
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
+from tools.grading import stages
 from tools.report import deliverables, figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
@@ -54,6 +55,19 @@ class Registry(unittest.TestCase):
         self.assertEqual(ring, {"ring_all_reduce", "collectives", "all_reduce_algorithms"})
 
 
+class Stubs(unittest.TestCase):
+    def test_what_is_handed_out_is_one_and_no_solution_is(self) -> None:
+        for stage in stages.all_stages():
+            self.assertTrue(stage.is_stub("assignments"), stage.name)
+            self.assertFalse(stage.is_stub("solutions"), stage.name)
+
+    def test_one_function_that_is_written_is_a_beginning(self) -> None:
+        (source,) = NAIVE.sources("assignments")
+        begun = source.read_text().replace("TORCH_CHECK_NOT_IMPLEMENTED", "return nullptr; /* ; */ //", 1)
+        with mock.patch.object(Path, "read_text", return_value=begun):
+            self.assertFalse(NAIVE.is_stub("assignments"))
+
+
 class MakeFigures(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -90,7 +104,7 @@ class MakeFigures(unittest.TestCase):
 
     def draw(self, *wanted: Drawing) -> figures.Summary:
         tools = Toolchain("", sys.executable, "", "", "", "", "", str(self.folder))
-        builder = mock.Mock()
+        self.builder = builder = mock.Mock()
         builder.build.side_effect = lambda *_: self.broken
         builder.library.side_effect = lambda *_: self.library
         with mock.patch.object(figures, "Builder", return_value=builder), contextlib.redirect_stdout(io.StringIO()):
@@ -161,6 +175,25 @@ class MakeFigures(unittest.TestCase):
             self.assertEqual((summary.drawn, summary.failed), ([], []))
             self.assertIn(message, summary.skipped[0])
             self.result().unlink()
+
+    def untouched(self, *untouched: stages.Stage) -> None:
+        """Nobody has written anything of these stages, and the others are finished."""
+        patch = mock.patch.object(stages.Stage, "is_stub", lambda stage, _: stage in untouched)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_nothing_is_built_for_stages_that_nobody_has_begun(self) -> None:
+        self.untouched(NAIVE, OVERLAPPED)
+        summary = self.draw(self.drawing(), Drawing("more", (NAIVE, OVERLAPPED), (Run("measure"),)))
+        self.assertEqual([len(summary.skipped), summary.drawn, summary.failed, self.called()], [2, [], [], []])
+        self.assertIn("draw: unfinished (solutions): 01", summary.skipped[0])
+        self.assertEqual(self.builder.method_calls, [])
+
+    def test_what_is_finished_is_drawn_and_says_what_it_waits_for(self) -> None:
+        self.untouched(OVERLAPPED)
+        summary = self.draw(Drawing("draw", (NAIVE, OVERLAPPED), (Run("measure"),)))
+        self.assertEqual((len(summary.drawn), summary.skipped, summary.failed), (1, [], []))
+        self.assertEqual(summary.waiting, ["draw: for 02 overlapped DDP (solutions), and shows the others"])
 
     def test_names_what_failed(self) -> None:
         self.give_program(code=1)
