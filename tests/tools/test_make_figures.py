@@ -15,7 +15,7 @@ from unittest import mock
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 from tools.grading import stages
-from tools.report import deliverables, figures
+from tools.report import deliverables, failures, figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
 
@@ -107,9 +107,14 @@ class MakeFigures(unittest.TestCase):
         self.builder = builder = mock.Mock()
         builder.build.side_effect = lambda *_: self.broken
         builder.library.side_effect = lambda *_: self.library
-        with mock.patch.object(figures, "Builder", return_value=builder), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            mock.patch.object(figures, "Builder", return_value=builder),
+            mock.patch.object(figures.toolchain, "load", return_value=tools),
+            mock.patch.object(figures, "require_packages"),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             options = argparse.Namespace(impl="solutions", preset="quick")
-            return figures.Figures(options, tools).draw_all(list(wanted) or [self.drawing()])
+            return figures.measure_and_draw(options, list(wanted) or [self.drawing()], "make figures")
 
     @staticmethod
     def drawing(*flags: str) -> Drawing:
@@ -200,6 +205,16 @@ class MakeFigures(unittest.TestCase):
         summary = self.draw()
         self.assertEqual((summary.drawn, summary.skipped), ([], []))
         self.assertIn("measure ended with exit code 1", summary.failed[0])
+
+    def test_what_failed_is_kept_until_it_is_made(self) -> None:
+        self.give_program(code=1)
+        failed = self.draw().failed
+        with mock.patch.object(deliverables, "DRAWINGS", (self.drawing(),)):
+            self.assertEqual(failures.of("solutions", "quick", [NAIVE]), failed)
+            self.assertEqual(failures.of("solutions", "quick", [OVERLAPPED]), [])
+            self.give_program()
+            self.draw()
+            self.assertEqual(failures.of("solutions", "quick", [NAIVE]), [])
 
     def test_names_a_script_that_fails(self) -> None:
         (self.folder / "figures" / "draw.py").write_text("raise SystemExit(1)")

@@ -20,6 +20,7 @@ from pathlib import Path
 from tools.grading import released, stages
 from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
+from tools.report import failures
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
@@ -202,7 +203,9 @@ def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command
     tools = toolchain.load()
     require_packages(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", command):
-        return Figures(options, tools).draw_all(wanted)
+        summary = Figures(options, tools).draw_all(wanted)
+    failures.keep(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
+    return summary
 
 
 def main() -> int:
