@@ -120,8 +120,11 @@ class Classroom(unittest.TestCase):
         (self.workspace / "Makefile").write_text(MAKE)
         (self.workspace / "common").mkdir()
         (self.workspace / "common/given.h").write_text("int given();\n")
-        checksums = {"common/given.h": released.checksum(self.workspace / "common/given.h")}
+        (self.workspace / "README.md").write_text("# Lab\n")
+        handed_out = ("common/given.h", "README.md", "tools/grading/grade.py", "assignments/01_naive_ddp/stage.json")
+        checksums = {name: released.checksum(self.workspace / name) for name in handed_out}
         released.Release("lab", "1", "", "", checksums, {}).write(self.workspace)
+        (self.workspace / "README.md").write_text("# My lab\n")  # judges nothing
         test = {"name": "01 first", "status": "passed", "score": 10, "max_score": 10, "output": "",
                 "extra_data": {"stage": "01_naive_ddp", "status": "passed"}}  # fmt: skip
         (self.workspace / "given.json").write_text(json.dumps({"tests": [test]}))
@@ -165,6 +168,11 @@ class Classroom(unittest.TestCase):
         self.assertNotEqual(job.run(), 0)
         self.assertFalse((job.folder / "GITHUB_OUTPUT.lab").exists())
 
+    def test_an_address_that_is_none_is_named(self) -> None:
+        job = self.job(f"file://{self.top}/nowhere")
+        self.assertNotEqual(job.run(), 0)
+        self.assertIn("/nowhere' does not appear to be a git repository", job.printed)
+
     def test_without_a_grader_the_repositorys_own_copy_judges(self) -> None:
         job = self.by_own_copy()
         self.assertEqual(job.run(), 0, job.printed)
@@ -174,10 +182,14 @@ class Classroom(unittest.TestCase):
 
     def test_an_edited_copy_gives_no_points(self) -> None:
         job = self.by_own_copy()
-        (self.workspace / "common/given.h").write_text("int taken();\n")
+        edited = ("common/given.h", "tools/grading/grade.py", "assignments/01_naive_ddp/stage.json")
+        for name in edited:
+            (self.workspace / name).write_text((self.workspace / name).read_text() + "\n")
         self.assertEqual(job.run(), 0, job.printed)
         self.assertIn("**These points do not count**", job.summary)
-        self.assertIn("- `common/given.h`", job.summary)
+        for name in edited:
+            self.assertIn(f"- `{name}`", job.summary)
+        self.assertNotIn("README", job.summary)
         self.assertEqual((job.reported["status"], job.reported["max_score"]), ("error", 10))
         self.assertEqual(sum(test["score"] for test in job.reported["tests"]), 0)
 

@@ -13,11 +13,10 @@ import html
 import json
 import os
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tools.grading import released
-from tools.grading.building import edited_files
 from tools.grading.exit_codes import ending_of
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import LabError
@@ -25,6 +24,7 @@ from tools.setup.toolchain import LabError
 LONGEST = 2000  # characters of what a test says; a page may have a megabyte
 LONGEST_MESSAGE = 200  # of what the reporter prints: all tests together have to fit into a variable
 SHOWN = 10
+JUDGES = {"CMakeLists.txt", "Makefile", "cmake", "common", "requirements.txt", "tests", "tools"}
 WHY = {"todo": "not written yet", "not_run": "did not come to its turn", "not_judged": "not judged"}
 
 Test = dict[str, Any]
@@ -35,7 +35,7 @@ def write() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("results", type=Path, help="results.json of make test or of grade_submission")
     tests = load(parser.parse_args().results)
-    edited = edited_files()
+    edited = edited_judges()
     text = page(tests, edited)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         _append(summary, text)
@@ -45,6 +45,16 @@ def write() -> int:
         encoded = base64.b64encode(json.dumps(for_classroom(tests, edited)).encode()).decode()
         _append(output, f"result={encoded}\n")
     return 0
+
+
+def edited_judges() -> list[str]:
+    """What is not as it was handed out, and could change a verdict. The course's own copy was not handed out."""
+    release = released.load(unfinished=True)
+    return [name for name in release.differing() if _judges(PurePath(name))] if release else []
+
+
+def _judges(path: PurePath) -> bool:
+    return path.parts[0] in JUDGES or (path.parts[0] == "assignments" and path.suffix in (".h", ".json"))
 
 
 def load(results: Path) -> list[Test]:
