@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import unittest
 from pathlib import Path
 
 from tests.tools.release_test import git
+from tests.tools.text_commands_test import Run, class_of
 from tests.tools.workflow_test import CLASSROOM, Job, checkers_python, parse
 from tools.grading import released
 from tools.setup.toolchain import ROOT
@@ -72,6 +74,13 @@ class Files(unittest.TestCase):
             used = re.findall(r"uses: (\S+)", (ROOT / file).read_text())
             self.assertGreater(len(used), 2)
             self.assertEqual([each for each in used if not re.search(r"@v\d+$", each)], [], file)
+
+    def test_the_labs_own_commands_are_those_of_its_texts(self) -> None:
+        job = parse(self, ROOT / ".github/workflows/check.yml")["jobs"]["check"]
+        given = [each["command"] for each in job["strategy"]["matrix"]["include"]]
+        self.assertIn(".ci/run", given)
+        for command in given:
+            self.assertTrue(os.access(ROOT / command, os.X_OK) or isinstance(class_of(command), Run), command)
 
     def test_what_gitlab_keeps_is_what_make_test_writes(self) -> None:
         job = parse(self, ROOT / "students/.gitlab-ci.yml")["grade"]
