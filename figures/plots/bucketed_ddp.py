@@ -22,6 +22,7 @@ from figures.lib.links import link_of
 from figures.lib.result_files import Result
 from figures.lib.training_times import (
     ALL_REDUCE,
+    BUCKETED,
     COMPUTE,
     REDUCER,
     THRESHOLD,
@@ -60,6 +61,8 @@ class Places:
         names += [MARKED if variant == REDUCER else variant for variant in self.others]
         at = [*range(len(self.caps)), *(len(self.caps) + GAP + index for index in range(len(self.others)))]
         axes.set_xticks(at, names, rotation=90, fontsize=6.5)
+        if not self.caps:
+            return axes.set_xlabel("without buckets")
         axes.set_xlabel("size of a bucket" + (": MB of xl's gradients, and here" if self.scaled else ""))
         axes.axvline(len(self.caps) - 0.5 + GAP / 2, color="#BBBBBB", linewidth=0.6, linestyle=":")
 
@@ -122,6 +125,7 @@ def add_caption(figure: Figure, result: Result, batch: int, places: Places) -> N
     if REDUCER in places.others:
         text += f" {MARKED} waits inside backward: right, what its backward takes beyond that of computing alone."
     missing = [variant for variant in UNBUCKETED if variant not in places.others]
+    missing += [] if places.caps else [BUCKETED]
     if missing:
         text += f" Left out: unfinished: {', '.join(missing)}."
     style.add_caption(figure, text, [result])

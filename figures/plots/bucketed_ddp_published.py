@@ -54,7 +54,7 @@ def draw_buckets(axes: Axes, trainings: Trainings, batch: int, part: str) -> Non
             if (way.local_bs, way.seq_len) == (batch, length)
         ]
         published_scale.draw_published(axes, points, colour, marker)
-    sizes = sorted({way.bucket_size_mb for way in trainings.ways() if way.variant == BUCKETED})
+    sizes = sorted({way.bucket_size_mb for way in (*trainings.ways(), *published_times()) if way.variant == BUCKETED})
     axes.set_xscale("log")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -105,10 +105,12 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
     handles += published_scale.kinds_of_points()
     figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
     values = result.parameters
+    here = {way.variant for way in trainings.ways()}
+    missing = ", ".join(variant for variant in (BUCKETED, *UNBUCKETED) if variant not in here)
     published_scale.add_caption(
         figure, result, bucketed_ddp(result.file), f"{values['model']}, {values['parameters']:,} parameters. * The "
         "Reducer waits inside backward (below: what that takes beyond computing alone), and copies nothing in Python. "
-        f"{THRESHOLD} The scales do not begin at 0.",
+        f"{THRESHOLD} The scales do not begin at 0." + (f" Left out: unfinished: {missing}." if missing else ""),
         (TOTAL, ALL_REDUCE),
     )  # fmt: skip
     return figure

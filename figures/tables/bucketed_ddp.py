@@ -141,10 +141,9 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         bucketed = {way: trainings.times(way) for way in trainings.ways() if way.variant == BUCKETED}
         columns, rows = grid(trainings)
         note = note_of(result, trainings)
-        text = "\n\n".join(
-            [published_form(bucketed, result.provenance["device"]), "#### Without buckets",
-             unbucketed_form(trainings), note]
-        )  # fmt: skip
+        parts = [published_form(bucketed, result.provenance["device"]), "#### Without buckets",
+                 unbucketed_form(trainings), note]  # fmt: skip
+        text = "\n\n".join(filter(None, parts))
         title = "Time of a training iteration, in parentheses of the gradient all-reduce [ms]"
         table = Table(title, columns, rows, text, [result], note)
         yield script.name_of(PROGRAM, result), table

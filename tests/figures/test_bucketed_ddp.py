@@ -43,6 +43,10 @@ def simple(document: dict[str, Any]) -> None:
         series["values"] = [mean * 0.5, mean * 1.5] if series["labels"]["rank"] else [mean * 0.25, mean * 0.75]
 
 
+def stage_01_alone(document: dict[str, Any]) -> None:
+    document["series"] = [s for s in document["series"] if s["labels"]["variant"] not in ("overlapped", "bucketed")]
+
+
 class Published(unittest.TestCase):
     def test_table_is_whole(self) -> None:
         table = load_reference("bucketed_ddp")
@@ -123,6 +127,11 @@ class BucketedDdpTable(FigureTest):
         made = self.made(without)
         self.assertEqual(made["columns"][6:], ["overlapped", "Reducer*", "compute only"])
 
+    def test_of_stage_01_alone(self) -> None:
+        made = self.made(lambda document: (simple(document), stage_01_alone(document)))
+        self.assertEqual(made["columns"], ["batch", "tokens", "naive", "flat", "Reducer*", "compute only"])
+        self.assertTrue(made["text"].startswith("#### Without buckets\n"), made["text"])
+
     def test_refuses_what_is_missing_or_uneven(self) -> None:
         bad = {
             "lacks a part or a rank of bucketed of 1 MB, batch 2, sequence 8": lambda d: d["series"].pop(0),
@@ -136,9 +145,6 @@ class BucketedDdpTable(FigureTest):
             "lacks the parameter 'interleaved'": lambda d: d["parameters"].pop("interleaved"),
             "lacks compute only, batch 2, sequence 8": lambda d: d.update(
                 series=[s for s in d["series"] if s["labels"]["variant"] != "compute only"]
-            ),
-            "has no variant 'bucketed'": lambda d: d.update(
-                series=[s for s in d["series"] if s["labels"]["variant"] != "bucketed"]
             ),
         }
         for message, change in bad.items():
@@ -176,6 +182,9 @@ class BucketedDdp(FigureTest):
 
         texts = self.texts(self.changed(without), 2)
         self.assertIn("Left out: unfinished: overlapped.", unfolded(" ".join(texts)))
+        texts = self.texts(self.changed(stage_01_alone), 2)
+        self.assertIn("Left out: unfinished: overlapped, bucketed.", unfolded(" ".join(texts)))
+        self.assertIn("without buckets", texts)
 
     def test_refuses_other_results(self) -> None:
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")

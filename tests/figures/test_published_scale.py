@@ -119,6 +119,16 @@ class Drawings(FigureTest):
         self.assertEqual(len(lines), 2)
         self.assertIn(TIMES_ONLY, texts(figure))
 
+    def test_bucketed_ddp_of_stage_01_has_the_published_points(self) -> None:
+        document = json.loads(BUCKETED.read_text())
+        document["series"] = [s for s in document["series"] if s["labels"]["variant"] not in ("overlapped", "bucketed")]
+        file = self.folder / "stage_01.json"
+        file.write_text(json.dumps(document))
+        figure = bucketed_ddp_published.draw(*training_times.load_trainings(file), 2)
+        self.assertEqual(list(figure.axes[0].get_xticks()), [1, 10, 100, 1000])
+        self.assertGreater(filled_points(figure), 0)
+        self.assertIn("Left out: unfinished: bucketed, overlapped.", texts(figure))
+
     def test_ddp_suite_has_lines_and_points(self) -> None:
         figure = ddp_suite_published.draw(suite_data.Suite(SUITE))
         self.assertEqual(filled_points(figure), 5 + 5 + 4)

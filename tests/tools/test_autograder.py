@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -15,50 +16,15 @@ import unittest
 import zipfile
 from pathlib import Path
 
+from tests.tools.autograder_test import FIFTH, FIRST, HIDDEN, SEED, Layout, solution, stage_with
 from tests.tools.grading_test import processes_in, wait_for
-from tests.tools.release_test import working_tree
-from tools.course import autograder, hidden
+from tests.tools.release_test import git, working_tree
+from tests.tools.workflow_test import Job
+from tools.course import hidden, release
 from tools.grading.stages import all_stages
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 
-FIRST, FIFTH = "01_naive_ddp", "05_ring_all_reduce"
-SEED = 424242424
-# Its names may be those of the lab's own tests, as kMean is.
-HIDDEN = """\
-#include <ATen/ATen.h>
-
-#include "01_naive_ddp/naive_ddp.h"
-#include "ddp/referee/client_group.h"
-#include "support/body.h"
-#include "support/grading.h"
-
-namespace ddp::testing {
-namespace {
-
-void average_a_scalar(Client& client) {
-  const at::Tensor scalar = at::ones({}).set_requires_grad(true);
-  const auto synchronizer = make_naive_ddp({scalar}, {}, make_group(client.shared_from_this()));
-  (scalar * (1.0 + client.rank())).backward();
-  synchronizer->finish();
-  client.value("gradient", scalar.grad());
-}
-
-std::string is_the_mean(const Evidence& evidence) {
-  for (const Seen& seen : evidence.of[0]) {
-    if (seen.kind == EventKind::kValue && seen.value.item<double>() != 1.5) {
-      return "the gradient of a scalar is not the mean of 1 and 2";
-    }
-  }
-  return "";
-}
-
-const GradedTest kMean{{.name = "a_scalar_is_averaged", .points = 3, .hint = "No dimension is a shape, too."},
-                       [] { judge({{"a scalar", {}, average_a_scalar, "a_scalar_is_averaged"}}, is_the_mean); }};
-
-}  // namespace
-}  // namespace ddp::testing
-"""
 # What each stage of the cheat tries.
 CHEATS = {
     FIRST: ("#include <fstream>", 'std::ofstream("/autograder/results/results.json") << "{}";'),
@@ -71,20 +37,6 @@ ENDLESS = "for (volatile int i = 0;; ++i) {}"
 PRINTS = (
     "static const std::string much(1 << 20, 'x'); for (int i = 0; i < 1024; ++i) std::printf(\"%s\", much.c_str());"
 )
-
-
-def solution(stage: str) -> str:
-    """In one file, as students hand it in."""
-    if stage == FIFTH:
-        return (ROOT / "tests/variants" / FIFTH / "sends_run_ahead.cpp").read_text()
-    return next((ROOT / "solutions" / stage).glob("*.cpp")).read_text()
-
-
-def stage_with(stage: str, top: str, statement: str) -> str:
-    """The solution with lines at its top, and a statement at the beginning of its first public function."""
-    code = solution(stage)
-    place = code.index("{\n", code.index("}  // namespace\n")) + 2 if statement else 0
-    return f"{top}\n{code[:place]}{statement}\n{code[place:]}"
 
 
 class Hidden(unittest.TestCase):
@@ -109,32 +61,6 @@ class Hidden(unittest.TestCase):
         (self.folder / "seed").write_text("twelve")
         with self.assertRaisesRegex(LabError, "seed should hold one whole number"):
             hidden.seed(self.folder)
-
-
-class Layout(unittest.TestCase):
-    """<root>/source, submission and results, as Gradescope lays them out."""
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-gradescope-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.top = Path(folder.name).resolve()
-        if cls.top.parent.stat().st_uid == os.getuid():  # who grades is nobody, and has to get there
-            cls.top.parent.chmod(cls.top.parent.stat().st_mode | 0o011)
-        cls.top.chmod(0o755)
-        tests = cls.top / "instructors"
-        (tests / FIRST).mkdir(parents=True)
-        (tests / FIRST / "scalar.cpp").write_text(HIDDEN)
-        (tests / "seed").write_text(f"{SEED}\n")
-        cls.made = cls.top / "made"
-        cls.added = autograder.write_source(cls.made / "source", working_tree(), tests)
-        autograder.write_archives(cls.made)
-        cls.root = cls.top / "autograder"
-        for name in ("source", "submission"):
-            (cls.root / name).mkdir(parents=True)
-        with zipfile.ZipFile(cls.made / "autograder.zip") as archive:
-            archive.extractall(cls.root / "source")
-        shutil.copy(cls.root / "source/run_autograder", cls.root)
 
 
 class Contents(Layout):
@@ -166,7 +92,8 @@ class Grading(Layout):
         super().setUpClass()
         tools = toolchain.load()
         given = {"PYTHON": tools.python} if tools.python else {"LIBTORCH": tools.libtorch}
-        env = {**os.environ, **given, "CXX": tools.cxx}
+        cls.given = {**given, "CXX": tools.cxx}
+        env = {**os.environ, **cls.given}
         cls.setup = subprocess.run(
             ["bash", str(cls.root / "source/setup.sh")], env=env, capture_output=True, text=True, timeout=1800
         )
@@ -187,7 +114,7 @@ class Grading(Layout):
 
     def command(self, *options: str) -> list[str]:
         """Without a limit of time: how long it takes hangs on what else this machine does."""
-        return ["bash", str(self.root / "run_autograder"), "--limit=1800", *options]
+        return ["bash", str(self.root / "run_autograder"), "--limit=1800", "--clock=1800", *options]
 
     def grade(self, *options: str) -> dict:
         began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -252,6 +179,13 @@ class Grading(Layout):
         self.assertEqual(self.points(found), {"01": 0, "02": 0, "03": 0, "04": 0, "05": 20})
         self.assertIn("hung", "".join(test["output"] for test in self.of_stage(found, FIRST)))
 
+    def test_one_that_takes_too_long(self) -> None:
+        self.submit(**{FIRST: solution(FIRST)})
+        for option, why in (("--limit=1", "1 s of processor time in all"), ("--clock=1", "1 s in all")):
+            found = self.grade(option)
+            said = "".join(test["output"] for test in self.of_stage(found, FIRST))
+            self.assertIn(f"the tests of this stage took longer than {why}", said)
+
     def test_one_that_cheats(self) -> None:
         lab = self.root / "source/lab"
         self.submit(**{stage: stage_with(stage, top.replace("{lab}", str(lab)), statement)
@@ -283,6 +217,31 @@ class Grading(Layout):
         process.wait()
         self.assertTrue(0 < self.results()["score"] < 100)
         wait_for(lambda: not processes_in(self.root), "the end of all processes")
+
+    def test_the_workflow_of_a_release(self) -> None:
+        """As students push it: finished, and untouched. What it would clone and cache is prepared already."""
+        git(self.root / "source", "init", "-q")
+        git(self.root / "source", "commit", "-q", "--allow-empty", "-m", "the grader")
+        for name, codes, points in (
+            ("finished", {stage.name: solution(stage.name) for stage in all_stages()}, 103),
+            ("untouched", {}, 0),
+        ):
+            workspace, runner = self.top / name, self.top / f"{name}.runner"
+            release.write_tree(workspace, working_tree())
+            for stage in all_stages():
+                if stage.name in codes:
+                    source = workspace / "assignments" / stage.name / stage.sources("assignments")[0].name
+                    source.write_text(codes[stage.name])
+            job = Job(self, runner, workspace, (self.root / "source").as_uri(), **self.given)
+            (runner / "grader").symlink_to(self.root / "source")
+            self.assertEqual(job.run(), 0, job.printed)
+            self.assertEqual(job.results["score"], points, job.printed)
+            self.assertIn(f"| **all** | {points} / 103 |", job.summary)
+            self.assertEqual(len(re.findall(r"^\| \d\d ", job.summary, re.MULTILINE)), len(all_stages()))
+            self.assertEqual("not written yet</summary>" in job.summary, not points)
+            self.assertEqual((job.reported["status"], job.reported["max_score"]), ("pass" if points else "fail", 103))
+            self.assertEqual(sum(test["score"] for test in job.reported["tests"]), points)
+            self.assertNotIn("a scalar is averaged", job.summary)
 
     def test_autolabs_job(self) -> None:
         folder = self.top / "autolab"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading.stages import all_stages
-from tools.setup import configuring, system_packages, toolchain
+from tools.setup import configuring, system_packages, toolchain, virtual_environment
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -97,6 +97,15 @@ class Container(unittest.TestCase):
         needs = [*system_packages.REQUIRED, *system_packages.LIBRARIES, *system_packages.OPTIONAL]
         wanted = {package for need in [*needs, system_packages.PYTHON_VENV] for package in need.package.split()}
         self.assertLessEqual(wanted, installed)
+
+    def test_codespaces_can_open_the_first(self) -> None:
+        """It has no GPUs and takes few arguments of docker run; what is asked for is its smallest machine."""
+        document = read(".devcontainer/devcontainer.json")
+        self.assertNotIn("runArgs", document)
+        self.assertEqual(document["hostRequirements"], {"cpus": 2, "memory": "8gb", "storage": "32gb"})
+        gigabytes = {name: int(document["hostRequirements"][name][:-2]) for name in ("memory", "storage")}
+        self.assertGreaterEqual(gigabytes["memory"], 4, "INSTRUCTOR.md asks for it, since a rank may use 3")
+        self.assertGreaterEqual(gigabytes["storage"] << 30, virtual_environment.NEEDED_BYTES[False])
 
     def test_its_files_are_there_and_its_user_too(self) -> None:
         for name in (".devcontainer/devcontainer.json", ".devcontainer/cuda/devcontainer.json"):

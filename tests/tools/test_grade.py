@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import unittest
 from xml.etree import ElementTree
@@ -108,6 +109,16 @@ class Verdicts(GraderTest):
         self.assertEqual(len(self.checkout.results()["tests"]), 1)
         self.assertEqual(self.grade(ALL_PASS, "--test=*r*_*").returncode, 0)
         self.assertEqual(len(self.checkout.results()["tests"]), 3)
+
+    def test_one_test_alone_leaves_the_scores_of_the_last_whole_run(self) -> None:
+        self.grade(ALL_PASS, "--stage=01")
+        kept = self.checkout.root / "build/grade/scores.json"
+        whole = json.loads(kept.read_text())
+        self.assertEqual((whole["score"], len(whole["tests"])), (15, 3))
+        self.grade("def run(name): return {'status': 'failed'}", "--test=broadcasts_rank_0")
+        self.assertEqual(json.loads(kept.read_text()), whole)
+        self.grade("def run(name): return {'status': 'failed'}", "--stage=01")
+        self.assertEqual(json.loads(kept.read_text())["score"], 0)
 
     def test_a_trace_is_asked_of_the_test_program(self) -> None:
         trace = self.checkout.root / "trace.json"

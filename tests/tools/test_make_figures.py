@@ -14,7 +14,8 @@ from unittest import mock
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-from tools.report import deliverables, figures
+from tools.grading import stages
+from tools.report import deliverables, failures, figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import Toolchain
 
@@ -54,6 +55,19 @@ class Registry(unittest.TestCase):
         self.assertEqual(ring, {"ring_all_reduce", "collectives", "all_reduce_algorithms"})
 
 
+class Stubs(unittest.TestCase):
+    def test_what_is_handed_out_is_one_and_no_solution_is(self) -> None:
+        for stage in stages.all_stages():
+            self.assertTrue(stage.is_stub("assignments"), stage.name)
+            self.assertFalse(stage.is_stub("solutions"), stage.name)
+
+    def test_one_function_that_is_written_is_a_beginning(self) -> None:
+        (source,) = NAIVE.sources("assignments")
+        begun = source.read_text().replace("TORCH_CHECK_NOT_IMPLEMENTED", "return nullptr; /* ; */ //", 1)
+        with mock.patch.object(Path, "read_text", return_value=begun):
+            self.assertFalse(NAIVE.is_stub("assignments"))
+
+
 class MakeFigures(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -90,12 +104,17 @@ class MakeFigures(unittest.TestCase):
 
     def draw(self, *wanted: Drawing) -> figures.Summary:
         tools = Toolchain("", sys.executable, "", "", "", "", "", str(self.folder))
-        builder = mock.Mock()
+        self.builder = builder = mock.Mock()
         builder.build.side_effect = lambda *_: self.broken
         builder.library.side_effect = lambda *_: self.library
-        with mock.patch.object(figures, "Builder", return_value=builder), contextlib.redirect_stdout(io.StringIO()):
+        with (
+            mock.patch.object(figures, "Builder", return_value=builder),
+            mock.patch.object(figures.toolchain, "load", return_value=tools),
+            mock.patch.object(figures, "require_packages"),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
             options = argparse.Namespace(impl="solutions", preset="quick")
-            return figures.Figures(options, tools).draw_all(list(wanted) or [self.drawing()])
+            return figures.measure_and_draw(options, list(wanted) or [self.drawing()], "make figures")
 
     @staticmethod
     def drawing(*flags: str) -> Drawing:
@@ -162,11 +181,40 @@ class MakeFigures(unittest.TestCase):
             self.assertIn(message, summary.skipped[0])
             self.result().unlink()
 
+    def untouched(self, *untouched: stages.Stage) -> None:
+        """Nobody has written anything of these stages, and the others are finished."""
+        patch = mock.patch.object(stages.Stage, "is_stub", lambda stage, _: stage in untouched)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_nothing_is_built_for_stages_that_nobody_has_begun(self) -> None:
+        self.untouched(NAIVE, OVERLAPPED)
+        summary = self.draw(self.drawing(), Drawing("more", (NAIVE, OVERLAPPED), (Run("measure"),)))
+        self.assertEqual([len(summary.skipped), summary.drawn, summary.failed, self.called()], [2, [], [], []])
+        self.assertIn("draw: unfinished (solutions): 01", summary.skipped[0])
+        self.assertEqual(self.builder.method_calls, [])
+
+    def test_what_is_finished_is_drawn_and_says_what_it_waits_for(self) -> None:
+        self.untouched(OVERLAPPED)
+        summary = self.draw(Drawing("draw", (NAIVE, OVERLAPPED), (Run("measure"),)))
+        self.assertEqual((len(summary.drawn), summary.skipped, summary.failed), (1, [], []))
+        self.assertEqual(summary.waiting, ["draw: for 02 overlapped DDP (solutions), and shows the others"])
+
     def test_names_what_failed(self) -> None:
         self.give_program(code=1)
         summary = self.draw()
         self.assertEqual((summary.drawn, summary.skipped), ([], []))
         self.assertIn("measure ended with exit code 1", summary.failed[0])
+
+    def test_what_failed_is_kept_until_it_is_made(self) -> None:
+        self.give_program(code=1)
+        failed = self.draw().failed
+        with mock.patch.object(deliverables, "DRAWINGS", (self.drawing(),)):
+            self.assertEqual(failures.of("solutions", "quick", [NAIVE]), failed)
+            self.assertEqual(failures.of("solutions", "quick", [OVERLAPPED]), [])
+            self.give_program()
+            self.draw()
+            self.assertEqual(failures.of("solutions", "quick", [NAIVE]), [])
 
     def test_names_a_script_that_fails(self) -> None:
         (self.folder / "figures" / "draw.py").write_text("raise SystemExit(1)")

@@ -1,30 +1,20 @@
-"""What stands in the repository about the repository: versions, citation, changelog, and examples for several machines.
-
-Those in YAML are parsed where there is a parser, which the lab itself does not need.
-"""
+"""What stands in the repository about the repository: versions, citation, changelog, examples for several machines."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import unittest
 from collections.abc import Iterator
 
+from tests.tools.workflow_test import parse
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 EXAMPLES = ROOT / "docs/several_machines"
-NO_YAML = "" if importlib.util.find_spec("yaml") else "skipped: no yaml here, which Debian has in python3-yaml"
 
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
-
-
-def parse(name: str) -> dict:
-    import yaml
-
-    return yaml.safe_load(read(name))
 
 
 def version() -> str:
@@ -49,10 +39,9 @@ class Versions(unittest.TestCase):
         dates = [date for _, date in self.releases()]
         self.assertEqual(dates, sorted(dates, reverse=True))
 
-    @unittest.skipIf(NO_YAML, NO_YAML)
     def test_the_citation_has_what_the_format_asks_for(self) -> None:
         """Citation File Format 1.2.0: its required fields, and the types of those that are there."""
-        citation = parse("CITATION.cff")
+        citation = parse(self, ROOT / "CITATION.cff")
         known = {"cff-version", "message", "title", "authors", "type", "abstract", "version", "date-released",
                  "license", "keywords", "references"}  # fmt: skip
         self.assertLessEqual({"cff-version", "message", "title", "authors"}, citation.keys())
@@ -90,9 +79,8 @@ class Examples(unittest.TestCase):
             with self.subTest(program):
                 self.assert_known(program, arguments.split())
 
-    @unittest.skipIf(NO_YAML, NO_YAML)
     def test_of_the_job_for_kubernetes(self) -> None:
-        job = parse("docs/several_machines/pytorchjob.yaml")
+        job = parse(self, EXAMPLES / "pytorchjob.yaml")
         self.assertEqual((job["apiVersion"], job["kind"]), ("kubeflow.org/v1", "PyTorchJob"))
         replicas = job["spec"]["pytorchReplicaSpecs"]
         self.assertEqual((replicas.keys(), replicas["Master"]["replicas"]), ({"Master", "Worker"}, 1))

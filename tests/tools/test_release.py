@@ -90,6 +90,8 @@ class ReleasedTree(unittest.TestCase):
                 self.assertIn(f"assignments/{stage.name}/{name}", self.release.files)
             self.assertIn(f"tests/{stage.name}/signs_of_life.json", self.release.files)
             self.assertIn(f"writeup/answers/{stage.name}.typ", self.release.files)
+        self.assertLessEqual({".github/workflows/classroom.yml", ".gitlab-ci.yml"}, self.release.files.keys())
+        self.assertEqual(sorted(path.name for path in (self.tree / ".github/workflows").iterdir()), ["classroom.yml"])
         there = sorted(path.name for path in (self.tree / "tests").iterdir())
         self.assertEqual(there, sorted([*(stage.name for stage in stages.all_stages()), "README.md", "support"]))
 

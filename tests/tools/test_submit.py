@@ -12,10 +12,12 @@ import zipfile
 from unittest import mock
 
 from tests.tools.release_test import Repository, git
-from tools.grading import stages, stale
+from tools.grading import kept_scores, stages, stale
+from tools.grading.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.setup.toolchain import LabError
 from tools.student import submit
 
+DATE = "2026-10-07T10:00:00Z"
 STAGE, HEADER = "assignments/01_sums/sums.cpp", "assignments/01_sums/sums.h"
 ANSWERS, QUESTIONS = "writeup/answers/01_sums.typ", "writeup/questions/01_sums.typ"
 
@@ -35,7 +37,7 @@ class Submit(Repository):
         )
         self.released("mine")
         self.mine = self.top / "mine"
-        self.results = self.mine / "build" / "grade" / "results.json"
+        self.results = self.mine / "build" / "grade" / "scores.json"
         for module in (stages, stale):
             here = mock.patch.object(module, "ROOT", self.mine)
             here.start()
@@ -57,18 +59,15 @@ class Submit(Repository):
         with zipfile.ZipFile(self.mine / "handin" / "little-lab.zip") as archive:
             return {name: archive.read(name) for name in archive.namelist()}
 
-    def graded(self, **changes: object) -> None:
-        """Writes what `make test STAGE=01` has written."""
-        test = {
-            "name": "01 sums are right", "score": 2, "max_score": 3,
-            "extra_data": {"stage": "01_sums", "status": "failed"},
-        }  # fmt: skip
-        sources = stale.digest(stages.named("01_sums"), "assignments")
-        more = {"impl": "assignments", "date": "2026-10-07T10:00:00Z", "partial": False,
-                "stages": {"01_sums": {"sources": sources, "compiles": True}}}  # fmt: skip
-        self.edit(
-            "build/grade/results.json", json.dumps({"score": 2, "tests": [test], "extra_data": {**more, **changes}})
-        )
+    def graded(self, stage: str = "01_sums", impl: str = "assignments", date: str = DATE, **changes: bool) -> None:
+        """What `make test STAGE=` leaves, or with partial=True `make test TEST=`."""
+        graded = stages.named(stage)
+        tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED), TestResult(TestSpec("others_too", 1))]
+        report = StageReport(graded, tests, sources=stale.digest(graded, impl))
+        report.build_error = "" if changes.get("compiles", True) else "an error"
+        self.results.parent.mkdir(parents=True, exist_ok=True)
+        run = Report(impl, "cpu", 7, [report], partial=changes.get("partial", False), date=date)
+        kept_scores.keep(self.results.parent, run, report)
 
     def test_edited_stages_answers_and_scores_are_packed_and_nothing_else(self) -> None:
         self.edit("assignments/01_sums/mine.h", "int helper();\n")
@@ -90,7 +89,7 @@ class Submit(Repository):
         files = self.packed()
         manifest = json.loads(files.pop("handin.json"))
         self.assertRegex(manifest["release"], r"2026-10-05\.[0-9a-f]{7}")
-        self.assertEqual(manifest["graded"], "2026-10-07T10:00:00Z")
+        self.assertEqual(manifest["graded"], {"01_sums": DATE})
         self.assertEqual(
             manifest["files"], {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         )
@@ -126,22 +125,35 @@ class Submit(Repository):
         self.assertIn("Hand it in at https://example.edu/in", said)
 
     def test_scores_that_do_not_fit_are_said(self) -> None:
-        self.graded(stages={"01_sums": {"sources": stale.digest(stages.named("01_sums"), "assignments"),
-                                        "compiles": False}})  # fmt: skip
-        self.assertIn("stage 01 does not compile: make test STAGE=01", self.submit())
         self.graded(partial=True)
-        self.assertIn("stage 01: not graded as a whole", self.submit())
+        self.graded(impl="solutions")
+        self.assertIn("no scores: make test", self.submit())
+        self.graded(compiles=False)
+        self.assertIn("stage 01 does not compile: make test STAGE=01", self.submit())
         self.graded()
         self.assertNotIn("stage 01", self.submit().partition("missing")[2])
         self.edit(STAGE, "int sum() { return 5; }\n")
         self.assertIn("stage 01: edited since it was graded", self.submit())
-        self.graded(impl="solutions")
-        self.assertIn("no scores", self.submit())
+        self.edit("assignments/02_products/products.cpp", "int product() { return 6; }\n")
+        self.assertIn("stage 02: never graded as a whole", self.submit())
 
-    def test_a_run_that_came_to_no_test_has_no_scores(self) -> None:
-        more = {"impl": "assignments", "date": "2026-10-07T10:00:00Z", "partial": False, "stages": {}}
-        self.edit("build/grade/results.json", json.dumps({"score": 0, "tests": [], "extra_data": more}))
-        self.assertIn("no scores: make test", self.submit())
+    def test_a_run_of_some_leaves_the_scores_of_the_others(self) -> None:
+        self.graded()
+        self.graded("02_products", date="2026-10-08T10:00:00Z")
+        both = f"scores: 4 of 6 points, graded {DATE} (01) and 2026-10-08T10:00:00Z (02)"
+        self.assertIn(both, self.submit())
+        self.graded(partial=True, date="2026-10-09T10:00:00Z")
+        self.graded("02_products", impl="solutions", date="2026-10-09T10:00:00Z")
+        self.assertIn(both, self.submit())
+        self.graded(date="2026-10-08T10:00:00Z")
+        self.assertIn("scores: 4 of 6 points, graded 2026-10-08T10:00:00Z\n", self.submit())
+
+    def test_scores_that_cannot_be_read_are_none(self) -> None:
+        for text in ("{", "[]", '{"tests": [], "extra_data": {"stages": {"01_sums": {}}}}'):
+            self.edit("build/grade/scores.json", text)
+            self.assertIn("no scores: make test", self.submit())
+            self.graded()
+            self.assertIn("scores: 2 of 3 points, of stage 01 alone", self.submit())
 
     def test_nothing_edited_is_nothing_to_hand_in(self) -> None:
         self.edit(STAGE, "// TODO(student)\n")

@@ -1,7 +1,8 @@
 """Writes what students get: the folder build/release/<name>, and the archive <name>-<version>.tar.gz beside it.
 
 It is what git has at HEAD, without what .gitattributes marks `export-ignore` and without the passages that
-passages.py explains; release.json is added. The same commit gives the same bytes.
+passages.py explains. What is in students/, and not for this repository itself, goes to the top; release.json is added.
+The same commit gives the same bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
 
 SHOWN = 10
+STUDENTS = "students/"
 
 
 def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Release:
@@ -73,7 +75,12 @@ def _handed_out(root: Path, commit: str) -> Iterator[tuple[str, tuple[bytes, int
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
         for entry in tar:
             if entry.isfile():
-                yield entry.name, (tar.extractfile(entry).read(), 0o755 if entry.mode & 0o100 else 0o644)
+                yield _name(entry.name), (tar.extractfile(entry).read(), 0o755 if entry.mode & 0o100 else 0o644)
+
+
+def _name(path: str) -> str:
+    """What a file of this repository is called in the students' tree."""
+    return path.removeprefix(STUDENTS)
 
 
 def _git(root: Path, *arguments: str) -> bytes:
@@ -115,7 +122,7 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
     write_archive(tree, made, archive)
     if unknown:
         print("\n".join(["Not handed out, since git does not know them:", *listed(unknown, SHOWN)]))
-    left = set(_git(root, "ls-files", "-z").decode().split("\0")) - {"", *made.files}
+    left = set(map(_name, _git(root, "ls-files", "-z").decode().split("\0"))) - {"", *made.files}
     print(f"Release {made.version}: {len(made.files)} files, without {len(left)} that .gitattributes leaves out")
     print(f"  {tree}\n  {archive}")
     return 0

@@ -7,6 +7,7 @@ results not be written; 128 + n ended by signal n (130: Ctrl-C).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import signal
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import launched, side_by_side, stages, stale, untrusted
+from tools.grading import kept_scores, launched, side_by_side, stages, stale, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
@@ -123,6 +124,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
             for stage in side_by_side.in_order(built, builds.next_build, grade_one, at_a_time, run.stopping):
                 with writing:  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
                     files.write(report)
+                    with contextlib.suppress(OSError):  # which the line above has noted
+                        kept_scores.keep(folder, report, stage)
                 scorecard.stage(stage)
     except Interrupted:
         terminal.print()

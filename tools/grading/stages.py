@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 import functools
 import json
+import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from tools.setup.toolchain import ROOT, LabError, how_to_restore
 IMPLEMENTATIONS = ("assignments", "solutions")
 DEVICES = ("cpu", "cuda")
 MAX_SEED = 2**63 - 1
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TODO = re.compile(r'TORCH_CHECK_NOT_IMPLEMENTED\(\s*false,\s*"TODO\(student\)[^;]*;')
 
 
 class BadChoice(LabError):
@@ -43,6 +46,11 @@ class Stage:
     def headers(self) -> list[Path]:
         """The contract."""
         return sorted((ROOT / "assignments" / self.name).glob("*.h"))
+
+    def is_stub(self, impl: str) -> bool:
+        """Whether nothing of it is written: it has no statement besides those that say so."""
+        codes = [_COMMENT.sub("", source.read_text(errors="replace")) for source in self.sources(impl)]
+        return bool(codes) and all(";" not in _TODO.sub("", code) for code in codes)
 
     def has_tests(self) -> bool:
         return any((ROOT / "tests" / self.name).glob("*.cpp"))

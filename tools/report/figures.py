@@ -20,6 +20,7 @@ from pathlib import Path
 from tools.grading import released, stages
 from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
+from tools.report import failures
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
@@ -35,6 +36,7 @@ OUT = ROOT / "figures" / "out"
 @dataclass
 class Summary:
     drawn: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)  # drawn without a stage that nobody has begun
     skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
@@ -89,6 +91,9 @@ class Figures:
         self._settled: dict[Path, int] = {}  # exit codes of this call's runs; 0 for results that are up to date
 
     def draw_all(self, drawings: list[Drawing]) -> Summary:
+        drawings = [drawing for drawing in drawings if self._is_begun(drawing)]
+        if not drawings:
+            return self._summary  # nothing is built for it
         self._builder.build_common(sorted({run.program for drawing in drawings for run in drawing.runs}))
         wanted = list(dict.fromkeys(stage for drawing in drawings for stage in drawing.stages))
         broken = self._builder.build(wanted, self._impl)
@@ -111,6 +116,16 @@ class Figures:
             else:
                 self._summary.drawn += [line.removeprefix("wrote ") for line in printed.splitlines()]
         return self._summary
+
+    def _is_begun(self, drawing: Drawing) -> bool:
+        """Notes what waits for which stage; False if all of it does."""
+        stubs = [stage for stage in drawing.stages if stage.is_stub(self._impl)]
+        titles = ", ".join(stage.title for stage in stubs)
+        if len(stubs) == len(drawing.stages):
+            self._summary.skipped.append(f"{drawing.module}: unfinished ({self._impl}): {titles}")
+        elif stubs:
+            self._summary.waiting.append(f"{drawing.module}: for {titles} ({self._impl}), and shows the others")
+        return len(stubs) < len(drawing.stages)
 
     def _measure(self, drawing: Drawing) -> bool:
         """Brings the results up to date; False if there are none to draw."""
@@ -164,7 +179,9 @@ class Figures:
 
 
 def print_summary(summary: Summary, seconds: float) -> None:
-    for title, lines in (("Drawn", summary.drawn), ("Skipped", summary.skipped), ("Failed", summary.failed)):
+    for title, lines in (
+        ("Drawn", summary.drawn), ("Waits", summary.waiting), ("Skipped", summary.skipped), ("Failed", summary.failed)
+    ):  # fmt: skip
         for line in lines:
             print(f"{title}: {stages.short_paths(line)}")
     print(
@@ -186,7 +203,9 @@ def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command
     tools = toolchain.load()
     require_packages(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", command):
-        return Figures(options, tools).draw_all(wanted)
+        summary = Figures(options, tools).draw_all(wanted)
+    failures.keep(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
+    return summary
 
 
 def main() -> int:

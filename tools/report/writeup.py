@@ -3,7 +3,8 @@
 The answers are those in writeup/answers, with figures and tables of figures/out; with IMPL=solutions the reference
 answers in solutions/writeup, with those of figures/gallery, whose numbers they cite. Nothing is measured or drawn
 here: what is missing is listed with the command that makes it. Exit code: 0 if the PDF was made, complete or not; 1 for
-an error in a Typst file or an output that cannot be written; 2 for a bad choice; 3 without Typst.
+an error in a Typst file, an output that cannot be written, or figures that the last `make figures` failed to make; 2
+for a bad choice; 3 without Typst.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from tools.grading import stages
 from tools.grading.exit_codes import ending_of
 from tools.grading.stages import BadChoice
-from tools.report import writeup_results
+from tools.report import failures, writeup_results
 from tools.report.figures import parse_arguments
 from tools.report.writeup_results import KINDS, Shown, Unusable
 from tools.report.writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
@@ -189,7 +190,10 @@ def set_as_asked() -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # as in `make writeup | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    failed = [] if writeup.origin.in_gallery else failures.of(writeup.impl, writeup.preset, writeup.stages)
+    for line in failed:
+        print(f"make figures has failed: {line}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def main() -> int:

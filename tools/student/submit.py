@@ -1,6 +1,6 @@
 """Packs what is handed in: handin/<name>.zip, with the edited files of the stages, the answers of the writeup, its PDF
-if there is one, and the scores of the last `make test`. Names what is missing, and what was edited elsewhere, which
-stays behind. The same content gives the same bytes.
+if there is one, and the scores that `make test` has given each stage last. Names what is missing, and what was edited
+elsewhere, which stays behind. The same content gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tools.grading import released
+from tools.grading import kept_scores, released
 from tools.grading.exit_codes import ending_of
 from tools.grading.results import replace_file
 from tools.grading.stages import all_stages
@@ -27,7 +27,7 @@ HAND_IN = "Hand in"  # the link of course.json that says where
 NO_TIME = (1980, 1, 1, 0, 0, 0)  # in the archive: times differ from copy to copy
 
 
-def submit(root: Path = ROOT, results: Path = BUILD_DIR / "grade" / "results.json") -> int:
+def submit(root: Path = ROOT, results: Path = BUILD_DIR / "grade" / kept_scores.FILE) -> int:
     about, folder = course.load(root), look_at(root)
     scores = read_scores(results)
     files = {name: (root / name).read_bytes() for name in folder.handed_in}
@@ -49,7 +49,7 @@ def manifest(folder: Folder, scores: Scores | None, files: dict[str, bytes]) -> 
     found = {
         "release": release.version if release else "",
         "commit": release.commit if release else folder.commit,
-        "graded": scores.date if scores else "",
+        "graded": scores.dates() if scores else {},
         "files": {name: released.digest(content) for name, content in sorted(files.items())},
         "edited_elsewhere": folder.edited_elsewhere,
     }

@@ -1,0 +1,146 @@
+"""Says on the page of a CI's job what results.json holds: a line for each stage, and what did not pass.
+
+Where GitHub runs it, the page is the file that GITHUB_STEP_SUMMARY names, and `result` in GITHUB_OUTPUT is what GitHub
+Classroom's reporter reads; elsewhere the page is printed. Exit code: 0 if there are results, whatever they are; 3 if
+not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import html
+import json
+import os
+import sys
+from pathlib import Path, PurePath
+from typing import Any
+
+from tools.grading import released
+from tools.grading.exit_codes import ending_of
+from tools.grading.stages import all_stages
+from tools.setup.toolchain import LabError
+
+LONGEST = 2000  # characters of what a test says; a page may have a megabyte
+LONGEST_MESSAGE = 200  # of what the reporter prints: all tests together have to fit into a variable
+SHOWN = 10
+JUDGES = {"CMakeLists.txt", "Makefile", "cmake", "common", "requirements.txt", "tests", "tools"}
+WHY = {"todo": "not written yet", "not_run": "did not come to its turn", "not_judged": "not judged"}
+
+Test = dict[str, Any]
+
+
+def write() -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m tools.grading.job_page", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("results", type=Path, help="results.json of make test or of grade_submission")
+    tests = load(parser.parse_args().results)
+    edited = edited_judges()
+    text = page(tests, edited)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        _append(summary, text)
+    else:
+        print(text)
+    if output := os.environ.get("GITHUB_OUTPUT"):
+        encoded = base64.b64encode(json.dumps(for_classroom(tests, edited)).encode()).decode()
+        _append(output, f"result={encoded}\n")
+    return 0
+
+
+def edited_judges() -> list[str]:
+    """What is not as it was handed out, and could change a verdict. The course's own copy was not handed out."""
+    release = released.load(unfinished=True)
+    return [name for name in release.differing() if _judges(PurePath(name))] if release else []
+
+
+def _judges(path: PurePath) -> bool:
+    return path.parts[0] in JUDGES or (path.parts[0] == "assignments" and path.suffix in (".h", ".json"))
+
+
+def load(results: Path) -> list[Test]:
+    try:
+        tests = json.loads(results.read_text(encoding="utf-8"))["tests"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LabError(
+            f"{results}: there are no results that can be read ({error}); see what was printed before"
+        ) from None
+    if not tests:
+        raise LabError(f"{results}: nothing was graded; see what was printed before")
+    return tests
+
+
+def page(tests: list[Test], edited: list[str]) -> str:
+    """In GitHub's Markdown."""
+    lines = ["| Stage | Points | Tests passed |", "|---|---:|---:|"]
+    for stage in all_stages():
+        if own := [test for test in tests if test["extra_data"]["stage"] == stage.name]:
+            lines.append(_row(stage.title, own))
+    lines += [_row("**all**", tests), "", *_whose(edited), ""]
+    lines += [_details(test) for test in tests if _is_seen(test) and test["status"] != "passed"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(title: str, tests: list[Test]) -> str:
+    score, most = (sum(test[field] for test in tests) for field in ("score", "max_score"))
+    passed = sum(test["status"] == "passed" for test in tests)
+    return f"| {title} | {score:g} / {most:g} | {passed} of {len(tests)} |"
+
+
+def _whose(edited: list[str]) -> list[str]:
+    if not released.is_here():
+        return ["Graded by the course's own copy of the lab."]
+    if not edited:
+        return ["Graded by this repository's own copy of the lab."]
+    more = [f"- and {len(edited) - SHOWN} more"] if len(edited) > SHOWN else []
+    return ["**These points do not count**: this repository's copy of the lab is not as it was handed out. "
+            "Bring these files back; your code goes into the stages' `.cpp` files.",
+            "", *(f"- `{name}`" for name in edited[:SHOWN]), *more]  # fmt: skip
+
+
+def _is_seen(test: Test) -> bool:
+    return test.get("visibility", "visible") == "visible"
+
+
+def _why(test: Test) -> str:
+    status = test["extra_data"]["status"]
+    return WHY.get(status, status)
+
+
+def _details(test: Test) -> str:
+    said = html.escape(test["output"][:LONGEST].strip())
+    return f"<details><summary>{html.escape(test['name'])}: {_why(test)}</summary>\n<pre>{said}</pre></details>\n"
+
+
+def for_classroom(tests: list[Test], edited: list[str]) -> dict[str, Any]:
+    """What its graders report: https://github.com/classroom-resources/autograding-grading-reporter"""
+    most = sum(test["max_score"] for test in tests)
+    if edited:
+        message = f"the lab's own files were edited: {', '.join(edited[:SHOWN])}"
+        judged = [_reported("this repository's copy of the lab", "error", 0, message)]
+    else:
+        judged = [
+            _reported(test["name"], "pass" if test["status"] == "passed" else "fail", test["score"], _message(test))
+            for test in tests if _is_seen(test)
+        ]  # fmt: skip
+        if later := [test for test in tests if not _is_seen(test)]:
+            judged.append(_reported("tests that the course shows later", "pass", sum(t["score"] for t in later), ""))
+    worst = next((status for status in ("error", "fail") if any(each["status"] == status for each in judged)), "pass")
+    return {"version": 1, "status": worst, "max_score": most, "tests": judged}
+
+
+def _message(test: Test) -> str:
+    first = test["output"].strip().partition("\n")[0][:LONGEST_MESSAGE]
+    return "" if test["status"] == "passed" else f"{_why(test)}: {first}"
+
+
+def _reported(name: str, status: str, score: float, message: str) -> dict[str, Any]:
+    return {"name": name, "status": status, "score": score, "message": message}
+
+
+def _append(file: str, text: str) -> None:
+    with open(file, "a", encoding="utf-8") as there:
+        there.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(ending_of("job_page", write))
