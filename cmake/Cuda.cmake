@@ -23,8 +23,8 @@ function(ddp_lab_find_cuda)
       endif()
     endif()
   endforeach()
-  # The wheel's own first: c10d's types contain NCCL's, so the header should have the version that
-  # libtorch was built with.
+  # The wheel's own first: the header must have the version that libtorch was built with, which
+  # cuda_library.cpp checks.
   find_path(nccl nccl.h HINTS "${Libtorch_ROOT}/../nvidia/nccl/include" "${cuda}" NO_CACHE)
 
   if(NOT cuda)
@@ -48,4 +48,7 @@ if(includes)
   target_compile_definitions(ddp_cuda PRIVATE USE_C10D_NCCL)
   target_link_libraries(ddp_cuda PRIVATE Libtorch::Libtorch
     "${Libtorch_ROOT}/lib/libtorch_cuda.so" "${Libtorch_ROOT}/lib/libc10_cuda.so")
+  if(NOT SANITIZE)
+    target_link_options(ddp_cuda PRIVATE -Wl,--no-undefined)
+  endif()
 endif()

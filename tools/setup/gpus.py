@@ -19,7 +19,7 @@ from tools.setup.toolchain import ROOT, LabError
 
 # What the pinned torch of PyPI is made for; move these with the pin. Before the download nothing says so; afterwards
 # tests/tools/test_gpus.py holds them to the installed torch.
-CUDA = (13, 0)  # a driver for this version or a newer one
+CUDA = (13, 0)  # a driver for it or a newer one: it runs programs of all CUDAs with the same first number
 CAPABILITY = (7, 5)  # the oldest GPUs: Turing, of 2018
 
 LIBRARY = "libcuda.so.1"  # comes with the driver, not with the CUDA Toolkit

@@ -28,9 +28,10 @@ const CudaLibrary& cuda_library() {
     const std::string reason = why_no_gpu();
     TORCH_CHECK(reason.empty(), "CUDA is not usable: ", reason);
     void* handle = dlopen(cuda_library_path().c_str(), RTLD_NOW | RTLD_LOCAL);
-    TORCH_CHECK(handle != nullptr, "cannot load the CUDA part: ", dlerror(),
-                ". make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv; with PYTHON= or "
-                "LIBTORCH= they must lie where its libtorch_cuda.so looks for them");
+    TORCH_CHECK(
+        handle != nullptr, "cannot load the CUDA part: ", dlerror(),
+        ". make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv; with PYTHON= or "
+        "LIBTORCH= they must lie where its libtorch_cuda.so looks for them");
     return reinterpret_cast<decltype(&ddp_cuda_library)>(dlsym(handle, "ddp_cuda_library"))();
   }();
   return *library;
@@ -85,7 +86,8 @@ int visible_gpus() {
 
 std::string why_no_gpu() {
   if (!cuda_built()) {
-    return "the CUDA part is not built here: make test DEVICE=cuda builds it, or says why it cannot";
+    return "the CUDA part is not built here: make test DEVICE=cuda builds it, or says why it "
+           "cannot";
   }
   return visible_gpus() == 0 ? "no GPU is visible: make doctor says what the driver shows" : "";
 }
