@@ -41,7 +41,7 @@ def compile_library(folder: Path, name: str, source: str, *options: str) -> Path
 def driver(
     folder: Path,
     gpus_there: Sequence[tuple[int, int]] = (),
-    cuda: int = 1000 * gpus.CUDA[0] + 10 * gpus.CUDA[1],
+    cuda: int = 1000 * gpus.CUDA,
     init: int = 0,
     crashes: bool = False,
     hangs: bool = False,

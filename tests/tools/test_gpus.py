@@ -16,7 +16,7 @@ from tests.tools.setup_test import Checkout
 from tools.setup import gpus, parts, toolchain
 from tools.setup.toolchain import LabError
 
-FITS, OLD = gpus.CAPABILITY, (7, 0)
+FITS, OLD = gpus.OLDEST[gpus.CUDA], (7, 0)
 ELSEWHERE = "make setup DEVICE=all"
 
 
@@ -43,7 +43,7 @@ class Asked(DriverTest):
         self.install(gpus_there=[FITS, (12, 1)])
         found = gpus.ask()
         self.assertEqual([gpu.capability for gpu in found.gpus], [FITS, (12, 1)])
-        self.assertEqual((found.gpus[1].name, found.cuda), ("Stand-in 1", gpus.CUDA))
+        self.assertEqual((found.gpus[1].name, found.cuda), ("Stand-in 1", (gpus.CUDA, 0)))
         self.assertEqual(gpus.gap(found), "")
 
     def test_no_library(self) -> None:
@@ -66,7 +66,7 @@ class Asked(DriverTest):
         self.assert_said("cuInit returned 999.*nvidia-smi", init=999)
 
     def test_a_driver_that_is_too_old(self) -> None:
-        self.assert_said("CUDA 12.8 at most.*13.0. Update the driver", cuda=12080, gpus_there=[FITS])
+        self.assert_said("runs CUDA 12.8 at most, PyTorch needs 13.0. Update the driver", cuda=12080, gpus_there=[FITS])
         self.assert_said("CUDA 12.8 at most", cuda=12080, init=999)
 
     def test_a_newer_driver_fits(self) -> None:
@@ -74,8 +74,12 @@ class Asked(DriverTest):
         self.assertEqual(gpus.gap(gpus.ask()), "")
 
     def test_gpus_that_are_too_old(self) -> None:
-        self.assert_said(r"needs 7.5 or newer: Stand-in 0 \(compute capability 7.0\). Take a newer", gpus_there=[OLD])
-        self.assert_said(r"Stand-in 1 .*CUDA_VISIBLE_DEVICES=0,2", gpus_there=[FITS, OLD, FITS])
+        self.assert_said(r"capability 7.5 or newer. Too old: Stand-in 0 \(7.0\). Take a newer", gpus_there=[OLD])
+        self.assert_said(r"Stand-in 1 .*Leave only .*CUDA_VISIBLE_DEVICES=0,2", gpus_there=[FITS, OLD, FITS])
+
+    def test_a_torch_for_an_older_cuda(self) -> None:
+        self.install(cuda=12080, gpus_there=[OLD])
+        self.assertEqual(gpus.gap(gpus.ask(), 12), "")
 
     def test_a_driver_that_crashes(self) -> None:
         self.assert_said("ended the program that asked it, with status -6", crashes=True)
@@ -137,8 +141,11 @@ class Grading(GraderTest):
 
     def test_each_gap_is_said_once(self) -> None:
         not_built = "the lab's CUDA part cannot be built here: libtorch 2.11.0+cpu is a CPU build"
-        for init, expected in ((0, not_built), (100, "the NVIDIA driver shows no GPU")):
-            done = self.grade_on("cuda", "off: libtorch 2.11.0+cpu is a CPU build", gpus_there=[FITS], init=init)
+        for cmake, expected in (
+            ("off: libtorch 2.11.0+cpu is a CPU build", not_built),
+            ("on, with some headers", "the NVIDIA driver shows no GPU"),
+        ):
+            done = self.grade_on("cuda", cmake, init=gpus.NO_GPU)
             self.assertEqual(done.returncode, 3, done.stdout)
             self.assertIn(f"DEVICE=cuda: {expected}", " ".join(done.stderr.split()))
             self.assertEqual(done.stdout, "")
@@ -160,10 +167,9 @@ class Pin(unittest.TestCase):
         library = folder / "lib" / "libtorch_python.so"
         if not re.search(r"\+cu\d+$", toolchain.torch_version(str(folder))) or not library.exists():
             self.skipTest("skipped: this torch is no CUDA build of a Python's")
-        self.assertEqual(toolchain.torch_version(str(folder)).partition("+cu")[2][:-1], str(gpus.CUDA[0]))
-        self.assertEqual(gpus.CUDA[1], 0)
+        self.assertEqual(toolchain.torch_version(str(folder)).partition("+cu")[2][:-1], str(gpus.CUDA))
         oldest = re.search(rb"\0sm_(\d+)(\d)( sm_\d+a?)*\0", library.read_bytes())
-        self.assertEqual((int(oldest[1]), int(oldest[2])), gpus.CAPABILITY)
+        self.assertEqual((int(oldest[1]), int(oldest[2])), gpus.OLDEST[gpus.CUDA])
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class Verdicts(GraderTest):
                 return {'status': 'passed'}
             """,
             "--device=cuda",
-            LD_LIBRARY_PATH=driver(self.checkout.root, gpus_there=[gpus.CAPABILITY]),
+            LD_LIBRARY_PATH=driver(self.checkout.root, gpus_there=[gpus.OLDEST[gpus.CUDA]]),
         )
         self.assertEqual(done.returncode, 1)
         self.assertIn("skipped: needs a GPU", done.stdout)

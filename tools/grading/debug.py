@@ -75,7 +75,7 @@ def _debug_as_asked() -> int:
         raise LabError(gap)
     tools = toolchain.load()
     if options.device == "cuda":
-        gpus.require(tools.build_dir)
+        gpus.require(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make debug"):
         target = prepare(options, Builder(tools, options.device))
     return attach(gdb, target, shlex.split(options.gdb_args))

@@ -39,7 +39,7 @@ def _grade_as_asked() -> int:
     options = _parse_arguments()
     tools = toolchain.load()
     if options.device == "cuda":
-        gpus.require(tools.build_dir)
+        gpus.require(tools)
     builder, folder = Builder(tools, options.device), Path(tools.build_dir) / "grade"
     code, rank = 0, launched.rank()
     if rank is not None:

@@ -9,18 +9,19 @@ import ctypes
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tools.setup.configuring import cache
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import ROOT, LabError, Toolchain
 
-# What the pinned torch of PyPI is made for; move these with the pin. Before the download nothing says so; afterwards
-# tests/tools/test_gpus.py holds them to the installed torch.
-CUDA = (13, 0)  # a driver for it or a newer one: it runs programs of all CUDAs with the same first number
-CAPABILITY = (7, 5)  # the oldest GPUs: Turing, of 2018
+# Of the pinned torch of PyPI; moves with the pin. Before the download nothing says it; afterwards
+# tests/tools/test_gpus.py holds it to the installed torch.
+CUDA = 13  # a driver for 13.0 or a newer one runs all that is made for 13.x
+OLDEST = {13: (7, 5)}  # the compute capability that a CUDA's programs need at least: Turing, of 2018
 
 LIBRARY = "libcuda.so.1"  # comes with the driver, not with the CUDA Toolkit
 PATIENCE_S = 120  # many GPUs without nvidia-persistenced take long to wake
@@ -70,25 +71,25 @@ def ask() -> Driver:
     return Driver(found["missing"], tuple(found["cuda"]), found["init"], gpus)
 
 
-def gap(driver: Driver) -> str:
-    """Why PyTorch can run on no GPU here, or not on all of them, and what to do; empty if it can."""
+def gap(driver: Driver, cuda: int = CUDA) -> str:
+    """Why a PyTorch for this CUDA can use no GPU here, or not all of them, and what to do; empty if it can."""
     if driver.missing:
         return f"there is no NVIDIA driver ({driver.missing}). Install it; in a container: docker run --gpus=all"
-    if (0, 0) < driver.cuda < CUDA:
-        return (
-            f"the NVIDIA driver runs programs of CUDA {_dotted(driver.cuda)} at most, PyTorch's are of "
-            f"{_dotted(CUDA)}. Update the driver"
-        )
+    if (0, 0) < driver.cuda < (cuda, 0):
+        return f"the NVIDIA driver runs CUDA {_dotted(driver.cuda)} at most, PyTorch needs {cuda}.0. Update the driver"
     if driver.init or not driver.gpus:
         what = "shows no GPU" if driver.init in (0, NO_GPU) else "does not start"
         how = _ADVICE.get(driver.init, "nvidia-smi may say more; a container needs docker run --gpus=all")
         return f"the NVIDIA driver {what} (cuInit returned {driver.init}). {how}"
-    old = [f"{gpu.name} (compute capability {_dotted(gpu.capability)})" for gpu in driver.gpus if not fits(gpu)]
+    oldest = OLDEST.get(cuda, (0, 0))
+    old = [gpu for gpu in driver.gpus if gpu.capability < oldest]
     if not old:
         return ""
-    fitting = ",".join(str(index) for index, gpu in enumerate(driver.gpus) if fits(gpu))
-    how = f"Leave the others: export CUDA_VISIBLE_DEVICES={fitting}" if fitting else "Take a newer GPU"
-    return f"too old for PyTorch, which needs {_dotted(CAPABILITY)} or newer: {', '.join(old)}. {how}"
+    named = ", ".join(f"{gpu.name} ({_dotted(gpu.capability)})" for gpu in old)
+    fitting = ",".join(str(index) for index, gpu in enumerate(driver.gpus) if gpu not in old)
+    older = "Take a newer one, or a PyTorch for an older CUDA: make test PYTHON=/path/to/python"
+    how = f"Leave only the others: export CUDA_VISIBLE_DEVICES={fitting}" if fitting else older
+    return f"PyTorch needs a GPU of compute capability {_dotted(oldest)} or newer. Too old: {named}. {how}"
 
 
 def described(driver: Driver) -> str:
@@ -96,16 +97,14 @@ def described(driver: Driver) -> str:
     return f"{named}, with a driver for CUDA {_dotted(driver.cuda)}"
 
 
-def fits(gpu: Gpu) -> bool:
-    return gpu.capability >= CAPABILITY
-
-
-def require(build_dir: str = "") -> None:
-    """Stops where PyTorch can't use all GPUs that it would see, or where this build folder is without the CUDA part."""
-    if why := gap(ask()):
-        raise LabError(f"DEVICE=cuda: {why}.{_ELSEWHERE}")
-    if build_dir and (why := why_not_built(build_dir)):
+def require(toolchain: Toolchain | None = None) -> None:
+    """Stops where PyTorch, by default the pinned one, can't use all GPUs that it would see, or the lab is set up without
+    its CUDA part."""
+    if toolchain and (why := why_not_built(toolchain.build_dir)):
         raise LabError(f"DEVICE=cuda: the lab's CUDA part cannot be built here: {why}.")
+    made_for = re.search(r"\+cu(\d+)\d$", toolchain.torch_version) if toolchain else None
+    if why := gap(ask(), int(made_for[1]) if made_for else CUDA):
+        raise LabError(f"DEVICE=cuda: {why}.{_ELSEWHERE}")
 
 
 def why_not_built(build_dir: str) -> str:
