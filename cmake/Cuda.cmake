@@ -3,7 +3,7 @@
 # headers in the wheels beside a Python's torch are enough.
 function(ddp_lab_find_cuda)
   if(NOT Libtorch_HAS_CUDA)
-    set(reason "off: libtorch ${Libtorch_VERSION} is a CPU build" PARENT_SCOPE)
+    set(reason "off: libtorch ${Libtorch_VERSION} is a CPU build. Give a CUDA build: PYTHON= or LIBTORCH=" PARENT_SCOPE)
     return()
   endif()
   string(REGEX MATCH "\\+cu([0-9]+)[0-9]$" match "${Libtorch_VERSION}")
@@ -27,10 +27,11 @@ function(ddp_lab_find_cuda)
   # cuda_library.cpp checks.
   find_path(nccl nccl.h HINTS "${Libtorch_ROOT}/../nvidia/nccl/include" "${cuda}" NO_CACHE)
 
+  set(bring "make setup DEVICE=cuda brings them into .venv; for a PyTorch of your own,")
   if(NOT cuda)
-    set(reason "off: no headers of CUDA ${wanted} (set CUDA_HOME to its toolkit)" PARENT_SCOPE)
+    set(reason "off: no headers of CUDA ${wanted}. ${bring} set CUDA_HOME to its toolkit" PARENT_SCOPE)
   elseif(NOT nccl)
-    set(reason "off: no nccl.h (install NCCL's development package)" PARENT_SCOPE)
+    set(reason "off: no nccl.h. ${bring} install the NCCL that it was made with" PARENT_SCOPE)
   else()
     set(reason "on, with ${cuda} and ${nccl}" PARENT_SCOPE)
     set(includes "${cuda}" "${nccl}" PARENT_SCOPE)

@@ -98,10 +98,9 @@ def described(driver: Driver) -> str:
 
 
 def require(toolchain: Toolchain | None = None) -> None:
-    """Stops where PyTorch, by default the pinned one, can't use all GPUs that it would see, or the lab is set up without
-    its CUDA part."""
+    """Stops where CMake left out the CUDA part, or PyTorch, by default the pinned one, can't use all GPUs."""
     if toolchain and (why := why_not_built(toolchain.build_dir)):
-        raise LabError(f"DEVICE=cuda: the lab's CUDA part cannot be built here: {why}.")
+        raise LabError(f"DEVICE=cuda: the lab's CUDA part cannot be built here: {why}")
     made_for = re.search(r"\+cu(\d+)\d$", toolchain.torch_version) if toolchain else None
     if why := gap(ask(), int(made_for[1]) if made_for else CUDA):
         raise LabError(f"DEVICE=cuda: {why}.{_ELSEWHERE}")
