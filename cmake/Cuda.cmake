@@ -3,7 +3,7 @@
 # headers in the wheels beside a Python's torch are enough.
 function(ddp_lab_find_cuda)
   if(NOT Libtorch_HAS_CUDA)
-    set(reason "off: libtorch ${Libtorch_VERSION} is a CPU build" PARENT_SCOPE)
+    set(reason "off: libtorch ${Libtorch_VERSION} is a CPU build. Give a CUDA build: PYTHON= or LIBTORCH=" PARENT_SCOPE)
     return()
   endif()
   string(REGEX MATCH "\\+cu([0-9]+)[0-9]$" match "${Libtorch_VERSION}")
@@ -23,14 +23,15 @@ function(ddp_lab_find_cuda)
       endif()
     endif()
   endforeach()
-  # The wheel's own first: c10d's types contain NCCL's, so the header should have the version that
-  # libtorch was built with.
+  # The wheel's own first: the header must have the version that libtorch was built with, which
+  # cuda_library.cpp checks.
   find_path(nccl nccl.h HINTS "${Libtorch_ROOT}/../nvidia/nccl/include" "${cuda}" NO_CACHE)
 
+  set(bring "make setup DEVICE=cuda brings them into .venv; for a PyTorch of your own,")
   if(NOT cuda)
-    set(reason "off: no headers of CUDA ${wanted} (set CUDA_HOME to its toolkit)" PARENT_SCOPE)
+    set(reason "off: no headers of CUDA ${wanted}. ${bring} set CUDA_HOME to its toolkit" PARENT_SCOPE)
   elseif(NOT nccl)
-    set(reason "off: no nccl.h (install NCCL's development package)" PARENT_SCOPE)
+    set(reason "off: no nccl.h. ${bring} install the NCCL that it was made with" PARENT_SCOPE)
   else()
     set(reason "on, with ${cuda} and ${nccl}" PARENT_SCOPE)
     set(includes "${cuda}" "${nccl}" PARENT_SCOPE)
@@ -39,6 +40,7 @@ endfunction()
 
 ddp_lab_find_cuda()
 message(STATUS "CUDA and NCCL: ${reason}")
+set(DDP_LAB_CUDA "${reason}" CACHE INTERNAL "For tools/setup/gpus.py")
 if(includes)
   file(GLOB cuda_sources CONFIGURE_DEPENDS common/ddp/backends/cuda/*.cpp)
   add_library(ddp_cuda SHARED ${cuda_sources})
@@ -47,4 +49,7 @@ if(includes)
   target_compile_definitions(ddp_cuda PRIVATE USE_C10D_NCCL)
   target_link_libraries(ddp_cuda PRIVATE Libtorch::Libtorch
     "${Libtorch_ROOT}/lib/libtorch_cuda.so" "${Libtorch_ROOT}/lib/libc10_cuda.so")
+  if(NOT SANITIZE)
+    target_link_options(ddp_cuda PRIVATE -Wl,--no-undefined)
+  endif()
 endif()

@@ -65,6 +65,7 @@ CMAKE = """\
 import pathlib, shutil, sys, time
 root = pathlib.Path("{root}")
 targets = sys.argv[sys.argv.index("--target") + 1:sys.argv.index("--")]
+(root / "build/targets").write_text(" ".join(targets))
 broken = False
 for target in targets:
     impl, _, stage = target.partition("_")

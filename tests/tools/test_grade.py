@@ -7,7 +7,9 @@ import subprocess
 import unittest
 from xml.etree import ElementTree
 
+from tests.tools.cuda_driver_test import driver
 from tests.tools.grading_test import ALL_PASS, NAMES, STAGE, GraderTest
+from tools.setup import gpus
 
 
 class Verdicts(GraderTest):
@@ -85,6 +87,7 @@ class Verdicts(GraderTest):
         self.assertIn("begin with assignments", self.grade(f"def run(name): return {todo}", "--stage=01").stdout)
 
     def test_skipped_is_not_passed(self) -> None:
+        self.checkout.write("build/CMakeCache.txt", "DDP_LAB_CUDA:INTERNAL=on\n")
         done = self.grade(
             """
             def run(name):
@@ -93,6 +96,7 @@ class Verdicts(GraderTest):
                 return {'status': 'passed'}
             """,
             "--device=cuda",
+            LD_LIBRARY_PATH=driver(self.checkout.root, gpus_there=[gpus.OLDEST[gpus.CUDA]]),
         )
         self.assertEqual(done.returncode, 1)
         self.assertIn("skipped: needs a GPU", done.stdout)

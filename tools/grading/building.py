@@ -40,8 +40,9 @@ class BuildLog:
 
 
 class Builder:
-    def __init__(self, toolchain: Toolchain) -> None:
+    def __init__(self, toolchain: Toolchain, device: str = "cpu") -> None:
         self._toolchain = toolchain
+        self._for_device = ["ddp_cuda"] if device == "cuda" else []  # found by its place, so no other target names it
         self._build_dir = Path(toolchain.build_dir)
         self._keep_going = "-k0" if toolchain.generator == "Ninja" else "-k"
 
@@ -109,6 +110,7 @@ class Builder:
         return f"{condense(log.text)}\n{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
+        targets = [*self._for_device, *targets]
         command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", self._keep_going]
         cores = str(len(os.sched_getaffinity(0)))
         env = {"CMAKE_BUILD_PARALLEL_LEVEL": cores, **os.environ, "LC_ALL": "C.UTF-8"}

@@ -35,7 +35,7 @@ from tools.grading.runner import MEMORY, RunOptions, run_stage, signs_of_life
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal
 from tools.grading.test_lists import ask
-from tools.setup import system_packages, toolchain
+from tools.setup import gpus, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
 from tools.setup.toolchain import LabError
@@ -57,6 +57,7 @@ class Target:
     body: str
     rank: int
     seed: int
+    device: str
     program: Path
     library: Path
 
@@ -73,8 +74,10 @@ def _debug_as_asked() -> int:
     if gap := ptrace_gap():
         raise LabError(gap)
     tools = toolchain.load()
+    if options.device == "cuda":
+        gpus.require(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make debug"):
-        target = prepare(options, Builder(tools))
+        target = prepare(options, Builder(tools, options.device))
     return attach(gdb, target, shlex.split(options.gdb_args))
 
 
@@ -86,6 +89,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--body", default="", help="which of the test's runs, by its name; by default the failing one")
     parser.add_argument("--impl", default="", help="assignments (default) or solutions")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
+    parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--gdb-args", default="", help="more of gdb's own arguments")
     options = parser.parse_args()
     if not options.test:
@@ -94,6 +98,7 @@ def _parse_arguments() -> argparse.Namespace:
         raise BadChoice(f"RANK={options.rank} is not the number of a rank, as in RANK=1")
     options.stages = [stage for stage in stages.find_stages(options.stage) if stage.has_tests()]
     options.impl = stages.choose_impl(options.impl)
+    options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)
     return options
 
@@ -124,7 +129,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
             raise LabError(f"{stage.name} does not compile:\n{error}")
     library = builder.debug_library(stage, options.impl)
     report = StageReport(stage, [TestResult(test)])
-    run_stage(builder.program(stage), library, report, RunOptions(options.seed), lambda _: None)
+    run_stage(builder.program(stage), library, report, RunOptions(options.seed, options.device), lambda _: None)
     result = report.results[0]
     known = json.loads(path.read_text()) if (path := signs_of_life(stage)).exists() else report.signs
     body = options.body or failing_body(result) or next(iter(result.bodies), "")
@@ -136,7 +141,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
         raise BadChoice(f'RANK={options.rank}: "{body}" has {ranks} ranks, of which the last is {ranks - 1}')
     describe(result, body, int(options.rank), options.seed)
     program = builder.program(stage)
-    return Target(stage, options.impl, test, body, int(options.rank), options.seed, program, library)
+    return Target(stage, options.impl, test, body, int(options.rank), options.seed, options.device, program, library)
 
 
 def the_test(options: argparse.Namespace, builder: Builder) -> tuple[Stage, TestSpec]:
@@ -208,7 +213,8 @@ def waiting_rank(target: Target, folder: Path) -> Iterator[int]:
     held = os.open(folder / "go", os.O_RDWR)  # so that neither gdb nor the rank, stopped as it is, blocks in open()
     environment = [f"{name}={value}" for name, value in MEMORY.items()]
     command = ["/usr/bin/env", *environment, str(target.program), f"--stage-library={target.library}"]
-    command += [f"--test={target.test.name}", f"--seed={target.seed}", f"--debug={folder}"]
+    command += [f"--test={target.test.name}", f"--seed={target.seed}", f"--device={target.device}"]
+    command += [f"--debug={folder}"]
     command += [f"--debug-body={target.body}", f"--debug-rank={target.rank}"]
     output = BoundedText(MAX_OUTPUT)
     with GuardedProcess(command) as process:

@@ -26,7 +26,7 @@ from tools.grading.scorecard import Scorecard
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal
 from tools.grading.test_lists import TestLists
-from tools.setup import toolchain
+from tools.setup import gpus, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
 
@@ -39,7 +39,9 @@ def main() -> int:
 def _grade_as_asked() -> int:
     options = _parse_arguments()
     tools = toolchain.load()
-    builder, folder = Builder(tools), Path(tools.build_dir) / "grade"
+    if options.device == "cuda":
+        gpus.require(tools)
+    builder, folder = Builder(tools, options.device), Path(tools.build_dir) / "grade"
     code, rank = 0, launched.rank()
     if rank is not None:
         with hold(folder / "lock", "make test"):

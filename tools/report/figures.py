@@ -22,7 +22,7 @@ from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.report import failures
 from tools.report.deliverables import DRAWINGS, Drawing, Run
-from tools.setup import toolchain
+from tools.setup import gpus, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
 
@@ -50,6 +50,11 @@ def parse_arguments(command: str, description: str) -> argparse.Namespace:
     options = parser.parse_args()
     stages.choose_impl(options.impl)
     stages.choose("PRESET", options.preset, PRESETS)
+    if os.environ.get("DEVICE") == "cuda":
+        raise stages.BadChoice(
+            f"{command} takes no DEVICE=: PRESET=paper measures on GPUs, the others on the CPU. "
+            "One measurement of any size: build/bin/<program> --device cuda"
+        )
     options.stages = stages.find_stages(options.stage)
     return options
 
@@ -84,7 +89,8 @@ class Figures:
     def __init__(self, options: argparse.Namespace, tools: Toolchain) -> None:
         self._impl, self._preset = options.impl, options.preset
         self._tools = tools
-        self._builder = Builder(tools)
+        for_gpus = gpus.likely() and not gpus.why_not_built(tools.build_dir)  # the preset paper, and --device cuda
+        self._builder = Builder(tools, "cuda" if for_gpus else "cpu")
         self._bin = Path(tools.build_dir) / "bin"
         self._lib = Path(tools.build_dir) / "lib"
         self._summary = Summary()

@@ -40,10 +40,15 @@ def same_cache(toolchain: Toolchain) -> bool:
         "CMAKE_GENERATOR": toolchain.generator,
         "CMAKE_CXX_COMPILER": toolchain.cxx,
     }
-    cache = Path(toolchain.build_dir, "CMakeCache.txt")
-    entries = [line.partition("=") for line in cache.read_text().splitlines()] if cache.exists() else []
-    found = {name.partition(":")[0]: value for name, _, value in entries}
+    found = cache(Path(toolchain.build_dir))
     return not found or all(found.get(name) == value for name, value in wanted.items())
+
+
+def cache(build_dir: Path) -> dict[str, str]:
+    """CMake's variables of this build folder; none if it was not configured."""
+    path = build_dir / "CMakeCache.txt"
+    entries = [line.partition("=") for line in path.read_text().splitlines()] if path.exists() else []
+    return {name.partition(":")[0]: value for name, _, value in entries}
 
 
 def clear(build_dir: Path) -> None:

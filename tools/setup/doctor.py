@@ -6,7 +6,6 @@ Exit status: 0 if the lab can be built here (by `make setup` or already), 1 if s
 
 from __future__ import annotations
 
-import glob
 import os
 import platform
 import re
@@ -16,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.setup import system_packages, toolchain, virtual_environment
+from tools.setup import gpus, system_packages, toolchain, virtual_environment
 from tools.setup.columns import can_encode, columns, fold
 from tools.setup.toolchain import LabError
 
@@ -180,9 +179,10 @@ def cuda() -> list[Finding]:
     found = f"{nccl_version(header)} ({header})" if header else "no nccl.h"
     advice = "" if header else "only DEVICE=cuda needs it: make setup DEVICE=cuda brings it"
     findings.append(Finding("NCCL", OK if header else OFF, found, advice))
-    gpus = gpu_names()
-    advice = "" if gpus else "all stages are graded on the CPU; what needs a GPU is skipped, and says so"
-    findings.append(Finding("GPUs", OK if gpus else OFF, ", ".join(gpus) or "none", advice))
+    driver = gpus.ask()
+    gap = gpus.gap(driver)
+    advice = "only DEVICE=cuda needs them; all stages are graded on the CPU" if gap else ""
+    findings.append(Finding("GPUs", OFF if gap else OK, gap or gpus.described(driver), advice))
     return findings
 
 
@@ -201,14 +201,6 @@ def nccl_version(header: str) -> str:
     text = Path(header).read_text(errors="replace")
     parts = [re.search(rf"#define NCCL_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")]
     return ".".join(part[1] for part in parts if part)
-
-
-def gpu_names() -> list[str]:
-    if shutil.which("nvidia-smi"):
-        names = output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
-        if names and "fail" not in names[0].lower() and "no devices" not in names[0].lower():
-            return names
-    return glob.glob("/dev/nvidia[0-9]*")
 
 
 def machine() -> list[Finding]:

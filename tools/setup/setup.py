@@ -14,7 +14,6 @@ if sys.version_info < (3, 10):
 
 import argparse
 import errno
-import glob
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from tools.setup import checkout_lock, configuring, system_packages, virtual_environment
 from tools.setup.columns import columns, fold
+from tools.setup.parts import needed_parts, with_usable_gpus
 from tools.setup.toolchain import (
     BUILD_DIR,
     DEFAULT_CUDA_HOME,
@@ -63,7 +63,7 @@ def main() -> int:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.default_int_handler)
     try:
-        set_up(needed_parts(arguments.for_figures, arguments.for_check))
+        set_up(needed_parts(arguments.for_figures, arguments.for_check, bool(arguments.then)))
     except LabError as error:
         return stop(str(error))
     except KeyboardInterrupt:
@@ -102,16 +102,6 @@ def explain(error: OSError) -> str:
     return f"{error}"
 
 
-def needed_parts(for_figures: bool, for_check: bool) -> frozenset[str]:
-    """What of .venv is needed, beside torch: all of CUDA where there is a GPU, or where DEVICE=cuda asks for it."""
-    wanted = {
-        virtual_environment.FIGURES: for_figures or for_check,
-        virtual_environment.CHECK: for_check,
-        virtual_environment.CUDA: os.environ.get("DEVICE") == "cuda" or bool(glob.glob("/dev/nvidia[0-9]*")),
-    }
-    return frozenset(part for part, needed in wanted.items() if needed)
-
-
 def set_up(parts: frozenset[str]) -> None:
     for_check = virtual_environment.CHECK in parts
     if complete(read_state(), parts) and not (for_check and lacks(system_packages.FOR_CHECK)):
@@ -140,6 +130,7 @@ def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     os.environ["CUDA_HOME"] = request.cuda  # where CMake looks
     given = None if request.libtorch else python_with_torch(request, state)
     own = not (request.libtorch or given)
+    parts = with_usable_gpus(parts) if own else parts
     announce(virtual_environment.megabytes_to_come(parts) if own else 0, bool(state))
     needs = [*system_packages.REQUIRED, *system_packages.LIBRARIES, *system_packages.OPTIONAL]
     system_packages.provide(needs, log)

@@ -28,7 +28,10 @@ const CudaLibrary& cuda_library() {
     const std::string reason = why_no_gpu();
     TORCH_CHECK(reason.empty(), "CUDA is not usable: ", reason);
     void* handle = dlopen(cuda_library_path().c_str(), RTLD_NOW | RTLD_LOCAL);
-    TORCH_CHECK(handle != nullptr, "cannot load the CUDA part: ", dlerror());
+    TORCH_CHECK(
+        handle != nullptr, "cannot load the CUDA part: ", dlerror(),
+        ". make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv; with PYTHON= or "
+        "LIBTORCH= they must lie where its libtorch_cuda.so looks for them");
     return reinterpret_cast<decltype(&ddp_cuda_library)>(dlsym(handle, "ddp_cuda_library"))();
   }();
   return *library;
@@ -83,9 +86,10 @@ int visible_gpus() {
 
 std::string why_no_gpu() {
   if (!cuda_built()) {
-    return "this build has no CUDA part (configure says why, in the line \"CUDA and NCCL\")";
+    return "the CUDA part is not built here: make test DEVICE=cuda builds it, or says why it "
+           "cannot";
   }
-  return visible_gpus() == 0 ? "no GPU" : "";
+  return visible_gpus() == 0 ? "no GPU is visible: make doctor says what the driver shows" : "";
 }
 
 void load_cuda() { cuda_library(); }

@@ -1,6 +1,7 @@
 #include "ddp/backends/cuda/cuda_library.h"
 
 #include <ATen/cuda/CUDAContext.h>
+#include <torch/csrc/cuda/nccl.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -26,6 +27,18 @@ BackendPtr make_nccl_backend(const StorePtr& store, int rank, int world_size,
   return c10::make_intrusive<NcclBackend>(store, rank, world_size, options);
 }
 
+// c10d's types contain NCCL's, which grow from version to version: another header, and libtorch reads what is not there.
+void check_nccl_version() {
+  constexpr std::uint64_t kMinor = std::uint64_t{1} << 16;
+  constexpr std::uint64_t kMajor = std::uint64_t{1} << 32;
+  const std::uint64_t theirs = torch::cuda::nccl::version();
+  constexpr std::uint64_t kOurs = NCCL_MAJOR * kMajor + NCCL_MINOR * kMinor + NCCL_PATCH;
+  TORCH_CHECK(theirs == kOurs, "libddp_cuda.so was compiled with NCCL ", NCCL_MAJOR, ".",
+              NCCL_MINOR, ".", NCCL_PATCH, "'s header, libtorch with ", theirs / kMajor, ".",
+              theirs % kMajor / kMinor, ".", theirs % kMinor,
+              "'s. Install that version's nccl.h, then: make setup");
+}
+
 std::string gpu_identity(int index) {
   std::string text;
   for (const char byte :
@@ -42,6 +55,7 @@ std::string gpu_identity(int index) {
 }  // namespace ddp
 
 const ddp::CudaLibrary* ddp_cuda_library() {
+  ddp::check_nccl_version();
   static constexpr ddp::CudaLibrary kLibrary{ddp::make_nccl_backend, ddp::gpu_identity};
   return &kLibrary;
 }

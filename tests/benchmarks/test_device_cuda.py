@@ -1,0 +1,62 @@
+"""Tests of what --device cuda says where it cannot run: a stand-in for the driver, and for the lab's CUDA part, which
+programs load from beside libddp.so.
+"""
+
+from __future__ import annotations
+
+import unittest
+from pathlib import Path
+
+from tests.benchmarks.program_test import BUILD, REFUSED, ProgramTest
+from tests.tools.cuda_driver_test import compile_library, driver
+from tools.setup import gpus
+
+FITS = gpus.OLDEST[gpus.CUDA]
+
+
+class DeviceCuda(ProgramTest):
+    program = "step_time"
+    stages = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
+
+    def setUp(self) -> None:
+        super().setUp()
+        (self.folder / "libddp.so").symlink_to(BUILD / "lib" / "libddp.so")
+
+    def assert_said(self, message: str, *flags: str, code: int = 1) -> None:
+        flags = flags or ("--device=cuda",)
+        self.assert_refused(message, *flags, code=code, LD_LIBRARY_PATH=self.folder)
+        self.assertEqual(self.errors.count(message), 1, "each rank says it")
+
+    def cuda_part(self, *options: str) -> Path:
+        return compile_library(self.folder, "libddp_cuda.so", "void* ddp_cuda_library(void) { return 0; }", *options)
+
+    def test_not_built(self) -> None:
+        driver(self.folder, gpus_there=[FITS])
+        self.assert_said("the CUDA part is not built here: make test DEVICE=cuda builds it, or says why it cannot")
+
+    def test_no_gpu(self) -> None:
+        self.cuda_part()
+        driver(self.folder, init=gpus.NO_GPU)
+        self.assert_said("no GPU is visible: make doctor says what the driver shows")
+
+    def test_a_driver_that_crashes_takes_nobody_along(self) -> None:
+        self.cuda_part()
+        driver(self.folder, crashes=True)
+        self.assert_said("no GPU is visible")
+
+    def test_a_library_that_is_missing_is_named(self) -> None:
+        lost = compile_library(self.folder, "liblost.so.13", "int lost(void) { return 0; }")
+        self.cuda_part("-Wl,--no-as-needed", str(lost))
+        lost.unlink()
+        driver(self.folder, gpus_there=[FITS])
+        self.assert_said("cannot load the CUDA part: liblost.so.13: cannot open shared object file")
+        self.assertIn("make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv", self.errors)
+
+    def test_paper_wants_its_own_hardware(self) -> None:
+        self.cuda_part()
+        driver(self.folder, gpus_there=[FITS])
+        self.assert_said("2 GPUs: there are 1. --preset full measures", "--preset=paper", code=REFUSED)
+
+
+if __name__ == "__main__":
+    unittest.main()
