@@ -22,7 +22,7 @@ from tools.checking.context import Context, Outcome, describe
 from tools.checking.second_build import second_build
 from tools.setup import system_packages
 from tools.setup.system_packages import Need
-from tools.setup.toolchain import ROOT, pinned, torch_gap
+from tools.setup.toolchain import ROOT, pinned, torch_version
 
 MACHINE = "aarch64"
 TOOLCHAIN = ROOT / "cmake" / MACHINE / "toolchain.cmake"
@@ -59,7 +59,7 @@ def check_arm64(context: Context) -> Outcome:
         names = ", ".join(need.name for need in missing)
         return Outcome(skipped=[f"{names}: missing. To install: {system_packages.install_command(missing)}"])
     torch = context.folder("torch_for_arm64") / "torch"
-    if torch_gap(str(torch)) and (failure := fetch_torch(context, torch)):
+    if not torch_version(str(torch)).startswith(pinned("torch")) and (failure := fetch_torch(context, torch)):
         return Outcome.of(failure)
     compiler = context.toolchain.cxx if context.uses_clang else shutil.which("clang++")
     on_arm64 = replace(context, toolchain=replace(context.toolchain, python="", libtorch=str(torch)))
