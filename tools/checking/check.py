@@ -5,7 +5,8 @@ live; the harness's and the tools' own tests pass; the format is right and the l
 passed and failed; the exit code is 0 only if nothing failed.
 
 A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, the other
-compiler and the slow Python tests. Neither repeats what has passed on the same content: tools/checking/remembered.py.
+compiler, a build for arm64 and the slow Python tests. Neither repeats what has passed on the same content:
+tools/checking/remembered.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from tools.checking import (
+    arm64,
     claims,
     costs,
     formatting,
@@ -112,6 +114,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "address": (sanitizers.ADDRESS.title, partial(sanitizers.check, sanitizers.ADDRESS)),
     "thread": (sanitizers.THREAD.title, partial(sanitizers.check, sanitizers.THREAD)),
     "compilers": ("Stages built by the other compiler", other_compiler.check_other_compiler),
+    "arm64": ("Everything built for arm64", arm64.check_arm64),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
     "figures": ("Figures on small data", own_tests.check_figures),
@@ -121,7 +124,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "lint": ("Linter", linting.check_lint),
 }
 
-LONG = ("address", "thread", "compilers")  # run with ALL=1 only, or when asked for
+LONG = ("address", "thread", "compilers", "arm64")  # run with ALL=1 only, or when asked for
 SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
 
 
