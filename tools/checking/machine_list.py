@@ -95,8 +95,9 @@ CHECKS = (
         "submissions",
         f"""\
         cd ddp-lab && python3 -m zipfile -e build/autograder/autograder.zip /srv/source || exit
-        mkdir /srv/good /srv/empty && cp solutions/0[1-4]*/*.cpp /srv/good && cp {ONE_FILE_RING} /srv/good/ring_all_reduce.cpp
-        git apply tests/mutants/01_naive_ddp/endless_loop.patch && cp -r /srv/good /srv/hanging && cp {SOLUTION} /srv/hanging
+        mkdir /srv/good /srv/empty && cp solutions/0[1-4]*/*.cpp /srv/good &&
+        cp {ONE_FILE_RING} /srv/good/ring_all_reduce.cpp && cp -r /srv/good /srv/hanging &&
+        git apply tests/mutants/01_naive_ddp/endless_loop.patch && cp {SOLUTION} /srv/hanging &&
         git checkout --quiet {SOLUTION}
         """,
         (),
@@ -105,10 +106,11 @@ CHECKS = (
         "autograder",
         """\
         root=/autograder && [ "$USER" = root ] || root=~/autograder
-        mkdir -p $root && cp -r /srv/source $root && cd $root && bash source/setup.sh && cp source/run_autograder . || exit
+        mkdir -p $root && cp -r /srv/source $root && cd $root || exit
+        bash source/setup.sh && cp source/run_autograder . || exit
         for each in good empty hanging; do
           rm -rf submission results && cp -r /srv/$each submission && AUTOGRADER_ROOT=$root bash run_autograder || exit
-          python3 -c 'import json, sys; print(sys.argv[1], "gets", json.load(open("results/results.json"))["score"])' $each
+          python3 -c 'import json; print("'$each' gets", json.load(open("results/results.json"))["score"])'
           grep -o "rank . hung" results/results.json | head -1
         done
         """,

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tools.checking import minimal_system, remembered
@@ -26,6 +27,7 @@ from tools.setup.toolchain import ROOT, LabError
 TABLE = ROOT / "docs" / "machines.md"
 MARKS = "<!-- written by make check ONLY=machines -->\n", "<!-- to here -->\n"
 TITLES = ("machine", "who, and what was installed", "built with", *(check.title for check in CHECKS), "minutes", "when")
+FAILED = "**failed**"
 SHOWN = 12  # last lines of what failed
 PREPARE_S = 900
 BUNDLE = "ddp-lab.bundle"
@@ -42,10 +44,8 @@ def check_machines(context: Context) -> Outcome:
         return Outcome(skipped=[f"all machines: {missing}"])
     outcome = Outcome()
     for machine in chosen(os.environ.get("MACHINE", "")):
-        contents = [repr(machine), *_committed()]
-        outcome.take(
-            [remembered.outcome_of(context, f"machine.{machine.name}", contents, lambda: _try(context, machine))]
-        )
+        contents, work = [repr(machine), *_committed()], partial(_try, context, machine)
+        outcome.take([remembered.outcome_of(context, f"machine.{machine.name}", contents, work)])
     return outcome
 
 
@@ -133,7 +133,7 @@ def run_checks(trial: Trial) -> tuple[Outcome, list[str]]:
         wrong = verdict(check, ran)
         title = f"{machine.name}: {check.title}: {wrong}"
         outcome.add(describe(title, last_lines(ran.text), log) if wrong else "")
-        cells.append("**failed**" if wrong else elapsed(ran.processor_s))
+        cells.append(FAILED if wrong else elapsed(ran.processor_s))
         total += ran.processor_s
     built = trial.system("lab").run(BUILT_WITH, trial.log("built_with"), PREPARE_S, env=machine.env)
     when = f"{datetime.date.today()}, {_git('rev-parse', '--short', 'HEAD')}"
