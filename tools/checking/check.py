@@ -6,7 +6,7 @@ passed and failed; the exit code is 0 only if nothing failed.
 
 A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, the other
 compiler, a build for arm64 and the slow Python tests. Neither repeats what has passed on the same content:
-tools/checking/remembered.py.
+tools/checking/remembered.py. ONLY="format lint" runs these steps alone; ONLY=machines, which no other run does, tries the lab on fresh systems.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tools.checking import (
     formatting,
     includes,
     linting,
+    machines,
     mutants,
     other_compiler,
     own_tests,
@@ -122,9 +123,11 @@ STEPS: dict[str, tuple[str, Step]] = {
     "includes": ("Include directions", includes.check_includes),
     "format": ("Format, and Python by ruff", formatting.check_format),
     "lint": ("Linter", linting.check_lint),
+    "machines": ("The lab on fresh machines", machines.check_machines),
 }
 
 LONG = ("address", "thread", "compilers", "arm64")  # run with ALL=1 only, or when asked for
+APART = ("machines",)  # only when asked for
 SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
 
 
@@ -144,14 +147,13 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make check", description=__doc__, allow_abbrev=False)
-    parser.add_argument(
-        "--only", action="append", default=[], choices=[*STEPS, "costs"], help="just this step; may be repeated"
-    )
+    parser.add_argument("--only", action="append", default=[], help=f"just these of {', '.join([*STEPS, 'costs'])}")
     parser.add_argument("--sanitize", choices=SANITIZERS, help="just the step of this sanitizer")
     parser.add_argument("--all", action="store_true", help="also what takes long, and no samples")
     parser.add_argument("--fresh", action="store_true", help="forget what passed in earlier runs")
     parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
     options = parser.parse_args()
+    options.only = [stages.choose("ONLY", name, [*STEPS, "costs"]) for names in options.only for name in names.split()]
     options.only += [SANITIZERS[options.sanitize]] if options.sanitize else []
     options.seed = stages.choose_seed(options.seed)
     return options
@@ -165,7 +167,7 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
         if options.fresh:
             remembered.forget(Path(tools.build_dir))
         for name, (title, step) in STEPS.items():
-            if name not in (options.only or [step for step in STEPS if options.all or step not in LONG]):
+            if name not in (options.only or by_default(options.all)):
                 continue
             outcome = run_step(title, step, tools, options)
             total.take([outcome])
@@ -177,6 +179,11 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
             print(f"  {line}", flush=True)
     print_summary(total, time.monotonic() - started, options.seed)
     return 1 if total.failures else 0
+
+
+def by_default(everything: bool) -> list[str]:
+    left_out = APART if everything else (*APART, *LONG)
+    return [step for step in STEPS if step not in left_out]
 
 
 def run_step(title: str, step: Step, tools: Toolchain, options: argparse.Namespace) -> Outcome:
