@@ -23,7 +23,7 @@ class VirtualEnvironment(Checkout):
         for patch in (
             mock.patch.multiple(virtual_environment, VENV=self.venv, MARKER=marker),
             mock.patch.object(virtual_environment, "NEEDED_BYTES", {False: 1, True: 1}),
-            mock.patch.object(virtual_environment, "base_python", lambda log: sys.executable),
+            mock.patch.object(virtual_environment, "active_pythons", lambda: [sys.executable]),
             mock.patch.object(virtual_environment.progress, "run", self._run),
         ):
             patch.start()
@@ -47,7 +47,7 @@ class VirtualEnvironment(Checkout):
         return self.pip_output is None, self.pip_output or []
 
     def provide(self, *parts: str) -> None:
-        virtual_environment.provide(self.top / "log", frozenset(parts))
+        virtual_environment.provide(self.top / "log", frozenset({"torch", *parts}))
 
     def test_made_once_with_torch_alone(self) -> None:
         self.provide()
@@ -56,7 +56,7 @@ class VirtualEnvironment(Checkout):
 
     def test_parts_come_when_they_are_needed(self) -> None:
         self.provide()
-        self.assertEqual(virtual_environment.megabytes_to_come(frozenset({"figures"})), 70)
+        self.assertEqual(virtual_environment.megabytes_to_come(frozenset({"torch", "figures"})), 70)
         self.provide("figures")
         self.provide("figures")
         self.assertEqual(len(self.pip), 2)
@@ -143,10 +143,6 @@ class Requirements(unittest.TestCase):
         cmake = (toolchain.ROOT / "CMakeLists.txt").read_text()
         self.assertIn(f"find_package(Libtorch {toolchain.OLDEST_TORCH} ", cmake)
         self.assertRaises(toolchain.LabError, toolchain.pinned, "no-such-package")
-
-    def test_install_command_is_exact(self) -> None:
-        command = system_packages.install_command(system_packages.LIBRARIES)
-        self.assertEqual(command, "sudo apt-get install libgtest-dev nlohmann-json3-dev libcli11-dev")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,6 @@ class Builder:
     def __init__(self, toolchain: Toolchain) -> None:
         self._toolchain = toolchain
         self._build_dir = Path(toolchain.build_dir)
-        self._keep_going = "-k0" if toolchain.generator == "Ninja" else "-k"
 
     def program(self, stage: Stage) -> Path:
         return self._build_dir / "bin" / f"tests_{stage.name}"
@@ -104,7 +103,7 @@ class Builder:
         return f"{condense(log.text)}\n{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
-        command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", self._keep_going]
+        command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", "-k0"]
         cores = str(len(os.sched_getaffinity(0)))
         env = {"CMAKE_BUILD_PARALLEL_LEVEL": cores, **os.environ, "LC_ALL": "C.UTF-8"}
         output, began = BoundedText(LOG_LIMIT), time.monotonic()
