@@ -9,7 +9,7 @@ import unittest
 from unittest import mock
 
 from tests.tools.setup_test import Checkout, fake_torch, script
-from tools.setup import system_packages, toolchain, virtual_environment
+from tools.setup import toolchain, virtual_environment
 
 
 class VirtualEnvironment(Checkout):

@@ -1,9 +1,9 @@
 """A step of `make check`: clang-tidy has nothing to say.
 
 It looks at all that a file includes. One file costs 19 s of a core, nearly all of it for libtorch: 235 files would take
-37 minutes on two cores. So as many files as compile together are looked at as one, in some 13 units: 4 minutes. A plain run looks at what was changed since the commit
-before last and at SAMPLE other files, in two to four units. A file that was clean is not looked at again until it, a
-header or .clang-tidy changes.
+37 minutes on two cores. So as many files as compile together are looked at as one, in some 13 units: 4 minutes. A plain
+run looks at what was changed since the commit before last and at SAMPLE other files, in two to four units. A file that
+was clean is not looked at again until it, a header or .clang-tidy changes.
 """
 
 from __future__ import annotations

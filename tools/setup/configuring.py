@@ -36,7 +36,7 @@ def cmake_command(toolchain: Toolchain) -> list[str]:
 
 
 def same_cache(toolchain: Toolchain) -> bool:
-    """Whether the build folder was configured for this checkout, by Ninja and for this compiler: CMake can't change those."""
+    """Whether the build folder was configured for this checkout, Ninja and compiler: CMake can't change those."""
     wanted = {
         "CMAKE_HOME_DIRECTORY": str(ROOT),
         "CMAKE_GENERATOR": GENERATOR,

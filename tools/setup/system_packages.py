@@ -183,7 +183,7 @@ def provide(needs: list[Need], log: Path) -> None:
 
 
 def apt_install(packages: list[str], log: Path) -> None:
-    """Installs, as root, those of the packages that this system has: for one unknown name apt-get would install none."""
+    """Installs, as root, the packages that this system has: for one unknown name apt-get would install none."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     options = ["-y", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2"]
     progress.run(["apt-get", "update", *options], "Reading Debian's package lists", log, quiet)
