@@ -127,9 +127,9 @@ def python_and_torch() -> list[Finding]:
         findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
     elif fitting:  # otherwise set-up makes a .venv, which has them
         advice = f"{shlex.quote(facts.executable)} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
-        findings.append(
-            Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice)
-        )
+        own = toolchain.VENV in Path(facts.executable).parents and virtual_environment.state()
+        lacks = f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}"
+        findings.append(Finding("figures", OFF, lacks, "make figures installs it" if own else advice))
     return findings
 
 

@@ -9,7 +9,6 @@ import glob
 import os
 import re
 import shutil
-import ssl
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,11 +47,6 @@ def header(name: str) -> Callable[[], str]:
     return find
 
 
-def certificates() -> str:
-    paths = ssl.get_default_verify_paths()
-    return paths.cafile or (paths.capath if paths.capath and os.listdir(paths.capath) else "") or ""
-
-
 # The first is preferred: with a precompiled header, clang builds the lab in a third of GCC's time.
 COMPILERS = ("clang++", "g++", "c++")
 
@@ -85,11 +79,12 @@ REQUIRED = [Need("C++ compiler", "clang", compiler, "nothing can be built")]
 OPTIONAL = [
     Need("clang++", "clang", preferred_compiler, "g++ is taken, which needs three times as long"),
     Need("addr2line", "binutils", program("addr2line"), "a crash is reported without its line"),
-    Need("certificates", "ca-certificates", certificates, "pip may not trust the package index"),
 ]
 GDB = Need("gdb", "gdb", program("gdb"), "make debug needs it")
 # All that is ever asked of the system, with what brought a user here. README.md and tools/setup/python3.sh repeat it.
-PACKAGES = sorted({need.package for need in (*REQUIRED, *OPTIONAL, GDB)} | {"git", "make", "python3"})
+PACKAGES = sorted(
+    {need.package for need in (*REQUIRED, *OPTIONAL, GDB)} | {"ca-certificates", "git", "make", "python3"}
+)
 
 
 def sanitizers() -> list[Need]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -50,6 +51,7 @@ NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloa
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
 
 _NO_PIP = "has no pip for environments (ensurepip): install your distribution's package, such as python3-venv"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 OFFLINE_ADVICE = """\
 The packages could not be downloaded: there is no network, or no package index that answers.
 Connect and run it again, or build on what is there:
@@ -171,12 +173,16 @@ def base_python() -> PythonFacts:
 
 def _unpack_pip(python: str, log: Path) -> None:
     """Debian's python3 comes without pip; what brings it to environments is a package that root alone may install."""
+    (packages,) = VENV.glob("lib/python3*/site-packages")
     with tempfile.TemporaryDirectory(dir=VENV) as folder:
         wheel = system_packages.fetch_pip(Path(folder), log)
-        command = [f"{VENV}/bin/python", f"{wheel}/pip", "install", "--no-index", "--no-deps", wheel]
-        if wheel and progress.run(command, "Installing pip into .venv", log)[0]:
-            return
-    raise LabError(f"{python} {_NO_PIP}, or connect to the network, for Debian's (all that was said: {log})")
+        if not wheel:
+            raise LabError(f"{python} {_NO_PIP}, or connect to the network, for Debian's (all that was said: {log})")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(packages)
+    if not os.path.exists(_CERTIFICATES):  # which Debian has its pip trust in place of those that are in it
+        trust = packages / "pip" / "_vendor" / "certifi" / "core.py"
+        trust.write_text(trust.read_text().replace(_CERTIFICATES, str(trust.with_name("cacert.pem"))))
 
 
 def _install_torch(log: Path) -> None:
