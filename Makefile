@@ -8,7 +8,8 @@ given := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 unknown := $(filter-out $(VARIABLES) CXX,$(given))
 $(if $(unknown),$(error unknown variable $(unknown:%=%=); known are $(VARIABLES:%=%=)))
 
-SETUP := python3 -m tools.setup.setup  # then the module that follows, in the same process
+PYTHON3 := sh tools/setup/python3.sh  # python3, installed or asked for where it is missing
+SETUP := $(PYTHON3) -m tools.setup.setup  # then the module that follows, in the same process
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
@@ -24,7 +25,7 @@ help:  ## this list
 setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
-	@python3 -m tools.setup.doctor
+	@$(PYTHON3) -m tools.setup.doctor
 test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [UNTRUSTED=1]
 	@$(SETUP) tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
@@ -41,9 +42,9 @@ ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=qui
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures tools.report.writeup $(FIGURES)
 submit:  ## what is handed in, as one archive: stages, answers, scores
-	@python3 -m tools.student.submit
+	@$(PYTHON3) -m tools.student.submit
 update:  ## a new release of the lab; your work stays   FROM=archive
-	@python3 -m tools.student.update $(call flag,FROM,from)
+	@$(PYTHON3) -m tools.student.update $(call flag,FROM,from)
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
 	@rm -rf build compile_commands.json
 distclean: clean  ## also the virtual environment and the drawn figures

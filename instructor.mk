@@ -8,6 +8,6 @@ check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check tools.checking.formatting
 release:  ## what students get, without solutions: a folder and an archive in build/release
-	@python3 -m tools.course.release
+	@$(PYTHON3) -m tools.course.release
 autograder:  ## what grades submissions on Gradescope, Autolab or a CI, in build/autograder   [HIDDEN=folder]
-	@python3 -m tools.course.autograder $(call flag,HIDDEN,hidden)
+	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)

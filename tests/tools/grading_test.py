@@ -109,9 +109,8 @@ class Checkout:
         fields = {"python": sys.executable, "root": str(root)}
         self.script("cmake", CMAKE.format(**fields))
         self.script(f"build/bin/tests_{STAGE}", PROGRAM.format(**fields))
-        keys = ("python", "figure_python", "libtorch", "torch_version", "cxx")
-        chosen = dict.fromkeys(keys, "") | {"generator": "Ninja"}
-        chosen |= {"cmake": str(root / "cmake"), "build_dir": str(root / "build")}
+        keys = ("python", "figure_python", "libtorch", "torch_version", "cxx", "ninja")
+        chosen = dict.fromkeys(keys, "") | {"cmake": str(root / "cmake"), "build_dir": str(root / "build")}
         self.write("build/toolchain.json", json.dumps({"toolchain": chosen}))
         self.write(f"build/lib/libtests_{STAGE}_code.so", "")
         self.write(f"tests/{STAGE}/a.cpp", "")

@@ -26,7 +26,7 @@ CMAKE_HOME_DIRECTORY:INTERNAL=$2
 CMAKE_GENERATOR:INTERNAL=$6
 CMAKE_CXX_COMPILER:STRING=${7#*=}
 END
-touch "$4/build.ninja" "$4/Makefile"
+touch "$4/build.ninja"
 echo [] > "$4/compile_commands.json"
 echo "-- CUDA: off, no toolkit"
 """
@@ -63,8 +63,12 @@ class Checkout(unittest.TestCase):
         self.top = Path(folder.name).resolve()
         self.lab, self.bin, self.log = self.top / "lab", self.top / "bin", self.top / "asked"
         shutil.copytree(ROOT / "tools", self.lab / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("Makefile", "instructor.mk", "requirements.txt"):
-            shutil.copy(ROOT / name, self.lab)
+        (self.lab / "cmake").mkdir()
+        for name in ("Makefile", "instructor.mk", "requirements.txt", "cmake/libraries.txt"):
+            shutil.copy(ROOT / name, self.lab / name)
+        for name in ("gtest/gtest.h", "nlohmann/json.hpp", "CLI/CLI.hpp"):
+            (self.top / "include" / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.top / "include" / name).touch()
         self.bin.mkdir()
         for name in SYSTEM_TOOLS:
             if path := shutil.which(name):
@@ -77,6 +81,7 @@ class Checkout(unittest.TestCase):
         script(self.bin / "python3", f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
         self.python = self.make_python("python-with-torch")
         self.environment = {"PATH": str(self.bin), "HOME": str(self.top), "FAKE_LOG": str(self.log)}
+        self.environment["CMAKE_PREFIX_PATH"] = str(self.top)
 
     def make_python(self, name: str, version: str = "2.11.0+cpu") -> str:
         """A Python whose only package is a fake torch; no version: no torch."""

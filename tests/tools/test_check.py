@@ -114,9 +114,30 @@ class Linting(unittest.TestCase):
             self.assertEqual((len(chosen), Path("/7.cpp") in chosen), (1 + linting.SAMPLE, True))
 
     def test_a_missing_tool_is_a_failure_that_says_what_to_do(self) -> None:
-        with mock.patch("shutil.which", return_value=None):
-            with self.assertRaisesRegex(LabError, "no clang-tidy, .*apt-get install clang-tidy"):
-                linting.check_lint(context())
+        with tempfile.TemporaryDirectory() as folder:
+            python, linter = Path(folder, "python"), Path(folder, "clang-tidy")
+            install = rf"{python} -m pip install clang-tidy==\d"
+            with self.assertRaisesRegex(LabError, f"There is no {linter}.* {install}"):
+                linting.check_lint(context(figure_python=str(python)))
+            linter.write_text("#!/bin/sh\necho LLVM version 9.0.1\n")
+            linter.chmod(0o755)
+            with self.assertRaisesRegex(LabError, f"{linter} is version 9.0.1.* {install}"):
+                linting.check_lint(context(figure_python=str(python)))
+
+    def test_the_linter_reads_as_text_what_either_compiler_precompiles(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            header = Path(folder, "pch_tests.dir", "cmake_pch.hxx")
+            header.parent.mkdir()
+            header.write_text("int precompiled;\n")
+            with mock.patch.object(linting, "tool", return_value="true"):
+                linter = linting.Linter(context(build_dir=folder))
+            clang = ["-Winvalid-pch", "-Xclang", "-include-pch", "-Xclang", f"{header}.pch"]
+            clang += ["-Xclang", "-include", "-Xclang", str(header)]
+            for flags in (clang, ["-Winvalid-pch", "-include", str(header)]):
+                warning, include, copy, last = linter._as_text((*flags, "-O2"))
+                self.assertEqual((warning, include, last), ("-Winvalid-pch", "-include", "-O2"))
+                self.assertEqual(Path(copy).read_text(), "int precompiled;\n")
+                self.assertNotEqual(Path(copy).parent, header.parent, "beside it is what the compiler made")
 
 
 class PythonTests(unittest.TestCase):

@@ -9,6 +9,7 @@ import sys
 import unittest
 
 from tests.tools.test_untrusted_attacks import FORBID
+from tools.setup import system_packages
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 STAGE, TEST = "01", "one_all_reduce_per_parameter"
@@ -49,7 +50,8 @@ class Refusals(unittest.TestCase):
 
     def test_no_gdb(self) -> None:
         done = debug(f"--test={TEST}", env={**os.environ, "PATH": "/nowhere"})
-        self.assert_refused(done, 3, "gdb, which is not installed: sudo apt-get install gdb")
+        line = f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
+        self.assert_refused(done, 3, "gdb is missing: make debug needs it", line)
 
     @unittest.skipUnless(SYS_PTRACE and shutil.which("gdb"), "skipped: no gdb, or an unknown machine")
     def test_a_container_without_ptrace(self) -> None:

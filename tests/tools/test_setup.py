@@ -14,7 +14,7 @@ import unittest
 from unittest import mock
 
 from tests.tools.setup_test import Checkout, fake_torch, script
-from tools.setup import doctor, setup, toolchain
+from tools.setup import doctor, setup, system_packages, toolchain
 
 
 class Choosing(Checkout):
@@ -128,14 +128,6 @@ class DoingNothing(Checkout):
         self.assertFalse((self.lab / "build" / "stale.o").exists())
         self.assertIn(f"-S {self.lab}", self.asked()[1])
 
-    def test_another_generator_clears_the_build_folder(self) -> None:
-        self.set_up(PYTHON=self.python)
-        (self.lab / "build" / "stale.o").touch()
-        (self.bin / "ninja").unlink()
-        self.set_up()
-        self.assertFalse((self.lab / "build" / "stale.o").exists())
-        self.assertIn("-G Unix Makefiles", self.asked()[1])
-
 
 class Failing(Checkout):
     def test_cmake_error_is_shown_and_the_next_run_tries_again(self) -> None:
@@ -145,22 +137,28 @@ class Failing(Checkout):
         self.set_up()  # the choice of Python is kept, too
         self.assertIn(f"-DDDP_LAB_PYTHON={self.python}", self.asked()[1])
 
-    def test_old_cmake(self) -> None:
-        output = self.set_up(code=1, PYTHON=self.python, FAKE_CMAKE_VERSION="3.18.4")
-        self.assertIn("is version 3.18.4, the lab needs 3.25 or newer", output)
-
     def test_no_compiler(self) -> None:
         (self.bin / "clang++").unlink()
         output = self.set_up(code=1, PYTHON=self.python)
         self.assertIn("C++ compiler is missing", output)
-        self.assertRegex(output, "sudo apt-get install clang")
+        self.assertIn(system_packages.how_to_install(), output)
         installs = [line for line in self.asked("apt-get") if "install" in line]
         self.assertEqual(len(installs), 1 if os.geteuid() == 0 else 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root installs")
+    def test_a_package_that_this_system_lacks_does_not_keep_the_others_away(self) -> None:
+        for name in ("clang++", "addr2line"):
+            (self.bin / name).unlink()
+        script(self.bin / "apt-cache", "#!/bin/sh\necho binutils\n")
+        output = self.set_up(code=1, PYTHON=self.python)
+        self.assertIn("apt-get knows no clang", output)
+        (install,) = [line for line in self.asked("apt-get") if "install" in line]
+        self.assertTrue(install.endswith(" binutils"), install)
 
     def test_gcc_is_taken_where_there_is_no_fitting_clang(self) -> None:
         script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
         script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 11.0.1'\n")
-        self.assertIn(f"{self.bin}/g++, Ninja", self.set_up(PYTHON=self.python))
+        self.assertIn(f"{self.bin}/g++, {self.bin}/cmake", self.set_up(PYTHON=self.python))
         (self.bin / "clang++").unlink()
         (self.lab / "build" / "toolchain.json").unlink()
         output = self.set_up(PYTHON=self.python)
@@ -171,11 +169,11 @@ class Failing(Checkout):
 
     def test_the_compiler_that_CXX_names_is_taken(self) -> None:
         script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
-        self.assertIn(f"{self.bin}/g++, Ninja", self.set_up(PYTHON=self.python, CXX="g++"))
+        self.assertIn(f"{self.bin}/g++, {self.bin}/cmake", self.set_up(PYTHON=self.python, CXX="g++"))
 
     def test_says_what_will_come_before_anything_is_done(self) -> None:
         output = self.set_up(PYTHON=self.python)
-        self.assertRegex(output.splitlines()[0], r"^Set-up: building takes about \d+ min on \d+ cores?\. Later runs")
+        self.assertRegex(output.splitlines()[0], r"^The set-up will build for about \d+ min on \d+ cores?\. Later runs")
 
     def test_second_run_waits_for_the_first_and_names_it(self) -> None:
         (self.lab / "build").mkdir()
@@ -219,6 +217,33 @@ class FrontDoor(Checkout):
         for target in ("setup", "doctor", "test", "watch", "hint", "figures", "check", "clean"):
             self.assertIn(f"make {target}", output)
 
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root installs")
+    def test_a_missing_python_is_installed_for_root(self) -> None:
+        """Here apt-get brings none."""
+        for name in ("id", "true"):
+            (self.bin / name).symlink_to(shutil.which(name))
+        (self.bin / "python3").unlink()
+        script(self.bin / "apt-get", '#!/bin/sh\necho apt-get "$@" >> "$FAKE_LOG"\n')
+        output = self.run_tool("make", "doctor", code=2)
+        self.assertEqual(self.asked("apt-get")[-1][-28:], "--no-install-recommends python3"[-28:])
+        self.assertIn(
+            f"To install: apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}", output
+        )
+
+    def test_a_missing_python_is_said_with_the_line_that_all_the_rest_needs_too(self) -> None:
+        (self.bin / "python3").unlink()
+        script(self.bin / "id", "#!/bin/sh\necho 1000\n")
+        line = f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
+        for target in ("doctor", "test", "update", "release"):
+            self.assertIn(f"Ask an administrator to run: {line}", self.run_tool("make", target, code=2))
+        script(self.bin / "sudo", "#!/bin/sh\n")
+        self.assertIn(f"To install: sudo {line}", self.run_tool("make", "setup", code=2))
+        self.assertEqual(self.asked("apt-get"), [])
+
+    def test_the_line_is_readmes_too(self) -> None:
+        line = f"sudo apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
+        self.assertIn(line, (toolchain.ROOT / "README.md").read_text())
+
     def test_unknown_variable_and_target_name_the_known_ones(self) -> None:
         output = self.run_tool("make", "test", "STAEG=02", code=2)
         self.assertIn("unknown variable STAEG=", output)
@@ -247,6 +272,23 @@ class FrontDoor(Checkout):
             finding = doctor.checkout()
         self.assertEqual((finding.state, finding.name), (doctor.MISSING, "checkout"))
         self.assertEqual(doctor.checkout().state, doctor.OK)
+
+    def test_doctor_ends_with_the_line(self) -> None:
+        (self.bin / "clang++").unlink()
+        user = "import os, sys; os.geteuid = lambda: 1000; import tools.setup.doctor as d; sys.exit(d.main())"
+        output = self.run_tool("python3", "-c", user, code=1, PYTHON=self.python)
+        self.assertIn("The lab cannot be built yet: C++ compiler.\nAsk an administrator to run: apt-get", output)
+        self.assertNotIn("can be built here", output)
+
+    def test_doctor_quotes_a_path_in_a_command(self) -> None:
+        folder = self.top / "a b"
+        folder.mkdir()
+        python = str(shutil.copy(self.python, folder / "python"))
+        with mock.patch.object(doctor.toolchain, "probe") as probe:
+            torch = str(self.top / "python-with-torch-packages" / "torch")
+            probe.return_value = toolchain.PythonFacts(python, (3, 13), torch, can_draw=False, has_pip=True)
+            advice = [finding.advice for finding in doctor.python_and_torch()]
+        self.assertIn(f"'{python}' -m pip install matplotlib numpy tabulate", advice)
 
     def test_doctor_counts_what_is_missing(self) -> None:
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON="/no/such/python")

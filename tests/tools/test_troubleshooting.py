@@ -31,7 +31,7 @@ def printed() -> str:
     """All sources, with literals in several parts put together."""
     files = [ROOT / "Makefile"]
     for folder in FOLDERS:
-        files += sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".h", ".cpp"))
+        files += sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".h", ".cpp"))
     return _squeeze(_GAP.sub("", "\n".join(file.read_text(encoding="utf-8") for file in files)))
 
 

@@ -47,6 +47,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make hint TEST=<name>(.*)", Run(r"make hint TEST='*'\1")),
     (r"make hint( .*)?", Run()),
     (r"make( setup| doctor| help)?", Run()),
+    (r"sudo apt-get install .*", NotRun("changes the system; tests/tools/test_setup.py holds it to set-up's own")),
     (r"cmake --build build --target tests_harness && build/bin/tests_harness .*", Run()),
     (r"make setup && cmake --build build --target hello_ranks && build/bin/hello_ranks .*", Run()),
     # Figures and writeup: with a stub there is nothing to measure, which takes seconds and has to be said.

@@ -51,8 +51,7 @@ Step = Callable[[Context], Outcome]
 def build_everything(context: Context) -> Outcome:
     """The library, all tests, benchmarks, stubs and solutions."""
     tools, log = context.toolchain, context.folder() / "build.log"
-    keep_going = "-k0" if tools.generator == "Ninja" else "-k"
-    command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--", keep_going]
+    command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--", "-k0"]
     code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
     return Outcome(1) if code == 0 else Outcome(failures=[describe("The build", condense(text), log)])
 

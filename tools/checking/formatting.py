@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.checking.context import Context, Outcome, describe
 from tools.grading.stages import short_paths
 from tools.setup import system_packages, toolchain
-from tools.setup.toolchain import ROOT, LabError, pinned
+from tools.setup.toolchain import ROOT, LabError, Toolchain, pinned
 
 FOLDERS = ("assignments", "benchmarks", "cmake", "common", "solutions", "tests")
 PYTHON_FOLDERS = ("figures", "tests", "tools")
@@ -20,7 +20,7 @@ _FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|(?:fatal )?error
 
 
 def check_format(context: Context) -> Outcome:
-    outcome, clang_format = Outcome(), tool("clang-format")
+    outcome, clang_format = Outcome(), tool(context.toolchain, "clang-format")
     files = sources("*.cpp", "*.h")
     log = context.folder("lint") / "clang-format.log"
     code, text = context.run([clang_format, "--dry-run", "-Werror", *map(str, files)], log)
@@ -48,12 +48,15 @@ def ruff(python: str, *options: str) -> list[str]:
     return [python, "-m", "ruff", *options, *(str(ROOT / folder) for folder in PYTHON_FOLDERS)]
 
 
-def tool(name: str) -> str:
-    found = shutil.which(f"{name}-14") or shutil.which(name)
-    if not found:
-        needs = [need for need in system_packages.FOR_CHECK if need.name == name]
-        raise LabError(f"There is no {name}, so this was not checked. {system_packages.install_command(needs)}")
-    return found
+def tool(tools: Toolchain, name: str) -> str:
+    """The pinned one, which is beside the Python that has it: each version formats and finds other things."""
+    found = Path(tools.figure_python).parent / name
+    version = system_packages.dotted(system_packages.version_of(str(found)))
+    if not version or not pinned(name).startswith(version):
+        here = f"{found} is version {version}" if version else f"There is no {found}"
+        pip = f"{shlex.quote(tools.figure_python)} -m pip install {name}=={pinned(name)}"
+        raise LabError(f"{here}, so this was not checked. Install it: {pip}")
+    return str(found)
 
 
 def sources(*patterns: str) -> list[Path]:
@@ -70,8 +73,9 @@ def by_file(text: str) -> dict[Path, str]:
 
 def main() -> int:
     """Writes what `check_format` looks at."""
-    python = toolchain.load().figure_python
-    formatted = subprocess.run([tool("clang-format"), "-i", *map(str, sources("*.cpp", "*.h"))], check=False)
+    tools = toolchain.load()
+    python = tools.figure_python
+    formatted = subprocess.run([tool(tools, "clang-format"), "-i", *map(str, sources("*.cpp", "*.h"))], check=False)
     work = [ruff(python, "check", "--fix", "--quiet"), ruff(python, "format", "--quiet")]
     return max(formatted.returncode, *(subprocess.run(command, check=False).returncode for command in work))
 

@@ -1,10 +1,9 @@
 """A step of `make check`: clang-tidy has nothing to say.
 
-It looks at all that a file includes. With the build's precompiled header (clang's; a copy with g++) one file costs 19 s
-of a core, nearly all of it for libtorch: 235 files would take 37 minutes on two cores. So as many files as compile
-together are looked at as one, in some 13 units: 4 minutes. A plain run looks at what was changed since the commit
-before last and at SAMPLE other files, in two to four units. A file that was clean is not looked at again until it, a
-header or .clang-tidy changes.
+It looks at all that a file includes. One file costs 19 s of a core, nearly all of it for libtorch: 235 files would take
+37 minutes on two cores. So as many files as compile together are looked at as one, in some 13 units: 4 minutes. A plain
+run looks at what was changed since the commit before last and at SAMPLE other files, in two to four units. A file that
+was clean is not looked at again until it, a header or .clang-tidy changes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def check_lint(context: Context) -> Outcome:
     found = linter.findings(chosen)
     for path in sorted(found.keys() | chosen.keys()):
         text = found.get(path, "")
-        outcome.add(describe(f"{tool('clang-tidy')}: {short_paths(str(path))}", text) if text else "")
+        outcome.add(describe(f"clang-tidy: {short_paths(str(path))}", text) if text else "")
     for path in chosen if found.keys() <= chosen.keys() else ():  # what is found in a header may be any file's
         if path not in found:
             linter.keep(path, chosen[path])
@@ -68,8 +67,9 @@ def _changed(context: Context) -> set[Path]:
 class Linter:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._tool = tool("clang-tidy")
+        self._tool = tool(context.toolchain, "clang-tidy")
         self._folder = context.folder("lint")
+        self._texts: dict[Flags, Flags] = {}
         version = str(system_packages.version_of(self._tool))
         self._surroundings = [version, repr(context.toolchain), ROOT / ".clang-tidy", *sources("*.h")]
 
@@ -92,28 +92,30 @@ class Linter:
         shared = [command for command in commands.values() if any(precompiled in word for word in command)]
         tests = next((command for command in shared if any("pch_tests" in word for word in command)), [])
         folders = sorted({word for command in shared for word in command if word.startswith("-I")})
-        flags = (*folders, *self._without_files(tests))
-        return {
-            path: flags if command in shared else self._without_files(command) for path, command in commands.items()
-        }
+        flags = (*folders, *_without_files(tests))
+        return {path: flags if command in shared else _without_files(command) for path, command in commands.items()}
 
-    def _without_files(self, command: list[str]) -> Flags:
-        """The flags of a command; where g++ precompiles a header, a copy, which clang does not confuse with its own."""
-        flags, words = [], iter(command[1 : command.index("-o")] if command else [])
+    def _as_text(self, flags: Flags) -> Flags:
+        """The flags with which the linter reads what the compiler has precompiled, for itself alone: from a copy."""
+        plain, words = [], iter(word for word in flags if word != "-Xclang")
         for word in words:
-            flags.append(word)
-            if word == "-include" and flags[-2:-1] != ["-Xclang"]:  # not clang's, after -Xclang
+            if word == "-include-pch":
+                next(words)
+                continue
+            plain.append(word)
+            if word == "-include":
                 header = Path(next(words))
                 copy = self._folder / f"{header.parent.name}.h"
                 copy.write_text(_content(header))
-                flags.append(str(copy))
-        return tuple(flags)
+                plain.append(str(copy))
+        return tuple(plain)
 
     def findings(self, files: dict[Path, Flags]) -> dict[Path, str]:
         """What there is to say, by file; also by header."""
         groups, parts, found = defaultdict(list), [], {}
         for path, flags in files.items():
             groups[flags].append(path)
+        self._texts = {flags: self._as_text(flags) for flags in groups}
         for flags, paths in groups.items():
             random.Random(0).shuffle(paths)  # neighbours resemble one another, and do not compile together
             size = math.ceil(len(paths) / CORES)
@@ -129,7 +131,7 @@ class Linter:
             unit, together = self._together(flags, paths)
             options = ["--quiet", f"--config-file={ROOT / '.clang-tidy'}", f"--checks={_NOT_TOGETHER}"]
             log = unit.with_suffix(".log")
-            code, text = self._context.run([self._tool, *options, str(unit), "--", *flags], log)
+            code, text = self._context.run([self._tool, *options, str(unit), "--", *self._texts[flags]], log)
             some = by_file(_NOISE.sub("", text))
             found |= some
             if code and not some:
@@ -153,6 +155,10 @@ class Linter:
                 return unit, paths
             agreeing = [path for path in paths if path not in complaints]
             paths = agreeing if 0 < len(agreeing) < len(paths) else paths[: len(paths) // 2]
+
+
+def _without_files(command: list[str]) -> Flags:
+    return tuple(command[1 : command.index("-o")] if command else [])
 
 
 def _content(path: Path) -> str:

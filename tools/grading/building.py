@@ -44,7 +44,6 @@ class Builder:
         self._toolchain = toolchain
         self._for_device = ["ddp_cuda"] if device == "cuda" else []  # found by its place, so no other target names it
         self._build_dir = Path(toolchain.build_dir)
-        self._keep_going = "-k0" if toolchain.generator == "Ninja" else "-k"
 
     def program(self, stage: Stage) -> Path:
         return self._build_dir / "bin" / f"tests_{stage.name}"
@@ -111,7 +110,7 @@ class Builder:
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         targets = [*self._for_device, *targets]
-        command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", self._keep_going]
+        command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", "-k0"]
         cores = str(len(os.sched_getaffinity(0)))
         env = {"CMAKE_BUILD_PARALLEL_LEVEL": cores, **os.environ, "LC_ALL": "C.UTF-8"}
         output, began = BoundedText(LOG_LIMIT), time.monotonic()

@@ -16,7 +16,6 @@ import os
 import re
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +39,6 @@ from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
 from tools.setup.toolchain import LabError
 
-GDB = system_packages.Need("gdb", "gdb", system_packages.program("gdb"), "make debug needs it")
 PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
 MAX_OUTPUT = 1 << 20
@@ -68,9 +66,7 @@ def main() -> int:
 
 def _debug_as_asked() -> int:
     options = _parse_arguments()
-    gdb = shutil.which("gdb")
-    if not gdb:
-        raise LabError(f"make debug needs gdb, which is not installed: {system_packages.install_command([GDB])}")
+    system_packages.provide([system_packages.GDB], toolchain.BUILD_DIR / "setup.log")
     if gap := ptrace_gap():
         raise LabError(gap)
     tools = toolchain.load()
@@ -78,7 +74,7 @@ def _debug_as_asked() -> int:
         gpus.require(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", "make debug"):
         target = prepare(options, Builder(tools, options.device))
-    return attach(gdb, target, shlex.split(options.gdb_args))
+    return attach(system_packages.GDB.find(), target, shlex.split(options.gdb_args))
 
 
 def _parse_arguments() -> argparse.Namespace:

@@ -8,10 +8,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from tools.setup import progress, system_packages
+from tools.setup import progress
 from tools.setup.toolchain import ROOT, LabError, Toolchain
 
 _INCLUDED = re.compile(r'^#include "(.*)"$', re.MULTILINE)
+GENERATOR = "Ninja"
 KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # in a build folder that is configured anew
 
 
@@ -28,16 +29,17 @@ def configure(toolchain: Toolchain, log: Path) -> list[str]:
 
 
 def cmake_command(toolchain: Toolchain) -> list[str]:
-    argv = [toolchain.cmake, "-S", str(ROOT), "-B", toolchain.build_dir, "-G", toolchain.generator]
+    argv = [toolchain.cmake, "-S", str(ROOT), "-B", toolchain.build_dir, "-G", GENERATOR]
     argv += [f"-DCMAKE_CXX_COMPILER={toolchain.cxx}", f"-DDDP_LAB_PYTHON={toolchain.python or sys.executable}"]
+    argv += [f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja}"]
     return argv + [f"-DLIBTORCH={'' if toolchain.python else toolchain.libtorch}"]
 
 
 def same_cache(toolchain: Toolchain) -> bool:
-    """Whether the build folder was configured for this checkout, generator and compiler: CMake can't change those."""
+    """Whether the build folder was configured for this checkout, Ninja and compiler: CMake can't change those."""
     wanted = {
         "CMAKE_HOME_DIRECTORY": str(ROOT),
-        "CMAKE_GENERATOR": toolchain.generator,
+        "CMAKE_GENERATOR": GENERATOR,
         "CMAKE_CXX_COMPILER": toolchain.cxx,
     }
     found = cache(Path(toolchain.build_dir))
@@ -65,11 +67,6 @@ def configure_failure(lines: list[str], log: Path) -> str:
     text = "\n".join(lines)
     if "No space left on device" in text:
         return f"the disk is full at {log.parent}. Free some space, then run it again."
-    missing = [need for need in system_packages.LIBRARIES if need.missing()]
-    if missing and "could not be downloaded" in text:
-        names = ", ".join(need.name for need in missing)
-        how = system_packages.install_command(missing)
-        return f"{names}: not installed, and could not be downloaded. Connect to the network, or: {how}"
     first = next((i for i, line in enumerate(lines) if line.startswith("CMake Error")), max(0, len(lines) - 12))
     excerpt = "\n".join("  | " + line for line in lines[first : first + 12])
     return f"CMake failed (all it said: {log}).\n{excerpt}"

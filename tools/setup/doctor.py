@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tools.setup.toolchain import LabError
 OK, OFF, MISSING = "ok", "off", "missing"  # off: the lab works without it
 COLOURS = {OK: "\033[32m", OFF: "\033[33m", MISSING: "\033[31m"}
 MARKS = {OK: "✓", OFF: "–", MISSING: "✗"}
+BY_ADMINISTRATOR = "the last line says how"
 PLAIN_MARKS = {OK: "+", OFF: "-", MISSING: "x"}  # for a terminal that has no others
 
 
@@ -37,14 +39,14 @@ def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what the terminal cannot show
     if gap := toolchain.unsupported_system():
         raise LabError(gap)
-    findings = [*tools(), *python_and_torch(), *libraries(), *cuda(), *machine(), checkout()]
+    findings = [*tools(), *python_and_torch(), *cuda(), *machine(), checkout()]
     report(findings)
     gaps = [finding.name for finding in findings if finding.state == MISSING]
-    if gaps:
-        print(f"\nThe lab cannot be built yet: {', '.join(gaps)}.")
-        return 1
-    print("\nThe lab can be built here. Begin: make test")
-    return 0
+    end = "The lab can be built here. Begin: make test"
+    print("", f"The lab cannot be built yet: {', '.join(gaps)}." if gaps else end, sep="\n")
+    if any(finding.advice == BY_ADMINISTRATOR for finding in findings):
+        print(f"{system_packages.how_to_install()}")
+    return 1 if gaps else 0
 
 
 def report(findings: list[Finding]) -> None:
@@ -63,22 +65,35 @@ def report(findings: list[Finding]) -> None:
 def tools() -> list[Finding]:
     before = set_up()
     cxx = before.cxx if before and not os.environ.get("CXX") else system_packages.compiler()
-    cmake = shutil.which("cmake") or ""
-    findings = []
-    for need, path in zip(system_packages.REQUIRED, (cxx, cmake)):
-        if path:
-            gap = system_packages.tool_gap(path)
-            version = system_packages.dotted(system_packages.version_of(path))
-            why = f" ({reason_for(path)})" if path == cxx else ""
-            findings.append(Finding(need.name, MISSING if gap else OK, f"{path} {version}{why}", gap))
-        else:
-            findings.append(missing(need, required=not system_packages.can_install()))
-    checking = system_packages.FOR_CHECK if (toolchain.ROOT / "tools" / "checking").exists() else []
-    for need in (*system_packages.OPTIONAL, *checking):
+    if cxx:
+        gap = system_packages.tool_gap(cxx)
+        described = f"{with_version(cxx)} ({reason_for(cxx)})"
+        findings = [Finding("C++ compiler", MISSING if gap else OK, described, gap)]
+    else:
+        findings = [missing(need, required=not system_packages.can_install()) for need in system_packages.REQUIRED]
+    for need in (*system_packages.OPTIONAL, system_packages.GDB, *system_packages.sanitizers()):
         found = need.find()
-        version = system_packages.dotted(system_packages.version_of(found)) if found else ""
-        findings.append(Finding(need.name, OK, f"{found} {version}") if found else missing(need))
-    return findings
+        findings.append(Finding(need.name, OK, with_version(found)) if found else missing(need))
+    return [*findings, *build_tools()]
+
+
+def with_version(path: str) -> str:
+    return f"{path} {system_packages.dotted(system_packages.version_of(path))}".rstrip()
+
+
+def build_tools() -> list[Finding]:
+    """What is the system's, or comes into .venv."""
+    cmake = system_packages.cmake() or virtual_environment.cmake()
+    ninja = system_packages.ninja() or virtual_environment.ninja()
+    findings = [into_venv(name, path and with_version(path)) for name, path in (("cmake", cmake), ("ninja", ninja))]
+    own = virtual_environment.LIBRARIES if virtual_environment.HEADERS in virtual_environment.parts_there() else ""
+    return findings + [into_venv(name, find() or str(own)) for name, find in system_packages.libraries.items()]
+
+
+def into_venv(name: str, found: str) -> Finding:
+    if found:
+        return Finding(name, OK, found)
+    return Finding(name, OFF, "not installed, or too old", "make setup brings it into .venv")
 
 
 def reason_for(cxx: str) -> str:
@@ -91,13 +106,9 @@ def reason_for(cxx: str) -> str:
 
 
 def missing(need: system_packages.Need, required: bool = False) -> Finding:
-    target = "make check" if need in system_packages.FOR_CHECK else "make setup"
-    how = f"{target} installs it" if system_packages.can_install() else system_packages.install_command([need])
+    target = {"gdb": "make debug", "sanitizers": "make check"}.get(need.name, "make setup")
+    how = f"{target} installs it" if system_packages.can_install() else BY_ADMINISTRATOR
     return Finding(need.name, MISSING if required else OFF, f"not found: {need.without}", how)
-
-
-def libraries() -> list[Finding]:
-    return [Finding(need.name, OK, need.find()) if need.find() else missing(need) for need in system_packages.LIBRARIES]
 
 
 def python_and_torch() -> list[Finding]:
@@ -114,10 +125,10 @@ def python_and_torch() -> list[Finding]:
     if facts.can_draw:
         findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
     elif fitting:  # otherwise set-up makes a .venv, which has them
-        advice = f"{facts.executable} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
-        findings.append(
-            Finding("figures", OFF, f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}", advice)
-        )
+        advice = f"{shlex.quote(facts.executable)} -m pip install {' '.join(toolchain.FIGURE_PACKAGES)}"
+        own = toolchain.VENV in Path(facts.executable).parents and virtual_environment.state()
+        lacks = f"this Python lacks one of {', '.join(toolchain.FIGURE_PACKAGES)}"
+        findings.append(Finding("figures", OFF, lacks, "make figures installs it" if own else advice))
     return findings
 
 
@@ -149,12 +160,14 @@ def torch(facts: toolchain.PythonFacts) -> Finding:
     gap = toolchain.torch_gap(facts.torch)
     if not gap:
         return Finding("torch", OK, described(facts.torch))
-    low, high = virtual_environment.PYTHON_RANGE
-    if not low <= facts.version <= high:
-        wanted = f"{system_packages.dotted(low)} to {system_packages.dotted(high)}"
-        advice = f"make setup looks for a Python {wanted} to make .venv"
-        return Finding("torch", OFF, f"{facts.executable} {gap}", advice)
-    return Finding("torch", OFF, f"not installed yet ({facts.executable} {gap})", "make setup installs it into .venv")
+    try:
+        python = virtual_environment.base_python()
+    except LabError as error:
+        return Finding("torch", MISSING, gap, str(error))
+    if full := virtual_environment.disk_gap(cuda=False):
+        return Finding("torch", MISSING, gap, full)
+    how = f"make setup installs it into .venv, made by {python.executable}"
+    return Finding("torch", OFF, f"not installed yet ({facts.executable} {gap})", how)
 
 
 def described(folder: str) -> str:
@@ -207,14 +220,12 @@ def machine() -> list[Finding]:
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     free = shutil.disk_usage(toolchain.ROOT).free / 2**30
-    needed = 3 if set_up() else virtual_environment.NEEDED_BYTES[False] / 2**30
-    slow, small, full = cores < 2, memory < 3, free < needed
-    room = f"set-up and build need {needed:.0f} GB" if full else ""
+    slow, small, full = cores < 2, memory < 3, free < 3
     return [
         Finding("system", OK, f"{platform.system()} {platform.release()} {platform.machine()}"),
         Finding("cores", OFF if slow else OK, f"{cores}", "works, but waits: tests run several ranks" if slow else ""),
         Finding("memory", OFF if small else OK, f"{memory:.1f} GB", "the build may need 3 GB" if small else ""),
-        Finding("disk", OFF if full else OK, f"{free:.0f} GB free", room),
+        Finding("disk", OFF if full else OK, f"{free:.0f} GB free", "the build may need 3 GB" if full else ""),
     ]
 
 

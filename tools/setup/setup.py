@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import sys
 
-if sys.version_info < (3, 10):
-    sys.exit(f"The lab needs Linux, and Python 3.10 or newer; here is {sys.platform}, and {sys.version.split()[0]}.")
+if sys.version_info < (3, 11):
+    sys.exit(f"The lab needs Linux, and Python 3.11 or newer; here is {sys.platform}, and {sys.version.split()[0]}.")
 
 import argparse
 import errno
-import hashlib
 import json
 import os
 import runpy
+import shlex
 import shutil
 import signal
 from dataclasses import dataclass, replace
@@ -29,7 +29,6 @@ from tools.setup.parts import needed_parts, with_usable_gpus
 from tools.setup.toolchain import (
     BUILD_DIR,
     DEFAULT_CUDA_HOME,
-    REQUIREMENTS,
     ROOT,
     VENV,
     LabError,
@@ -104,15 +103,15 @@ def explain(error: OSError) -> str:
 
 def set_up(parts: frozenset[str]) -> None:
     for_check = virtual_environment.CHECK in parts
-    if complete(read_state(), parts) and not (for_check and lacks(system_packages.FOR_CHECK)):
+    if complete(read_state(), parts) and not (for_check and lacks(system_packages.sanitizers())):
         return
     with checkout_lock.hold(BUILD_DIR / "setup.lock", "setting up"):
         log = BUILD_DIR / "setup.log"
-        if for_check:
-            system_packages.provide(system_packages.FOR_CHECK, log)
         state = read_state()  # again: whoever we waited for may have done it all
         if not complete(state, parts):
             renew(state, parts, log)
+        if for_check:
+            system_packages.provide(system_packages.sanitizers(), log)
 
 
 def complete(state: dict, parts: frozenset[str]) -> bool:
@@ -129,36 +128,44 @@ def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     request = requested(state)
     os.environ["CUDA_HOME"] = request.cuda  # where CMake looks
     given = None if request.libtorch else python_with_torch(request, state)
-    own = not (request.libtorch or given)
+    found = choose_libtorch(request) if request.libtorch else None
+    own = not (found or given)
     parts = with_usable_gpus(parts) if own else parts
-    announce(virtual_environment.megabytes_to_come(parts) if own else 0, bool(state))
-    needs = [*system_packages.REQUIRED, *system_packages.LIBRARIES, *system_packages.OPTIONAL]
+    parts_here = virtual_environment.system_gaps() | (parts | {virtual_environment.TORCH} if own else frozenset())
+    needs = [*system_packages.REQUIRED, *system_packages.OPTIONAL]
+    announce(virtual_environment.megabytes_to_come(parts_here), system_packages.to_install(needs), bool(state))
     system_packages.provide(needs, log)
-    cxx, cmake = system_packages.usable_compiler(), shutil.which("cmake")
-    if gap := system_packages.tool_gap(cxx) or system_packages.tool_gap(cmake):
+    cxx = system_packages.usable_compiler()
+    if gap := system_packages.tool_gap(cxx):
         raise LabError(gap)
-    found = choose_libtorch(request) if request.libtorch else choose_python(request, given, parts, log)
-    generator = "Ninja" if shutil.which("ninja") else "Unix Makefiles"
-    toolchain = Toolchain(*found, cxx=cxx, cmake=cmake, generator=generator, build_dir=str(BUILD_DIR))
+    made = virtual_environment.provide(log, parts_here) if parts_here else None
+    found = found or choose_python(request, given or made)
+    cmake = system_packages.cmake() or virtual_environment.cmake()
+    ninja = system_packages.ninja() or virtual_environment.ninja()
+    toolchain = Toolchain(*found, cxx=cxx, cmake=cmake, ninja=ninja, build_dir=str(BUILD_DIR))
     write_state(request, toolchain, {})  # remembers the choice even if CMake fails
     with checkout_lock.hold(BUILD_DIR / "grade" / "lock", "setting up"):  # no build may be running
         notes = configuring.configure(toolchain, log)
     write_state(request, toolchain, fingerprint(request, toolchain))
     origin = toolchain.libtorch if request.libtorch else toolchain.python
-    print(f"Set up: torch {toolchain.torch_version} of {origin}, {cxx}, {generator}.")
-    print("".join(f"{note}\n" for note in notes), end="", flush=True)
+    print(f"Set up: torch {toolchain.torch_version} of {origin}, {cxx}, {cmake}.")
+    for note in notes if virtual_environment.CUDA in parts else ():
+        print(note)
+    sys.stdout.flush()
 
 
-def announce(megabytes: int, built_before: bool) -> None:
+def announce(megabytes: int, packages: list[str], built_before: bool) -> None:
     """How long it will take, before anything is done."""
-    parts = [f"{megabytes} MB come over the network"] if megabytes else []
+    to_come = [f"{megabytes} MB of Python packages"] if megabytes else []
+    to_come += [f"Debian's {', '.join(packages)}"] if packages else []
+    parts = [f"download {' and '.join(to_come)}"] if to_come else []
     if not built_before:
         cores = len(os.sched_getaffinity(0))
         clang = "clang" in system_packages.compiler() or system_packages.can_install()
         minutes = system_packages.build_seconds(clang) / 60 / cores
-        parts.append(f"building takes about {max(1, round(minutes))} min on {cores} core{'s' if cores > 1 else ''}")
+        parts.append(f"build for about {max(1, round(minutes))} min on {cores} core{'s' if cores > 1 else ''}")
     if parts:
-        print(f"Set-up: {', then '.join(parts)}. Later runs take seconds.", flush=True)
+        print(f"The set-up will {', then '.join(parts)}. Later runs take seconds.", flush=True)
 
 
 # What was chosen, and whether it still holds
@@ -192,7 +199,8 @@ def resolve_python(given: str) -> str:
         return ""
     path = os.path.expanduser(given)
     if os.path.isdir(path):
-        raise LabError(f"PYTHON={given} is a folder. Name the program in it: PYTHON={path.rstrip('/')}/bin/python")
+        program = shlex.quote(f"{path.rstrip('/')}/bin/python")
+        raise LabError(f"PYTHON={given} is a folder. Name the program in it: PYTHON={program}")
     found = shutil.which(path)
     if not found:
         raise LabError(f"PYTHON={given}: no such program, or not yours to run. Give a path: PYTHON=/usr/bin/python3")
@@ -210,18 +218,17 @@ def up_to_date(state: dict) -> bool:
 def fingerprint(request: Request, toolchain: Toolchain) -> dict:
     """Everything whose change requires a new set-up. Uses file times only: starts no program."""
     files = [shutil.which("python3"), toolchain.python, toolchain.figure_python, nvcc(request.cuda), toolchain.cxx]
-    files += [shutil.which(name) for name in (*system_packages.COMPILERS, "cmake", "ninja")]
+    files += [*map(shutil.which, system_packages.COMPILERS), toolchain.cmake, toolchain.ninja]
     files += [virtual_environment.nccl_header()] if is_own(toolchain.python) else []
-    files += [need.find() for need in system_packages.LIBRARIES]
+    files += [*(find() for find in system_packages.libraries.values()), str(virtual_environment.LIBRARIES)]
     files += [f"{toolchain.libtorch}/{name}" for name in ("version.py", "build-version", "lib/libtorch_cpu.so")]
-    built = "build.ninja" if toolchain.generator == "Ninja" else "Makefile"
     return {
         "checkout": str(ROOT),
         "request": vars(request),
         "environment": [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CXX")],
-        "requirements": hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest(),
+        "requirements": virtual_environment.requirements_hash(),
         "files": [identity(path) for path in files],
-        "configured": all(Path(toolchain.build_dir, name).exists() for name in (built, "CMakeCache.txt")),
+        "configured": all(Path(toolchain.build_dir, name).exists() for name in ("build.ninja", "CMakeCache.txt")),
     }
 
 
@@ -247,11 +254,7 @@ def choose_libtorch(request: Request) -> tuple[str, str, str, str]:
     return "", figure_python(request, None), request.libtorch, torch_version(request.libtorch)
 
 
-def choose_python(
-    request: Request, given: PythonFacts | None, parts: frozenset[str], log: Path
-) -> tuple[str, str, str, str]:
-    """`given` is a Python that has torch already; without one the lab's own is made."""
-    facts = given or virtual_environment.provide(log, parts)
+def choose_python(request: Request, facts: PythonFacts) -> tuple[str, str, str, str]:
     return facts.executable, figure_python(request, facts), facts.torch, torch_version(facts.torch)
 
 
@@ -262,7 +265,7 @@ def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
         if not facts:
             raise LabError(f"PYTHON={request.python} does not start as a Python. Name another (make clean forgets it).")
         if gap := torch_gap(facts.torch):
-            pip = f"{request.python} -m pip install torch=={pinned('torch')}"
+            pip = f"{shlex.quote(request.python)} -m pip install torch=={pinned('torch')}"
             raise LabError(f"PYTHON={request.python} {gap}. Name another (make clean forgets it), or: {pip}")
         return replace(facts, executable=request.python)
     before = [state["toolchain"].python] if state and state["toolchain"].python else []

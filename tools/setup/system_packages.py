@@ -1,4 +1,7 @@
-"""What the lab needs from the system, in which Debian package it is, and how to install it."""
+"""What the lab needs from the system, in which Debian package it is, and how to install it.
+
+It is little: what the Python package index has, tools/setup/virtual_environment.py takes from there, for everybody.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,8 @@ from pathlib import Path
 from tools.setup import progress
 from tools.setup.toolchain import LabError
 
-HEADER_FOLDERS = ("/usr/include", "/usr/local/include")
 MINIMUM_CMAKE = (3, 25)
-MINIMUM_GCC, MINIMUM_CLANG = (11,), (14,)
+MINIMUM_GCC, MINIMUM_CLANG = (12,), (14,)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,14 @@ def program(*names: str) -> Callable[[], str]:
 
 
 def header(name: str) -> Callable[[], str]:
-    return lambda: next((f"{folder}/{name}" for folder in HEADER_FOLDERS if os.path.exists(f"{folder}/{name}")), "")
+    """Looks where CMake does."""
+
+    def find() -> str:
+        prefixes = [*filter(None, os.environ.get("CMAKE_PREFIX_PATH", "").split(":")), "/usr/local", "/usr"]
+        paths = (f"{prefix}/include/{name}" for prefix in prefixes)
+        return next((path for path in paths if os.path.exists(path)), "")
+
+    return find
 
 
 # The first is preferred: with a precompiled header, clang builds the lab in a third of GCC's time.
@@ -66,34 +75,44 @@ def build_seconds(clang: bool) -> int:
     return 120 if clang else 380
 
 
-def sanitizer() -> str:
-    """Clang's, which Debian packs apart from it; only ALL=1 and SANITIZE= need it."""
-    found = glob.glob("/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.so")
-    asked_for = any(os.environ.get(name) for name in ("ALL", "SANITIZE"))
-    return found[0] if found else "" if asked_for else "not asked for"
-
-
-REQUIRED = [
-    Need("C++ compiler", "clang", compiler, "nothing can be built"),
-    Need("cmake", "cmake", program("cmake"), "nothing can be built"),
-]
-PREFERRED = Need("clang++", "clang", preferred_compiler, "g++ is taken, which needs three times as long")
-LIBRARIES = [
-    Need("GoogleTest", "libgtest-dev", header("gtest/gtest.h"), "a copy is downloaded and built"),
-    Need("nlohmann-json", "nlohmann-json3-dev", header("nlohmann/json.hpp"), "a copy is downloaded"),
-    Need("CLI11", "libcli11-dev", header("CLI/CLI.hpp"), "a copy is downloaded"),
-]
+REQUIRED = [Need("C++ compiler", "clang", compiler, "nothing can be built")]
 OPTIONAL = [
-    PREFERRED,
-    Need("ninja", "ninja-build", program("ninja"), "builds start more slowly, with make"),
+    Need("clang++", "clang", preferred_compiler, "g++ is taken, which needs three times as long"),
     Need("addr2line", "binutils", program("addr2line"), "a crash is reported without its line"),
 ]
-FOR_CHECK = [
-    Need("clang-format", "clang-format", program("clang-format-14", "clang-format"), "make check cannot judge format"),
-    Need("clang-tidy", "clang-tidy", program("clang-tidy-14", "clang-tidy"), "make check cannot lint"),
-    Need("sanitizers", "libclang-rt-14-dev", sanitizer, "make check ALL=1 skips them"),
-]
-PYTHON_VENV = Need("python3 -m venv", "python3-venv", lambda: "", "no virtual environment can be made")
+GDB = Need("gdb", "gdb", program("gdb"), "make debug needs it")
+# All that is ever asked of the system, with what brought a user here. README.md and tools/setup/python3.sh repeat it.
+PACKAGES = sorted(
+    {need.package for need in (*REQUIRED, *OPTIONAL, GDB)} | {"ca-certificates", "git", "make", "python3"}
+)
+
+
+def sanitizers() -> list[Need]:
+    """Clang's, which Debian packs apart from it; only ALL=1 and SANITIZE= of make check need them."""
+    asked_for = any(os.environ.get(name) for name in ("ALL", "SANITIZE"))
+    tool = usable_compiler() if asked_for and compiler() else ""
+    if "clang" not in os.path.basename(os.path.realpath(tool)):
+        return []
+    major = version_of(tool)[0]
+    pattern = f"/usr/lib/llvm-{major}/lib/clang/*/lib/linux/libclang_rt.asan-*.so"
+    found = next(glob.iglob(pattern), "")
+    return [Need("sanitizers", f"libclang-rt-{major}-dev", lambda: found, "make check ALL=1 skips them")]
+
+
+# What the package index has, too: the system's is taken where it is there, and not too old.
+
+
+def cmake() -> str:
+    found = shutil.which("cmake") or ""
+    return found if found and not tool_gap(found) else ""
+
+
+ninja = program("ninja")
+libraries = {  # as find_package() calls them
+    "GTest": header("gtest/gtest.h"),
+    "nlohmann_json": header("nlohmann/json.hpp"),
+    "CLI11": header("CLI/CLI.hpp"),
+}
 
 
 def version_of(tool: str) -> tuple[int, ...]:
@@ -124,13 +143,22 @@ def dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def install_command(needs: list[Need]) -> str:
-    packages = " ".join(dict.fromkeys(need.package for need in needs))
-    return f"sudo apt-get install {packages}"
+def how_to_install() -> str:
+    """One line for all that may lack, so that nobody has to ask an administrator twice."""
+    command = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
+    if os.geteuid() == 0:
+        return f"To install: {command}"
+    return f"To install: sudo {command}" if shutil.which("sudo") else f"Ask an administrator to run: {command}"
 
 
 def can_install() -> bool:
     return os.geteuid() == 0 and bool(shutil.which("apt-get"))
+
+
+def to_install(needs: list[Need]) -> list[str]:
+    """The packages that provide() would install."""
+    missing = [need.package for need in needs if need.missing()]
+    return list(dict.fromkeys(missing)) if can_install() else []
 
 
 def provide(needs: list[Need], log: Path) -> None:
@@ -138,30 +166,53 @@ def provide(needs: list[Need], log: Path) -> None:
 
     A missing optional package is only reported, once, and the set-up continues.
     """
+    if packages := to_install(needs):
+        apt_install(packages, log)
     missing = [need for need in needs if need.missing()]
-    if missing and can_install():
-        apt_install(missing, log)
-        missing = [need for need in missing if need.missing()]
     if not missing:
         return
     lines = [f"  {need.name} is missing: {need.without}" for need in missing]
-    how = f"To install: {install_command(missing)}"
-    if any(need in REQUIRED for need in missing):
-        raise LabError("\n".join(["The system lacks what the lab is built with.", *lines, how]))
-    print("\n".join([*lines, f"  {how}"]), flush=True)
+    if any(need in (*REQUIRED, GDB) for need in missing):
+        raise LabError("\n".join(["The system lacks what this needs.", *lines, how_to_install()]))
+    print("\n".join([*lines, f"  {how_to_install()}"]), flush=True)
 
 
-def apt_install(needs: list[Need], log: Path) -> bool:
-    """Installs as root; returns whether that worked."""
+def apt_install(packages: list[str], log: Path) -> None:
+    """Installs, as root, the packages that this system has: for one unknown name apt-get would install none."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     options = ["-y", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Acquire::Retries=2"]
-    title = f"Installing {', '.join(dict.fromkeys(need.package for need in needs))}"
     progress.run(["apt-get", "update", *options], "Reading Debian's package lists", log, quiet)
-    packages = list(dict.fromkeys(need.package for need in needs))
-    installed, lines = progress.run(
-        ["apt-get", "install", "--no-install-recommends", *options, *packages], title, log, quiet
-    )
+    known = _known_packages()
+    there = [name for name in packages if not known or name in known]
+    if unknown := sorted({*packages} - {*there}):
+        print(f"  apt-get knows no {', '.join(unknown)}", flush=True)
+    if not there:
+        return
+    command = ["apt-get", "install", "--no-install-recommends", *options, *there]
+    installed, lines = progress.run(command, f"Installing {', '.join(there)}", log, quiet)
     if not installed:
         reason = next((line for line in lines if line.startswith("E: ")), "no reason given")
         print(f"  apt-get: {reason}\n  (all it said: {log})", flush=True)
-    return installed
+
+
+def _known_packages() -> set[str]:
+    """Empty: apt does not say."""
+    try:
+        return {*subprocess.run(["apt-cache", "pkgnames"], capture_output=True, text=True, check=False).stdout.split()}
+    except OSError:
+        return set()
+
+
+# What pip is called in Debian, for environments: any user may fetch and unpack it.
+_FETCH = """\
+cd "$0" && mkdir -p state/lists/partial cache/archives/partial &&
+set -- -q -o Dir::State="$0/state" -o Dir::Cache="$0/cache" -o Dir::State::status=/var/lib/dpkg/status &&
+apt-get "$@" update && apt-get "$@" download python3-pip-whl && dpkg-deb -x python3-pip-whl_*.deb ."""
+
+
+def fetch_pip(folder: Path, log: Path) -> str:
+    """The wheel of pip that Debian gives to environments; needs no root. Empty: not to be had."""
+    places = "usr/share/python-wheels/pip-*.whl"
+    if not list(Path("/").glob(places)) and shutil.which("apt-get"):
+        progress.run(["sh", "-c", _FETCH, str(folder)], "Fetching Debian's pip", log)
+    return next((str(path) for root in (Path("/"), folder) for path in root.glob(places)), "")

@@ -54,7 +54,7 @@ class Toolchain:
     torch_version: str  # such as 2.15.0+cu132
     cxx: str
     cmake: str
-    generator: str  # Ninja, or Unix Makefiles
+    ninja: str
     build_dir: str
 
 
@@ -104,7 +104,7 @@ class PythonFacts:
     version: tuple[int, int]
     torch: str  # the package's folder; empty without torch
     can_draw: bool  # has FIGURE_PACKAGES
-    can_make_venv: bool
+    has_pip: bool  # for an environment that it makes
 
 
 _PROBE = f"""
@@ -113,7 +113,7 @@ def where(name):
     spec = u.find_spec(name)
     return list(spec.submodule_search_locations)[0] if spec and spec.submodule_search_locations else ""
 print(json.dumps([sys.executable, sys.version_info[:2], where("torch"),
-                  all(map(where, {FIGURE_PACKAGES})), bool(where("venv") and where("ensurepip"))]))
+                  all(map(where, {FIGURE_PACKAGES})), bool(where("ensurepip"))]))
 """
 
 
@@ -123,10 +123,10 @@ def probe(python: str) -> PythonFacts | None:
         done = subprocess.run(
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=60, cwd=ROOT, stdin=subprocess.DEVNULL
         )
-        executable, version, torch, can_draw, can_make_venv = json.loads(done.stdout)
+        executable, version, torch, can_draw, has_pip = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return PythonFacts(executable, tuple(version), torch, can_draw, can_make_venv)
+    return PythonFacts(executable, tuple(version), torch, can_draw, has_pip)
 
 
 def torch_version(folder: str) -> str:

@@ -1,9 +1,11 @@
-"""The checkout's own Python environment, .venv: made only if no other Python has a fitting torch."""
+"""The checkout's own environment, .venv: torch, if no other Python has a fitting one, and what the lab is built with,
+where the system has none: cmake, ninja and libraries."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from pathlib import Path
 from tools.setup import progress, system_packages
 from tools.setup.toolchain import (
     REQUIREMENTS,
+    ROOT,
     VENV,
     LabError,
     PythonFacts,
@@ -26,17 +29,29 @@ from tools.setup.toolchain import (
 
 MARKER = VENV / ".ddp-lab"  # says that the lab made this environment, for which requirements, and what is in it
 
+LIBRARIES = VENV / "libraries"  # headers and sources, for cmake/Dependencies.cmake
+LIBRARY_PINS = ROOT / "cmake" / "libraries.txt"
+
 # What may be in it. Running on the CPU needs little of torch's CUDA build: torch itself, without its dependencies, and
 # the libraries that libtorch_cpu.so names as NEEDED. (Python's `import torch` fails then; no tool of the lab does it.)
 TORCH = "torch"
 FIGURES = "figures"  # what draws figures and sets the writeup
 CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling what runs on GPUs
 CUDA = "cuda"  # all that torch depends on, for running on GPUs
-_PACKAGES = {FIGURES: ("numpy", "matplotlib", "tabulate", "typst"), CHECK: ("jsonschema", "ruff", "check-jsonschema")}
-_MEGABYTES = {TORCH: 530, FIGURES: 70, CHECK: 200, CUDA: 2400}  # to download
+CMAKE, NINJA, HEADERS = "cmake", "ninja", "headers"  # each where the system has none that fits
+_PACKAGES = {
+    CMAKE: ("cmake",),
+    NINJA: ("ninja",),
+    FIGURES: ("numpy", "matplotlib", "tabulate", "typst"),
+    CHECK: ("jsonschema", "ruff", "check-jsonschema", "clang-format", "clang-tidy"),
+}
+_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, FIGURES: 70, CHECK: 240, CUDA: 2400}  # to download
+_LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.*[^/])$")
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
-PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for
+PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
 
+_NO_PIP = "has no pip for environments (ensurepip): install your distribution's package, such as python3-venv"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 OFFLINE_ADVICE = """\
 The packages could not be downloaded: there is no network, or no package index that answers.
 Connect and run it again, or build on what is there:
@@ -57,7 +72,7 @@ def state() -> str:
 
 
 def requirements_hash() -> str:
-    return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(REQUIREMENTS.read_bytes() + LIBRARY_PINS.read_bytes()).hexdigest()[:16]
 
 
 def parts_there() -> frozenset[str]:
@@ -67,70 +82,107 @@ def parts_there() -> frozenset[str]:
 
 
 def megabytes_to_come(parts: frozenset[str]) -> int:
-    return sum(_MEGABYTES[part] for part in {TORCH, *parts} - parts_there())
+    return sum(_MEGABYTES[part] for part in parts - parts_there())
+
+
+def system_gaps() -> frozenset[str]:
+    """The parts that the lab is built with, and that the system lacks."""
+    lacking = {
+        CMAKE: not system_packages.cmake(),
+        NINJA: not system_packages.ninja(),
+        HEADERS: not all(find() for find in system_packages.libraries.values()),
+    }
+    return frozenset(part for part, lacks in lacking.items() if lacks)
+
+
+def cmake() -> str:
+    """The program itself: bin/cmake is a Python script around it."""
+    return next(map(str, VENV.glob("lib/python3*/site-packages/cmake/data/bin/cmake")), "")
+
+
+def ninja() -> str:
+    return shutil.which(f"{VENV}/bin/ninja") or ""
 
 
 def provide(log: Path, parts: frozenset[str]) -> PythonFacts:
-    """Makes, completes or renews .venv, so that it has these parts and torch; returns its Python."""
+    """Makes, completes or renews .venv, so that it has these parts; returns its Python."""
     facts = probe(f"{VENV}/bin/python")
-    fits = facts is not None and not torch_gap(facts.torch)
+    fits = facts is not None and not (TORCH in parts and torch_gap(facts.torch))
     if not state() and VENV.exists() and any(VENV.iterdir()):
-        if fits:
+        if fits and not parts & {CMAKE, NINJA, HEADERS}:
             return facts
         raise LabError(
-            f"{VENV} is there already, was not made by the lab, and has no fitting torch. "
-            "Move it away, or name its Python or another: PYTHON=/path/to/python"
+            f"{VENV} is there already, was not made by the lab, and has no fitting torch, or lacks what the system "
+            "does not have either. Move it away, or name its Python or another: PYTHON=/path/to/python"
         )
-    parts |= {TORCH}
     if fits and parts <= parts_there():
         return facts
     if not (fits and state().startswith("ready")):
-        create(log, CUDA in parts)
-    for part in [part for part in (TORCH, CUDA, FIGURES, CHECK) if part in parts - parts_there()]:
+        create(log, parts)
+    for part in [part for part in _INSTALL if part in parts - parts_there()]:
         _INSTALL[part](log)
         MARKER.write_text(" ".join(["ready", requirements_hash(), *sorted(parts_there() | {part})]) + "\n")
     facts = probe(f"{VENV}/bin/python")
-    gap = torch_gap(facts.torch) if facts else "does not start"
+    gap = "does not start" if not facts else torch_gap(facts.torch) if TORCH in parts else ""
     if gap:
         raise LabError(f"{VENV}/bin/python {gap} though pip succeeded; see {log}")
     return facts
 
 
-def create(log: Path, cuda: bool) -> None:
-    python = base_python(log)
-    free, needed = shutil.disk_usage(VENV.parent).free, NEEDED_BYTES[cuda]
-    if free < needed:
-        raise LabError(
-            f"{VENV.parent} has {free / 2**30:.1f} GB free, torch and its libraries need about "
-            f"{needed >> 30} GB. Free some, or use a Python that has torch: PYTHON=/path/to/python"
-        )
+def create(log: Path, parts: frozenset[str]) -> None:
+    python = base_python()
+    if TORCH in parts and (gap := disk_gap(CUDA in parts)):
+        raise LabError(gap)
     if VENV.exists():
         shutil.rmtree(VENV)
     VENV.mkdir()
     MARKER.write_text("incomplete\n")
-    made, lines = progress.run([python, "-m", "venv", str(VENV)], "Making the Python environment .venv", log)
+    make = [python.executable, "-m", "venv", *([] if python.has_pip else ["--without-pip"]), str(VENV)]
+    made, lines = progress.run(make, "Making the Python environment .venv", log)
     if not made:
         raise LabError(_failure("The Python environment could not be made", lines, log))
+    if not python.has_pip:
+        _unpack_pip(python.executable, log)
 
 
-def base_python(log: Path) -> str:
-    """A Python of a fitting version that can make environments; installs python3-venv if only that is missing."""
+def disk_gap(cuda: bool) -> str:
+    free, needed = shutil.disk_usage(VENV.parent).free, NEEDED_BYTES[cuda]
+    if free >= needed:
+        return ""
+    return (
+        f"{VENV.parent} has {free / 2**30:.1f} GB free, torch and its libraries need about "
+        f"{needed >> 30} GB. Free some, or use a Python that has torch: PYTHON=/path/to/python"
+    )
+
+
+def base_python() -> PythonFacts:
+    """A Python of a fitting version, rather one that has pip for environments."""
     names = [f"python3.{minor}" for minor in range(PYTHON_RANGE[1][1], PYTHON_RANGE[0][1] - 1, -1)]
     candidates = [*active_pythons(), "/usr/bin/python3", *filter(None, map(shutil.which, names))]
-    for attempt in range(2):
-        found = [facts for facts in map(probe, dict.fromkeys(candidates)) if facts]
-        fitting = [facts for facts in found if PYTHON_RANGE[0] <= facts.version <= PYTHON_RANGE[1]]
-        able = [facts for facts in fitting if facts.can_make_venv]
-        if able:
-            return able[0].executable
-        if attempt == 0 and fitting and system_packages.can_install():
-            system_packages.apt_install([system_packages.PYTHON_VENV], log)
-    if fitting:
-        how = system_packages.install_command([system_packages.PYTHON_VENV])
-        raise LabError(f"{fitting[0].executable} cannot make a virtual environment. To fix that: {how}")
+    found = [facts for facts in map(probe, dict.fromkeys(candidates)) if facts]
+    fitting = [facts for facts in found if PYTHON_RANGE[0] <= facts.version <= PYTHON_RANGE[1]]
+    chosen = next((facts for facts in fitting if facts.has_pip), fitting[0] if fitting else None)
+    if chosen and (chosen.has_pip or shutil.which("apt-get")):
+        return chosen
+    if chosen:
+        raise LabError(f"{chosen.executable} {_NO_PIP}")
     low, high = map(system_packages.dotted, PYTHON_RANGE)
     have = ", ".join(sorted({system_packages.dotted(facts.version) for facts in found})) or "none"
     raise LabError(f"The lab needs Python {low} to {high}, found: {have}. Install one, or name it: PYTHON=python{low}")
+
+
+def _unpack_pip(python: str, log: Path) -> None:
+    """Debian's python3 comes without pip; what brings it to environments is a package that root alone may install."""
+    (packages,) = VENV.glob("lib/python3*/site-packages")
+    with tempfile.TemporaryDirectory(dir=VENV) as folder:
+        wheel = system_packages.fetch_pip(Path(folder), log)
+        if not wheel:
+            raise LabError(f"{python} {_NO_PIP}, or connect to the network, for Debian's (all that was said: {log})")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(packages)
+    if not os.path.exists(_CERTIFICATES):  # which Debian has its pip trust in place of those that are in it
+        trust = packages / "pip" / "_vendor" / "certifi" / "core.py"
+        trust.write_text(trust.read_text().replace(_CERTIFICATES, str(trust.with_name("cacert.pem"))))
 
 
 def _install_torch(log: Path) -> None:
@@ -191,7 +243,27 @@ def nccl_header() -> str:
     return next(map(str, VENV.glob("lib/python3*/site-packages/nvidia/nccl/include/nccl.h")), "")
 
 
-_INSTALL = {
+def _install_headers(log: Path) -> None:
+    """From wheels that are the same for every machine and Python, and whose checksums are known; two of three need only
+    be unpacked, and the third has a program that nobody needs."""
+    anywhere = ["--only-binary=:all:", "--python-version=3.11", "--platform=manylinux_2_28_x86_64"]
+    with tempfile.TemporaryDirectory(dir=VENV) as folder:
+        fetch = ["download", "--no-deps", "--require-hashes", *anywhere, "-d", folder, "-r", str(LIBRARY_PINS)]
+        _pip(fetch, f"Fetching {', '.join(system_packages.libraries)}", log)
+        shutil.rmtree(LIBRARIES, ignore_errors=True)
+        for wheel in Path(folder).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if match := _LIBRARY.search(name):
+                        path = LIBRARIES / match[1]
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        path.write_bytes(archive.read(name))
+
+
+_INSTALL = {  # in this order
+    CMAKE: functools.partial(_install_packages, CMAKE),
+    NINJA: functools.partial(_install_packages, NINJA),
+    HEADERS: _install_headers,
     TORCH: _install_torch,
     CUDA: _install_cuda,
     FIGURES: functools.partial(_install_packages, FIGURES),
