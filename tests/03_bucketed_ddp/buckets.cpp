@@ -30,8 +30,7 @@ Payload payload_of(const Seen& launch) { return {launch.elements, launch.dtype};
 std::string listed(const std::vector<Payload>& payloads) {
   std::ostringstream out;
   for (std::size_t i = 0; i < std::min<std::size_t>(payloads.size(), 12); ++i) {
-    out << (i > 0 ? ", " : "") << payloads[i].elements << " "
-        << dtype_name(payloads[i].dtype);
+    out << (i > 0 ? ", " : "") << payloads[i].elements << " " << dtype_name(payloads[i].dtype);
   }
   return payloads.empty() ? "nothing" : out.str() + (payloads.size() > 12 ? " ..." : "");
 }

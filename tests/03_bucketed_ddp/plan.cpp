@@ -18,8 +18,7 @@ using Indices = std::vector<std::size_t>;
 using Common = std::string;
 
 Common kind_of(const at::Tensor& tensor) {
-  return dtype_name(tensor.scalar_type()) + " on " +
-         tensor.device().str();
+  return dtype_name(tensor.scalar_type()) + " on " + tensor.device().str();
 }
 
 std::int64_t bytes_of(const at::Tensor& tensor) {

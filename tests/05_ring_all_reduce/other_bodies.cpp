@@ -61,8 +61,8 @@ void refuse_tensors(Client& client, const ProcessGroupPtr& group, const std::str
         at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz}) {
     for (const std::int64_t size : {8, 0}) {
       attempt(client,
-              name + " of " + std::to_string(size) + " elements of " +
-                  dtype_name(dtype) + ", a dtype that the header does not list,",
+              name + " of " + std::to_string(size) + " elements of " + dtype_name(dtype) +
+                  ", a dtype that the header does not list,",
               [&] { call(at::zeros({size}, options.dtype(dtype)), group); });
     }
   }

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from tests.benchmarks.program_test import BUILD, REFUSED, ProgramTest
-from tests.tools.cuda_driver_test import compile_library, driver
+from tests.harness.cuda_driver_test import compile_library, driver
 from tools.setup import gpus
 
 FITS = gpus.OLDEST[gpus.CUDA]

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from tests.tools.cuda_driver_test import driver
+from tests.harness.cuda_driver_test import driver
 from tests.tools.grading_test import ALL_PASS, GraderTest
 from tests.tools.setup_test import Checkout
 from tools.setup import gpus, parts, toolchain

@@ -7,7 +7,7 @@ import subprocess
 import unittest
 from xml.etree import ElementTree
 
-from tests.tools.cuda_driver_test import driver
+from tests.harness.cuda_driver_test import driver
 from tests.tools.grading_test import ALL_PASS, NAMES, STAGE, GraderTest
 from tools.setup import gpus
 

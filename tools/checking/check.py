@@ -6,7 +6,8 @@ passed and failed; the exit code is 0 only if nothing failed.
 
 A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, the other
 compiler, a build for arm64 and the slow Python tests. Neither repeats what has passed on the same content:
-tools/checking/remembered.py. ONLY="format lint" runs these steps alone; ONLY=machines, which no other run does, tries the lab on fresh systems.
+tools/checking/remembered.py. ONLY="format lint" runs these steps alone; ONLY=machines, which no other run does, tries
+the lab on fresh systems.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ ALONE = ("git", "make")  # all that a system has beside Debian's minimum
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 COPIED = {Path(name): name.lstrip("/") for name in ("/etc/hosts", "/etc/resolv.conf")}
-COPIED[CERTIFICATES] = "etc/certificates_of_the_host.crt"  # in the place of its own, which installing its package writes anew
+COPIED[CERTIFICATES] = (
+    "etc/certificates_of_the_host.crt"  # in the place of its own, which installing its package writes anew
+)
 # The root is changed as a container changes it, since in a chroot no user may make namespaces.
 ENTER = """\
 set -e
