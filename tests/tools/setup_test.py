@@ -74,7 +74,7 @@ class Checkout(unittest.TestCase):
             if path := shutil.which(name):
                 (self.bin / name).symlink_to(path)
         script(self.bin / "cmake", CMAKE)
-        script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 14.0.6'\n")
+        script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 19.1.7'\n")
         script(self.bin / "ninja", "#!/bin/sh\necho 1.11.1\n")
         script(self.bin / "addr2line", "#!/bin/sh\necho 2.40\n")
         script(self.bin / "apt-get", '#!/bin/sh\necho apt-get "$@" >> "$FAKE_LOG"\necho "E: no network"; exit 100\n')

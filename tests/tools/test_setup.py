@@ -101,7 +101,7 @@ class DoingNothing(Checkout):
             "build files removed": lambda: (self.lab / "build" / "build.ninja").unlink(),
             "torch replaced": lambda: fake_torch(self.top / "python-with-torch-packages" / "torch", "2.11.2"),
             "requirements edited": lambda: (self.lab / "requirements.txt").write_text("torch==2.15.0\n"),
-            "compiler replaced": lambda: script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 15.0.0 '\n"),
+            "compiler replaced": lambda: script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 18.0.0 '\n"),
             "state damaged": lambda: (self.lab / "build" / "toolchain.json").write_text("{"),
         }
         self.set_up(PYTHON=self.python)
@@ -151,7 +151,7 @@ class Failing(Checkout):
             (self.bin / name).unlink()
         script(self.bin / "apt-cache", "#!/bin/sh\necho binutils\n")
         output = self.set_up(code=1, PYTHON=self.python)
-        self.assertIn("apt-get knows no clang", output)
+        self.assertIn("apt-get knows no clang-19 or clang", output)
         (install,) = [line for line in self.asked("apt-get") if "install" in line]
         self.assertTrue(install.endswith(" binutils"), install)
 
@@ -162,10 +162,24 @@ class Failing(Checkout):
         (self.bin / "clang++").unlink()
         (self.lab / "build" / "toolchain.json").unlink()
         output = self.set_up(PYTHON=self.python)
-        self.assertIn("clang++ is missing: g++ is taken, which needs three times as long", output)
+        self.assertIn("clang++ 16 or newer is missing: g++ needs three times as long", output)
         self.assertIn("DCMAKE_CXX_COMPILER=" + str(self.bin / "g++"), self.asked()[-1])
         output = self.run_tool("python3", "-m", "tools.setup.doctor")
         self.assertIn("there is no fitting clang++, which would need a third of the time", output)
+
+    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root installs")
+    def test_a_clang_that_cannot_compile_ranges_is_replaced_or_taken_with_a_word(self) -> None:
+        """By clang-19; where the system has none, by its own clang; where nothing helps, the old one builds the lab."""
+        script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 14.0.6'\n")
+        for known, package in (("clang clang-19", "clang-19"), ("clang", "clang")):
+            script(self.bin / "apt-cache", f"#!/bin/sh\nprintf '%s\\n' {known}\n")
+            output = self.set_up(PYTHON=self.python)
+            self.assertTrue([line for line in self.asked("apt-get") if "install" in line][-1].endswith(f" {package}"))
+            self.assertIn("an older clang does not compile <ranges>", output)
+            self.assertIn("DCMAKE_CXX_COMPILER=" + str(self.bin / "clang++"), self.asked()[-1])
+            (self.lab / "build" / "toolchain.json").unlink()
+        script(self.bin / "clang++-19", "#!/bin/sh\necho 'clang version 19.1.7'\n")
+        self.assertIn(f"{self.bin}/clang++-19", self.set_up(PYTHON=self.python))
 
     def test_the_compiler_that_CXX_names_is_taken(self) -> None:
         script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")

@@ -10,19 +10,15 @@ from __future__ import annotations
 import glob
 import platform
 import re
-import shutil
 import subprocess
-import tempfile
-import zipfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from tools.checking.context import Context, Outcome, describe
-from tools.checking.second_build import second_build
+from tools.checking.second_build import fetch_torch, lacking, second_build
 from tools.setup import system_packages
 from tools.setup.system_packages import Need
-from tools.setup.toolchain import ROOT, pinned, torch_version
+from tools.setup.toolchain import ROOT, pinned
 
 MACHINE = "aarch64"
 TOOLCHAIN = ROOT / "cmake" / MACHINE / "toolchain.cmake"
@@ -36,7 +32,12 @@ def _first(pattern: str) -> str:
 
 
 NEEDS = [
-    Need("clang++", "clang", system_packages.program("clang++"), "g++ compiles for one machine alone"),
+    Need(
+        "clang++",
+        system_packages.CLANG,
+        system_packages.program(*system_packages.CLANGS),
+        "g++ compiles for one machine alone",
+    ),
     Need("lld", "lld", system_packages.program("ld.lld"), "nothing is linked"),
     Need("nm", "binutils", system_packages.program("nm"), "nobody looks for what is undefined"),
     Need(
@@ -52,35 +53,15 @@ NEEDS = [
 def check_arm64(context: Context) -> Outcome:
     if platform.machine() == MACHINE:
         return Outcome(skipped=["this machine is an arm64: all other steps check it"])
-    log = context.folder() / "arm64_packages.log"
-    if system_packages.can_install() and (missing := [need for need in NEEDS if need.missing()]):
-        system_packages.apt_install(missing, log)
-    if missing := [need for need in NEEDS if need.missing()]:
-        names = ", ".join(need.name for need in missing)
-        return Outcome(skipped=[f"{names}: missing. To install: {system_packages.install_command(missing)}"])
+    if gap := lacking(NEEDS, context.folder() / "arm64_packages.log"):
+        return Outcome(skipped=[gap])
     torch = context.folder("torch_for_arm64") / "torch"
-    if not torch_version(str(torch)).startswith(pinned("torch")) and (failure := fetch_torch(context, torch)):
+    if failure := fetch_torch(context, torch, pinned("torch"), "--only-binary=:all:", f"--platform={_WHEEL}"):
         return Outcome.of(failure)
-    compiler = context.toolchain.cxx if context.uses_clang else shutil.which("clang++")
-    on_arm64 = replace(context, toolchain=replace(context.toolchain, python="", libtorch=str(torch)))
-    other, failure = second_build(on_arm64, "arm64", compiler, ["all"], [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}"])
+    compiler = context.toolchain.cxx if context.uses_clang else system_packages.program(*system_packages.CLANGS)()
+    changes = {"cxx": compiler, "python": "", "libtorch": str(torch)}
+    other, failure = second_build(context, "arm64", ["all"], [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}"], **changes)
     return Outcome.of(failure or describe_undefined(other.build_dir, torch / "lib"))
-
-
-def fetch_torch(context: Context, torch: Path) -> str:
-    """Brings the headers and libraries of PyTorch's build for arm64. Returns what went wrong; empty if nothing did."""
-    shutil.rmtree(torch, ignore_errors=True)
-    log, python = torch.parent / "pip.log", context.toolchain.python or context.toolchain.figure_python
-    with tempfile.TemporaryDirectory(dir=torch.parent) as folder:
-        context.show("downloading torch for arm64, 420 MB")
-        what = ["--no-deps", "--only-binary=:all:", f"--platform={_WHEEL}", f"torch=={pinned('torch')}"]
-        code, text = context.run([python, "-m", "pip", "download", "--progress-bar=off", "-d", folder, *what], log)
-        if code:
-            return describe("PyTorch for arm64 could not be downloaded", "\n".join(text.splitlines()[-8:]), log)
-        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-            parts = ("torch/include/", "torch/lib/", "torch/version.py")
-            wheel.extractall(torch.parent, [name for name in wheel.namelist() if name.startswith(parts)])
-    return ""
 
 
 def describe_undefined(build_dir: Path, torch_libraries: Path) -> str:

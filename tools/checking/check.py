@@ -4,10 +4,10 @@ Everything is built; the solutions get full marks and the stubs none; mutants di
 live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
 passed and failed; the exit code is 0 only if nothing failed.
 
-A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, the other
-compiler, a build for arm64 and the slow Python tests. Neither repeats what has passed on the same content:
-tools/checking/remembered.py. ONLY="format lint" runs these steps alone; ONLY=machines, which no other run does, tries
-the lab on fresh systems.
+A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, other
+compilers, the oldest PyTorch, a build for arm64 and the slow Python tests. Neither repeats what has passed on the same
+content: tools/checking/remembered.py. ONLY="format lint" runs these steps alone; ONLY=machines, which no other run
+does, tries the lab on fresh systems.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pathlib import Path
 from tools.checking import (
     arm64,
     claims,
+    compilers,
     costs,
     formatting,
     includes,
     linting,
     machines,
     mutants,
-    other_compiler,
     own_tests,
     remembered,
     sanitizers,
@@ -114,7 +114,8 @@ STEPS: dict[str, tuple[str, Step]] = {
     "variants": ("Correct variants get full marks", variants.check_variants),
     "address": (sanitizers.ADDRESS.title, partial(sanitizers.check, sanitizers.ADDRESS)),
     "thread": (sanitizers.THREAD.title, partial(sanitizers.check, sanitizers.THREAD)),
-    "compilers": ("Stages built by the other compiler", other_compiler.check_other_compiler),
+    "compilers": ("Stages built by other compilers", compilers.check_compilers),
+    "torch": ("Stages built on the oldest PyTorch", compilers.check_oldest_torch),
     "arm64": ("Everything built for arm64", arm64.check_arm64),
     "harness": ("Tests of the harness, in C++", own_tests.check_harness),
     "tools": ("Tests of the tools, in Python", own_tests.check_tools),
@@ -126,7 +127,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "machines": ("The lab on fresh machines", machines.check_machines),
 }
 
-LONG = ("address", "thread", "compilers", "arm64")  # run with ALL=1 only, or when asked for
+LONG = ("address", "thread", "compilers", "torch", "arm64")  # run with ALL=1 only, or when asked for
 APART = ("machines",)  # only when asked for
 SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
 

@@ -16,6 +16,7 @@ from tools.grading.results import StageReport, TestResult, TestSpec
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.stages import Stage, all_stages, short_paths
 from tools.grading.test_lists import ask
+from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import Toolchain
 
 LOG_LIMIT = 8 << 20
@@ -74,7 +75,7 @@ class Context:
 
     @property
     def uses_clang(self) -> bool:
-        return "clang" in Path(self.toolchain.cxx).resolve().name
+        return is_clang(self.toolchain.cxx)
 
     def folder(self, *parts: str) -> Path:
         """A folder for files that `make check` makes."""

@@ -97,7 +97,7 @@ def check(sanitizer: Sanitizer, context: Context) -> Outcome:
         return Outcome(skipped=[f"{context.toolchain.cxx} has no {sanitizer.title} here"])
     targets = [*stage_targets(), "tests_harness"]
     options = [f"-DSANITIZE={sanitizer.flag}"]
-    other, failure = second_build(context, f"sanitized_by_{sanitizer.name}", context.toolchain.cxx, targets, options)
+    other, failure = second_build(context, f"sanitized_by_{sanitizer.name}", targets, options)
     failure = failure or _missed(other, sanitizer)
     if failure:
         return Outcome.of(failure)

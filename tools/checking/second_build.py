@@ -1,17 +1,25 @@
-"""A build of the lab beside the student's, in a folder of its own: by another compiler, or with a sanitizer."""
+"""A build of the lab beside the student's, in a folder of its own: by another compiler, on another torch, sanitized."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
+from tools.grading import unresolved
 from tools.grading.compile_errors import condense
 from tools.grading.results import Status
 from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage
+from tools.setup import system_packages
 from tools.setup.configuring import cmake_command
+from tools.setup.system_packages import Need
+from tools.setup.toolchain import torch_version
 
 
 def stage_targets() -> list[str]:
@@ -19,12 +27,12 @@ def stage_targets() -> list[str]:
 
 
 def second_build(
-    context: Context, name: str, cxx: str, targets: Sequence[str], options: Sequence[str] = ()
+    context: Context, name: str, targets: Sequence[str], options: Sequence[str] = (), **toolchain: str
 ) -> tuple[Context, str]:
-    """Builds `targets` in a folder of this name. Returns the context of that build, and what went wrong; empty if
-    nothing did."""
+    """Builds `targets` in a folder of this name, with what is different in the toolchain. Returns the context of that
+    build, and what went wrong; empty if nothing did."""
     folder = context.folder(name)
-    other = replace(context, toolchain=replace(context.toolchain, cxx=cxx, build_dir=str(folder)))
+    other = replace(context, toolchain=replace(context.toolchain, build_dir=str(folder), **toolchain))
     build = [other.toolchain.cmake, "--build", str(folder), "--parallel", str(CORES), "--target", *targets]
     for command in ([*cmake_command(other.toolchain), *options], build):
         log = folder / "build.log"
@@ -32,6 +40,49 @@ def second_build(
         if code:
             return other, describe(f"The build in {name}", condense(text), log)
     return other, ""
+
+
+def lacking(needs: list[Need], log: Path) -> str:
+    """What of these is not there and could not be installed, and what to do; empty if all is there."""
+    if packages := system_packages.to_install(needs):
+        system_packages.apt_install(packages, log)
+    missing = [need for need in needs if need.missing()]
+    names = ", ".join(need.name for need in missing)
+    packages = " ".join(sorted({need.package.partition("|")[0] for need in missing}))
+    return f"{names}: missing. To install: apt-get install {packages}" if missing else ""
+
+
+def build_and_grade(context: Context, name: str, **toolchain: str) -> Outcome:
+    """The stages are built, and the solutions get full marks; benchmarks are left to the toolchain that was chosen."""
+    other, failure = second_build(context, name, stage_targets(), **toolchain)
+    programs = [other.builder.program(stage) for stage in graded_stages()] if not failure else []
+    missing = [line for program in programs for line in unresolved.missing(program)]
+    if failure or missing:
+        return Outcome.of(failure or describe(f"{name} lacks what nothing defines", "\n".join(missing)))
+    return grade_solutions(other, RunOptions(other.seed))
+
+
+def fetch_torch(context: Context, torch: Path, version: str, *options: str) -> str:
+    """Unpacks what the lab needs of this PyTorch into the folder `torch`, unless it is there; pip takes `options`.
+    Returns what went wrong; empty if nothing did."""
+    if torch_version(str(torch)).startswith(version):
+        return ""
+    shutil.rmtree(torch, ignore_errors=True)
+    torch.parent.mkdir(parents=True, exist_ok=True)
+    log, python = torch.parent / "pip.log", context.toolchain.python or context.toolchain.figure_python
+    with tempfile.TemporaryDirectory(dir=torch.parent) as folder:
+        context.show(f"downloading torch {version}")
+        what = ["--progress-bar=off", "--no-deps", *options, "-d", folder, f"torch=={version}"]
+        code, text = context.run([python, "-m", "pip", "download", *what], log)
+        if code:
+            said = "\n".join(text.splitlines()[-8:])
+            return describe(
+                f"torch {version} {' '.join(options)} could not be downloaded".replace("  ", " "), said, log
+            )
+        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+            parts = ("torch/include/", "torch/lib/", "torch/version.py")
+            wheel.extractall(torch.parent, [name for name in wheel.namelist() if name.startswith(parts)])
+    return ""
 
 
 def grade_solutions(other: Context, options: RunOptions, untimed: bool = False) -> Outcome:

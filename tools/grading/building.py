@@ -18,12 +18,18 @@ from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import printable
 from tools.grading.stages import Stage, short_paths
 from tools.grading.untrusted import Compiled
+from tools.setup import system_packages
 from tools.setup.columns import listed
 from tools.setup.progress import ProgressLine
 from tools.setup.toolchain import ROOT, LabError, Toolchain, how_to_restore
 
 SHOWN = 5
 HALF = "The lab's own code was built and lacks what no library here defines; this is not your stage's fault:"
+OLD_CLANG = """\
+clang before 16 cannot compile the views in GCC's <ranges>, right or wrong. Install clang-19 and run it again, or take
+another compiler: CXX=g++ make test
+"""
+_IN_RANGES = re.compile(r"^/\S+/(?:ranges|bits/ranges_\w+\.h):\d+:\d+: error: ", re.MULTILINE)
 DOES_NOT_FIT = """\
 This compiler does not fit the one that libtorch was built with. Take another: CXX=clang++ make test, or CXX=g++ make
 test; README.md, Requirements, has those that are tested."""
@@ -106,7 +112,11 @@ class Builder:
         self._build_common(_programs([stage]), watch)
         if full_disk(log.text):
             raise LabError(_why_common_failed(log))
-        return f"{condense(log.text)}\n{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
+        note = OLD_CLANG if self._is_clangs_fault(log) else ""
+        return f"{condense(log.text)}\n{note}{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
+
+    def _is_clangs_fault(self, log: BuildLog) -> bool:
+        return bool(_IN_RANGES.search(log.text)) and system_packages.lacks_ranges(self._toolchain.cxx)
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         targets = [*self._for_device, *targets]

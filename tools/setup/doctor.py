@@ -100,7 +100,7 @@ def reason_for(cxx: str) -> str:
     """Why this compiler is taken."""
     if os.environ.get("CXX"):
         return "named by CXX"
-    if "clang" in os.path.basename(os.path.realpath(cxx)):
+    if system_packages.is_clang(cxx):
         return "preferred: it builds the lab in a third of g++'s time"
     return "there is no fitting clang++, which would need a third of the time"
 

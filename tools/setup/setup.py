@@ -157,11 +157,11 @@ def renew(state: dict, parts: frozenset[str], log: Path) -> None:
 def announce(megabytes: int, packages: list[str], built_before: bool) -> None:
     """How long it will take, before anything is done."""
     to_come = [f"{megabytes} MB of Python packages"] if megabytes else []
-    to_come += [f"Debian's {', '.join(packages)}"] if packages else []
+    to_come += [f"Debian's {', '.join(name.partition('|')[0] for name in packages)}"] if packages else []
     parts = [f"download {' and '.join(to_come)}"] if to_come else []
     if not built_before:
         cores = len(os.sched_getaffinity(0))
-        clang = "clang" in system_packages.compiler() or system_packages.can_install()
+        clang = system_packages.is_clang(system_packages.compiler()) or system_packages.can_install()
         minutes = system_packages.build_seconds(clang) / 60 / cores
         parts.append(f"build for about {max(1, round(minutes))} min on {cores} core{'s' if cores > 1 else ''}")
     if parts:
