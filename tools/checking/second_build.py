@@ -48,8 +48,8 @@ def lacking(needs: list[Need], log: Path) -> str:
         system_packages.apt_install(packages, log)
     missing = [need for need in needs if need.missing()]
     names = ", ".join(need.name for need in missing)
-    packages = " ".join(sorted({need.package.partition("|")[0] for need in missing}))
-    return f"{names}: missing. To install: apt-get install {packages}" if missing else ""
+    packages = sorted({need.package.partition("|")[0] for need in missing})
+    return f"{names}: missing. {system_packages.how_to_install(packages)}" if missing else ""
 
 
 def build_and_grade(context: Context, name: str, **toolchain: str) -> Outcome:

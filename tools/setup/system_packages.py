@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,9 +163,9 @@ def dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def how_to_install() -> str:
-    """One line for all that may lack, so that nobody has to ask an administrator twice."""
-    command = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
+def how_to_install(packages: Iterable[str] = PACKAGES) -> str:
+    """By default one line for all that may lack, so that nobody has to ask an administrator twice."""
+    command = f"apt-get install --no-install-recommends {' '.join(packages)}"
     if os.geteuid() == 0:
         return f"To install: {command}"
     return f"To install: sudo {command}" if shutil.which("sudo") else f"Ask an administrator to run: {command}"
