@@ -76,7 +76,7 @@ class Launch(unittest.TestCase):
             self.skipTest("skipped: torchrun comes with a Python's torch, not with LIBTORCH=")
         if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
             self.skipTest(
-                "skipped: .venv has torch for C++ on the CPU alone; make setup DEVICE=cuda adds torchrun's rest"
+                "skipped: .venv has torch for C++ on the CPU alone; make setup DEVICE=all adds torchrun's rest"
             )
         torchrun = [python, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node=2"]
         done = subprocess.run(

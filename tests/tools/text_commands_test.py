@@ -35,7 +35,10 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     # Grading: the stubs of all stages at once take no longer than one.
     (r"make test( STAGE=0\d)( TEST=\w+)? TRACE=\S+", Run(r"make test\1\2 IMPL=solutions TRACE=step.json")),
     (r"make test (PYTHON|LIBTORCH)=/path/to/.*", PLACEHOLDER),
-    (r"make (test|setup) DEVICE=cuda", HARDWARE),
+    (r"(make|docker|build/bin|NCCL_DEBUG).*(DEVICE=cuda|--device cuda|--distributed-backend nccl).*", HARDWARE),
+    (r"cmake --build build .*(ddp_cuda|--device cuda).*", HARDWARE),
+    (r"make setup DEVICE=all", NotRun("downloads 2.4 GB; tests/tools/test_gpus.py tests what it asks for")),
+    (r"python3 -m tools\.setup\.gpus", Run()),
     (r"CXX=g\+\+ make test", NotRun("builds everything anew; the step 'compilers' does it for the stages")),
     (r"make test IMPL=solutions", Run()),
     (r"make test( STAGE=0\d IMPL=solutions)", Run()),

@@ -174,7 +174,7 @@ def described(folder: str) -> str:
     build = "CUDA build" if Path(folder, "lib/libtorch_cuda.so").exists() else "CPU build"
     own = toolchain.VENV in Path(folder).parents
     only_cpp = own and virtual_environment.CUDA not in virtual_environment.parts_there()
-    note = "; for C++ on the CPU: Python's `import torch` needs make setup DEVICE=cuda" if only_cpp else ""
+    note = "; for C++ on the CPU: Python's `import torch` needs make setup DEVICE=all" if only_cpp else ""
     return f"{toolchain.torch_version(folder)} ({build}) in {folder}{note}"
 
 
