@@ -69,8 +69,9 @@ class Contents(Layout):
             for name in ("setup.sh", "run_autograder"):
                 self.assertTrue(archive.getinfo(name).external_attr >> 16 & 0o100, f"{name} is no program")
 
-    def test_no_answer_is_on_the_graders_machine(self) -> None:
+    def test_answers_are_where_they_are_removed_alone(self) -> None:
         lab = self.root / "source/lab"
+        self.assertEqual(len([*(self.root / "source/solutions").glob("*/*.cpp")]), len(all_stages()))
         for folder in ("solutions", "tests/mutants", "tests/variants", "tools/checking"):
             self.assertFalse((lab / folder).exists(), folder)
         self.assertTrue((lab / "tools/course/grade_submission.py").exists())
@@ -97,6 +98,7 @@ class Grading(Layout):
         cls.setup = subprocess.run(
             ["bash", str(cls.root / "source/setup.sh")], env=env, capture_output=True, text=True, timeout=1800
         )
+        assert not (cls.root / "source/solutions").exists()
         assert cls.setup.returncode == 0, cls.setup.stdout[-3000:] + cls.setup.stderr[-3000:]
 
     def setUp(self) -> None:

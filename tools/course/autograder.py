@@ -4,8 +4,9 @@ build/autograder/autograder.zip                       for Gradescope
 build/autograder/autograde.tar, autograde-Makefile    for Autolab
 build/autograder/source                               what both hold, and the Dockerfile for an image
 
-The lab in it is what students get (tools/course/release.py), so no solution is ever on the grader's machine, with
-tools/course and the hidden tests (tools/course/hidden.py).
+The lab in it is what students get (tools/course/release.py), with tools/course and the hidden tests
+(tools/course/hidden.py). The solutions lie beside it for setup.sh, which has them graded and removes them: none is left
+in the image where submissions are graded.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from tools.course import hidden, release
 from tools.grading.exit_codes import ending_of
+from tools.grading.stages import Stage, all_stages
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 
@@ -59,10 +61,20 @@ def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden
     release.write_tree(lab, commit)
     (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
     shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
+    for stage in all_stages():
+        handed_in = source / "solutions" / stage.name / stage.sources("assignments")[0].name
+        handed_in.parent.mkdir(parents=True)
+        shutil.copyfile(solution(stage), handed_in)
     for name in (*RUN, "Dockerfile"):
         shutil.copyfile(FILES / name, source / name)
         (source / name).chmod(0o755 if name in RUN else 0o644)
     return hidden.add_to(lab, hidden_tests)
+
+
+def solution(stage: Stage) -> Path:
+    """In one file, as students hand it in: where the solution has several, the last of the variants."""
+    files = stage.sources("solutions")
+    return files[0] if len(files) == 1 else max((ROOT / "tests/variants" / stage.name).glob("*.cpp"))
 
 
 def write_archives(folder: Path) -> None:

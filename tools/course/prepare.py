@@ -1,25 +1,40 @@
 """Builds all that grading needs and that is not a student's, once: what setup.sh of an autograder runs in its image.
 
-It ends by grading the stubs, which are worth nothing: an image that cannot grade fails here, and not on the first
-submission.
+It ends by grading the stubs, which are worth nothing, and the solutions, which have full marks: an image that cannot
+grade fails here, and not on the first submission. The solutions are removed then, whatever came of it.
+
+    python3 -m tools.course.prepare [SOLUTIONS]     a folder
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 from tools.course.grade_submission import parse_arguments, run
 from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
-from tools.grading.results import Status
+from tools.grading.results import Status, TestResult
 from tools.grading.stages import all_stages
 from tools.grading.test_lists import TestLists
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
+GOOD = (Status.PASSED, Status.SKIPPED)
 
-def prepare() -> int:
+
+def main() -> int:
+    solutions = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    try:
+        return prepare(solutions)
+    finally:
+        if solutions:
+            shutil.rmtree(solutions, ignore_errors=True)
+
+
+def prepare(solutions: Path | None) -> int:
     builder, lists = Builder(toolchain.load()), TestLists(BUILD_DIR / "grade")
     stages = [stage for stage in all_stages() if stage.has_tests()]
     if errors := builder.build(stages, "assignments"):
@@ -27,14 +42,20 @@ def prepare() -> int:
     for stage in stages:
         lists.of(builder.program(stage))
     lists.remember()
-    with tempfile.TemporaryDirectory() as folder:
-        report = run(parse_arguments([str(ROOT / "assignments"), f"--out={folder}/results.json"]))
-    wrong = [result.spec.name for result in report.results if result.status is not Status.TODO]
-    if wrong:
+    if wrong := [result.spec.name for result in graded(ROOT / "assignments") if result.status is not Status.TODO]:
         raise LabError(f"The stubs were graded, and these tests do not say that they are to be written: {wrong}")
+    if not solutions:
+        print("There are no solutions here: whether a perfect submission gets full marks was not tried.")
+    elif wrong := [result.spec.name for result in graded(solutions) if result.status not in GOOD]:
+        raise LabError(f"The solutions were graded on this system, and these tests took points from them: {wrong}")
     print(f"Ready to grade {len(stages)} stages.")
     return 0
 
 
+def graded(submission: Path) -> list[TestResult]:
+    with tempfile.TemporaryDirectory() as folder:
+        return run(parse_arguments([str(submission), f"--out={folder}/results.json"])).results
+
+
 if __name__ == "__main__":
-    sys.exit(ending_of("prepare", prepare))
+    sys.exit(ending_of("prepare", main))
