@@ -304,6 +304,22 @@ class FrontDoor(Checkout):
             advice = [finding.advice for finding in doctor.python_and_torch()]
         self.assertIn(f"'{python}' -m pip install matplotlib numpy tabulate", advice)
 
+    def test_doctor_looks_at_what_is_built(self) -> None:
+        with (
+            mock.patch.object(toolchain, "BUILD_DIR", self.top / "build"),
+            mock.patch.object(doctor, "output") as found,
+        ):
+            self.assertEqual(doctor.built(), [])
+            (self.top / "build/bin/tests_01_name").mkdir(parents=True)
+            found.return_value = ""
+            self.assertEqual([finding.state for finding in doctor.built()], [doctor.OK])
+            found.return_value = "at::data(int), for lib/libddp.so\n"
+            (finding,) = doctor.built()
+        self.assertEqual(
+            (finding.state, finding.found), (doctor.MISSING, "nothing defines at::data(int), for lib/libddp.so")
+        )
+        self.assertIn("CXX=", finding.advice)
+
     def test_doctor_counts_what_is_missing(self) -> None:
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON="/no/such/python")
         self.assertRegex(output, r"missing +python")

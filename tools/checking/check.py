@@ -37,7 +37,7 @@ from tools.checking import (
     variants,
 )
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
-from tools.grading import stages
+from tools.grading import stages, unresolved
 from tools.grading.compile_errors import condense
 from tools.grading.results import StageReport, Status, TestResult
 from tools.grading.stages import Stage, short_paths
@@ -54,7 +54,10 @@ def build_everything(context: Context) -> Outcome:
     tools, log = context.toolchain, context.folder() / "build.log"
     command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--", "-k0"]
     code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
-    return Outcome(1) if code == 0 else Outcome(failures=[describe("The build", condense(text), log)])
+    failure = describe("The build", condense(text), log) if code else ""
+    if not failure and (missing := unresolved.missing_in(context.build_dir)):
+        failure = describe("What is built lacks what nothing defines", "\n".join(missing))
+    return Outcome.of(failure)
 
 
 def check_solutions(context: Context) -> Outcome:

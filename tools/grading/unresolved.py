@@ -2,6 +2,8 @@
 
 A program may be linked without its stage's functions, which a rank gets with the stage's library. So the linker cannot
 tell that anything else is missing, as it is where the compiler does not fit the one that has built libtorch.
+
+    python3 -m tools.grading.unresolved     of all that is built, a line each; make doctor asks
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 from pathlib import Path
 
 from tools.grading.stages import all_stages, short_paths
+from tools.setup.toolchain import BUILD_DIR
 
 _MISSING = re.compile(r"undefined symbol: (\S+?)(?:, version \S+)?\s+\((.*)\)")
 
@@ -33,6 +36,12 @@ def missing(program: Path) -> list[str]:
     ]
 
 
+def missing_in(build_dir: Path) -> list[str]:
+    """The same of all that is built there, each once."""
+    programs = sorted((build_dir / "bin").glob("*"))
+    return list(dict.fromkeys(line for program in programs for line in missing(program)))
+
+
 def _said(command: list[str], given: str = "") -> str:
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
@@ -41,3 +50,7 @@ def _said(command: list[str], given: str = "") -> str:
 def _declared(name: str, contracts: str) -> bool:
     function = re.match(r"ddp::(?:\w+::)*(\w+)", name)
     return bool(function) and bool(re.search(rf"\b{function[1]}\(", contracts))
+
+
+if __name__ == "__main__":
+    print("".join(f"{line}\n" for line in missing_in(BUILD_DIR)), end="")

@@ -39,7 +39,7 @@ def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # a path may hold what the terminal cannot show
     if gap := toolchain.unsupported_system():
         raise LabError(gap)
-    findings = [*tools(), *python_and_torch(), *cuda(), *machine(), checkout()]
+    findings = [*tools(), *python_and_torch(), *cuda(), *machine(), *built(), checkout()]
     report(findings)
     gaps = [finding.name for finding in findings if finding.state == MISSING]
     end = "The lab can be built here. Begin: make test"
@@ -227,6 +227,22 @@ def machine() -> list[Finding]:
         Finding("memory", OFF if small else OK, f"{memory:.1f} GB", "the build may need 3 GB" if small else ""),
         Finding("disk", OFF if full else OK, f"{free:.0f} GB free", "the build may need 3 GB" if full else ""),
     ]
+
+
+def built() -> list[Finding]:
+    """Whether what is built has all that it needs; nothing where nothing is built."""
+    if not list(toolchain.BUILD_DIR.glob("bin/*")):
+        return []
+    missing = output([sys.executable, "-m", "tools.grading.unresolved"]).splitlines()
+    advice = f"{cxx_of_set_up()} does not fit the compiler of libtorch: make clean, and take another by CXX="
+    if missing:
+        return [Finding("built", MISSING, f"nothing defines {'; '.join(missing[:3])}", advice)]
+    return [Finding("built", OK, "programs and libraries have all that they need")]
+
+
+def cxx_of_set_up() -> str:
+    before = set_up()
+    return before.cxx if before else "the compiler"
 
 
 def checkout() -> Finding:
