@@ -34,7 +34,7 @@ function(ddp_lab_find_cuda)
     set(reason "off: no nccl.h. ${bring} install the NCCL that it was made with" PARENT_SCOPE)
   else()
     set(reason "on, with ${cuda} and ${nccl}" PARENT_SCOPE)
-    set(includes "${cuda}" "${nccl}" PARENT_SCOPE)
+    set(includes "${nccl}" "${cuda}" PARENT_SCOPE)  # a toolkit's folder may have another nccl.h
   endif()
 endfunction()
 

@@ -35,7 +35,7 @@ def test(name, status, points, stage, visibility="visible"):
             "output": "" if status == "passed" else "twice <the> mean\\nand more",
             "extra_data": {"stage": stage, "status": status}}
 tests = [test("01 first", said, 10, "01_naive_ddp"), test("01 secret", "passed", 5, "01_naive_ddp", "hidden"),
-         test("02 third", "passed", 20, "02_overlapped_ddp")]
+         test("02 third", "passed", 20, "02_overlapped_ddp"), test("02 report", "passed", 0, "02_overlapped_ddp")]
 pathlib.Path(sys.argv[3]).write_text(json.dumps({"tests": tests}))
 sys.exit(said != "passed")
 """
@@ -147,7 +147,7 @@ class Classroom(unittest.TestCase):
         self.assertIn("| **all** | 35 / 35 | 3 of 3 |\n\nGraded by the course's own copy", job.summary)
         self.assertEqual((job.reported["status"], job.reported["max_score"]), ("pass", 35))
         self.assertEqual([test["score"] for test in job.reported["tests"]], [10, 20, 5])
-        self.assertEqual(len(job.results["tests"]), 3)
+        self.assertEqual(len(job.results["tests"]), 4)
 
     def test_its_commit_is_what_is_cached(self) -> None:
         job = self.job(self.grader())

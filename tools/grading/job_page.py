@@ -82,8 +82,9 @@ def page(tests: list[Test], edited: list[str]) -> str:
 
 def _row(title: str, tests: list[Test]) -> str:
     score, most = (sum(test[field] for test in tests) for field in ("score", "max_score"))
-    passed = sum(test["status"] == "passed" for test in tests)
-    return f"| {title} | {score:g} / {most:g} | {passed} of {len(tests)} |"
+    counted = list(filter(_counts, tests))
+    passed = sum(test["status"] == "passed" for test in counted)
+    return f"| {title} | {score:g} / {most:g} | {passed} of {len(counted)} |"
 
 
 def _whose(edited: list[str]) -> list[str]:
@@ -95,6 +96,11 @@ def _whose(edited: list[str]) -> list[str]:
     return ["**These points do not count**: this repository's copy of the lab is not as it was handed out. "
             "Bring these files back; your code goes into the stages' `.cpp` files.",
             "", *(f"- `{name}`" for name in edited[:SHOWN]), *more]  # fmt: skip
+
+
+def _counts(test: Test) -> bool:
+    """A report has no points, and is none that passes."""
+    return test["max_score"] > 0
 
 
 def _is_seen(test: Test) -> bool:
@@ -120,7 +126,7 @@ def for_classroom(tests: list[Test], edited: list[str]) -> dict[str, Any]:
     else:
         judged = [
             _reported(test["name"], "pass" if test["status"] == "passed" else "fail", test["score"], _message(test))
-            for test in tests if _is_seen(test)
+            for test in tests if _counts(test) and _is_seen(test)
         ]  # fmt: skip
         if later := [test for test in tests if not _is_seen(test)]:
             judged.append(_reported("tests that the course shows later", "pass", sum(t["score"] for t in later), ""))
