@@ -20,7 +20,7 @@ from tests.tools.autograder_test import FIFTH, FIRST, HIDDEN, SEED, Layout, solu
 from tests.tools.grading_test import processes_in, wait_for
 from tests.tools.release_test import git, working_tree
 from tests.tools.workflow_test import Job
-from tools.course import hidden, release
+from tools.course import autograder, hidden, release
 from tools.grading.stages import all_stages
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
@@ -75,6 +75,19 @@ class Contents(Layout):
         for folder in ("solutions", "tests/mutants", "tests/variants", "tools/checking"):
             self.assertFalse((lab / folder).exists(), folder)
         self.assertTrue((lab / "tools/course/grade_submission.py").exists())
+
+    def test_what_students_may_read_has_no_answer_hidden_test_or_seed(self) -> None:
+        public, source = self.top / "public", self.made / "source"
+        autograder.write_public(public, working_tree())
+        there, everything = (
+            {path.relative_to(top) for path in top.rglob("*") if path.is_file()} for top in (public, source)
+        )
+        self.assertLessEqual(there, everything)
+        kept = {path.as_posix() for path in everything - there}
+        answers = {path for path in kept if path.startswith("solutions/")}
+        self.assertEqual(len(answers), len(all_stages()))
+        others = {"Dockerfile", "run_autograder", "lab/hidden/seed", f"lab/{self.added[0]}"}
+        self.assertEqual(kept - answers, others)
 
     def test_hidden_tests_lie_beside_the_others(self) -> None:
         self.assertEqual(self.added, [f"tests/{FIRST}/hidden.scalar.cpp"])
