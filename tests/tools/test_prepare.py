@@ -19,10 +19,11 @@ from tools.setup.toolchain import LabError
 class Prepare(unittest.TestCase):
     """Without the compiling and grading."""
 
-    def prepare(self, statuses: dict[str, Status]) -> str:
+    def prepare(self, statuses: dict[str, Status], there: bool = True) -> str:
         """What it says where stubs and solutions end so; the solutions are gone then, whatever it says."""
         solutions = Path(self.enterContext(tempfile.TemporaryDirectory())) / "solutions"
-        solutions.mkdir()
+        if there:
+            solutions.mkdir()
 
         def graded(submission: Path) -> list[SimpleNamespace]:
             self.assertTrue(submission.exists())
@@ -51,6 +52,11 @@ class Prepare(unittest.TestCase):
 
     def test_is_ready_where_both_are_right(self) -> None:
         self.assertIn("Ready to grade 5", self.prepare({"assignments": Status.TODO, "solutions": Status.PASSED}))
+
+    def test_is_ready_the_second_time_when_no_solution_is_there(self) -> None:
+        said = self.prepare({"assignments": Status.TODO}, there=False)
+        self.assertIn("There are no solutions here", said)
+        self.assertIn("Ready to grade 5", said)
 
 
 if __name__ == "__main__":

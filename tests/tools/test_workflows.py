@@ -112,7 +112,7 @@ class Classroom(unittest.TestCase):
         (self.workspace / "assignments/01_naive_ddp/naive_ddp.cpp").write_text(f"{says}\n")
 
     def grader(self) -> str:
-        """A repository as `make autograder` writes its source."""
+        """A repository as `make autograder` writes what is public."""
         source = self.top / "source"
         lab = self.lab("source/lab")
         (lab / "tools/course/grade_submission.py").write_text(GRADER)

@@ -3,10 +3,11 @@
 build/autograder/autograder.zip                       for Gradescope
 build/autograder/autograde.tar, autograde-Makefile    for Autolab
 build/autograder/source                               what both hold, and the Dockerfile for an image
+build/autograder/public                               for a repository from which students' own CI jobs take it
 
 The lab in it is what students get (tools/course/release.py), with tools/course and the hidden tests
 (tools/course/hidden.py). The solutions lie beside it for setup.sh, which has them graded and removes them: none is left
-in the image where submissions are graded.
+in the image where submissions are graded. What is public has neither solutions nor hidden tests nor a seed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 
 FILES = Path(__file__).with_name("files")
-RUN = ("setup.sh", "run_autograder")
 
 
 def main() -> int:
@@ -45,30 +45,43 @@ def _write_as_asked() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix="new-") as fresh:
         added = write_source(Path(fresh) / "source", hidden_tests=options.hidden)
-        shutil.rmtree(folder / "source", ignore_errors=True)
-        (Path(fresh) / "source").rename(folder / "source")
+        write_public(Path(fresh) / "public")
+        for name in ("source", "public"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (Path(fresh) / name).rename(folder / name)
     write_archives(folder)
     tests = f"{len(added)} files of hidden tests" if added else "no hidden tests"
     seed = "a secret seed" if hidden.seed(options.hidden) is not None else "a seed of its own for each run"
     print(fold(f"Autograder with {tests} and {seed}:", columns()))
     print(f"  Gradescope   {folder}/autograder.zip\n  Autolab      {folder}/autograde.tar, autograde-Makefile")
+    print(f"  GitHub       {folder}/public, without these tests, seed and solutions: students may read it")
     return 0
 
 
 def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden.FOLDER) -> list[str]:
     """Writes what Gradescope unpacks to /autograder/source. Returns the hidden tests' files."""
-    lab = source / "lab"
-    release.write_tree(lab, commit)
-    (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
-    shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
+    write_public(source, commit)
     for stage in all_stages():
         handed_in = source / "solutions" / stage.name / stage.sources("assignments")[0].name
         handed_in.parent.mkdir(parents=True)
         shutil.copyfile(solution(stage), handed_in)
-    for name in (*RUN, "Dockerfile"):
-        shutil.copyfile(FILES / name, source / name)
-        (source / name).chmod(0o755 if name in RUN else 0o644)
-    return hidden.add_to(lab, hidden_tests)
+    for name in ("run_autograder", "Dockerfile"):
+        _copy(name, source)
+    return hidden.add_to(source / "lab", hidden_tests)
+
+
+def write_public(folder: Path, commit: str = "HEAD") -> None:
+    """The lab that grades, and what prepares it."""
+    lab = folder / "lab"
+    release.write_tree(lab, commit)
+    (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
+    shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
+    _copy("setup.sh", folder)
+
+
+def _copy(name: str, folder: Path) -> None:
+    shutil.copyfile(FILES / name, folder / name)
+    (folder / name).chmod(0o644 if name == "Dockerfile" else 0o755)
 
 
 def solution(stage: Stage) -> Path:

@@ -41,7 +41,7 @@ from tools.setup.toolchain import BUILD_DIR
 from tools.student import course
 from tools.student.course import Course
 
-PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, seven minutes and compiling
+PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, which a busy machine stretches
 GRADED = (0, 1)  # exit codes
 LOG_LIMIT = 1 << 20
 
@@ -98,8 +98,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--times", type=Path, help="when each was handed in: a CSV with the columns student,time")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2),
                         help="how many at a time; each keeps two cores busy (%(default)s here)")  # fmt: skip
-    parser.add_argument("--limit", default="", help="seconds of processor time for all tests of one "
-                        "(grade_submission's)")  # fmt: skip
+    parser.add_argument("--limit", default="", help="seconds for all tests of one (grade_submission's)")
     parser.add_argument("--again", action="store_true", help="also those that are graded already")
     options = parser.parse_args()
     if options.jobs < 1:

@@ -26,7 +26,7 @@ GOOD = (Status.PASSED, Status.SKIPPED)
 
 
 def main() -> int:
-    solutions = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    solutions = next((folder for folder in map(Path, sys.argv[1:]) if folder.is_dir()), None)  # gone the second time
     try:
         return prepare(solutions)
     finally:
