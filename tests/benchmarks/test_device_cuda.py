@@ -4,6 +4,9 @@ programs load from beside libddp.so.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import unittest
 from pathlib import Path
 
@@ -56,6 +59,19 @@ class DeviceCuda(ProgramTest):
         self.cuda_part()
         driver(self.folder, gpus_there=[FITS])
         self.assert_said("2 GPUs: there are 1. --preset full measures", "--preset=paper", code=REFUSED)
+
+
+class CudaPart(unittest.TestCase):
+    def test_it_loads_and_was_compiled_with_the_right_nccl(self) -> None:
+        library = BUILD / "lib" / "libddp_cuda.so"
+        if not library.exists():
+            self.skipTest("skipped: libddp_cuda.so is not built")
+        said = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
+        if lost := re.search(r"(\S+) => not found", said):
+            self.skipTest(f"skipped: {lost[1]} is missing, as after a set-up for the CPU")
+        load = f"import ctypes, os; ctypes.CDLL('{library}', os.RTLD_NOW).ddp_cuda_library()"
+        ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
 
 if __name__ == "__main__":

@@ -85,6 +85,10 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make check.*", ITSELF),
     (r"python3 -m tools\.checking\.check --only includes", Run()),
     (r"python3 -m tools\.checking\.(check --only mutants( --all)?|claims)", ITSELF),
+    (
+        r"python3 -m tools\.checking\.move_torch .*",
+        NotRun("takes an hour; tests/tools/test_move_torch.py has its steps"),
+    ),
     (r"python3 -m unittest tests\.tools\.test_check", ITSELF),
     (r"ALL=1 python3 -m unittest tests\.tools\.test_autograder", ITSELF),
     (r"python3 -m unittest tests\.tools\.test_includes", Run()),

@@ -186,7 +186,7 @@ def cuda() -> list[Finding]:
         release = re.search(r"release (\S+),", text)
         findings.append(Finding("CUDA toolkit", OK, f"{nvcc} {release[1] if release else ''}"))
     else:
-        advice = "only DEVICE=cuda needs it: install the CUDA Toolkit, or set CUDA_HOME to it"
+        advice = "only DEVICE=cuda with a PyTorch of your own needs it, or CUDA_HOME; .venv brings the headers"
         findings.append(Finding("CUDA toolkit", OFF, "no nvcc", advice))
     header = nccl_header()
     found = f"{nccl_version(header)} ({header})" if header else "no nccl.h"

@@ -206,7 +206,7 @@ def apt_install(packages: list[str], log: Path) -> None:
     choices = [(package, _first_known(package, known)) for package in packages]
     there = [name for _, name in choices if name]
     if unknown := [package for package, name in choices if not name]:
-        print(f"  apt-get knows no {', '.join(unknown).replace('|', ' or ')}", flush=True)
+        print(f"  apt-get knows no {', '.join(unknown).replace('|', ' or ')} (all it said: {log})", flush=True)
     if not there:
         return
     command = ["apt-get", "install", "--no-install-recommends", *options, *there]
