@@ -175,7 +175,8 @@ def described(folder: str) -> str:
     own = toolchain.VENV in Path(folder).parents
     only_cpp = own and virtual_environment.CUDA not in virtual_environment.parts_there()
     note = "; for C++ on the CPU: Python's `import torch` needs make setup DEVICE=all" if only_cpp else ""
-    return f"{toolchain.torch_version(folder)} ({build}) in {folder}{note}"
+    fits = f"the lab builds on {toolchain.wanted_torch()}"
+    return f"{toolchain.torch_version(folder)} ({build}; {fits}) in {folder}{note}"
 
 
 def cuda() -> list[Finding]:
