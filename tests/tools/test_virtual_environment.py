@@ -133,6 +133,11 @@ class VirtualEnvironment(Environment):
         with self.assertRaisesRegex(toolchain.LabError, "(?s)no network.*PYTHON=.*2.11 to 2.15.*LIBTORCH="):
             self.provide()
 
+    def test_a_certificate_that_is_not_trusted_is_no_missing_network(self) -> None:
+        self.pip_output = ["SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] self-signed')", "(from versions: none)"]
+        with self.assertRaisesRegex(toolchain.LabError, "does not trust .*PIP_CERT="):
+            self.provide()
+
     def test_full_disk_is_named(self) -> None:
         self.pip_output = ["ERROR: [Errno 28] No space left on device"]
         with self.assertRaisesRegex(toolchain.LabError, "disk is full"):

@@ -52,6 +52,7 @@ PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; R
 
 _NO_PIP = "has no pip for environments (ensurepip): install your distribution's package, such as python3-venv"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_UNTRUSTED = "it does not trust the package index's certificate. Name that of your network: PIP_CERT=/path/to/ca.crt"
 OFFLINE_ADVICE = """\
 The packages could not be downloaded: there is no network, or no package index that answers.
 Connect and run it again, or build on what is there:
@@ -87,12 +88,9 @@ def megabytes_to_come(parts: frozenset[str]) -> int:
 
 def system_gaps() -> frozenset[str]:
     """The parts that the lab is built with, and that the system lacks."""
-    lacking = {
-        CMAKE: not system_packages.cmake(),
-        NINJA: not system_packages.ninja(),
-        HEADERS: not all(find() for find in system_packages.libraries.values()),
-    }
-    return frozenset(part for part, lacks in lacking.items() if lacks)
+    headers = all(find() for find in system_packages.libraries.values())
+    found = {CMAKE: system_packages.cmake(), NINJA: system_packages.ninja(), HEADERS: headers}
+    return frozenset(part for part, there in found.items() if not there)
 
 
 def cmake() -> str:
@@ -244,8 +242,7 @@ def nccl_header() -> str:
 
 
 def _install_headers(log: Path) -> None:
-    """From wheels that are the same for every machine and Python, and whose checksums are known; two of three need only
-    be unpacked, and the third has a program that nobody needs."""
+    """From the same wheels for every machine and Python, of which nothing is run: their checksums are known."""
     anywhere = ["--only-binary=:all:", "--python-version=3.11", "--platform=manylinux_2_28_x86_64"]
     with tempfile.TemporaryDirectory(dir=VENV) as folder:
         fetch = ["download", "--no-deps", "--require-hashes", *anywhere, "-d", folder, "-r", str(LIBRARY_PINS)]
@@ -294,6 +291,8 @@ def _failure(what: str, lines: list[str], log: Path) -> str:
     text = "\n".join(lines)
     if "No space left on device" in text:
         return f"{what}: the disk is full. Torch takes about 3 GB in {VENV.parent} and in pip's cache; with CUDA, 8 GB."
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return f"{what}: {_UNTRUSTED}"
     if _OFFLINE.search(text):
         return OFFLINE_ADVICE.format(torch=wanted_torch())
     return "\n".join([f"{what}. Its last lines (all of them: {log}):", *("  | " + line for line in lines[-8:])])
