@@ -23,6 +23,16 @@ inline std::string dtype_name(at::ScalarType dtype) {
 using OwnedNode = decltype(torch::autograd::impl::grad_accumulator(
     std::declval<const torch::autograd::Variable&>()));
 
+/// A node of a class of one's own, from the arguments of its constructor.
+template <typename NodeType, typename... Args>
+OwnedNode make_node(Args&&... args) {
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+  return OwnedNode(new NodeType(std::forward<Args>(args)...), torch::autograd::deleteNode);
+#else
+  return c10::make_intrusive<NodeType>(std::forward<Args>(args)...);
+#endif
+}
+
 /// Collectives of one tensor for all ranks, which have these names since 2.13:
 /// ((*group).*kAllGatherSingle)(output, input, {}).
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13

@@ -10,6 +10,7 @@
 
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "ddp/batch_norm.h"
+#include "ddp/libtorch_versions.h"
 
 namespace ddp {
 namespace {
@@ -273,10 +274,9 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tens
     output = normalized(input, cube, norm, tensors);
   }
   if (autograd::compute_requires_grad(input, tensors.weight, tensors.bias)) {
-    const std::shared_ptr<autograd::Node> node(
-        new NormBackward(autograd::collect_next_edges(input, tensors.weight, tensors.bias), input,
-                         tensors, std::move(norm)),
-        autograd::deleteNode);
+    const OwnedNode node =
+        make_node<NormBackward>(autograd::collect_next_edges(input, tensors.weight, tensors.bias),
+                                input, tensors, std::move(norm));
     autograd::set_history(output, node);
   }
   return output;
