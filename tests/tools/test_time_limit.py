@@ -11,7 +11,8 @@ import time
 import unittest
 
 from tests.tools.grading_test import wait_for
-from tools.course.time_limit import Budget, Look, Part, look, seconds_between
+from tools.course.time_limit import Budget, Part
+from tools.grading.waiting_clock import Look, Silence, look, seconds_between
 
 SPIN = "while True: pass"
 SLEEP = "import time; time.sleep(1000)"
@@ -49,6 +50,15 @@ class Looks(unittest.TestCase):
             ("lost a process while it was looked at", Look(1010, 49, True), 0),
         ):
             self.assertEqual(seconds_between(began, now), seconds, what)
+
+
+class Silences(unittest.TestCase):
+    def test_grow_by_that_clock_and_end_when_broken(self) -> None:
+        looks = iter([Look(0, 50, True), Look(100, 51, True), Look(110, 51, False)])
+        silence = Silence(lambda: next(looks))
+        self.assertEqual([silence.went_on(), silence.went_on()], [1, 11])
+        silence.broken()
+        self.assertEqual(silence.seconds, 0)
 
 
 class Limit(unittest.TestCase):

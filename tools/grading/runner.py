@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from tools.grading.records import Records, printable
 from tools.grading.results import StageReport, TestResult
 from tools.grading.sandbox import Sandbox
 from tools.grading.stages import Stage
+from tools.grading.waiting_clock import Silence
 from tools.setup.toolchain import ROOT
 
 # A last resort: the program has its own deadlines for everything a rank does.
@@ -73,15 +73,16 @@ def run_stage(
     hung = False
     try:
         with process:
-            heard, count = time.monotonic(), 0
+            silence, count = Silence(), 0
             for channel, data in process.events(tick_s=min(TICK_S, options.silence_s)):
                 if channel == "records":
                     records.feed(data)
                 elif channel == "output":
                     output.add(data)
                 if records.count > count:
-                    heard, count = time.monotonic(), records.count
-                hung = hung or time.monotonic() - heard > options.silence_s
+                    count = records.count
+                    silence.broken()
+                hung = hung or silence.went_on() > options.silence_s
                 if hung or options.stopping.is_set():
                     process.stop()
         exit_code = process.exit_code
