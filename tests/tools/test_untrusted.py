@@ -10,6 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from tools.grading import untrusted
 from tools.grading.stages import IMPLEMENTATIONS, all_stages, named
 from tools.grading.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
@@ -103,6 +104,12 @@ class Untrusted(unittest.TestCase):
                 if not library.exists():
                     self.skipTest("the stages are not built")
                 self.assertEqual(objections(Compiled(stage, impl, library, build)), "", f"{impl}, {stage.name}")
+
+
+class SystemCalls(unittest.TestCase):
+    def test_their_instructions_are_known_on_each_processor(self) -> None:
+        for line in ("  401000:\tsyscall", "  401000:\tint    $0x80", "    1004:\tsvc\t#0x0"):
+            self.assertRegex(line, untrusted._SYSTEM_CALL)
 
 
 class Headers(unittest.TestCase):

@@ -14,8 +14,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from tools.checking.context import Context, Outcome, describe
+from tools.checking.context import Context, Outcome, describe, graded_stages
 from tools.checking.second_build import fetch_torch, lacking, second_build
+from tools.grading.untrusted import refused_functions
 from tools.setup import system_packages
 from tools.setup.system_packages import Need
 from tools.setup.toolchain import ROOT, pinned
@@ -61,7 +62,10 @@ def check_arm64(context: Context) -> Outcome:
     compiler = context.toolchain.cxx if context.uses_clang else system_packages.program(*system_packages.CLANGS)()
     changes = {"cxx": compiler, "python": "", "libtorch": str(torch)}
     other, failure = second_build(context, "arm64", ["all"], [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}"], **changes)
-    return Outcome.of(failure or describe_undefined(other.build_dir, torch / "lib"))
+    if failure:
+        return Outcome.of(failure)
+    found = (describe_undefined(other.build_dir, torch / "lib"), describe_refused(other))
+    return Outcome().take(map(Outcome.of, found))
 
 
 def describe_undefined(build_dir: Path, torch_libraries: Path) -> str:
@@ -70,6 +74,16 @@ def describe_undefined(build_dir: Path, torch_libraries: Path) -> str:
     there += torch_libraries.glob("*.so*")
     lines = [f"{path.relative_to(build_dir)}: {name}" for path, name in undefined(built, there)]
     return describe("Built for arm64, and nowhere defined", "\n".join(lines)) if lines else ""
+
+
+def describe_refused(other: Context) -> str:
+    """What compilers bring into a stage on arm64 alone, UNTRUSTED=1 has to know, too."""
+    lines = [
+        f"{stage.name}: {name}"
+        for stage in graded_stages()
+        for name in refused_functions(stage, other.builder.library(stage, "solutions"))
+    ]
+    return describe("UNTRUSTED=1 refuses, on arm64, what solutions use", "\n".join(lines)) if lines else ""
 
 
 def undefined(built: list[Path], there: Iterable[Path]) -> list[tuple[Path, str]]:

@@ -34,6 +34,7 @@ _C_FUNCTIONS = frozenset(
 _C_FAMILIES = re.compile(
     r"__(cxa|stack_chk|assert|gxx_personality|errno_location|tls_get_addr|gmon_start|libc_single_threaded|once_proxy)"
     r"|__(printf|fprintf|snprintf|vsnprintf|memcpy|memmove|memset|strcpy|strncpy)_chk$|_Unwind_|_ITM_|__dso_handle$"
+    r"|__getauxval$"  # on arm64 compilers ask by it, which atomic instructions there are
     r"|pthread_(mutex|cond|once|self|equal|rwlock|create|join|detach|key|getspecific|setspecific)"
     r"|(a?(cos|sin|tan)h?|atan2|cbrt|ceil|exp|exp2|expm1|fabs|floor|fma|fmax|fmin|fmod|frexp|hypot|ldexp|lgamma|log"
     r"|log10|log1p|log2|l?lrint|l?lround|modf|nearbyint|pow|remainder|rint|round|scalbn|sqrt|tgamma|trunc)[fl]?$"
@@ -51,7 +52,7 @@ _NEVER = re.compile(
     r"\b(?:__)?asm(?:__)?\b|\bsyscall\b"
     r"|\b(?:__)?(?:constructor|destructor|ifunc|init_priority|section)(?:__)?\s*[\](),]"
 )
-_SYSTEM_CALL = re.compile(r"\s(syscall|sysenter|int\s+\$0x80)\b")
+_SYSTEM_CALL = re.compile(r"\s(syscall|sysenter|int\s+\$0x80|svc)\b")  # the last is arm64's
 
 
 @dataclass(frozen=True)
@@ -149,14 +150,20 @@ def is_public(file: Path, stage: Stage) -> bool:
 
 
 def _in_library(code: Compiled) -> Iterator[str]:
-    words = _words_of_public_headers(code.stage)
-    for line in _output_of(["nm", "-D", "--undefined-only", "--no-demangle", str(code.library)]).splitlines():
+    for name in refused_functions(code.stage, code.library):
+        yield f"{_first_use(code, name)}: uses {name}"
+    if _SYSTEM_CALL.search(_output_of(["objdump", "-d", "--no-show-raw-insn", str(code.library)])):
+        yield "the library: makes system calls by itself"
+
+
+def refused_functions(stage: Stage, library: Path) -> Iterator[str]:
+    """What a stage's library imports and may not."""
+    words = _words_of_public_headers(stage)
+    for line in _output_of(["nm", "-D", "--undefined-only", "--no-demangle", str(library)]).splitlines():
         symbol = line.split()[-1].partition("@")[0]
         name = qualified_name(symbol)
         if not _is_allowed(symbol, name, words):
-            yield f"{_first_use(code, name)}: uses {name}"
-    if _SYSTEM_CALL.search(_output_of(["objdump", "-d", "--no-show-raw-insn", str(code.library)])):
-        yield "the library: makes system calls by itself"
+            yield name
 
 
 def _is_allowed(symbol: str, name: str, words: set[str]) -> bool:
