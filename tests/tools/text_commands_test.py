@@ -81,6 +81,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     # Containers and several machines.
     (r"docker .*", HARDWARE),
     (r"(torchrun|mpirun|srun|sbatch) .*", HARDWARE),
+    (r"(git clone|cmake|rm|cp|cd) .*/lab\b.*", NotRun("builds for a machine in an emulator, which takes an hour")),
     # The lab's own tests.
     (r"make check.*", ITSELF),
     (r"python3 -m tools\.checking\.check --only includes", Run()),
