@@ -73,7 +73,8 @@ class VirtualEnvironment(Environment):
         with mock.patch.object(virtual_environment.progress, "run", wraps=self._run) as run:
             self.provide("cuda")
         installs = [call.args[0] for call in run.call_args_list if "install" in call.args[0]]
-        self.assertEqual(["--no-deps" in argv for argv in installs], [True, False])
+        self.assertEqual(["--no-deps" in argv for argv in installs], [True, False, False])
+        self.assertEqual(self.pip[-1], "cuda-toolkit[cudart,crt]==13.0.2", "the headers of one include the other's")
 
     def test_libraries_go_by_what_the_loader_misses(self) -> None:
         missing = "\tlibcudart.so.13 => not found\n\tlibc10.so => /x/libc10.so\n\tlibcupti.so.13 => not found\n"

@@ -50,6 +50,7 @@ _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
 
+_CUDA_TOOLKIT = r"(cuda-toolkit)\[([\w,]+)\](==[\d.]+)"  # as torch requires its parts
 _NO_PIP = "has no pip for environments (ensurepip): install your distribution's package, such as python3-venv"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _UNTRUSTED = "it does not trust the package index's certificate. Name that of your network: PIP_CERT=/path/to/ca.crt"
@@ -207,7 +208,7 @@ def required_by_torch(pattern: str) -> re.Match[str] | None:
 
 def cuda_requirement(libraries: list[str]) -> str:
     """The part of torch's own dependencies that brings them: it has an extra for each library."""
-    found = required_by_torch(r"(cuda-toolkit)\[([\w,]+)\](==[\d.]+)")
+    found = required_by_torch(_CUDA_TOOLKIT)
     extras = found[2].split(",") if found else []
     if unknown := [name for name in libraries if name not in extras]:
         raise LabError(f"torch needs lib{unknown[0]}.so, which none of its own packages brings: install it")
@@ -216,6 +217,14 @@ def cuda_requirement(libraries: list[str]) -> str:
 
 def _install_cuda(log: Path) -> None:
     _pip(["install", "--no-compile", f"torch=={pinned('torch')}"], "Installing torch's CUDA libraries", log)
+    _install_cuda_headers(log)
+
+
+def _install_cuda_headers(log: Path) -> None:
+    """cudart's include crt's, which NVIDIA packs with its compiler, and torch does not require."""
+    if found := required_by_torch(_CUDA_TOOLKIT):
+        headers = f"{found[1]}[cudart,crt]{found[3]}"
+        _pip(["install", "--no-compile", headers], "Installing CUDA's headers", log)
 
 
 def _install_packages(part: str, log: Path) -> None:
@@ -226,6 +235,7 @@ def _install_packages(part: str, log: Path) -> None:
 
 def _install_check(log: Path) -> None:
     _install_packages(CHECK, log)
+    _install_cuda_headers(log)
     if nccl_header():
         return
     if nccl := required_by_torch(r"nvidia-nccl-[\w.=]+"):  # torch's CUDA build
