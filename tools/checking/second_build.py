@@ -55,10 +55,10 @@ def lacking(needs: list[Need], log: Path) -> str:
 def build_and_grade(context: Context, name: str, **toolchain: str) -> Outcome:
     """The stages are built, and the solutions get full marks; benchmarks are left to the toolchain that was chosen."""
     other, failure = second_build(context, name, stage_targets(), **toolchain)
-    programs = [other.builder.program(stage) for stage in graded_stages()] if not failure else []
-    missing = [line for program in programs for line in unresolved.missing(program)]
-    if failure or missing:
-        return Outcome.of(failure or describe(f"{name} lacks what nothing defines", "\n".join(missing)))
+    if not failure and (missing := unresolved.missing_in(other.build_dir)):
+        failure = describe(f"{name} lacks what nothing defines", "\n".join(missing))
+    if failure:
+        return Outcome.of(failure)
     return grade_solutions(other, RunOptions(other.seed))
 
 
