@@ -33,8 +33,8 @@ watch:  ## grade on every save   STAGE=02
 debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BODY=name] [DEVICE=cuda] [GDB_ARGS=...]
 	@$(SETUP) tools.grading.debug $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,RANK,rank) $(call flag,IMPL,impl) \
 	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
-hint:  ## the hint of a test    TEST=name [STAGE=02] [LEVEL=2]
-	@$(SETUP) tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
+hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
+	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]

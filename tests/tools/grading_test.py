@@ -60,6 +60,30 @@ record(event="run_finished")
 """
 
 
+# As the program above has them: names, points, hints and lines.
+DECLARED = """\
+const char* const kCount = "one_all_reduce_per_parameter";
+
+const GradedTest kBroadcast{{.name = "broadcasts_rank_0", .points = 5, .hint = "Use broadcast."}, [] {}};
+
+
+
+
+
+const GradedTest kMean{
+    {.name = "gradients_equal_the_oracle",
+     .points = 6,
+     .hint = "Div"
+             "ide."},
+    [] { judge(all_training(), mean); }};
+
+
+
+
+
+
+const GradedTest kOneEach{{.name = kCount, .points = 4, .hint = "Count."}, [] {}};
+"""
 CMAKE = """\
 #!{python}
 import pathlib, shutil, sys, time
@@ -113,7 +137,7 @@ class Checkout:
         chosen = dict.fromkeys(keys, "") | {"cmake": str(root / "cmake"), "build_dir": str(root / "build")}
         self.write("build/toolchain.json", json.dumps({"toolchain": chosen}))
         self.write(f"build/lib/libtests_{STAGE}_code.so", "")
-        self.write(f"tests/{STAGE}/a.cpp", "")
+        self.write(f"tests/{STAGE}/a.cpp", DECLARED)
         for manifest in (ROOT / "assignments").glob("*/stage.json"):
             self.write(f"assignments/{manifest.parent.name}/stage.json", manifest.read_text())
 

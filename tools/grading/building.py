@@ -70,9 +70,6 @@ class Builder:
     def compiled(self, stage: Stage, impl: str) -> Compiled:
         return Compiled(stage, impl, self.library(stage, impl), self._build_dir)
 
-    def build_programs(self, stages: list[Stage]) -> None:
-        self.build_common(_programs(stages))
-
     def build_common(self, targets: list[str]) -> None:
         """What does not depend on the student: where this fails, the lab is broken, or the machine."""
         with Watch() as watch:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import kept_scores, launched, side_by_side, stages, stale, untrusted
+from tools.grading import declared, kept_scores, launched, side_by_side, stages, stale, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
@@ -76,6 +76,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
+    if options.test:  # said before anything is built, and no other stage is
+        options.stages = list(dict.fromkeys(stage for stage, _ in declared.chosen(options.test, options.stages)))
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)
@@ -158,16 +160,9 @@ def noted_in(report: Report, stages: Iterable[StageReport]) -> Iterator[StageRep
 def stages_as_built(
     builds: StageBuilds, builder: Builder, lists: TestLists, graded: list[Stage], pattern: str
 ) -> Iterator[StageReport]:
-    """Each stage that has tests asked for, as soon as it is built. With a pattern, once all are: which tests it means
-    cannot be known before."""
-    errors = ((stage, builds.wait_for(stage)) for stage in graded)
-    built = ((stage, error, lists.of(builder.program(stage))) for stage, error in errors)
-    if pattern:
-        built = list(built)
-        names = [spec.name for _, _, specs in built for spec in specs]
-        if not stages.match_tests(pattern, names):
-            raise stages.no_such_test(pattern, names)
-    for stage, error, specs in built:
+    """Each stage that has tests asked for, as soon as it is built."""
+    for stage in graded:
+        error, specs = builds.wait_for(stage), lists.of(builder.program(stage))
         wanted = stages.match_tests(pattern, [spec.name for spec in specs])
         if wanted:
             report = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
