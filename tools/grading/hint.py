@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from tools.grading import declared, stages
 from tools.grading.exit_codes import ending_of
