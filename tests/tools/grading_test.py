@@ -159,6 +159,11 @@ class Checkout:
     def results(self) -> dict:
         return json.loads((self.root / "build/grade/results.json").read_text())
 
+    def kept_score(self) -> float | None:
+        """What `make submit` would pack."""
+        kept = self.root / "build/grade/scores.json"
+        return json.loads(kept.read_text())["score"] if kept.exists() else None
+
     def statuses(self) -> list[str]:
         return [test["extra_data"]["status"] for test in self.results()["tests"]]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import declared, kept_scores, launched, side_by_side, stages, stale, untrusted
+from tools.grading import declared, kept_scores, launched, side_by_side, stages, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
@@ -166,7 +166,7 @@ def stages_as_built(
         wanted = stages.match_tests(pattern, [spec.name for spec in specs])
         if wanted:
             report = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
-            report.sources = stale.digest(stage, builds.impl)
+            report.sources = builds.sources[stage.name]
             mark_build_error(report, error)
             yield report
 
