@@ -62,7 +62,8 @@ class Submit(Repository):
     def graded(self, stage: str = "01_sums", impl: str = "assignments", date: str = DATE, **changes: bool) -> None:
         """What `make test STAGE=` leaves, or with partial=True `make test TEST=`."""
         graded = stages.named(stage)
-        tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED), TestResult(TestSpec("others_too", 1), Status.FAILED)]
+        tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED)]
+        tests += [TestResult(TestSpec("others_too", 1), Status.FAILED)]
         report = StageReport(graded, tests, sources=stale.digest(graded, impl))
         report.build_error = "" if changes.get("compiles", True) else "an error"
         self.results.parent.mkdir(parents=True, exist_ok=True)
