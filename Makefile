@@ -17,7 +17,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug hint figures writeup ab submit update clean distclean
+.PHONY: help setup doctor test watch debug hint figures writeup ab submit reset update clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -35,7 +35,7 @@ debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BO
 	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
 hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
-figures:  ## the deliverable figures from your code   [PRESET=quick]
+figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
@@ -43,6 +43,8 @@ writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] 
 	@$(SETUP) --for-figures tools.report.writeup $(FIGURES)
 submit:  ## what is handed in, as one archive: stages, answers, scores
 	@$(PYTHON3) -m tools.student.submit
+reset:  ## the stub of a stage again; yours is kept beside it   STAGE=02
+	@$(PYTHON3) -m tools.student.reset $(call flag,STAGE,stage)
 update:  ## a new release of the lab; your work stays   FROM=archive
 	@$(PYTHON3) -m tools.student.update $(call flag,FROM,from)
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,16 @@ class Gdb(unittest.TestCase):
         self.assertRegex(after_the_wait, rf"average_each \(gradients=.*{SOURCE.name}:{line}\n")  # its next gradient
         self.assertNotIn("SIGKILL", said)
         self.assertEqual(graded, GRADED.stat().st_mtime_ns, "the graded library was built anew")
+
+    def test_a_backtrace_is_of_the_students_code(self) -> None:
+        """In a hook there are frames of libtorch's below it and above; all are there when asked for."""
+        said = self.gdb("break average_each", "continue", "backtrace", "shell echo all:", "backtrace -no-filters")
+        shown, _, everything = said.partition("all:\n")
+        frames = re.findall(r"^#\d+ .*", shown, re.MULTILINE)
+        self.assertLess(len(frames), 6, shown)
+        self.assertRegex(frames[0], rf"::average_each \(gradients=.*{SOURCE.name}:\d+$")
+        self.assertRegex(frames[-1], r"\[\d+ frames of the lab and its libraries: backtrace -no-filters\]")
+        self.assertGreater(len(re.findall(r"^#\d+ ", everything, re.MULTILINE)), 30)
 
     def test_a_choice_that_does_not_exist(self) -> None:
         for choices, expected in (
