@@ -210,6 +210,13 @@ class Parts(unittest.TestCase):
         self.assertTrue(records.run_finished)
         self.assertIs(result.status, Status.PASSED)
 
+    def test_a_body_that_ended_is_a_sign_of_life_of_the_test_that_runs_alone(self) -> None:
+        result = TestResult(TestSpec("a", 1))
+        records = Records([result], lambda _: None)
+        for event, count in (("body_ended", 0), ("test_started", 1), ("body_ended", 2)):
+            records.feed(f'{{"event":"{event}","name":"a"}}\n'.encode())
+            self.assertEqual(records.count, count, event)
+
     def test_printable_is_bounded(self) -> None:
         self.assertEqual(printable("ab\r\x1b\tc", 100), "ab\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\tc")
         self.assertIn("5 characters left out", printable("x" * 15, 10))
