@@ -68,7 +68,7 @@ class Scaling(ProgramTest):
         for flags, message in (
             (("--gpus", "0"), "--gpus: Value 0 not in range 1 to 1048576"),
             (("--cap-bytes", "0"), "--cap-bytes: Value 0 not in range"),
-            (("--gpu", "abacus"), "--gpu: abacus not in {V100,A100,H100,A4000}"),
+            (("--gpu", "abacus"), "--gpu: abacus not in {V100,A100,H100,A4000,T4,"),
             (("--link", "string"), "--link: string not in {"),
             (("--efficiency", "-1"), "--efficiency"),
             (("--gpus-per-node", "0"), "--gpus-per-node: Value 0 not in range"),

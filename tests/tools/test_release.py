@@ -138,7 +138,9 @@ class ReleasedTree(unittest.TestCase):
         )  # gdb's own
         modules = [path.relative_to(self.tree).with_suffix("") for path in files]
         names = [".".join(path.parts) for path in modules if path.parent.name != "tools"]
-        names = [name for name in names if not name.endswith((".guard", ".jail", ".writeup_typst", ".gdb_frames"))]  # programs
+        names = [
+            name for name in names if not name.endswith((".guard", ".jail", ".writeup_typst", ".gdb_frames"))
+        ]  # programs
         self.assertGreater(len(names), 20)
         code = f"import importlib; [importlib.import_module(name) for name in {names}]"
         done = subprocess.run([sys.executable, "-c", code], cwd=self.tree, capture_output=True, text=True, check=False)
