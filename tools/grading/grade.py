@@ -53,7 +53,6 @@ def _grade_as_asked() -> int:
     with hold(folder / "lock", "make test"):
         if options.sanitize:
             builder, folder = sanitized.prepared(tools, options)
-            return sanitized.tell(options, folder, grade(options, builder, folder))
         return max(code, grade(options, builder, folder))
 
 
@@ -158,6 +157,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         advice = "The scores above are right; free some space and run again."
         print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
         return 3
+    if options.sanitize:
+        return sanitized.tell(report, options.test, folder)
     return 0 if report.full_marks() else 1
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tools.grading.building import Builder
 from tools.grading.records import printable
+from tools.grading.results import Report, Status
 from tools.grading.runner import RunOptions
 from tools.grading.sanitizer_reports import ADDRESS, DEADLINE_S, Sanitizer, found, is_installed, no_reports
-from tools.grading.stages import BadChoice, make_command
+from tools.grading.stages import BadChoice, make_command, short_paths
 from tools.setup import configuring, progress, system_packages
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, LabError, Toolchain
@@ -76,23 +77,25 @@ def reports_of(folder: Path) -> Path:
     return folder / "reports" / "report"
 
 
-def tell(options: argparse.Namespace, folder: Path, code: int) -> int:
-    """Prints what was found; 0 if that is nothing and all tests passed."""
-    own = f"{options.impl}/"
-    findings = found(reports_of(folder), own)
+def tell(report: Report, test: str, folder: Path) -> int:
+    """Prints what was found; returns 0 if that is nothing and all tests passed."""
+    own = f"{report.impl}/"
+    findings, name = found(reports_of(folder), own), f"SANITIZE={report.sanitize}"
     lines = [""]
     for text, path in list(findings.values())[:SHOWN]:
         whose = "" if f"    {own}" in text else "\n(no line of it is in your files: tell the course, if it stays)"
-        lines += [f"{printable(text, LONGEST)}{whose}\n  all of it: {path}\n"]
+        lines += [f"{printable(text, LONGEST)}{whose}\n  all of it: {short_paths(str(path))}\n"]
     if len(findings) > SHOWN:
-        lines.append(f"{len(findings) - SHOWN} more in {reports_of(folder).parent}\n")
+        lines.append(f"{len(findings) - SHOWN} more in {short_paths(str(reports_of(folder).parent))}\n")
     if findings:
-        lines.append(f"SANITIZE={options.sanitize} found {len(findings)}, see above; the first may cause the others.")
+        lines.append(f"{name} found {len(findings)}, see above; the first may cause the others.")
+    elif broken := [stage.stage.title for stage in report.stages if stage.build_error]:
+        lines.append(f"{name} looked at nothing of {', '.join(broken)}: see above.")
     else:
-        lines.append(f"SANITIZE={options.sanitize} found nothing.")
-    if code and not findings:
-        lines.append("A test that fails here alone had too little time or memory, which is no mistake of yours.")
-    stage = options.stages[0] if len(options.stages) == 1 else None
-    lines.append(f"No grade. For that: {make_command('test', stage, options.impl, test=options.test)}")
+        failed = any(result.status is Status.FAILED for result in report.results)
+        alone = " A test that fails here alone had too little time or memory, which is no mistake of yours." * failed
+        lines.append(f"{name} found nothing.{alone}")
+    stage = report.stages[0].stage if len(report.stages) == 1 else None
+    lines.append(f"No grade. For that: {make_command('test', stage, report.impl, test=test)}")
     print(fold("\n".join(lines), columns()), flush=True)
-    return 1 if findings else code
+    return 0 if report.full_marks() and not findings else 1
