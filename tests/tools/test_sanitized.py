@@ -1,5 +1,7 @@
-"""make test SANITIZE=: a build of its own, the student's lines, and no grade. What sanitizers find is made up here; `make
-check SANITIZE=address` holds them to it."""
+"""make test SANITIZE=: a build of its own, the student's lines, and no grade.
+
+What sanitizers find is made up here; `make check SANITIZE=address` holds them to it.
+"""
 
 from __future__ import annotations
 
