@@ -170,7 +170,7 @@ class MakeFigures(unittest.TestCase):
         with mock.patch.object(deliverables, "SECONDS", {"measure": 100}):
             self.draw()
         said = self.said.getvalue()
-        wanted = "To measure: 1 run, about 2 min on two idle cores; 0 of 1 results are up to date."
+        wanted = "To measure: 1 run, about 2 min on two cores; 0 of 1 results are up to date."
         self.assertLess(said.index(wanted), said.index("[1/1] measure"))
         self.touch(self.result(), 200)
         self.draw()

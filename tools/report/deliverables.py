@@ -12,8 +12,20 @@ from tools.setup.toolchain import ROOT
 
 DATA = ROOT / "figures" / "data"
 CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
-# What a run of the preset quick takes on two idle cores, by program and label; told before it begins.
-SECONDS: dict[str, int] = {}
+# What a run of the preset quick takes on two cores, by program and label; told before it begins. Measured by
+# `make figures IMPL=solutions`, beside other work.
+SECONDS = {
+    "step_time.mlp_64": 19,
+    "step_time.mlp_64.limited_link": 14,
+    "step_time.mlp_64_cap_4": 14,
+    "step_time.mlp_64_cap_4.limited_link": 16,
+    "step_time.mlp_8": 11,
+    "step_time.mlp_8.limited_link": 12,
+    "step_time.resnet50": 54,
+    "step_time.resnet50.limited_link": 60,
+    "timeline.virtual": 7,
+    "timeline.real": 3,
+}
 
 
 @dataclass(frozen=True)
