@@ -79,6 +79,7 @@ const Evidence* evidence_of(const Body& body) {
     evidence = std::make_unique<Evidence>(run_refereed(
         world, options,
         [&](Client& client, RankContext& context) { run_body(body, client, context); }));
+    note_body_ended();
     backward_waits() = backward_waits() || has_blocked(*evidence);
     require_signs_of_life(*evidence, body.name);
     collect_spans(*evidence, body.name);
