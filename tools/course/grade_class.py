@@ -3,7 +3,8 @@
 Each is graded by a process of its own (grade_submission), several at a time, and what goes wrong with one harms no
 other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
 is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
-grades all, and says whose score changed, and by which test (changes.txt). In the end there are two tables, scores.csv and class.html, with the late policy of course.json.
+grades all, and says whose score changed, and by which test (changes.txt). In the end there are two tables, scores.csv
+and class.html, with the late policy of course.json.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """

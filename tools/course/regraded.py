@@ -31,9 +31,8 @@ def differences(old: Row, new: Row) -> list[str]:
     for test, verdict in new.verdicts.items():
         was, then = verdicts.pop(test.claim, (None, "no such test"))
         if then != verdict:
-            lines.append(
-                f"{test.claim}: {_words(then)} -> {_words(verdict)}, {_gain(was, then, test, verdict):+g} points"
-            )
+            gain = _points(test, verdict) - _points(was, then)
+            lines.append(f"{test.claim}: {_words(then)} -> {_words(verdict)}, {gain:+g} points")
         elif was.points != test.points:
             lines.append(f"{test.claim}: {_words(verdict)}, worth {was.points:g} -> {test.points:g} points")
     lines += [f"{claim}: {_words(then)} -> no such test, {-_points(was, then):+g} points"
@@ -47,7 +46,3 @@ def _words(verdict: str) -> str:
 
 def _points(test: object, verdict: str) -> float:
     return test.points if test and verdict == "passed" else 0
-
-
-def _gain(was: object, then: str, test: object, verdict: str) -> float:
-    return _points(test, verdict) - _points(was, then)
