@@ -17,6 +17,7 @@
 #include "support/settings.h"
 #include "support/signs_of_life.h"
 #include "support/trace.h"
+#include "support/warnings.h"
 
 namespace ddp::testing {
 
@@ -60,7 +61,10 @@ void run_body(const Body& body, Client& client, RankContext& context) {
   load_stage_under_test();
   await_debugger(body.name, client.rank());
   const AccessWatch watch(client);
-  body.run(client);
+  {
+    const EachWarningOnce warnings;
+    body.run(client);
+  }
   sing(client);
 }
 
@@ -109,14 +113,22 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
   }
 }
 
+// Why a body did not come to its end; in full if no other test of this run says so.
+std::string why_it_did_not_end(const Known& known) {
+  return "did not come to its end: " + (will_run(known.charged_to)
+                                            ? "see " + known.charged_to
+                                            : known.evidence->reports.describe());
+}
+
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const Evidence* evidence) {
   if (evidence == nullptr) {
-    return "\"" + hung_body() + "\" hung, and no other body was run";
+    return "\"" + hung_body() + "\" hung, and no other body was run; it " +
+           why_it_did_not_end(all_evidence().at(hung_body()));
   }
   return evidence->reports.ok()
              ? ""
-             : in_body(body) + " did not come to its end: see " + body.charged_to;
+             : in_body(body) + " " + why_it_did_not_end(all_evidence().at(body.name));
 }
 
 // True if the code under test is a stub, which ends the test.

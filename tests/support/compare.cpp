@@ -56,11 +56,24 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
   return residue <= 1e-5 * std::sqrt(norm) ? std::optional(factor) : std::nullopt;
 }
 
+// Whether the same values have come in the order of another layout.
+bool is_permuted(const at::Tensor& actual, const at::Tensor& expected) {
+  const at::Tensor a = std::get<0>(actual.flatten().sort());
+  const at::Tensor e = std::get<0>(expected.flatten().sort());
+  return actual.dim() > 1 && a.numel() > 1 && a[0].ne(a[-1]).item<bool>() &&
+         at::allclose(a, e, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);
+}
+
 bool about(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 std::string diagnose(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected) {
   if (expected.isfinite().all().item<bool>() && actual.isnan().any().item<bool>()) {
     return "not a number";
+  }
+  if (is_permuted(actual, expected)) {
+    return "right values in another order: layouts differ, between ranks or from what was sent. "
+           "Send "
+           "tensor.contiguous(), and copy the result back";
   }
   const double world = subject.world_size;
   const auto factor = common_factor(actual, expected);
@@ -72,6 +85,10 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
     if (close(actual, 1e-6) && !close(expected, 0)) {  // it is no mistake to keep the right one
       return "exactly this rank's own value: " + subject.if_local;
     }
+    if (close(actual * world, 1e-6) && !close(expected * world, 0)) {
+      return "exactly this rank's own value / " + std::to_string(subject.world_size) +
+             ": divided, but not reduced, or the sum not written back?";
+    }
   }
   if (!factor) {
     return "";
@@ -79,8 +96,10 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (about(*factor, 1)) {
     return "right but for rounding: computed in a lower precision, or in another order?";
   }
-  const std::string exactly =
-      "exactly " + number(at::scalar_tensor(*factor, at::kDouble)) + " x the expected value: ";
+  std::ostringstream rounded;
+  rounded.precision(5);
+  rounded << *factor;
+  const std::string exactly = "exactly " + rounded.str() + " x the expected value: ";
   if (about(*factor, world)) {
     return exactly + "the sum over the ranks, not divided by the world size?";
   }
@@ -90,7 +109,10 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (about(*factor, world * world)) {
     return exactly + "multiplied by the world size, or reduced twice?";
   }
-  return actual.any().item<bool>() ? exactly + "scaled?" : "all zero: never filled?";
+  if (!actual.any().item<bool>()) {
+    return "all zero: never filled?";
+  }
+  return expected.count_nonzero().item<std::int64_t>() > 1 ? exactly + "scaled?" : "";  // of one
 }
 
 // Whether an element's bytes all are `byte`, as the grader has glibc fill memory.
@@ -141,6 +163,7 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   std::string diagnosis = misused_memory(a);
   diagnosis =
       diagnosis.empty() ? diagnose(subject, a.to(at::kDouble), e.to(at::kDouble)) : diagnosis;
+  diagnosis = diagnosis.empty() ? subject.otherwise : diagnosis;
   return ::testing::AssertionFailure()
          << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
          << differences(a, e, differs.to(at::kCPU));

@@ -50,14 +50,15 @@ class Refusals(unittest.TestCase):
         self.assert_refused(debug(f"--test={TEST}", "--rank=one"), 2, "RANK=one is not the number of a rank")
 
     def test_no_gdb(self) -> None:
-        done = debug(f"--test={TEST}", env={**os.environ, "PATH": "/nowhere"})
+        done = debug(f"--stage={STAGE}", f"--test={TEST}", env={**os.environ, "PATH": "/nowhere"})
         line = f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
         self.assert_refused(done, 3, "gdb is missing: make debug needs it", line)
 
     @unittest.skipUnless(SYS_PTRACE and shutil.which("gdb"), "skipped: no gdb, or an unknown machine")
     def test_a_container_without_ptrace(self) -> None:
         """As Docker's are, unless they are told to allow it."""
-        run = f"import runpy, sys; sys.argv[1:] = ['--test={TEST}']; runpy.run_module('{MODULE}', run_name='__main__')"
+        arguments = [f"--stage={STAGE}", f"--test={TEST}"]
+        run = f"import runpy, sys; sys.argv[1:] = {arguments}; runpy.run_module('{MODULE}', run_name='__main__')"
         command = [sys.executable, "-c", f"{FORBID}forbid([{SYS_PTRACE}])\n{run}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         self.assert_refused(done, 3, "ptrace: Operation not permitted", "docker run --cap-add=SYS_PTRACE")

@@ -156,6 +156,14 @@ class Submit(Repository):
             self.graded()
             self.assertIn("scores: 2 of 3 points, of stage 01 alone", self.submit())
 
+    def test_a_stub_that_was_more_when_it_was_graded_is_said(self) -> None:
+        self.graded("02_products")
+        self.assertNotIn("stage 02", self.submit().partition("missing")[2].replace("handed out: 02", ""))
+        self.edit("assignments/02_products/products.cpp", "int product() { return 6; }\n")
+        self.graded("02_products")
+        self.edit("assignments/02_products/products.cpp", "// TODO(student)\n")  # as make reset does
+        self.assertIn("stage 02: edited since it was graded", self.submit())
+
     def test_nothing_edited_is_nothing_to_hand_in(self) -> None:
         self.edit(STAGE, "// TODO(student)\n")
         with self.assertRaisesRegex(LabError, "nothing to hand in"):
