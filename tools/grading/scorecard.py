@@ -166,9 +166,12 @@ class Scorecard:
         return command + self._paint(more, "dim") if room else fold_command(command, self._width, 9)
 
     def _again(self, stage: Stage, result: TestResult) -> str:
-        report = self._report
-        test = result.spec.name
-        return make_command("test", stage, report.impl, test=test, seed=report.seed, device=report.device)
+        report, test = self._report, result.spec.name
+        named = re.search(r"\bSCHEDULE=(\d+)", "\n".join(result.failures[:1]))
+        schedule = named[1] if named else ""
+        return make_command(
+            "test", stage, report.impl, test=test, seed=report.seed, schedule=schedule, device=report.device
+        )
 
     def _not_run(self) -> None:
         """Why tests did not run, once per stage: it is the same for all its tests."""
