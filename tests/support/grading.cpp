@@ -61,6 +61,8 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
         notes().failures.clear();  // what is found after all says more
       }
       notes().failures.push_back(failure_text(part));
+    } else {
+      write_line({{"event", "body_ended"}});  // as SUCCEED() says
     }
   }
 
@@ -141,6 +143,8 @@ void note_body(const std::string& name) {
     notes().bodies.push_back(name);
   }
 }
+
+void note_body_ended() { SUCCEED(); }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
 

@@ -50,6 +50,9 @@ void note_not_judged(const std::string& why);
 /// Call it within a test: it is judged on the body of this name.
 void note_body(const std::string& name);
 
+/// Call it within a test: a body has run. A sign of life for the grader, which ends a silent program.
+void note_body_ended();
+
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);
 

@@ -9,6 +9,7 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/run_refereed.h"
 #include "support/debugger.h"
+#include "support/grading.h"
 #include "support/machine_share.h"
 #include "support/prints.h"
 #include "support/settings.h"
@@ -77,6 +78,7 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
                     run_body(body, client, context);
                   })});
   Evidence& evidence = runs.back().evidence;
+  note_body_ended();
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
                        return seen.kind == EventKind::kBlocked;
                      });

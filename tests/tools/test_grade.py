@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import unittest
+from unittest import mock
 from xml.etree import ElementTree
 
 from tests.harness.cuda_driver_test import driver
-from tests.tools.grading_test import ALL_PASS, NAMES, STAGE, GraderTest
+from tests.tools.grading_test import ALL_PASS, NAMES, STAGE, GraderTest, wait_for
+from tools.grading import stages, stale
 from tools.setup import gpus
 
 
@@ -123,6 +125,42 @@ class Verdicts(GraderTest):
         self.assertEqual(json.loads(kept.read_text()), whole)
         self.grade("def run(name): return {'status': 'failed'}", "--stage=01")
         self.assertEqual(json.loads(kept.read_text())["score"], 0)
+
+    def test_a_run_that_was_cut_short_leaves_the_scores_of_the_same_code(self) -> None:
+        dies = self.checkout.write("dies", "")
+        student = f"""
+            def run(name):
+                if name == TESTS[1]['name'] and os.path.exists({str(dies)!r}): os.kill(os.getpid(), 9)
+                return {{'status': 'passed'}}
+            """
+        self.grade(student)
+        self.assertEqual(self.checkout.kept_score(), 5)  # better than nothing
+        dies.unlink()
+        self.grade(student + "# edited")
+        dies.touch()
+        self.grade(student + "# edited")
+        self.assertEqual((self.checkout.results()["score"], self.checkout.kept_score()), (5, 15))
+
+    def test_scores_are_of_what_was_compiled(self) -> None:
+        """And not of what was saved meanwhile."""
+        waits = self.checkout.write("build_waits", "")
+        before = self.checkout.root / "assignments" / STAGE / "naive_ddp.cpp"
+        process = self.start(ALL_PASS)
+        wait_for(lambda: (self.checkout.root / "build/targets").exists(), "the build")
+        saved = before.read_text() + "# saved"
+        before.write_text(saved)
+        waits.unlink()
+        process.communicate(timeout=60)
+        kept = json.loads((self.checkout.root / "build/grade/scores.json").read_text())
+        before.write_text(ALL_PASS)
+        with mock.patch.object(stale, "ROOT", self.checkout.root), mock.patch.object(stages, "ROOT", stale.ROOT):
+            graded = stale.digest(stages.named(STAGE), "assignments")
+        self.assertEqual(kept["extra_data"]["stages"][STAGE]["sources"], graded)
+
+    def test_without_a_gpu_nothing_is_lost(self) -> None:
+        self.grade(ALL_PASS)
+        self.assertEqual(self.grade(ALL_PASS, "--device=cuda", LD_LIBRARY_PATH="/nowhere").returncode, 3)
+        self.assertEqual(self.checkout.kept_score(), 15)
 
     def test_a_trace_is_asked_of_the_test_program(self) -> None:
         trace = self.checkout.root / "trace.json"

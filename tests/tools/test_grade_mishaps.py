@@ -203,6 +203,7 @@ class Accidents(GraderTest):
         self.assertNotIn("Traceback", output)
         self.assertEqual(self.checkout.statuses()[0], "passed")
         self.assertEqual(self.checkout.results()["score"], 5)
+        self.assertEqual(self.checkout.kept_score(), None)
 
     def test_ctrl_c_at_random_moments(self) -> None:
         """Like a terminal's: to all in the foreground."""
@@ -232,6 +233,7 @@ class Accidents(GraderTest):
                     self.assertNotEqual(process.returncode, 0, output)
                 self.assertEqual(list(self.temporary.iterdir()), [])
                 self.assertEqual(list((self.checkout.root / "build/grade").glob(".*")), [])
+                self.assertIn(self.checkout.kept_score(), (None, 15))  # what make submit packs is a whole run's
                 self.assertEqual(processes_in(self.checkout.root), [])
 
     def test_a_program_that_is_stopped_is_ended(self) -> None:

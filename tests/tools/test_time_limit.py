@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 from tests.tools.grading_test import wait_for
 from tools.course.time_limit import Budget, Part
@@ -40,6 +41,12 @@ class Looks(unittest.TestCase):
                         wait_for(lambda: look().processor - before.processor > 0.3, "processor time", PATIENCE_S)
                 finally:
                     os.killpg(process.pid, signal.SIGKILL)
+
+    def test_what_ends_while_it_is_looked_at_is_passed_over(self) -> None:
+        with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+            process.wait()
+        with mock.patch("tools.grading.waiting_clock.descendants", return_value={process.pid: process.pid}):
+            self.assertFalse(look().ready)
 
     def test_time_stands_still_for_those_who_wait_for_a_processor(self) -> None:
         began = Look(1000, 50, True)

@@ -70,9 +70,6 @@ class Builder:
     def compiled(self, stage: Stage, impl: str) -> Compiled:
         return Compiled(stage, impl, self.library(stage, impl), self._build_dir)
 
-    def build_programs(self, stages: list[Stage]) -> None:
-        self.build_common(_programs(stages))
-
     def build_common(self, targets: list[str]) -> None:
         """What does not depend on the student: where this fails, the lab is broken, or the machine."""
         with Watch() as watch:
@@ -207,6 +204,7 @@ class StageBuilds:
         self._builder, self._stages = builder, stages
         self._watch = Watch(visible=False)
         self._results: dict[str, Future[str]] = {stage.name: Future() for stage in stages}
+        self.sources: dict[str, str] = {}  # of what is built, the digests; a save while it compiles is another content
         self._waited_for: set[str] = set()
         self._thread = threading.Thread(target=self._run)
 
@@ -239,6 +237,7 @@ class StageBuilds:
         for stage in self._stages:
             result = self._results[stage.name]
             try:
+                self.sources[stage.name] = stale.digest(stage, self.impl)
                 result.set_result(self._builder.build_stage(stage, self.impl, self._watch))
             except Exception as error:  # raised again where it is waited for
                 result.set_exception(error)

@@ -3,6 +3,7 @@
 The stage is compiled once more, with all variables and without optimization. The test runs once, to see in which of
 its runs it fails; that run is repeated, its rank stops in the first function of yours that it calls, and gdb is there.
 Nobody's deadlines hold: the other ranks go on, or wait. GDB_ARGS= is more for gdb, as in GDB_ARGS="-batch -ex bt".
+backtrace shows the frames of your files and folds the harness's, which `backtrace -no-filters` shows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.grading import stages
+from tools.grading import declared, stages
 from tools.grading.building import Builder, Watch
 from tools.grading.exit_codes import ending_of
 from tools.grading.processes import BoundedText, GuardedProcess
@@ -33,15 +34,15 @@ from tools.grading.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.runner import MEMORY, RunOptions, run_stage, signs_of_life
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal
-from tools.grading.test_lists import ask
 from tools.setup import gpus, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
-from tools.setup.toolchain import LabError
+from tools.setup.toolchain import ROOT, LabError
 
 PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
 MAX_OUTPUT = 1 << 20
+FRAMES = Path(__file__).with_name("gdb_frames.py")
 _BODY = re.compile(r'in "(.+?)" \(\d+ ranks?\): ')  # tests/support/body.cpp
 
 
@@ -92,7 +93,7 @@ def _parse_arguments() -> argparse.Namespace:
         raise BadChoice("make debug needs the name of a test, as in: make debug STAGE=01 TEST=<name> RANK=1")
     if not options.rank.isascii() or not options.rank.isdigit():
         raise BadChoice(f"RANK={options.rank} is not the number of a rank, as in RANK=1")
-    options.stages = [stage for stage in stages.find_stages(options.stage) if stage.has_tests()]
+    options.target = the_test(options.test, stages.find_stages(options.stage))
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)
@@ -118,8 +119,7 @@ def ptrace_gap() -> str:
 
 def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     """Builds the stage, and finds out which body of the test to look at."""
-    builder.build_programs(options.stages)
-    stage, test = the_test(options, builder)
+    stage, test = options.target
     with Watch() as watch:
         if error := builder.build_debug(stage, options.impl, watch):
             raise LabError(f"{stage.name} does not compile:\n{error}")
@@ -140,16 +140,11 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     return Target(stage, options.impl, test, body, int(options.rank), options.seed, options.device, program, library)
 
 
-def the_test(options: argparse.Namespace, builder: Builder) -> tuple[Stage, TestSpec]:
-    tests = [(stage, spec) for stage in options.stages for spec in ask(builder.program(stage))]
-    names = [spec.name for _, spec in tests]
-    wanted = stages.match_tests(options.test, names)
-    found = [(stage, spec) for stage, spec in tests if spec.name in wanted]
-    if not found:
-        raise stages.no_such_test(options.test, names)
+def the_test(pattern: str, chosen: list[Stage]) -> tuple[Stage, TestSpec]:
+    found = declared.chosen(pattern, chosen)
     if len(found) > 1:
         listed = "\n".join(f"  STAGE={stage.number} TEST={spec.name}" for stage, spec in found)
-        raise BadChoice(f"TEST={options.test} means several; gdb looks at one:\n{listed}")
+        raise BadChoice(f"TEST={pattern} means several; gdb looks at one:\n{listed}")
     return found[0]
 
 
@@ -173,7 +168,9 @@ def attach(gdb: str, target: Target, arguments: list[str]) -> int:
     """Runs the body, and gdb in the foreground; returns gdb's exit code."""
     with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
         quietly = f"| cat > {os.devnull}"
-        commands = ["set confirm off", "set pagination off", f"pipe attach {pid} {quietly}"]
+        own = str(ROOT / target.impl / target.stage.name)
+        commands = ["set confirm off", "set pagination off", f"source {FRAMES}", f"python fold_all_but({own!r})"]
+        commands += [f"pipe attach {pid} {quietly}"]
         commands += [f"pipe break -source {path} -line {line} {quietly}" for path, line in functions(gdb, target)]
         commands += [f"shell echo > {shlex.quote(folder)}/go", "continue", "delete", "catch throw"]
         start = [option for each in commands for option in ("-ex", each)]

@@ -1,8 +1,8 @@
 """Prints a test's claim and its hint: make hint TEST=name. Without a name, those of all tests: make hint STAGE=05.
 
 There are two hints for each test. The first is one sentence and stands in the test itself; the second, shown by
-LEVEL=2 below the first, says where to look and what to ask oneself, and is kept in tests/<stage>/hints.json, so that
-rewording it builds nothing.
+LEVEL=2 below the first, says where to look and what to ask oneself, and is kept in tests/<stage>/hints.json. Both are
+read from these files: nothing is built, and a `make test` that runs is not waited for.
 """
 
 from __future__ import annotations
@@ -10,17 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from tools.grading import stages
-from tools.grading.building import Builder
+from tools.grading import declared, stages
 from tools.grading.exit_codes import ending_of
 from tools.grading.results import TestSpec
 from tools.grading.stages import Stage, make_command, short_paths
 from tools.grading.terminal import Terminal
-from tools.grading.test_lists import ask
-from tools.setup import toolchain
-from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold, fold_command
 from tools.setup.toolchain import LabError
 
@@ -36,13 +31,8 @@ def _hint_as_asked() -> int:
     parser.add_argument("--level", default="1", help="2: also the second hint, which says more")
     options = parser.parse_args()
     stages.choose("LEVEL", options.level, ("1", "2"))
-    tests = tests_of([stage for stage in stages.find_stages(options.stage) if stage.has_tests()])
-    names = [spec.name for _, spec in tests]
-    wanted = stages.match_tests(options.test, names)
-    if not wanted:
-        raise stages.no_such_test(options.test, names)
+    shown = declared.chosen(options.test, stages.find_stages(options.stage))
     terminal = Terminal()
-    shown = [(stage, spec) for stage, spec in tests if spec.name in wanted]
     second = {stage.name: second_hints(stage) for stage, _ in shown}
     for stage, spec in shown:
         more = second[stage.name].get(spec.name, "")
@@ -66,14 +56,6 @@ def second_hints(stage: Stage) -> dict[str, str]:
         return {}
     except (OSError, ValueError, AttributeError) as error:
         raise LabError(f"{short_paths(str(file))} cannot be read ({error}). Restore it: git checkout tests") from None
-
-
-def tests_of(graded: list[Stage]) -> list[tuple[Stage, TestSpec]]:
-    tools = toolchain.load()
-    builder = Builder(tools)
-    with hold(Path(tools.build_dir) / "grade" / "lock", "make hint"):
-        builder.build_programs(graded)
-        return [(stage, spec) for stage in graded for spec in ask(builder.program(stage))]
 
 
 def describe(stage: Stage, spec: TestSpec, more: str, width: int) -> str:

@@ -1,7 +1,7 @@
 """scores.json: what the last run found that graded a stage as a whole, for each stage, in the form of results.json.
 
-A run of one stage, or of one test by TEST=, leaves the scores of all others as they were; `make submit` packs them,
-each with its date. What a solution or a GPU got does not count.
+A run of one stage, or of one test by TEST=, leaves the scores of all others as they were, and so does one that was
+stopped; `make submit` packs them, each with its date. What a solution or a GPU got does not count.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.grading.results import Report, StageReport, gradescope, replace_file
+from tools.grading.results import Report, StageReport, Status, gradescope, replace_file
 
 FILE = "scores.json"
 
 
 def keep(folder: Path, report: Report, stage: StageReport) -> None:
     """To be called when the stage has ended by itself. Raises OSError."""
-    if report.partial or (report.impl, report.device) != ("assignments", "cpu"):
+    if report.partial or report.sanitize or (report.impl, report.device) != ("assignments", "cpu"):
         return
     name = stage.stage.name
     one = gradescope(Report(report.impl, report.device, report.seed, [stage], date=report.date))
     tests, stages = load(folder / FILE)
+    cut_short = stage.count(Status.NOT_RUN) > 0  # the test program was killed, or the machine without memory
+    if cut_short and stages.get(name, {}).get("sources") == stage.sources:
+        return
     tests = sorted([*(test for test in tests if test["extra_data"]["stage"] != name), *one["tests"]], key=_place)
     stages[name] = {**one["extra_data"]["stages"][name], "date": report.date, "seed": report.seed}
     score = sum(test["score"] for test in tests)

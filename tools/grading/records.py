@@ -64,6 +64,7 @@ class Records:
             record = json.loads(line)
             handler = {
                 "test_started": self._test_started,
+                "body_ended": self._body_ended,
                 "test_finished": self._test_finished,
                 "run_finished": self._run_finished,
             }[record["event"]]
@@ -85,6 +86,9 @@ class Records:
         self._started.add(name)
         self._on_change(self._results[name])
         return True
+
+    def _body_ended(self, _: dict) -> bool:
+        return bool(self._current)
 
     def _test_finished(self, record: dict) -> bool:
         if not self._current or record["name"] != self._current:

@@ -50,11 +50,15 @@ class Stage:
 
     def is_stub(self, impl: str) -> bool:
         """Whether nothing of it is written: it has no statement besides those that say so."""
-        codes = [_COMMENT.sub("", source.read_text(errors="replace")) for source in self.sources(impl)]
-        return bool(codes) and all(";" not in _TODO.sub("", code) for code in codes)
+        codes = [source.read_text(errors="replace") for source in self.sources(impl)]
+        return bool(codes) and all(map(is_stub, codes))
 
     def has_tests(self) -> bool:
         return any((ROOT / "tests" / self.name).glob("*.cpp"))
+
+
+def is_stub(code: str) -> bool:
+    return ";" not in _TODO.sub("", _COMMENT.sub("", code))
 
 
 def read_manifest(manifest: Path) -> Stage:
@@ -93,8 +97,12 @@ def short_paths(text: str) -> str:
 def closest_first(word: str, choices: Iterable[str]) -> list[str]:
     """The choices, those similar to `word` first."""
     choices = list(choices)
-    alike = difflib.get_close_matches(word, choices, n=5, cutoff=0.5)
+    alike = closest(word, choices)
     return alike + [choice for choice in choices if choice not in alike]
+
+
+def closest(word: str, choices: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(word, dict.fromkeys(choices), n=5, cutoff=0.5)
 
 
 def choose(option: str, value: str, choices: Iterable[str]) -> str:
@@ -155,8 +163,11 @@ def no_such_test(pattern: str, names: Iterable[str]) -> BadChoice:
     names = list(names)
     if not names:
         return BadChoice(f"TEST={pattern}: there are no graded tests here yet")
-    listed = "\n  ".join(closest_first(pattern, names))
-    return BadChoice(f"TEST={pattern} is not the name of a test, nor a pattern that fits one:\n  {listed}")
+    listed = "\n  ".join(closest(pattern.replace(" ", "_"), names) or dict.fromkeys(names))
+    return BadChoice(
+        f"TEST={pattern} is not the name of a test, nor a pattern that fits one. There are:\n  {listed}\n"
+        "make hint lists all tests, with what each looks for"
+    )
 
 
 def make_command(target: str, stage: Stage | None, impl: str = "assignments", **others: object) -> str:

@@ -40,7 +40,11 @@ def _ticks(process: int) -> int:
 
 def _is_ready(process: int) -> bool:
     """Whether one of its threads is."""
-    return any(_fields(task / "stat")[:1] == ["R"] for task in Path(f"/proc/{process}/task").glob("*"))
+    try:
+        threads = list(Path(f"/proc/{process}/task").iterdir())
+    except OSError:  # it has ended
+        return False
+    return any(_fields(thread / "stat")[:1] == ["R"] for thread in threads)
 
 
 def _fields(stat: Path) -> list[str]:

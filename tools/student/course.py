@@ -9,6 +9,7 @@ late_days           how many days late is still taken
 late_percent_a_day  what each begun day costs, of the points that were earned
 free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
+assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
 """
@@ -43,6 +44,7 @@ class Course:
     late_percent_a_day: float = 0
     free_late_days: int = 0
     links: dict[str, str] = field(default_factory=dict)
+    assistants: str = ""
     visibility: dict[str, str] = field(default_factory=dict)
 
 
@@ -138,5 +140,6 @@ _READERS: dict[str, Any] = {
     "late_percent_a_day": _number,
     "free_late_days": _number,
     "links": _links,
+    "assistants": _text,
     "visibility": _visibility,
 }
