@@ -83,12 +83,15 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
                        return seen.kind == EventKind::kBlocked;
                      });
   require_signs_of_life(evidence, body.name);
-  collect_spans(evidence, body.name + with_schedule(runs.back()));
   pass_prints_on(body.name, evidence.reports);
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
     name_of_hung() = body.name;
   }
+}
+
+void trace(const Body& body, const Run& run) {
+  collect_spans(run.evidence, body.name + with_schedule(run));
 }
 
 // Who launches and waits on one thread sees the same in every order.
@@ -142,6 +145,7 @@ const std::deque<Run>& runs_of(const Body& body) {
   TORCH_CHECK(known.charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
   if (known.runs.empty() && hung_body().empty()) {
     run(body, settings().schedule.value_or(Schedule()), known.runs);
+    trace(body, known.runs.front());
     if (!settings().schedule && known.runs.front().whole()) {
       for (const Schedule& schedule : other_orders(known.runs.front().evidence)) {
         if (known.runs.back().whole()) {
@@ -180,6 +184,7 @@ const Run& shortest(const Body& body, const Run& first_found,
     const std::int64_t middle = std::midpoint(wrong, right);
     (try_between(middle, found->schedule.last()) ? wrong : right) = middle;
   }
+  trace(body, *found);
   return *found;
 }
 
