@@ -87,8 +87,7 @@ TEST(Schedule, IsTheSameInEveryRun) {
   for (const std::int64_t draw : {0, 1, 7, 8}) {
     std::vector<Numbers> runs;
     for (int i = 0; i < kRuns; ++i) {
-      const Evidence evidence =
-          run_as({.schedule = Schedule(draw)}, wait_for_handles_and_futures);
+      const Evidence evidence = run_as({.schedule = Schedule(draw)}, wait_for_handles_and_futures);
       ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
       Numbers both = facts(evidence, 0, "ran");
       for (const std::int64_t number : facts(evidence, 1, "ran")) {
@@ -107,17 +106,15 @@ TEST(Schedule, AFutureMayCompleteBeforeAnEarlierOne) {
     std::atomic<int> count = 0;
     for (int i = 0; i < kOperations; ++i) {
       futures.push_back(all_reduce_async(at::ones({3}), group)->getFuture());
-      futures.back()->addCallback([&client, &count, i](c10::ivalue::Future&) {
-        client->fact("ran", i, count++);
-      });
+      futures.back()->addCallback(
+          [&client, &count, i](c10::ivalue::Future&) { client->fact("ran", i, count++); });
     }
     for (const auto& future : futures) {
       future->wait();
     }
   };
   EXPECT_EQ(facts(run_as({}, by_futures), 0, "ran"), (Numbers{0, 1, 2, 3}));
-  EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, by_futures), 0, "ran"),
-            (Numbers{3, 2, 1, 0}));
+  EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, by_futures), 0, "ran"), (Numbers{3, 2, 1, 0}));
 }
 
 TEST(Schedule, APollIsToldByItsNumber) {

@@ -103,7 +103,9 @@ class Width(GraderTest):
 
     def test_a_failure_in_another_order_is_repeated_by_its_schedule(self) -> None:
         student = "def run(name): return {'status': 'failed', 'failures': ['in x with SCHEDULE=10000300004: wrong']}"
-        self.assertRegex(self.grade(student, "--seed=7").stdout, r"make test STAGE=01 TEST=\w+ SEED=7 SCHEDULE=10000300004")
+        self.assertRegex(
+            self.grade(student, "--seed=7").stdout, r"make test STAGE=01 TEST=\w+ SEED=7 SCHEDULE=10000300004"
+        )
 
     def test_a_pipe_keeps_lines_whole(self) -> None:
         student = f"def run(name): return {{'status': 'failed', 'failures': [{self.LONG!r}]}}"

@@ -131,10 +131,22 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
     if (delivered_) {
       complete(future_, /*to_waiter=*/false);
     } else {
+      hold_callbacks();
       owner_->deliver_later(number(), queue_key(operation_));
     }
   }
   return future_;
+}
+
+// A future wakes its waiters and then runs its callbacks, on the same thread: the first of them lets the
+// others wait until the waiter sleeps again.
+void ClientWork::hold_callbacks() {
+  Witness& witness = owner_->witness();
+  if (witness.world().schedule.other(Choice::kCallbacks, witness.rank(), number())) {
+    future_->addCallback([&witness, waiter = caller_](c10::ivalue::Future&) {
+      witness.await_rest(waiter, [] { return false; });
+    });
+  }
 }
 
 void ClientWork::await_its_turn() {
@@ -267,9 +279,9 @@ void ClientWork::complete(const c10::intrusive_ptr<c10::ivalue::Future>& future,
       future->markCompleted(c10::IValue(outputs));
     }
   };
-  if (to_waiter &&
-      owner_->witness().chooses(Choice::kCallbacks, number(),
-                                "its wait returned before the callbacks of its future ran")) {
+  const bool late = owner_->witness().chooses(
+      Choice::kCallbacks, number(), "its waiter went on before the callbacks of its future ran");
+  if (late && to_waiter) {
     owner_->complete_later(queue_key(operation_), complete);
   } else {
     complete();

@@ -81,6 +81,7 @@ class ClientWork : public c10d::Work {
   /// The name of a buffer that somebody has written; none if there is none.
   std::optional<std::string> changed_buffer(bool whole) const;
   Answer answer_to_poll(int polls);
+  void hold_callbacks();
   void deliver(Answer answer, bool to_waiter);
   void copy_out();
   void complete(const c10::intrusive_ptr<c10::ivalue::Future>& future, bool to_waiter);
