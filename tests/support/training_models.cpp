@@ -81,6 +81,10 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
     steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
   });
+  bodies.add("gradients of images are replaced between steps", {}, charged.mean,
+             {.layers = {{{2, 3, 2, 2}}}}, [](Training& training) {
+               steps(training, 3, {Clear::kNone, Clear::kReplace, Clear::kReplace});
+             });
   bodies.add("gradients are views of one tensor", {}, charged.mean, {}, [](Training& training) {
     // They fill it, on every other rank in the reverse order.
     std::vector<std::size_t> order = {0, 1, 2};
