@@ -102,23 +102,22 @@ Body body_with_callbacks() {
 }
 
 TEST_F(Judge, AFailureHasTheShortestScheduleThatShowsIt) {
-  EXPECT_NONFATAL_FAILURE(judge({body_with_callbacks()},
-                                [](const Evidence& evidence) {
-                                  return std::ranges::any_of(evidence.of[1],
-                                                             [](const Seen& seen) {
-                                                               return seen.text == "late" &&
-                                                                      seen.index == 2 &&
-                                                                      seen.number == 1;
-                                                             })
-                                             ? "rank 1: wrong"
-                                             : "";
-                                }),
-                          "in \"callbacks\" (2 ranks) with SCHEDULE=10000200003: rank 1: wrong\n"
-                          "It shows where the network chooses another order that it may:\n"
-                          "  rank 0, all-reduce #2 of a tensor (8 bytes): its wait returned before "
-                          "the callbacks of its "
-                          "future ran\n"
-                          "  rank 1, all-reduce #2 of");
+  EXPECT_NONFATAL_FAILURE(
+      judge({body_with_callbacks()},
+            [](const Evidence& evidence) {
+              return std::ranges::any_of(evidence.of[1],
+                                         [](const Seen& seen) {
+                                           return seen.text == "late" && seen.index == 2 &&
+                                                  seen.number == 1;
+                                         })
+                         ? "rank 1: wrong"
+                         : "";
+            }),
+      "in \"callbacks\" (2 ranks) with SCHEDULE=10000200003: rank 1: wrong\n"
+      "It shows where the network chooses another order that it may:\n"
+      "  rank 0, all-reduce #2 of a tensor float32 [2] (8 bytes): its waiter went on before the "
+      "callbacks of its future ran\n"
+      "  rank 1, all-reduce #2 of");
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {

@@ -5,7 +5,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "ddp/collectives.h"
@@ -30,11 +33,12 @@ void wait_for_handles_and_futures(const Client_& client, const ProcessGroupPtr& 
   std::vector<std::int64_t> ran;
   for (int i = 0; i < kOperations; ++i) {
     works.push_back(all_reduce_async(at::ones({3}), group));
-    futures.push_back(works.back()->getFuture());
-    futures.back()->addCallback([&mutex, &ran, i](c10::ivalue::Future&) {
+    const auto note = [&mutex, &ran, i](c10::ivalue::Future&) {
       const std::lock_guard lock(mutex);
       ran.push_back(i);
-    });
+      return c10::IValue();
+    };
+    futures.push_back(works.back()->getFuture()->then(note, c10::NoneType::get()));
   }
   for (int i = 0; i < kOperations; i += 2) {  // the others complete by their futures
     works[i]->wait();
@@ -105,9 +109,12 @@ TEST(Schedule, AFutureMayCompleteBeforeAnEarlierOne) {
     std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
     std::atomic<int> count = 0;
     for (int i = 0; i < kOperations; ++i) {
-      futures.push_back(all_reduce_async(at::ones({3}), group)->getFuture());
-      futures.back()->addCallback(
-          [&client, &count, i](c10::ivalue::Future&) { client->fact("ran", i, count++); });
+      const auto note = [&client, &count, i](c10::ivalue::Future&) {
+        client->fact("ran", i, count++);
+        return c10::IValue();
+      };
+      futures.push_back(
+          all_reduce_async(at::ones({3}), group)->getFuture()->then(note, c10::NoneType::get()));
     }
     for (const auto& future : futures) {
       future->wait();
@@ -115,6 +122,19 @@ TEST(Schedule, AFutureMayCompleteBeforeAnEarlierOne) {
   };
   EXPECT_EQ(facts(run_as({}, by_futures), 0, "ran"), (Numbers{0, 1, 2, 3}));
   EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, by_futures), 0, "ran"), (Numbers{3, 2, 1, 0}));
+}
+
+TEST(Schedule, WhoWaitsForAFutureMayGoOnBeforeItsCallbacks) {
+  const auto wait = [](const Client_& client, const ProcessGroupPtr& group) {
+    for (int i = 0; i < kOperations; ++i) {
+      const auto future = all_reduce_async(at::ones({3}), group)->getFuture();
+      const auto ran = std::make_shared<std::atomic<bool>>(false);
+      future->addCallback([ran](c10::ivalue::Future&) { *ran = true; });
+      future->wait();
+      client->fact("ran", *ran ? 1 : 0);
+    }
+  };
+  EXPECT_EQ(facts(run_as({.schedule = Schedule(1)}, wait), 1, "ran"), (Numbers{0, 0, 0, 0}));
 }
 
 TEST(Schedule, APollIsToldByItsNumber) {
