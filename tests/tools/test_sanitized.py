@@ -75,11 +75,10 @@ class Sanitized(GraderTest):
         self.assertIn(ALL_PASS, (self.checkout.root / "build/stages/assignments" / STAGE / "libstage.so").read_text())
 
     def test_how_long_it_takes_is_said_first(self) -> None:
-        said = self.watched(OVERFLOW, "failed")
-        self.assertRegex(
-            said.partition("ddp-lab")[0], "(?s)some\\s+minutes\\s+this\\s+first\\s+time.*several\\s+times\\s+as\\s+long"
-        )
-        self.assertNotRegex(self.watched(OVERFLOW, "failed").partition("ddp-lab")[0], "this\\s+first\\s+time")
+        said = self.watched(OVERFLOW, "failed").partition("ddp-lab")[0]
+        self.assertRegex(" ".join(said.split()), r"takes about \d+ min on \d+ cores? this first time")
+        self.assertIn("several times as long", " ".join(said.split()))
+        self.assertNotIn("first time", self.watched(OVERFLOW, "failed"))
 
     def test_nothing_found(self) -> None:
         for choice in ("address", "undefined"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import unittest
@@ -107,6 +108,20 @@ class Reports(unittest.TestCase):
             Path(folder, "mistake.9").write_text("WARNING: of another run\n")
             found = sanitizer_reports.found(Path(folder, "report"))
         self.assertEqual([path.name for _, path in found.values()], ["report.3", "report.3", "report.8"])
+
+
+class Symbols(unittest.TestCase):
+    def test_a_link_to_nothing_tells_no_lines(self) -> None:
+        """As Debian's alternatives leave one where another clang was removed."""
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "llvm-symbolizer").symlink_to("gone")
+            addr2line = Path(folder, "addr2line")
+            addr2line.write_text("#!/bin/sh\n")
+            addr2line.chmod(0o755)
+            with mock.patch.dict(os.environ, {"PATH": folder}):
+                told = ADDRESS.environment(Path("/reports"))
+        for options in told.values():
+            self.assertIn(f':external_symbolizer_path="{addr2line}"', options)
 
 
 class Steps(unittest.TestCase):

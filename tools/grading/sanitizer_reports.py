@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,19 +31,23 @@ class Sanitizer:
     options: Mapping[str, str]  # by the variable that it looks for them in
 
     def environment(self, reports: Path) -> dict[str, str]:
-        return {variable: f'{options}:log_path="{reports}"' for variable, options in self.options.items()}
+        more = f':log_path="{reports}":external_symbolizer_path="{symbolizer()}"'
+        return {variable: options + more for variable, options in self.options.items()}
 
 
-# addr2line: where there is no llvm-symbolizer.
+def symbolizer() -> str:
+    """What tells the lines of addresses. A sanitizer would take the first of these names, even of a link to nothing."""
+    return shutil.which("llvm-symbolizer") or shutil.which("addr2line") or ""
+
+
 ADDRESS = Sanitizer(
     "address",
     "address,undefined",
     "AddressSanitizer and UndefinedBehaviorSanitizer",
     "asan",
     {
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:print_legend=0:allocator_may_return_null=1"
-        ":allow_addr2line=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:allow_addr2line=1",
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:print_legend=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
     },
 )
 
@@ -88,7 +93,8 @@ def summarize(report: str, own: str = "") -> tuple[str, tuple[str, ...]]:
         if frame := _FRAME.match(line):
             wanted = frame["place"].startswith(own) and frame["place"] not in shown
             if wanted and len(shown) < _FRAMES_SHOWN:
-                lines.append(f"    {frame['place']} in {frame['function']}"[:_WIDTH])
+                function = frame["function"].replace("(anonymous namespace)::", "")
+                lines.append(f"    {frame['place']} in {function}"[:_WIDTH])
                 innermost += [] if shown else [frame["place"]]
                 shown.append(frame["place"])
         elif line.strip("= ") and not re.match(r" +#\d+ ", line):

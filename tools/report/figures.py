@@ -153,7 +153,7 @@ class Figures:
             print(f"Nothing is to be measured: {fresh}.", flush=True)
             return
         seconds = sum(run.seconds for run in due)
-        time_ = f"about {max(1, round(seconds / 60))} min on two idle cores" if self._preset == "quick" else "hours"
+        time_ = f"about {max(1, round(seconds / 60))} min on two cores" if self._preset == "quick" else "hours"
         print(
             f"To measure: {len(due)} run{'s' * (len(due) > 1)}, {time_}; {fresh}. What is measured is kept: after a "
             "Ctrl-C the same command goes on.",
