@@ -17,7 +17,7 @@ constexpr auto kMoment = microseconds(300);
 // A thread that asks a future in a loop never sleeps: after so much processor time it has waited.
 constexpr auto kPollingPatience = milliseconds(200);
 // What a thread waits for in the network may itself depend on who waits for that thread.
-constexpr auto kNetworkPatience = milliseconds(1'000);
+constexpr auto kNetworkPatience = milliseconds(200);
 // The same among threads, where backward keeps one of them in the network for long.
 constexpr auto kThreadPatience = milliseconds(5);
 
