@@ -35,10 +35,11 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const std::deque<Run>& runs) {
   if (runs.empty()) {
-    return "\"" + hung_body() + "\" hung, and no other body was run";
+    return "\"" + hung_body() + "\" hung, and no other body was run; it " +
+           why_it_did_not_end(hung_body());
   }
   const bool whole = std::ranges::all_of(runs, &Run::whole);
-  return whole ? "" : in_body(body) + " did not come to its end: see " + body.charged_to;
+  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body.name);
 }
 
 // True if the code under test is a stub, which ends the test.

@@ -15,6 +15,7 @@
 #include "support/settings.h"
 #include "support/signs_of_life.h"
 #include "support/trace.h"
+#include "support/warnings.h"
 
 namespace ddp::testing {
 
@@ -63,7 +64,10 @@ void run_body(const Body& body, Client& client, RankContext& context) {
   load_stage_under_test();
   await_debugger(body.name, client.rank());
   const AccessWatch watch(client);
-  body.run(client);
+  {
+    const EachWarningOnce warnings;
+    body.run(client);
+  }
   sing(client);
 }
 
@@ -139,6 +143,16 @@ std::int64_t launches_in(const Evidence& evidence) {
 }  // namespace
 
 const std::string& hung_body() { return name_of_hung(); }
+
+std::string why_it_did_not_end(const std::string& body) {
+  const Known& known = all_known().at(body);
+  if (will_run(known.charged_to)) {
+    return "did not come to its end: see " + known.charged_to;
+  }
+  const auto run = std::ranges::find(known.runs, false, &Run::whole);
+  const Run& ended = run != known.runs.end() ? *run : known.shortened.back();
+  return "did not come to its end: " + ended.evidence.reports.describe();
+}
 
 const std::deque<Run>& runs_of(const Body& body) {
   Known& known = all_known().try_emplace(body.name, Known{body.charged_to, {}, {}}).first->second;

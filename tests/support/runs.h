@@ -24,6 +24,9 @@ const std::deque<Run>& runs_of(const Body& body);
 /// The first body that hung; empty if none did.
 const std::string& hung_body();
 
+/// Why a body did not come to its end; in full if no other test of this program's run says so.
+std::string why_it_did_not_end(const std::string& body);
+
 /// A run of which `is_wrong` is true, with as few operations in another order as can be found from
 /// `run` on.
 const Run& shortest(const Body& body, const Run& run,
