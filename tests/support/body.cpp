@@ -115,9 +115,11 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
 
 // Why a body did not come to its end; in full if no other test of this run says so.
 std::string why_it_did_not_end(const Known& known) {
-  return "did not come to its end: " + (will_run(known.charged_to)
-                                            ? "see " + known.charged_to
-                                            : known.evidence->reports.describe());
+  const std::string full = known.evidence->reports.describe();
+  return "did not come to its end: " +
+         (will_run(known.charged_to)
+              ? "see " + known.charged_to + " (" + full.substr(0, full.find('\n')) + ")"
+              : full);
 }
 
 // Why nothing can be said of a body.
