@@ -3,98 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <optional>
+#include <utility>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/referee/access_watch.h"
-#include "ddp/referee/run_refereed.h"
-#include "support/debugger.h"
 #include "support/grading.h"
-#include "support/machine_share.h"
 #include "support/prints.h"
+#include "support/runs.h"
 #include "support/settings.h"
-#include "support/signs_of_life.h"
-#include "support/trace.h"
-#include "support/warnings.h"
 
 namespace ddp::testing {
 
 namespace {
-
-struct Known {
-  std::string charged_to;  // of the body, which shows that there is but one of its name
-  std::unique_ptr<Evidence> evidence;
-};
-
-// By the body's name.
-std::map<std::string, Known>& all_evidence() {
-  static std::map<std::string, Known> all;
-  return all;
-}
-
-// The first body that hung. What hangs once usually hangs everywhere, so none is run after it.
-std::string& hung_body() {
-  static std::string name;
-  return name;
-}
-
-// Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
-bool& backward_waits() {
-  static bool waits = false;
-  return waits;
-}
-
-bool has_blocked(const Evidence& evidence) {
-  return std::ranges::any_of(evidence.of, [](const auto& said) {
-    return std::ranges::any_of(said,
-                               [](const Seen& seen) { return seen.kind == EventKind::kBlocked; });
-  });
-}
-
-void run_body(const Body& body, Client& client, RankContext& context) {
-  if (settings().device.is_cuda()) {
-    load_cuda();
-    settings().device = device_of_rank(at::kCUDA, context);
-  }
-  load_stage_under_test();
-  await_debugger(body.name, client.rank());
-  const AccessWatch watch(client);
-  {
-    const EachWarningOnce warnings;
-    body.run(client);
-  }
-  sing(client);
-}
-
-// Null if the body is not run, because an earlier one hung.
-const Evidence* evidence_of(const Body& body) {
-  auto& [charged_to, evidence] =
-      all_evidence().try_emplace(body.name, Known{body.charged_to, nullptr}).first->second;
-  TORCH_CHECK(charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
-  if (evidence == nullptr && hung_body().empty()) {
-    ForkOptions options;
-    options.deadline = settings().deadline;
-    const MachineShare share(MachineShare::Mode::kBesideOthers);
-    World world = body.world;
-    world.hold = world.hold && !backward_waits();
-    world.shaken_by = settings().shaken ? settings().seed + 1 : 0;
-    evidence = std::make_unique<Evidence>(run_refereed(
-        world, options,
-        [&](Client& client, RankContext& context) { run_body(body, client, context); }));
-    note_body_ended();
-    backward_waits() = backward_waits() || has_blocked(*evidence);
-    require_signs_of_life(*evidence, body.name);
-    collect_spans(*evidence, body.name);
-    pass_prints_on(body.name, evidence->reports);
-    const RankReports& reports = evidence->reports;
-    if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
-      hung_body() = body.name;
-    }
-  }
-  return evidence.get();
-}
 
 std::string in_body(const Body& body) {
   return "\"" + body.name + "\" (" + std::to_string(body.world.ranks) +
@@ -113,36 +32,64 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
   }
 }
 
-// Why a body did not come to its end; in full if no other test of this run says so.
-std::string why_it_did_not_end(const Known& known) {
-  const std::string full = known.evidence->reports.describe();
-  return "did not come to its end: " +
-         (will_run(known.charged_to)
-              ? "see " + known.charged_to + " (" + full.substr(0, full.find('\n')) + ")"
-              : full);
-}
-
 // Why nothing can be said of a body.
-std::string why_not_judged(const Body& body, const Evidence* evidence) {
-  if (evidence == nullptr) {
+std::string why_not_judged(const Body& body, const std::deque<Run>& runs) {
+  if (runs.empty()) {
     return "\"" + hung_body() + "\" hung, and no other body was run; it " +
-           why_it_did_not_end(all_evidence().at(hung_body()));
+           why_it_did_not_end(hung_body());
   }
-  return evidence->reports.ok()
-             ? ""
-             : in_body(body) + " " + why_it_did_not_end(all_evidence().at(body.name));
+  const bool whole = std::ranges::all_of(runs, &Run::whole);
+  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body.name);
 }
 
 // True if the code under test is a stub, which ends the test.
-bool is_stub(const Evidence* evidence) {
-  if (evidence == nullptr || evidence->reports.ok()) {
+bool is_stub(const std::deque<Run>& runs) {
+  if (runs.empty() || runs.front().whole()) {
     return false;
   }
-  const RankReport& culprit = evidence->reports.ranks[evidence->reports.culprit];
+  const RankReports& reports = runs.front().evidence.reports;
+  const RankReport& culprit = reports.ranks[reports.culprit];
   if (culprit.not_implemented) {
     note_todo(culprit.reason);
   }
   return culprit.not_implemented;
+}
+
+// What is wrong in the first run of a body in which something is; empty if nothing is. `charged`: a run
+// that did not come to its end is wrong, too.
+std::string wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
+  if (std::string finding = finding_of(holds, run.evidence); !finding.empty()) {
+    const auto is_wrong = [&](const Evidence& evidence) {
+      return !finding_of(holds, evidence).empty();
+    };
+    const bool usual = run.schedule.usual() || settings().schedule || !run.whole();
+    const Run& shown = usual ? run : shortest(body, run, is_wrong);
+    finding = finding_of(holds, shown.evidence);
+    return "in " + in_body(body) + with_schedule(shown) + ": " + finding + describe_order(shown) +
+           printed_below(finding, shown.evidence.reports);
+  }
+  return run.whole() || !charged ? ""
+                                 : "in " + in_body(body) + with_schedule(run) + ": " +
+                                       run.evidence.reports.describe() + describe_order(run);
+}
+
+// What a claim is worth in a body.
+struct Verdict {
+  std::string finding;
+  std::string unjudged;  // why nothing can be said
+};
+
+Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
+                   const Predicate& unless, bool charged) {
+  for (const Run& run : runs) {
+    if (std::string other = unless ? finding_of(unless, run.evidence) : ""; !other.empty()) {
+      return {"", other};
+    }
+    if (std::string finding = wrong_in(body, run, holds, charged); !finding.empty()) {
+      return {finding, ""};
+    }
+  }
+  return {"", why_not_judged(body, runs)};
 }
 
 }  // namespace
@@ -156,26 +103,18 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
   std::string unjudged;             // why the first body, or one that is this test's, says nothing
   for (const Body& body : bodies) {
     note_body(body.name);
-    const Evidence* evidence = evidence_of(body);
-    if (is_stub(evidence)) {
+    const std::deque<Run>& runs = runs_of(body);
+    if (is_stub(runs)) {
       return;
     }
-    std::string finding = evidence != nullptr ? finding_of(holds, *evidence) : "";
-    const std::string other = evidence != nullptr && unless ? finding_of(unless, *evidence) : "";
-    const bool whole = evidence != nullptr && evidence->reports.ok();
-    if (!finding.empty()) {
-      finding += printed_below(finding, evidence->reports);
-    } else if (!whole && evidence != nullptr && body.charged_to == test) {
-      finding = evidence->reports.describe();
+    const bool charged = body.charged_to == test;
+    const Verdict verdict = verdict_on(body, runs, holds, unless, charged);
+    if (!verdict.unjudged.empty() && unjudged.empty() && (&body == &bodies.front() || charged)) {
+      unjudged = verdict.unjudged;
     }
-    if (!other.empty() || (finding.empty() && !whole)) {
-      const bool needed = &body == &bodies.front() || body.charged_to == test;
-      if (unjudged.empty() && needed) {
-        unjudged = other.empty() ? why_not_judged(body, evidence) : other;
-      }
-    } else if (!finding.empty()) {
+    if (!verdict.finding.empty()) {
       if (broken.empty()) {
-        ADD_FAILURE() << "in " << in_body(body) << ": " << finding;
+        ADD_FAILURE() << verdict.finding;
       }
       if (settings().brief) {
         return;
@@ -200,17 +139,18 @@ void judge_together(const std::vector<Body>& bodies,
   std::vector<const Evidence*> all;
   for (const Body& body : bodies) {
     note_body(body.name);
-    all.push_back(evidence_of(body));
-    if (is_stub(all.back())) {
+    const std::deque<Run>& runs = runs_of(body);
+    if (is_stub(runs)) {
       return;
     }
-    if (all.back() == nullptr) {
-      return note_not_judged(why_not_judged(body, all.back()));
+    if (runs.empty()) {
+      return note_not_judged(why_not_judged(body, runs));
     }
-    if (!all.back()->reports.ok()) {
-      ADD_FAILURE() << "in " << in_body(body) << ": " << all.back()->reports.describe();
+    if (!runs.front().whole()) {
+      ADD_FAILURE() << "in " << in_body(body) << ": " << runs.front().evidence.reports.describe();
       return;
     }
+    all.push_back(&runs.front().evidence);
   }
   if (const std::string finding = holds(all); !finding.empty()) {
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
