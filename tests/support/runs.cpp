@@ -146,12 +146,13 @@ const std::string& hung_body() { return name_of_hung(); }
 
 std::string why_it_did_not_end(const std::string& body) {
   const Known& known = all_known().at(body);
-  if (will_run(known.charged_to)) {
-    return "did not come to its end: see " + known.charged_to;
-  }
   const auto run = std::ranges::find(known.runs, false, &Run::whole);
   const Run& ended = run != known.runs.end() ? *run : known.shortened.back();
-  return "did not come to its end: " + ended.evidence.reports.describe();
+  const std::string full = ended.evidence.reports.describe();
+  return "did not come to its end: " +
+         (will_run(known.charged_to)
+              ? "see " + known.charged_to + " (" + full.substr(0, full.find('\n')) + ")"
+              : full);
 }
 
 const std::deque<Run>& runs_of(const Body& body) {

@@ -19,6 +19,7 @@ constexpr int kLooksInBackward = 50;
 constexpr int kLooksWhileOthersRun = 300;
 constexpr int kLooksAtEnd = 400;
 constexpr int kLooksAtStopped = 100;
+constexpr int kLooksAtEndless = 50;  // processor time is told already; more take minutes under load
 constexpr auto kEndless = milliseconds(3'000);
 // A rank that has had so much is none that waits, however long a loaded machine lets it take.
 constexpr auto kComputes = milliseconds(500);
@@ -54,7 +55,7 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
       hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
       return;
     }
-    if (standstill_.computing(rank) >= kEndless && standstill_.looks() >= kLooksAtEnd) {
+    if (standstill_.computing(rank) >= kEndless && standstill_.looks() >= kLooksAtEndless) {
       hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
                              std::to_string(kEndless.count() / 1'000) + " s of processor time"};
       return;
