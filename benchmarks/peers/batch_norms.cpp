@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "04_sync_batch_norm/sync_batch_norm.h"
-#include "peers/fused_batch_norm.h"
 #include "peers/sync_batch_norm_peer.h"
 
 namespace ddp {
@@ -31,19 +30,8 @@ std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchN
   if (name == kPeerBatchNorm) {
     return make_sync_batch_norm_peer(options, group);
   }
-  if (name == kFusedBatchNorm) {
-    return make_fused_batch_norm(options, group);
-  }
   TORCH_CHECK_VALUE(name == kLocalBatchNorm, "there is no batch normalization \"", name, "\"");
   return std::make_shared<LocalBatchNorm>(options);
-}
-
-std::vector<std::string> batch_norm_names(const at::Device& device,
-                                          std::vector<std::string> names) {
-  if (!device.is_cpu()) {
-    std::erase(names, kFusedBatchNorm);
-  }
-  return names;
 }
 
 void drop_gradients(BatchNorm& batch_norm, const at::Tensor& input) {

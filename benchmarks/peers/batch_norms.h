@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "ddp/batch_norm.h"
 #include "ddp/collectives.h"
@@ -18,8 +17,6 @@ constexpr const char* kBatchNormStage = "04_sync_batch_norm";
 constexpr const char* kStageBatchNorm = "stage";
 /// The port of torch.nn.SyncBatchNorm.
 constexpr const char* kPeerBatchNorm = "peer";
-/// What stage 04 computes, in four passes over memory. On the CPU alone.
-constexpr const char* kFusedBatchNorm = "fused";
 /// libtorch's at::native_batch_norm over this rank's own batch: it does less than the others, and
 /// communicates nothing.
 constexpr const char* kLocalBatchNorm = "local";
@@ -28,9 +25,6 @@ constexpr const char* kLocalBatchNorm = "local";
 /// stage is a stub.
 std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchNormOptions& options,
                                            const ProcessGroupPtr& group);
-
-/// Those of `names` that run on the device.
-std::vector<std::string> batch_norm_names(const at::Device& device, std::vector<std::string> names);
 
 /// Drops the gradients of `input` and of the parameters, so that the next backward makes new ones.
 void drop_gradients(BatchNorm& batch_norm, const at::Tensor& input);

@@ -1,7 +1,7 @@
 """Draws time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
 
-Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, the fused form (on the CPU), batch
-normalization of each rank's own batch, and the published numbers of the same cells, if they are of as many ranks.
+Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each
+rank's own batch, and the published numbers of the same cells, if they are of as many ranks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from figures.lib.result_files import Result, ResultError
 PROGRAM = "sync_batch_norm"
 PARAMETERS = ("dtype", "affine", "repetitions", "rate_gbit", "latency_us")
 DIRECTIONS = ("forward", "forward + backward")
-VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "fused": style.GREEN, "local": style.GREY}
+VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "local": style.GREY}
 NAMES = {
     "stage": "stage 04",
     "peer": "peer (port of nn.SyncBatchNorm)",
-    "fused": "four fused passes",
     "local": "local at::native_batch_norm (nothing synchronized)",
 }
 # The published table to compare with a variant.

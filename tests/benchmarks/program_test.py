@@ -6,13 +6,14 @@ import contextlib
 import importlib.util
 import io
 import json
-import os
 import subprocess
 import tempfile
 import time
 import unittest
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +25,7 @@ UNFINISHED, REFUSED = 3, 4
 SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
 SHARED_MEMORY = ("--backend=shm",)  # where Gloo is not what is tested: on busy cores it takes four times as long
-slow = unittest.skipUnless(os.environ.get("ALL"), "slow: make check ALL=1")
+slow = pytest.mark.slow
 
 
 class ProgramTest(unittest.TestCase):

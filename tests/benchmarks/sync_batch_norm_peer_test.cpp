@@ -173,68 +173,6 @@ TEST(SyncBatchNormPeer, TakesChannelsLastAndLowPrecision) {
   });
 }
 
-// Sizes that fill vector registers, tiles and blocks, and leave a rest.
-TEST(FusedBatchNorm, EqualsBatchNormOverTheConcatenatedBatch) {
-  testing::run_worlds({1, 3}, [](Rank& rank) {
-    for (bool affine : {true, false}) {
-      for (const std::vector<std::int64_t>& positions :
-           std::vector<std::vector<std::int64_t>>{{}, {7}, {4, 3}, {61, 47}}) {
-        for (bool channels_last : {false, true}) {
-          if (!channels_last || positions.size() == 2) {
-            expect_oracles(rank, {.shards = uneven_shards(rank.world_size()),
-                                  .positions = positions,
-                                  .dtype = at::kFloat,
-                                  .affine = affine,
-                                  .channels_last = channels_last,
-                                  .peer = kFusedBatchNorm});
-          }
-        }
-      }
-    }
-  });
-}
-
-// Channels beyond a vector register, in both orders of memory, and threads.
-TEST(FusedBatchNorm, DoesNotDependOnThreads) {
-  testing::run_worlds({1}, [](Rank& rank) {
-    for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
-      const at::Tensor input = (random({40, 37, 20, 11}, 5).to(at::kFloat) + 3)
-                                   .contiguous(format)
-                                   .set_requires_grad(true);
-      std::vector<at::Tensor> outputs, gradients;
-      for (const int threads : {1, 2}) {
-        at::set_num_threads(threads);
-        const auto fused = make_peer({.num_features = 37}, rank, kFusedBatchNorm);
-        outputs.push_back(fused->forward(input));
-        outputs.back().square().sum().backward();
-        gradients.push_back(input.grad().clone());
-        input.mutable_grad().reset();
-      }
-      EXPECT_TRUE(at::equal(outputs[0], outputs[1]));
-      EXPECT_TRUE(at::equal(gradients[0], gradients[1]));
-      const at::Tensor expected = at::batch_norm(input, {}, {}, {}, {}, /*training=*/true, 0, kEps,
-                                                 /*cudnn_enabled=*/false);
-      EXPECT_TRUE(is_close({.name = "the output"}, outputs[0].detach().to(at::kDouble),
-                           expected.detach().to(at::kDouble), tolerance_of(at::kFloat)));
-    }
-  });
-}
-
-TEST(FusedBatchNorm, RefusesWhatItDoesNotDo) {
-  testing::in_child([] {
-    EXPECT_THROW(make_batch_norm(kFusedBatchNorm, {.num_features = kChannels}, nullptr),
-                 c10::Error);
-  });
-  testing::run_worlds({1}, [](Rank& rank) {
-    const auto fused = make_peer({.num_features = kChannels}, rank, kFusedBatchNorm);
-    EXPECT_THROW(fused->forward(at::ones({0, kChannels})), c10::Error);
-    EXPECT_THROW(fused->forward(at::ones({2, kChannels}, at::kDouble)), c10::Error);
-    EXPECT_THROW(fused->forward(at::ones({1, kChannels})), c10::Error);
-    fused->eval();
-    EXPECT_THROW(fused->forward(at::ones({2, kChannels})), c10::Error);
-  });
-}
-
 TEST(SyncBatchNormPeer, ARankWithoutSamplesTakesPart) {
   testing::run_worlds({2, 3, 4}, [](Rank& rank) {
     std::vector<std::int64_t> shards = uneven_shards(rank.world_size());

@@ -67,35 +67,5 @@ class SyncBatchNorm(ProgramTest):
         self.assertIn("cannot write /proc/none/result.json", self.start(*self.tiny).stderr)
 
 
-class BatchNormSpeed(ProgramTest):
-    program = "batch_norm_speed"
-    stage = STAGE
-    tiny = ("--batch-size=2", "--channels=3", "--image-size=4", "--repetitions=2", "--warmup=0", "--threads=1")
-
-    def test_has_times_and_memory_in_both_layouts(self) -> None:
-        document = self.run_well(*self.tiny)
-        values = by_labels(document)
-        self.assertEqual(len(values), 2 * (3 * 4 + 2))
-        for labels, times in values.items():
-            self.assertTrue(all(value > 0 for value in times), labels)
-        self.assertGreaterEqual(values["contiguous", "local", "forward", "peak memory"][0], 2 * 4 * 2 * 3 * 4 * 4)
-        self.assert_drawn()
-
-    @slow
-    def test_goes_on_where_it_was_stopped(self) -> None:
-        self.resume(1, "--batch-size=8", "--channels=16", "--repetitions=300", "--warmup=0", "--threads=1")
-
-    def test_presets(self) -> None:
-        self.assert_presets_are_described("--resume", "(256, 64, 28, 28)")
-        self.assert_paper_needs("1 GPU")
-
-    def test_refusals(self) -> None:
-        self.assert_unfinished(*self.tiny)
-        ended = self.start(*self.tiny, "--threads=0")
-        self.assertEqual(ended.returncode, 105, ended.stderr)
-        self.result = Path("/proc/none/result.json")
-        self.assertIn("cannot write /proc/none/result.json", self.start(*self.tiny).stderr)
-
-
 if __name__ == "__main__":
     unittest.main()

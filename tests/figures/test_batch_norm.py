@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from figures.lib import result_files
 from figures.lib.reference_data import load_reference
-from figures.plots import batch_norm_speed, sync_batch_norm
+from figures.plots import sync_batch_norm
 from figures.tables import sync_batch_norm as sync_batch_norm_table
 from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
 
@@ -156,43 +156,6 @@ class SyncBatchNormTable(FigureTest):
         self.assert_refused([missing], "has 0 series of batch_size 32, hidden_dim 128")
         self.assert_refused([self.changed(lambda d: d["series"][0]["values"].pop())], "differ in their number of calls")
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
-
-
-class BatchNormSpeed(FigureTest):
-    script = batch_norm_speed
-    sample = TEST_DATA / "batch_norm_speed.json"
-
-    def test_writes_png_and_pdf(self) -> None:
-        self.assert_drawn([self.sample], "batch_norm_speed.solutions.quick")
-
-    def test_says_what_was_measured_and_the_ratios(self) -> None:
-        def simple(document: dict[str, Any]) -> None:
-            for series in document["series"]:
-                limit = series["labels"]["variant"] == "limit"
-                series["values"] = [1e-3, 4e-3] if limit else [4e-3, 4e-3]
-
-        figure = batch_norm_speed.draw(result_files.load(self.changed(simple), "batch_norm_speed"))
-        texts = [text.get_text() for text in figure.findobj(Text)]
-        for expected in ("input of (256, 64, 28, 28), float32", "contiguous\nbackward", "62 %", "1.00×", "time [ms]"):
-            self.assertIn(expected, texts)
-        self.assertTrue(any(text.startswith("1 rank, 2 threads a rank") for text in texts), texts)
-
-    def test_draws_what_a_gpu_measures(self) -> None:
-        def without_fused(document: dict[str, Any]) -> None:
-            document["series"] = [one for one in document["series"] if one["labels"]["variant"] != "fused"]
-
-        figure = batch_norm_speed.draw(result_files.load(self.changed(without_fused), "batch_norm_speed"))
-        texts = [text.get_text() for text in figure.findobj(Text)]
-        self.assertNotIn(batch_norm_speed.NAMES["fused"], texts)
-        self.assertIn(batch_norm_speed.NAMES["local"], texts)
-
-    def test_refuses_what_is_missing_or_uneven(self) -> None:
-        missing = self.changed(lambda d: d["series"].pop())
-        self.assert_refused([missing], "has 0 series of layout channels_last, variant limit")
-        self.assert_refused(
-            [self.changed(lambda d: d["series"][0]["values"].pop())], "differs in its number of repetitions"
-        )
-        self.assert_refused([self.changed(lambda d: d["parameters"].pop("threads"))], "lacks the parameter 'threads'")
 
 
 if __name__ == "__main__":

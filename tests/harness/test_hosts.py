@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import stat
@@ -11,12 +10,14 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 from tests.harness.hosts import HELLO, NETWORK, PORT, HostsTest
 from tests.harness.test_launch import finish, hello
 
-ONLY_ALL = unittest.skipUnless(os.environ.get("ALL", "1"), "waits for libtorch to give up: make check ALL=1")
+ONLY_ALL = pytest.mark.slow
 FOR_EVER = ("--rounds", "1000000000")
 
 

@@ -13,6 +13,8 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 from tests.harness.hosts import HELLO, Host, hosts, why_no_hosts
@@ -100,7 +102,7 @@ class Slurm(unittest.TestCase):
         done = self.run_on_first("srun", "--nodes=2", "--ntasks=4", HELLO)
         self.assertEqual((done.returncode, sorted(done.stdout.splitlines())), (0, hello(4)), done.stderr)
 
-    @unittest.skipUnless(os.environ.get("ALL", "1"), "measures: make check ALL=1")
+    @pytest.mark.slow
     def test_the_script_for_two_nodes(self) -> None:
         libraries = toolchain.BUILD_DIR / "stages" / "solutions"
         if not (libraries / "05_ring_all_reduce" / "libstage.so").exists():

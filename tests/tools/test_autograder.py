@@ -16,6 +16,8 @@ import unittest
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.tools.autograder_test import FIFTH, FIRST, HIDDEN, SEED, Layout, solution, stage_with
 from tests.tools.grading_test import processes_in, wait_for
 from tests.tools.release_test import git, working_tree
@@ -99,7 +101,7 @@ class Contents(Layout):
             self.assertIn("source/lab/tools/course/grade_submission.py", archive.getnames())
 
 
-@unittest.skipUnless(os.environ.get("ALL", "1"), "builds the lab anew, and grades for minutes: make check ALL=1")
+@pytest.mark.slow
 class Grading(Layout):
     @classmethod
     def setUpClass(cls) -> None:

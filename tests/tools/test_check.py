@@ -143,20 +143,23 @@ class Linting(unittest.TestCase):
 class PythonTests(unittest.TestCase):
     def outcome(self, body: str) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "test_it.py").write_text(f"import unittest\nclass T(unittest.TestCase):\n{body}")
-            return own_tests._run_python_tests(context(build_dir=folder), sys.executable, "test_it", Path(folder))
+            Path(folder, "test_it.py").write_text(f"import pytest\nclass TestIt:\n{body}")
+            Path(folder, "pytest.ini").write_text("[pytest]\nmarkers = slow\naddopts = -m 'not slow'\n")
+            return own_tests.run_pytest(context(build_dir=folder, figure_python=sys.executable), Path(folder))
 
     def test_passed_failed_and_skipped_are_counted(self) -> None:
         found = self.outcome(
-            "  def test_a(self): pass\n  def test_b(self): self.fail('why')\n"
-            "  def test_c(self): 1 / 0\n  @unittest.skip('x')\n  def test_d(self): pass\n"
+            "  def test_a(self): pass\n  def test_b(self): assert 'why' == ''\n  def test_c(self): 1 / 0\n"
+            "  @pytest.mark.skip('no GPU')\n  def test_d(self): pass\n  @pytest.mark.slow\n  def test_e(self): 1 / 0\n"
         )
-        self.assertEqual((found.passed, len(found.failures), len(found.skipped)), (1, 2, 1))
+        self.assertEqual((found.passed, len(found.failures)), (1, 2))
         self.assertIn("why", found.failures[0] + found.failures[1])
+        self.assertIn("test_d: no GPU", found.skipped[0])
 
     def test_no_tests_or_no_end_is_a_failure(self) -> None:
-        self.assertIn("ran no tests", self.outcome("  pass\n").failures[0])
-        self.assertIn("ran no tests", self.outcome("  def test_a(self):\n    import os; os._exit(0)\n").failures[0])
+        self.assertIn("pytest ended with code 5", self.outcome("  pass\n").failures[0])
+        died = "  def test_a(self):\n    import os; os._exit(0)\n"
+        self.assertRegex("\n".join(self.outcome(died).failures), "crashed")
 
 
 class Choices(unittest.TestCase):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import unittest
 
+import pytest
+
 from tests.tools.test_untrusted_attacks import FORBID
 from tools.setup import system_packages
 from tools.setup.toolchain import BUILD_DIR, ROOT
@@ -64,7 +66,7 @@ class Refusals(unittest.TestCase):
         self.assert_refused(done, 3, "ptrace: Operation not permitted", "docker run --cap-add=SYS_PTRACE")
 
 
-@unittest.skipUnless(os.environ.get("ALL", "1"), "gdb reads all of libtorch: make check ALL=1")
+@pytest.mark.slow
 @unittest.skipUnless(shutil.which("gdb"), "skipped: no gdb here, which make debug needs")
 @unittest.skipUnless(PROGRAM.exists(), f"skipped: {PROGRAM} is not built")
 class Gdb(unittest.TestCase):

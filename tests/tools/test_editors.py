@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tools.grading.stages import all_stages
 from tools.setup import configuring, system_packages, toolchain, virtual_environment
@@ -76,7 +77,7 @@ class VisualStudioCode(unittest.TestCase):
         for name in (".devcontainer/devcontainer.json", ".devcontainer/cuda/devcontainer.json"):
             self.assertEqual(read(name)["customizations"]["vscode"]["extensions"], wanted)
 
-    @unittest.skipUnless(os.environ.get("ALL", "1"), "clangd reads libtorch's headers: make check ALL=1")
+    @pytest.mark.slow
     def test_clangd_finds_no_error_in_a_stub(self) -> None:
         clangd = shutil.which("clangd") or shutil.which("clangd-14")
         if not clangd:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import unittest
+
+import pytest
 
 from tests.harness.hosts import HostsTest
 from tools.grading import launched, stages
@@ -41,7 +42,7 @@ class SeveralMachines(HostsTest):
         self.assertEqual((code, other, silence), (0, 0, ""), text)
         self.assertEqual(text.count("2 ranks on 2 machines agree with one process\n"), len(stages.all_stages()), text)
 
-    @unittest.skipUnless(os.environ.get("ALL", "1"), "grades a whole stage: make check ALL=1")
+    @pytest.mark.slow
     def test_make_test_grades_once(self) -> None:
         """All ranks run a step together; rank 0 alone has the scorecard. None waits for another's build for ever."""
         grade = [sys.executable, "-m", "tools.grading.grade", "--stage=05", "--impl=solutions"]

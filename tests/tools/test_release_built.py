@@ -12,6 +12,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 from tests.tools.release_test import working_tree
 from tools.course import release
 from tools.grading import stages
@@ -22,7 +24,7 @@ STAGE = "05"
 PATIENCE_S = 1500
 
 
-@unittest.skipUnless(os.environ.get("ALL", "1"), "builds the lab anew: make check ALL=1")
+@pytest.mark.slow
 class BuiltRelease(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ddp-lab-built-")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import unittest
 from itertools import cycle, islice
 from pathlib import Path
+
+import pytest
 
 from tools.course.similarity import compare, environment, submissions_in
 from tools.grading.stages import named
@@ -27,7 +28,7 @@ def disguised(code: str) -> str:
     return code.replace("\n  ", "\n      ")
 
 
-@unittest.skipUnless(os.environ.get("ALL", "1"), "downloads compare50: make check ALL=1")
+@pytest.mark.slow
 class Similarity(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:

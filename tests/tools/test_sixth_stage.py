@@ -4,13 +4,14 @@ mutant dies, and all_stages runs it. Builds the lab's library anew, which takes 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+import pytest
 
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
@@ -127,7 +128,7 @@ print(outcome.passed, "passed", *outcome.failures, sep="\\n")
 """
 
 
-@unittest.skipUnless(os.environ.get("ALL", "1"), "builds the library anew: make check ALL=1")
+@pytest.mark.slow
 class SixthStage(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ddp-lab-sixth-")

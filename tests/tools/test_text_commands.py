@@ -11,6 +11,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 from tests.tools.text_commands_test import NotRun, Run, class_of, commands
 from tools.grading.processes import GuardedProcess
 from tools.setup.toolchain import ROOT
@@ -50,7 +52,7 @@ def can_cover() -> bool:
     return done.returncode == 0 and not (ROOT / "covered").exists()
 
 
-@unittest.skipUnless(os.environ.get("ALL", "1"), "takes minutes: make check ALL=1")
+@pytest.mark.slow
 class AllTexts(unittest.TestCase):
     def test_their_commands_run(self) -> None:
         if not can_cover():

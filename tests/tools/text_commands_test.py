@@ -74,7 +74,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     ),
     (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
     (
-        r"build/bin/(batch_norm_speed|collectives|sync_batch_norm) .*",
+        r"build/bin/(collectives|sync_batch_norm) .*",
         NotRun("measures for minutes; tests/benchmarks has less of it"),
     ),
     # Handing out and in.

@@ -1,4 +1,4 @@
-"""Steps of `make check`: tests of the harness, of the tools and of the figures, and a benchmark without stages."""
+"""Steps of `make check`: tests of the harness, the Python tests, the gallery, and a benchmark without stages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 from tools.checking import remembered
 from tools.checking.context import CORES, Context, Outcome, describe
@@ -17,9 +18,6 @@ from tools.grading.stages import all_stages
 from tools.setup.toolchain import ROOT
 
 UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
-_RAN = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
-_COUNTS = re.compile(r"^(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
-_TEST = re.compile(r"^(?:ERROR|FAIL): ", re.MULTILINE)
 
 
 def check_harness(context: Context) -> Outcome:
@@ -64,46 +62,42 @@ def _reason(text: str, test: str) -> str:
     return found[1].strip() if found else "no reason given"
 
 
-def check_tools(context: Context) -> Outcome:
-    """The Python tests, except those of the figures. Benchmarks are judged with what figures are made of, numpy too.
-    What takes longest begins first: the benchmarks, and of the tools what makes an autograder (with ALL=1), and what
-    grades code that is not trusted."""
-    own = [*_test_files("tools"), *_test_files("harness")]
-    own.sort(key=lambda path: "autograder" not in path.name and "untrusted" not in path.name)
-    of_figures = [(context.toolchain.figure_python, path) for path in _test_files("benchmarks")]
-    return _python_tests(context, [*of_figures, *((sys.executable, path) for path in own)])
+def check_python(context: Context) -> Outcome:
+    """All Python tests, by pytest. One may read anything in the checkout and run any program: they are remembered only
+    if nothing changed."""
+    contents = [str(context.everything), *_checkout(), *_built(context.build_dir)]
+    return remembered.outcome_of(context, "pytest", contents, partial(run_pytest, context, ROOT / "tests"))
 
 
-def check_figures(context: Context) -> Outcome:
-    """The tests of the figures, and which of the gallery's are of older code."""
-    python = context.toolchain.figure_python
-    outcome = _python_tests(context, [(python, path) for path in _test_files("figures")])
-    code, text = context.run(
-        [sys.executable, "-m", "tools.report.gallery", "--changes"], context.folder() / "gallery.log"
-    )
-    lines = text.strip().splitlines()
-    if code:
-        outcome.add(describe("figures/gallery", text))
-    else:
-        outcome.skipped += lines
+def run_pytest(context: Context, tests: Path) -> Outcome:
+    """Runs the tests of a folder, the slow ones with ALL=1. A file's tests run one after the other, since they share
+    what they set up; those of several files at a time."""
+    folder = context.folder("tools")
+    log, found = folder / "pytest.log", folder / "pytest.xml"
+    found.unlink(missing_ok=True)
+    command = [context.toolchain.figure_python, "-m", "pytest", "--quiet", "--dist=loadfile", f"--junit-xml={found}"]
+    command += [f"--numprocesses={CORES + 1}", "--durations=10"]  # most wait half of the time for what they run
+    command += ["-m", "slow or not slow"] if context.everything else []
+    env = {"ALL": "1" if context.everything else "", "PYTHONPATH": str(tests.parent)}
+    code, text = context.run([*command, str(tests)], log, env, on_line=lambda line: context.show(line[:70]))
+    outcome = Outcome()
+    for case in ElementTree.parse(found).iter("testcase") if found.exists() else []:
+        name, ended = f"{case.get('classname')}.{case.get('name')}", {part.tag: part for part in case}
+        if "skipped" in ended:
+            outcome.skipped.append(f"{name}: {ended['skipped'].get('message')}")
+        else:
+            bad = [part.text or "" for tag, part in ended.items() if tag in ("failure", "error")]
+            outcome.add(describe(name, "\n".join(bad), log) if bad else "")
+    if not outcome.failures and (code or not outcome.passed):
+        outcome.add(describe(f"pytest ended with code {code}", text[-4000:], log))
     return outcome
 
 
-def _python_tests(context: Context, files: list[tuple[str, Path]]) -> Outcome:
-    """Runs these files, each by its Python. Such a test may read anything in the checkout and run any program: it is
-    remembered only if nothing changed."""
-    contents = [str(context.everything), *_checkout(), *_built(context.build_dir)]
-
-    def verdict(file: tuple[str, Path]) -> Outcome:
-        python, path = file
-        work = partial(_run_python_tests, context, python, _module(path))
-        return remembered.outcome_of(context, _module(path), [python, *contents], work)
-
-    return Outcome().take(context.each(verdict, files, CORES + 1))  # most wait half of the time for what they run
-
-
-def _module(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+def check_gallery(context: Context) -> Outcome:
+    """Which figures of the gallery are of older code."""
+    log = context.folder() / "gallery.log"
+    code, text = context.run([sys.executable, "-m", "tools.report.gallery", "--changes"], log)
+    return Outcome.of(describe("figures/gallery", text)) if code else Outcome(skipped=text.strip().splitlines())
 
 
 def _checkout() -> list[Content]:
@@ -118,31 +112,6 @@ def _built(build_dir: Path) -> list[Content]:
     return sorted(
         path for folder in ("bin", "lib", "stages") for path in (build_dir / folder).rglob("*") if path.is_file()
     )
-
-
-def _test_files(room: str) -> list[Path]:
-    return sorted((ROOT / "tests" / room).glob("test_*.py"))
-
-
-def _run_python_tests(context: Context, python: str, name: str, root: Path = ROOT) -> Outcome:
-    """Runs the module `name` of the folder `root`. Its slow tests look for ALL in the environment."""
-    log = context.folder("tools") / f"{name}.log"
-    command = [python, "-m", "unittest", name]
-    env = {"ALL": "1" if context.everything else "", "PYTHONPATH": str(root)}
-    code, text = context.run(command, log, env)
-    ran, summary = _RAN.findall(text), _COUNTS.findall(text)
-    if not ran or not summary or int(ran[-1]) == 0:
-        return Outcome(failures=[describe(f"{name} ran no tests (code {code})", text[-4000:], log)])
-    counts = dict(re.findall(r"(\w+)=(\d+)", summary[-1]))
-    skipped = int(counts.get("skipped", 0))
-    failed = int(counts.get("failures", 0)) + int(counts.get("errors", 0))
-    outcome = Outcome(max(0, int(ran[-1]) - skipped - failed))
-    outcome.skipped += [f"{skipped} of {name}"] if skipped else []
-    blocks = re.split(r"^=+$", text, flags=re.MULTILINE)
-    outcome.failures += [describe(name, block, log) for block in blocks if _TEST.match(block.lstrip())]
-    if code and not outcome.failures:
-        outcome.add(describe(f"{name} ended with code {code}", text[-4000:], log))
-    return outcome
 
 
 def check_unfinished_benchmark(context: Context) -> Outcome:

@@ -154,7 +154,6 @@ DRAWINGS = (
     Drawing("tables.train_cifar100", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
     Drawing("plots.sync_batch_norm", (BATCH_NORM,), SYNC_BATCH_NORM),
     Drawing("tables.sync_batch_norm", (BATCH_NORM,), SYNC_BATCH_NORM),
-    Drawing("plots.batch_norm_speed", (BATCH_NORM,), (Run("batch_norm_speed"),)),
     Drawing("plots.ring_all_reduce", (RING,), RING_ALL_REDUCE),
     Drawing("tables.ring_all_reduce", (RING,), RING_ALL_REDUCE),
     Drawing("plots.all_reduce_bandwidth", (RING,), COLLECTIVES),

@@ -43,7 +43,7 @@ _PACKAGES = {
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
     FIGURES: ("numpy", "matplotlib", "tabulate", "typst"),
-    CHECK: ("jsonschema", "ruff", "check-jsonschema", "clang-format", "clang-tidy"),
+    CHECK: ("jsonschema", "ruff", "check-jsonschema", "clang-format", "clang-tidy", "pytest", "pytest-xdist"),
 }
 _MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, FIGURES: 70, CHECK: 240, CUDA: 2400}  # to download
 _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.*[^/])$")

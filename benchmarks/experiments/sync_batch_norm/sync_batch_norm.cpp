@@ -1,6 +1,5 @@
 // Stage 04: time and memory of synchronized batch normalization over a grid of small inputs,
-// compared with the port of torch.nn.SyncBatchNorm, with a fused form on the CPU, and with libtorch's
-// at::native_batch_norm over each rank's own batch, which communicates nothing.
+// compared with the port of torch.nn.SyncBatchNorm, and with libtorch's at::native_batch_norm over each rank's own batch, which communicates nothing.
 //
 // The grid and the quantities are those of the published table: the median time of a call, and the
 // peak of allocated memory, here the sum of module, input, output and all intermediates (the
@@ -76,10 +75,9 @@ struct Call {
   bool backward;
 };
 
-std::vector<Call> all_calls(const at::Device& device) {
+std::vector<Call> all_calls() {
   std::vector<Call> calls;
-  for (const std::string& variant : batch_norm_names(
-           device, {kStageBatchNorm, kPeerBatchNorm, kFusedBatchNorm, kLocalBatchNorm})) {
+  for (const char* variant : {kStageBatchNorm, kPeerBatchNorm, kLocalBatchNorm}) {
     calls.push_back({variant, /*backward=*/false});
     calls.push_back({variant, /*backward=*/true});
   }
@@ -129,7 +127,7 @@ class Measurement {
   at::Tensor times(const Shape& shape, const Repetitions& repetitions,
                    std::optional<Progress>& progress) {
     std::vector<Subject> subjects;
-    for (const Call& call : all_calls(device_context_.device)) {
+    for (const Call& call : all_calls()) {
       subjects.emplace_back(call, shape, device_context_.device, group_);
     }
     const at::Tensor times = measure_interleaved(
@@ -143,7 +141,7 @@ class Measurement {
   // Bytes: [kPeakRepetitions, calls, 1].
   at::Tensor peaks(const Shape& shape) {
     std::optional<Progress> none;
-    const std::vector<Call> calls = all_calls(device_context_.device);
+    const std::vector<Call> calls = all_calls();
     const at::Tensor peaks = measure_interleaved(
         {.measured = kPeakRepetitions, .warmup = 0}, calls.size(),
         [&](std::size_t call) -> std::vector<double> {
@@ -243,7 +241,7 @@ void measure(const Settings& settings, const RankContext& context,
     if (!rows.has(shape.labels())) {
       const at::Tensor peaks = measurement.peaks(shape);
       const at::Tensor times = measurement.times(shape, settings.repetitions, progress);
-      rows.add(shape.labels(), to_series(all_calls(device_context.device), times, peaks));
+      rows.add(shape.labels(), to_series(all_calls(), times, peaks));
     } else if (progress) {
       progress->skip(repetitions);
     }
@@ -287,7 +285,7 @@ void run_rank(const RankContext& context, const Settings& settings) {
   measure(settings, context, device_context, rows);
   const Result result = rows.finish();
   if (context.rank == 0) {
-    print_table(settings, all_calls(device_context.device), result);
+    print_table(settings, all_calls(), result);
   }
   save_trace(settings, context, device_context);
 }
