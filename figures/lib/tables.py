@@ -30,6 +30,17 @@ class Table:
     note: str = ""
 
 
+def in_lines(document: dict[str, object]) -> str:
+    """As JSON, with a line for each field, and for each element of a list of objects or lists."""
+
+    def lines(value: object) -> str:
+        if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+            return "[\n" + ",\n".join(f"  {json.dumps(each, ensure_ascii=False)}" for each in value) + "\n ]"
+        return json.dumps(value, ensure_ascii=False)
+
+    return "{\n" + ",\n".join(f" {json.dumps(key)}: {lines(value)}" for key, value in document.items()) + "\n}\n"
+
+
 def save(table: Table, folder: Path, name: str) -> list[Path]:
     """Writes name.txt and name.json, each whole or not at all."""
     document = {
@@ -44,7 +55,7 @@ def save(table: Table, folder: Path, name: str) -> list[Path]:
         "text": table.text,
     }
     text = table.text.rstrip("\n") + f"\n\n{provenance.in_words(table.results)}\n"
-    contents = {"txt": text, "json": json.dumps(document, indent=1, ensure_ascii=False) + "\n"}
+    contents = {"txt": text, "json": in_lines(document)}
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for kind, content in contents.items():
