@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tools.grading import declared
 from tools.grading.stages import all_stages
 from tools.setup import configuring, system_packages, toolchain, virtual_environment
 from tools.setup.toolchain import BUILD_DIR, ROOT
@@ -89,6 +90,17 @@ class VisualStudioCode(unittest.TestCase):
         self.assertIn("All checks completed, 0 errors", done.stderr)
         self.assertIn(f"Testing on source file {source}", done.stderr)
         self.assertNotIn("cmake_pch", done.stderr, "a precompiled header is for one version of clang alone")
+
+    def test_each_graded_test_is_one_of_ctests(self) -> None:
+        for stage in all_stages():
+            if not Path(BUILD_DIR, "bin", f"tests_{stage.name}").exists():
+                self.skipTest(f"tests_{stage.name} is not built")
+        ctest = Path(toolchain.load().cmake).with_name("ctest")
+        command = [ctest, "--preset", "graded", "-N"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        listed = re.findall(r"Test +#\d+: (\w+)\.Graded\.(\w+)", done.stdout)
+        due = [(stage.name, spec.name) for stage in all_stages() for spec in declared.tests_of(stage)]
+        self.assertEqual(sorted(listed), sorted(due), done.stderr)
 
 
 class Container(unittest.TestCase):

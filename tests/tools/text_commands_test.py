@@ -95,9 +95,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
         r"python3 -m tools\.checking\.move_torch .*",
         NotRun("takes an hour; tests/tools/test_move_torch.py has its steps"),
     ),
-    (r"python3 -m unittest tests\.tools\.test_check", ITSELF),
-    (r"ALL=1 python3 -m unittest tests\.tools\.test_autograder", ITSELF),
-    (r"python3 -m unittest tests\.tools\.test_includes", Run()),
+    (r"\.venv/bin/python -m pytest .*", ITSELF),
     (r"python3 -m tools\.(setup\.doctor|grading\.grade --stage=01)", Run(codes=(0, 1))),
     # What changes files, or needs a place of its own.
     (r"make (dist)?clean", Run(last=True)),
