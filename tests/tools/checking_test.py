@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from tools.checking import mutants
+from tools.checking import mutant_files
 from tools.checking.context import Context
 from tools.grading.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import all_stages
@@ -18,13 +17,11 @@ BEFORE = "".join(f"line {number}\n" for number in range(1, 21))
 AFTER = BEFORE.replace("line 3\n", "").replace("line 18\n", "line 18\nand a half\n")
 
 
-def unified(before: str, after: str, name: str = "sum.cpp") -> str:
-    path = f"solutions/09_sums/{name}"
-    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}"))
+EDITS = "@@\n line 2\n-line 3\n@@\n line 18\n+and a half\n"  # from the one to the other
 
 
-def mutant(header: str = HEADER) -> mutants.Mutant:
-    return mutants.parse("sum", header + unified(BEFORE, AFTER))
+def mutant(header: str = HEADER, edits: str = EDITS) -> mutant_files.Mutant:
+    return mutant_files.parse("sum", header + edits)
 
 
 def report(**failures: str) -> StageReport:

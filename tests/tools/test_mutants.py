@@ -8,48 +8,44 @@ import unittest
 from dataclasses import replace
 from pathlib import Path
 
-from tests.tools.checking_test import AFTER, BEFORE, HEADER, SPECS, Sums, context, mutant, report, unified
-from tools.checking import in_place, mutants
+from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
+from tools.checking import in_place, mutant_files, mutants
 from tools.checking.context import graded_stages
 from tools.grading.results import Status
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import LabError
 
 
 class Mutated(unittest.TestCase):
-    def setUp(self) -> None:
-        # Where `make check` works: inside of a repository, which git must not see.
-        (ROOT / "build").mkdir(exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(dir=ROOT / "build")
+    def write(self, edits: str, **contents: str) -> Path:
+        temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
-        (self.folder / "mutant").mkdir()
+        folder = Path(temporary.name)
+        (folder / "mutant").mkdir()
+        return mutant_files.write_mutated(Sums(folder, **contents), mutant(edits=edits), folder / "mutant")
 
-    def write(self, diff: str, **contents: str) -> Path:
-        stage = Sums(self.folder, **contents)
-        return mutants.write_mutated(stage, mutants.parse("sum", HEADER + diff), self.folder / "mutant")
-
-    def test_a_diff_does_what_it_says(self) -> None:
-        source = self.write(unified(BEFORE, AFTER))
+    def test_edits_do_what_they_say(self) -> None:
+        source = self.write(EDITS)
         self.assertEqual((source.name, source.read_text()), ("sum.cpp", AFTER))
 
-    def test_a_diff_finds_its_place_where_lines_moved(self) -> None:
+    def test_edits_find_their_place_where_lines_moved(self) -> None:
         moved = ("line 9\n", "line 9\nnew\n\n")
-        source = self.write(unified(BEFORE, AFTER), sum_cpp=BEFORE.replace(*moved))
+        source = self.write(EDITS, sum_cpp=BEFORE.replace(*moved))
         self.assertEqual(source.read_text(), AFTER.replace(*moved))
 
-    def test_a_diff_that_no_longer_fits_says_so(self) -> None:
-        with self.assertRaisesRegex(LabError, "(?s)no longer fits solutions/09_sums.*sum.cpp:1"):
-            self.write(unified(BEFORE, AFTER), sum_cpp=BEFORE.replace("line 3", "line three"))
+    def test_what_is_found_never_or_twice_is_shown(self) -> None:
+        for contents, times in ((BEFORE.replace("line 3", "line three"), 0), (BEFORE + BEFORE, 2)):
+            said = f"(?s)no longer fits solutions/09_sums.*{times} times in sum.cpp.*line 2\nline 3"
+            with self.assertRaisesRegex(LabError, said):
+                self.write(EDITS, sum_cpp=contents)
 
     def test_any_files_of_the_solution_may_be_changed(self) -> None:
-        diff = unified("more\n", "less\n", "more.cpp") + unified("both\n", "none\n", "both.h")
-        source = self.write(diff)
+        source = self.write("@@ more.cpp\n-more\n+less\n@@ both.h\n-both\n+none\n")
         changed = [(source.parent / name).read_text() for name in ("sum.cpp", "more.cpp", "both.h")]
         self.assertEqual(changed, [BEFORE, "less\n", "none\n"])
 
     def test_a_file_that_is_not_there_is_named(self) -> None:
-        with self.assertRaisesRegex(LabError, "(?s)no longer fits.*gone.cpp"):
-            self.write(unified("more\n", "less\n", "gone.cpp"))
+        with self.assertRaisesRegex(LabError, "no longer fits.*0 times in gone.cpp"):
+            self.write("@@ gone.cpp\n-more\n")
 
 
 class Compiled(unittest.TestCase):
@@ -182,18 +178,16 @@ class ThisRepository(unittest.TestCase):
 
     def test_every_mutant_fits_its_solution_and_changes_it(self) -> None:
         for stage in graded_stages():
-            solution = mutants.solution_of(stage).parent
-            for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
-                with self.subTest(path.name), tempfile.TemporaryDirectory() as folder:
-                    read = mutants.parse(path.stem, path.read_text())
-                    mutants.write_mutated(stage, read, Path(folder))
+            solution = in_place.solution_of(stage).parent
+            for name, text in mutant_files.entries(stage).items():
+                with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                    mutant_files.write_mutated(stage, mutant_files.parse(name, text), Path(folder))
                     same = [copy.read_bytes() == (solution / copy.name).read_bytes() for copy in Path(folder).iterdir()]
                     self.assertFalse(all(same))
 
     def test_every_stage_has_an_empty_solution_among_them(self) -> None:
         for stage in graded_stages():
-            folder = ROOT / "tests" / "mutants" / stage.name
-            scores = [mutants.parse(path.stem, path.read_text()).score for path in folder.glob("*.patch")]
+            scores = [mutant_files.parse(*entry).score for entry in mutant_files.entries(stage).items()]
             self.assertIn(0, scores, stage.name)
 
 

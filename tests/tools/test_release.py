@@ -107,9 +107,9 @@ class ReleasedTree(unittest.TestCase):
         leaks = Leaks()
         solution = stages.all_stages()[0].sources("solutions")[0].read_text()
         answers = (ROOT / "solutions" / "writeup" / "03_bucketed_ddp.typ").read_text()
-        mutants = (ROOT / "tests" / "mutants" / stages.all_stages()[1].name).glob("*.patch")
+        mutants = ROOT / "tests" / "mutants" / f"{stages.all_stages()[1].name}.diff"
         reflowed = " ".join(answers[len(answers) // 2 :].split())
-        for leak in (solution, reflowed, next(mutants).read_text()):
+        for leak in (solution, reflowed, mutants.read_text()):
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "page.md").write_text(leak)
                 self.assertNotEqual(leaks.found(Path(folder)), [])

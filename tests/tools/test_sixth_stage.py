@@ -96,17 +96,13 @@ const bool kRegistered = register_smoke_test({"06_scaled_sum", [](const DeviceCo
 }  // namespace ddp
 """
 MUTANT = """\
+## forgets_to_scale
 Mistake: forgets to scale
 Killed-by: sum_is_scaled
 Only: yes
 Says: the scaled sum is wrong
---- a/solutions/06_scaled_sum/scaled_sum.cpp
-+++ b/solutions/06_scaled_sum/scaled_sum.cpp
-@@ -7,4 +7,3 @@
- void scaled_sum(at::Tensor tensor, double factor, const ProcessGroupPtr& group) {
-   all_reduce(tensor, group);
+@@
 -  tensor.mul_(factor);
- }
 """
 FILES = {
     f"assignments/{STAGE}/stage.json": json.dumps({"number": "06", "title": "scaled sum", "points": 3}),
@@ -114,7 +110,7 @@ FILES = {
     f"assignments/{STAGE}/scaled_sum.cpp": SOURCE.format(body=STUB),
     f"solutions/{STAGE}/scaled_sum.cpp": SOURCE.format(body=SOLUTION),
     f"tests/{STAGE}/01_sum.cpp": TEST,
-    f"tests/mutants/{STAGE}/forgets_to_scale.patch": MUTANT,
+    f"tests/mutants/{STAGE}.diff": MUTANT,
     f"benchmarks/experiments/all_stages/{STAGE}/smoke.cpp": SMOKE,
 }
 CHECK_MUTANTS = f"""\

@@ -144,7 +144,7 @@ class Tables:
         lines = [
             "# Wrong solutions, and what finds them",
             "",
-            f"Written by `{COMMAND}` from the lines above each patch, which `make check` holds true. "
+            f"Written by `{COMMAND}` from the lines above their edits, which `make check` holds true. "
             f"The first test named",
             "says what matches the last column; in **bold**, the only test that fails. A mistake about one property",
             "costs the points of one test, and so does one about something rare; *loses* are the points, and why no",

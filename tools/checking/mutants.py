@@ -1,102 +1,38 @@
-"""Tests a stage's tests on its solution with a mistake built in.
+"""Tests a stage's tests on its solution with a mistake built in: tools/checking/mutant_files.py.
 
-tests/mutants/<stage>/<name>.patch is a diff of files in solutions/<stage>, under lines that say what is expected:
-
-    Mistake: what the student does
-    Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
-    Only: yes                             and no other test may fail
-    Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
-    Score: 0                              the points that remain, if they matter
-    Loses: 2                              the points that it costs; needless after Only or Score, which say it
-    Because: nothing is sent at all       why no fewer, where they are more than the first test's
-    Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
-
-Only, Score, Loses, Because and Sanitizer are optional; with Sanitizer so are Killed-by and Says, if no test need fail
-without AddressSanitizer. Each test with points needs a mutant that no other test kills, which shows that the test is
-needed.
+Each test with points needs a mutant that no other test kills, which shows that the test is needed.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import re
-import shutil
-import subprocess
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
-from tools.checking.in_place import code_of, grade, graded_tests, solution_of, surroundings
+from tools.checking.in_place import grade, graded_tests, surroundings
+from tools.checking.mutant_files import Mutant, entries, parse, write_mutated
 from tools.checking.remembered import Content, outcome_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.runner import RunOptions
-from tools.grading.stages import Stage, short_paths
-from tools.setup.toolchain import ROOT, LabError
+from tools.grading.stages import Stage
+from tools.setup.toolchain import LabError
 
-_REQUIRED = ("Mistake", "Killed-by", "Says")
-_FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
-_KNOWN = (*_REQUIRED, "Only", "Score", "Loses", "Because", "Sanitizer")
 SAMPLE = 2  # of each stage's mutants, beside one for each test
-
-
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    mistake: str
-    killed_by: tuple[str, ...]  # empty: left to AddressSanitizer
-    only: bool
-    says: re.Pattern[str]
-    score: float | None
-    loses: float | None
-    because: str  # they are more than the first test's points
-    sanitizer: str  # the kind of AddressSanitizer's report; empty: none is expected
-    diff: str
-
-    def title(self, stage: Stage) -> str:
-        return f"tests/mutants/{stage.name}/{self.name}.patch ({self.mistake})"
-
-    @property
-    def exclusive(self) -> str:
-        """The only test that kills this mutant, and so is needed; empty if several kill it."""
-        return self.killed_by[0] if self.only and len(self.killed_by) == 1 else ""
-
-
-def parse(name: str, patch: str) -> Mutant:
-    preamble, found, diff = patch.partition("\n--- ")
-    if not found:
-        raise LabError("there is no unified diff under its lines")
-    fields = {}
-    for line in preamble.splitlines():
-        key, colon, value = line.partition(":")
-        if not colon or key not in _KNOWN or key in fields or not value.strip():
-            raise LabError(f"cannot read the line '{line}'; known are, once each: {', '.join(_KNOWN)}")
-        fields[key] = value.strip()
-    required = _FOR_SANITIZER_ALONE if fields.keys() == set(_FOR_SANITIZER_ALONE) else _REQUIRED
-    if missing := [key for key in required if key not in fields]:
-        raise LabError(f"lacks the line '{missing[0]}: ...' above the diff")
-    if fields.get("Only", "yes") != "yes":
-        raise LabError("'Only:' can only be yes; leave the line out otherwise")
-    try:
-        says = re.compile(fields.get("Says", ""), re.DOTALL)
-        score, loses = (float(fields[key]) if key in fields else None for key in ("Score", "Loses"))
-    except (re.error, ValueError) as error:
-        raise LabError(f"cannot read Says, Score or Loses: {error}") from None
-    killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
-    because, sanitizer, mistake = (fields.get(key, "") for key in ("Because", "Sanitizer", "Mistake"))
-    diff = found + diff
-    return Mutant(name, mistake, killed_by, "Only" in fields, says, score, loses, because, sanitizer, diff)
 
 
 def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
     """The stage's mutants; one that cannot be read is a failure of the step."""
     mutants = []
-    for path in sorted((ROOT / "tests" / "mutants" / stage.name).glob("*.patch")):
+    try:
+        texts = entries(stage)
+    except LabError as error:
+        outcome.add(str(error))
+        return []
+    for name, text in texts.items():
         try:
-            mutants.append(parse(path.stem, path.read_text()))
+            mutants.append(parse(name, text))
         except LabError as error:
-            outcome.add(f"{short_paths(str(path))}: {error}")
+            outcome.add(f"tests/mutants/{stage.name}.diff, {name}: {error}")
     return mutants
 
 
@@ -162,7 +98,7 @@ def check_mutants(context: Context) -> Outcome:
         chosen = mutants if context.everything else sampled(tests, mutants, context.seed)
         trials += [partial(trial, mutant) for mutant in chosen]
         for name in not_needed(tests, mutants):
-            outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name} is killed by {name} only")
+            outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name}.diff is killed by {name} only")
     return outcome.take(context.each(lambda trial: trial(), trials))
 
 
@@ -176,7 +112,7 @@ def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mut
 
 
 def _verdict(context: Context, stage: Stage, tests: list[TestSpec], about: list[Content], mutant: Mutant) -> Outcome:
-    contents = [ROOT / "tests" / "mutants" / stage.name / f"{mutant.name}.patch", *about]
+    contents = [mutant.text, *about]
     kind = "mutants" if context.everything else "killers"
     work = partial(_try_mutant, context, stage, tests, mutant)
     return outcome_of(context, f"{kind}.{stage.name}.{mutant.name}", contents, work)
@@ -204,17 +140,3 @@ def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[Test
     says_all = mutant.score is not None or (everything and (mutant.only or mutant.loses is not None))
     about_all = says_all or len(killers) < len(mutant.killed_by)
     return tests if about_all else killers
-
-
-def write_mutated(stage: Stage, mutant: Mutant, folder: Path) -> Path:
-    """Writes a copy of the solution's folder with the mistake built in; returns its main source."""
-    for path in code_of(stage):
-        shutil.copyfile(path, folder / path.name)
-    command = ["git", "apply", "-p3", "--whitespace=nowarn", "-"]  # -p3: a/solutions/<stage>/name.cpp is name.cpp here
-    alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}  # no repository: paths are the folder's
-    done = subprocess.run(command, cwd=folder, env=alone, input=mutant.diff, capture_output=True, text=True)
-    if done.returncode:
-        raise LabError(
-            f"no longer fits solutions/{stage.name}; make it anew from the files as they are.\n{done.stderr}"
-        )
-    return folder / solution_of(stage).name

@@ -7,7 +7,7 @@ looked into, but its memory comes from the sanitizer, so that what touches freed
 else follows stands in thread_sanitizer.supp. Leaks are not reported: the ranks end without cleaning up.
 
 AddressSanitizer, with which UndefinedBehaviorSanitizer shares a build, watches the variants (tests/variants) as well,
-and a mutant with a line `Sanitizer: <kind of report>` must die of such a report: tools/checking/mutants.py.
+and a mutant with a line `Sanitizer: <kind of report>` must die of such a report: tools/checking/mutant_files.py.
 """
 
 from __future__ import annotations
