@@ -1,11 +1,10 @@
-#include "support/body.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "ddp/backends/cuda.h"
+#include "support/body.h"
 #include "support/grading.h"
 #include "support/prints.h"
 #include "support/runs.h"
