@@ -23,6 +23,15 @@ struct Layer {
   Layout layout = Layout::kRowMajor;
 };
 
+/// What the buffers are.
+enum class State {
+  kPlain,    // float32, contiguous
+  kStrided,  // beside these: a column, and ones that are transposed, on all ranks or on rank 0
+  kDtypes,   // integers beyond the floats', a negative zero, a NaN with a payload
+  kEmpty,    // one without elements
+  kShared    // views of one tensor
+};
+
 struct TrainingOptions {
   std::vector<Layer> layers = {{{65, 3}}, {{4}}, {{7, 2}}};
   /// Whether the last layer's weight is used twice, and listed again after the first one.
@@ -35,6 +44,7 @@ struct TrainingOptions {
   /// Tells several models of one body apart.
   int model = 0;
   GroupIndex group = 0;
+  State state = State::kPlain;
 };
 
 /// The weights of a rank before construction.
@@ -59,8 +69,7 @@ at::Tensor with_term(const at::Tensor& sum, const at::Tensor& weight, const at::
 /// ranks apart, or integers beyond the floats'.
 at::Tensor frozen_values(const Layer& layer, int rank);
 
-/// State of every kind that a broadcast could change: integers beyond the floats', a negative zero,
-/// a NaN with a payload, two views of one tensor, one of the weights' where they are views, too.
+/// The model's buffers, and a view of the weights' tensor where they are views, too.
 std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
                                    const std::vector<at::Tensor>& parameters, int rank);
 

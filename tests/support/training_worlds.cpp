@@ -108,9 +108,7 @@ void add_scopes(Bodies& bodies) {
                }
              });
   bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
-             charged.accumulation,
-             {.layers = {{{65, 3}, at::kFloat, true, Layout::kTransposed}, {{4}}, {{7, 2}}}},
-             [](Training& training) {
+             charged.accumulation, {}, [](Training& training) {
                for (const Clear how : {Clear::kReplace, Clear::kZero}) {
                  training.clear(Clear::kNone);
                  {
