@@ -14,6 +14,7 @@
 #include "support/grading.h"
 #include "support/machine_share.h"
 #include "support/prints.h"
+#include "support/questions.h"
 #include "support/settings.h"
 #include "support/signs_of_life.h"
 #include "support/trace.h"
@@ -87,6 +88,7 @@ const Evidence* evidence_of(const Body& body) {
     backward_waits() = backward_waits() || has_blocked(*evidence);
     require_signs_of_life(*evidence, body.name);
     collect_spans(*evidence, body.name);
+    ask_about(*evidence, body.name);
     pass_prints_on(body.name, evidence->reports);
     const RankReports& reports = evidence->reports;
     if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
