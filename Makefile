@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM RANK BODY GDB_ARGS
+VARIABLES := STAGE TEST IMPL LEVEL SEED SCHEDULE VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM RANK BODY GDB_ARGS FLAGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -13,11 +13,12 @@ SETUP := $(PYTHON3) -m tools.setup.setup  # then the module that follows, in the
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
-         $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(call flag,SANITIZE,sanitize) $(if $(UNTRUSTED),--untrusted) \
+         $(call flag,SCHEDULE,schedule) $(call flag,DEVICE,device) $(call flag,TRACE,trace) \
+         $(call flag,SANITIZE,sanitize) $(if $(UNTRUSTED),--untrusted) \
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug hint figures writeup ab submit reset update clean distclean
+.PHONY: help setup doctor test watch debug hint figures calibrate writeup ab submit reset update clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -37,6 +38,8 @@ hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
+calibrate:  ## what your own machine is, by a few measurements, and what follows   FROM=measurements.csv [FLAGS="--gpu H100"]
+	@$(SETUP) --for-figures tools.report.calibrate_machine
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cmath>
 #include <cstdio>
 
 #include "harness/cluster_step.h"
@@ -22,6 +23,21 @@ std::string given_ones(const CommandLine& line, const std::vector<std::string>& 
 
 }  // namespace
 
+void add_machine_flags(CommandLine& line, ClusterFlags& flags, const std::string& when) {
+  line.add("--gpu", flags.gpu, when + "which GPUs").one_of(known_gpus());
+  line.add("--precision", flags.precision,
+           when + "of matrix products; default: tf32 where there is")
+      .one_of(known_precisions());
+  line.add("--link", flags.link, when + "what connects GPUs of a machine").one_of(known_links());
+  line.add("--link-between", flags.between, when + "what connects machines").one_of(known_links());
+  line.add("--link-gb-per-s", flags.link_gb_per_s,
+           when + "what a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw")
+      .positive();
+  line.add("--link-latency-us", flags.link_latency_us,
+           when + "of each all-reduce, beyond what NCCL's tables say")
+      .positive();
+}
+
 void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options) {
   line.remove("--preset");
   line.add("--preset", options.preset, "How much is measured; single flags go before it")
@@ -33,12 +49,7 @@ void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options
   line.add("--gpus-per-node", flags.gpus_per_node,
            of_cluster + "in a machine; default: as published")
       .in_range(1, 1 << 20);
-  line.add("--gpu", flags.gpu, of_cluster + "which; default: as published").one_of(known_gpus());
-  line.add("--link", flags.link, of_cluster + "what connects GPUs of a machine; default: as fitted")
-      .one_of(known_links());
-  line.add("--link-between", flags.between,
-           of_cluster + "what connects machines; default: as fitted")
-      .one_of(known_links());
+  add_machine_flags(line, flags, of_cluster);
   line.add("--calibration", flags.calibration, of_cluster + "the file with the fitted constants")
       .show_default("figures/reference/calibration.json");
 }
@@ -47,7 +58,8 @@ std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& opt
                             const std::vector<std::string>& measuring) {
   if (options.preset != kPublishedPreset) {
     const std::string wrong = given_ones(
-        line, {"--gpus", "--gpus-per-node", "--gpu", "--link", "--link-between", "--calibration"});
+        line, {"--gpus", "--gpus-per-node", "--gpu", "--precision", "--link", "--link-between",
+               "--link-gb-per-s", "--link-latency-us", "--calibration"});
     return wrong.empty() ? "" : wrong + ": only with --preset published";
   }
   std::vector<std::string> idle = {"--device",     "--world-size", "--rate-gbit",
@@ -70,17 +82,30 @@ std::int64_t single_world(const ClusterFlags& flags, std::int64_t published) {
 }
 
 void apply(const ClusterFlags& flags, PublishedHardware& hardware) {
-  if (!flags.gpu.empty()) {
-    hardware.gpu = known_gpu(flags.gpu);
+  cluster::Topology& topology = hardware.topology;
+  if (!flags.gpu.empty() || !flags.precision.empty()) {
+    hardware.gpu = known_gpu(flags.gpu.empty() ? hardware.gpu.name : flags.gpu,
+                             flags.precision.empty() ? "tf32" : flags.precision);
+    topology.nccl.generation = generation_of(hardware.gpu.name);
   }
   if (flags.gpus_per_node > 0) {
-    hardware.topology.gpus_per_node = flags.gpus_per_node;
+    topology.gpus_per_node = flags.gpus_per_node;
   }
   if (!flags.link.empty()) {
-    hardware.topology.inside = known_link(flags.link);
+    topology.inside = known_link(flags.link);
+    topology.nccl.nvlink = flags.link.starts_with("nv");
+    topology.nccl.nvswitch = flags.link.starts_with("nvswitch");
+    topology.algorithm = cluster::AllReduce::kNccl;
   }
   if (!flags.between.empty()) {
-    hardware.topology.between = known_link(flags.between);
+    topology.between = known_link(flags.between);
+    topology.algorithm = cluster::AllReduce::kNccl;
+  }
+  if (flags.link_gb_per_s > 0) {
+    topology.inside.beta_ns_per_byte = 1 / flags.link_gb_per_s;
+  }
+  if (flags.link_latency_us >= 0) {
+    topology.overhead_ns = std::llround(1e3 * flags.link_latency_us);
   }
 }
 
@@ -91,14 +116,37 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
   if (hardware.copy_bytes_per_second > 0) {
     device.bytes_per_second = hardware.copy_bytes_per_second;
   }
-  cluster::Cluster cluster(
-      {.world_size = gpus,
-       .device = device,
-       .topology = hardware.topology,
-       .slowdown_beside_communication = hardware.slowdown_beside_communication});
+  cluster::Cluster cluster({.world_size = gpus,
+                            .device = device,
+                            .topology = hardware.topology,
+                            .slowdown_beside_communication = hardware.slowdown_beside_communication,
+                            .slowdown_beside_computing = hardware.slowdown_beside_computing});
   cluster::TimedModel timed(cluster, model.timed_layers(hardware.gpu, hardware.pace),
-                            tensors_of(model.named_parameters()));
+                            tensors_of(model.named_parameters()), hardware.pace.host);
   return simulate_step(variant, cluster, timed, options);
+}
+
+void add_shape_flag(CommandLine& line, ClusterFlags& flags, const std::string& when) {
+  line.add("--shape", flags.shape, when + "d_model,d_ff,layers,heads of another transformer")
+      .in_range(1, 1 << 20);
+}
+
+TransformerShape shape_of(const ClusterFlags& flags, const std::string& model) {
+  if (flags.shape.empty()) {
+    return transformer_shape(model);
+  }
+  TORCH_CHECK_VALUE(flags.shape.size() == 4, "--shape takes d_model,d_ff,layers,heads, not ",
+                    flags.shape.size(), " numbers");
+  return {.d_model = flags.shape[0],
+          .d_ff = flags.shape[1],
+          .layers = flags.shape[2],
+          .heads = flags.shape[3]};
+}
+
+double slowdown_by_nvlink(const cluster::Device& gpu) {
+  constexpr double kChannels = 16;
+  const auto all = static_cast<double>(gpu.multiprocessors);
+  return all / (all - kChannels);
 }
 
 int run_on_cluster(const std::function<void()>& body) {
@@ -129,7 +177,8 @@ Parameters describe(const PublishedHardware& hardware) {
       {"gpu", hardware.gpu.name},
       {"gpu_source", hardware.gpu.source},
       {"gpus_per_node", hardware.topology.gpus_per_node},
-      {"slowdown_beside_communication", hardware.slowdown_beside_communication}};
+      {"slowdown_beside_communication", hardware.slowdown_beside_communication},
+      {"slowdown_beside_computing", hardware.slowdown_beside_computing}};
   const auto add = [&](const char* name, const cluster::Link& link) {
     if (link.beta_ns_per_byte > 0) {  // else there is no such link
       parameters.emplace_back(name, 1 / link.beta_ns_per_byte);

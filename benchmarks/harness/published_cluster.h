@@ -11,6 +11,7 @@
 #include "harness/command_line.h"
 #include "harness/variants.h"
 #include "models/profiles/profiled_model.h"
+#include "models/transformer.h"
 
 namespace ddp {
 
@@ -24,14 +25,16 @@ constexpr const char* kPublishedPreset = "published";
 struct ClusterFlags {
   std::vector<std::int64_t> gpus;  // in total
   std::int64_t gpus_per_node = 0;
-  std::string gpu;      // see known_gpus()
-  std::string link;     // inside a node, see known_links()
-  std::string between;  // between nodes
+  std::string gpu;        // see known_gpus()
+  std::string precision;  // of matrix products, see known_precisions()
+  std::string link;       // inside a node, see known_links()
+  std::string between;    // between nodes
+  double link_gb_per_s = 0, link_latency_us = -1;
+  std::vector<std::int64_t> shape;  // d_model, d_ff, layers, heads of a transformer
   std::string calibration;
 };
 
-/// The flags --gpus, --gpus-per-node, --gpu, --link, --link-between and --calibration; and "published"
-/// as a value of --preset.
+/// The flags of a machine, and --calibration; and "published" as a value of --preset.
 void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options);
 
 /// Call it after the command line has been parsed. The message that refuses flags of the cluster
@@ -51,20 +54,36 @@ std::int64_t single_world(const ClusterFlags& flags, std::int64_t published);
 struct PublishedHardware {
   cluster::Device gpu;
   cluster::Topology topology;
-  double slowdown_beside_communication = 1;
+  double slowdown_beside_communication = 1, slowdown_beside_computing = 1;
   /// Of the operators that a synchronizer launches; 0: of the GPU's memory.
   double copy_bytes_per_second = 0;
   Pace pace;
 };
 
-/// Replaces what the flags choose.
+/// Replaces what the flags choose: a GPU or a link brings how NCCL goes about it there.
 void apply(const ClusterFlags& flags, PublishedHardware& hardware);
+
+/// The flags --gpu, --precision, --link, --link-between, --link-gb-per-s and --link-latency-us.
+/// `when` begins what is said of each.
+void add_machine_flags(CommandLine& line, ClusterFlags& flags, const std::string& when);
 
 /// The times of one step of a variant (see all_variants()): what a rank does, if all ranks do the
 /// same. The library of its stage must be loaded, see variants_on_cluster().
 cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel& model,
                                  const PublishedHardware& hardware, std::int64_t gpus,
                                  const VariantOptions& options = {});
+
+/// The flag --shape.
+void add_shape_flag(CommandLine& line, ClusterFlags& flags, const std::string& when);
+
+/// --shape, or the shape of the model of that name. Throws c10::ValueError for a --shape that is not
+/// four positive numbers.
+TransformerShape shape_of(const ClusterFlags& flags, const std::string& model);
+
+/// By how much computing takes longer beside NCCL over NVLink: it runs a block for each channel, on a
+/// multiprocessor of its own, and takes 12 to 24 of them on such machines (src/graph/connect.cc
+/// doubles the rings that it finds); assumed are 16.
+double slowdown_by_nvlink(const cluster::Device& gpu);
 
 /// The exit code of `body`: 0, or after a message kUnfinished for a stub, else 1.
 int run_on_cluster(const std::function<void()>& body);

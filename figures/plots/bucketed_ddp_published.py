@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from figures.lib import published_scale, script, style
+from figures.lib import held_out, published_scale, script, style
 from figures.lib.predictions import ALL_REDUCE, FITTED_WAYS, TOTAL, bucketed_ddp
 from figures.lib.result_files import Result
 from figures.lib.training_times import (
@@ -34,6 +34,7 @@ from figures.lib.training_times import (
 )  # fmt: skip
 
 PARTS = (("train", "time of an iteration [ms]"), ("all_reduce", "of it in finish() [ms]"))
+HELD_OUT = {"train": held_out.STEP, "all_reduce": held_out.AFTER}
 HEIGHT = 5.4  # inches
 
 
@@ -79,6 +80,12 @@ def draw_others(axes: Axes, trainings: Trainings, batch: int, part: str) -> None
             seconds = time_of(trainings, Way(batch, length, variant), part)
             if seconds is not None:
                 axes.hlines(1e3 * seconds, place - 0.35, place + 0.35, color=colour, linewidth=1.3)
+    wanted = [(variant, HELD_OUT[part]) for variant in variants]
+    for row in held_out.rows():
+        if row.source == "A" and row.batch == str(batch) and (row.method, row.metric) in wanted:
+            colour, marker = looks_of(trainings, batch).get(int(row.seq), (style.GREY, "o"))
+            point = (variants.index(row.method), 1e3 * row.published, False)
+            published_scale.draw_published(axes, [point], colour, marker)
     names = [variant + ("*" if variant == REDUCER else "") for variant in variants]
     axes.set_xticks(range(len(variants)), names, rotation=90, fontsize=6.5)
     axes.set_xlim(-0.6, len(variants) - 0.4)

@@ -1,4 +1,4 @@
-"""Draws PyTorch's suite for DDP at published scale: four ResNets to 16 GPUs, published points, simulated lines.
+"""Draws PyTorch's suite for DDP at published scale: four ResNets to 64 GPUs, published points, simulated lines.
 
 Rows: seconds of an iteration, what DDP adds to it, and buckets of 1 MB against 25 MB. Reads one result file of the
 benchmark ddp_suite, made with --preset published.

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script, style
+from figures.lib import held_out, script, style, suite_data
 from figures.lib.result_files import Result, ResultError
 from figures.lib.training_times import size_in_words
 
@@ -73,7 +73,17 @@ def draw_efficiencies(axes: Axes, result: Result) -> None:
     for name, values in efficiencies(result).items():
         colour, marker = LOOKS[name]
         axes.plot(*zip(*sorted(values.items())), color=colour, marker=marker, markersize=3.5, linewidth=1, label=name)
-    axes.set_ylim(0, 102)
+    held = [row for row in held_out.rows() if row.source == "suite" and row.metric == held_out.STEP]
+    error = max(abs(row.error) for row in held) / 100
+    for name in ("bucketed", "Reducer"):
+        if values := efficiencies(result).get(name):
+            gpus, percents = zip(*sorted(values.items()))
+            low, high = ([percent * part for percent in percents] for part in (1 - error, 1 + error))
+            axes.fill_between(gpus, low, high, color=LOOKS[name][0], alpha=0.15, linewidth=0)
+    alone = suite_data.published_medians("resnet50")[0]
+    axes.plot([row.gpus for row in held], [100 * alone / row.published for row in held], color=style.GREY, marker="d",
+              markersize=3.5, linestyle="none", label="published: ResNet-50, V100, 1 MB")  # fmt: skip
+    axes.set_ylim(0, 105)
     axes.set_ylabel("efficiency [%]")
     axes.set_title("weak scaling", loc="left")
     axes.legend(loc="lower left", fontsize=7)
@@ -108,7 +118,8 @@ def caption(result: Result) -> str:
         f"{values['sequence_length']} tokens on each GPU; {values['gpu']} at {values['efficiency']:.0%} of its peak, "
         f"{values['gpus_per_node']} in a machine by\n{values['link']}, machines by {values['link_between']}. Simulated "
         "cluster: time alone, whether or not the code's values are right.\n"
-        f"Left: buckets of {size_in_words(values['cap_bytes'])}; a step that only computes, on one GPU, over the step. "
+        f"Left: buckets of {size_in_words(values['cap_bytes'])}; a step that only computes, on one GPU, over the step; "
+        "bands are the largest\nerror over the points, PyTorch's suite, to which nothing was fitted. "
         "Right: o and w of b* are\nthose of the topology's all-reduce of nothing, and of all gradients; where computing"
         " hides communication,\nany size will do."
     )

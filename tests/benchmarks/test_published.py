@@ -63,11 +63,10 @@ class Calibration(Published):
 
     def test_bucketed_ddp_is_predicted(self) -> None:
         errors = self.errors_as_committed("bucketed_ddp")
-        total, reduce = errors[predictions.TOTAL], errors[predictions.ALL_REDUCE]
-        self.assertEqual((total.cells, reduce.cells), (18, 18))
+        total = errors[predictions.TOTAL]
+        self.assertEqual(total.cells, 18)
         self.assertLess(total.mean, 2)
         self.assertLess(total.largest, 4)
-        self.assertLess(reduce.mean, 15)
         self.assertEqual(CALIBRATION["bucketed_ddp"]["best_sizes_as_published"], "4 of 6")
 
     def test_ddp_suite_is_predicted(self) -> None:
@@ -135,7 +134,7 @@ class CompareDdp(Published):
 
     def test_refuses_what_means_nothing(self) -> None:
         refused = {
-            ("--gpu", "B200"): "--gpu: B200 not in {V100,A100,H100,A4000}",
+            ("--gpu", "B200"): "--gpu: B200 not in {V100,A100,H100,A4000,T4,",
             ("--link", "string"): "--link: string not in {pcie3",
             ("--gpus", "0"): "--gpus: Value 0 not in range",
             ("--gpus", "2,4"): "--gpus: this program runs one cluster at a time, not 2; give one number",

@@ -89,6 +89,23 @@ TEST(Clocks, CommunicationSlowsTheComputingBesideIt) {
   expect(after(500, 100), 530, 630);  // after both
 }
 
+// A collective from 100 to 200 and one from 200 to 230; beside computing they take twice as long.
+TEST(Clocks, ComputingSlowsTheCommunicationBesideIt) {
+  const auto after = [](std::int64_t ns) {
+    Clocks clocks({.launch_ns = 0, .slowdown_beside_computing = 2});
+    const Interval first = clocks.communicate(100, 100), second = clocks.communicate(0, 30);
+    EXPECT_EQ(second.end, 230);
+    expect(clocks.compute(ns), 0, ns);  // that is not slowed here
+    const std::int64_t last = clocks.communication();
+    clocks.wait_until(first.end);  // for its true end
+    return std::pair(clocks.now(), last);
+  };
+  EXPECT_EQ(after(100), std::pair(std::int64_t{200}, std::int64_t{230}));
+  EXPECT_EQ(after(140), std::pair(std::int64_t{220}, std::int64_t{250}));  // 20 done in 40
+  EXPECT_EQ(after(300), std::pair(std::int64_t{300}, std::int64_t{330}));  // all of the first
+  EXPECT_EQ(after(320), std::pair(std::int64_t{320}, std::int64_t{340}));  // 10 of the second
+}
+
 TEST(Clocks, ResetForgetsAll) {
   Clocks clocks({.launch_ns = 10, .slowdown_beside_communication = 2});
   clocks.poll_until(clocks.communicate(clocks.launch(), 500).end);

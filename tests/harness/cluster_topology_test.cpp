@@ -46,44 +46,50 @@ TEST(Topology, ARingOnOneKindOfLinkIsTheSimulatedNetworks) {
 }
 
 // 4 nodes of 8, 64 MiB.
-TEST(Topology, AlgorithmsCostWhatTheirFormulasSay) {
-  const double bytes = 64.0 * kMiB;
-  const auto took = [&](AllReduce algorithm) {
-    return all_reduce_ns(nodes_of_8(algorithm), 64 * kMiB, 32);
-  };
-  EXPECT_EQ(took(AllReduce::kRing),
-            std::llround(2 * 28 * 3'000 + 2 * 3 * 20'000 + 2 * 31.0 / 32 * bytes * 0.08));
-  EXPECT_EQ(took(AllReduce::kTree),
-            std::llround(2 * 7 * 3'000 + 2 * 2 * 20'000 + 2 * bytes * 0.08));
-  EXPECT_EQ(took(AllReduce::kHierarchical),
-            std::llround(2 * 7 * 3'000 + 2 * 7.0 / 8 * bytes * 0.01 + 2 * 3 * 20'000 +
-                         2 * 3.0 / 4 * bytes * 0.08));
+TEST(Topology, ARingOverNodesCostsWhatItsFormulaSays) {
+  EXPECT_EQ(all_reduce_ns(nodes_of_8(AllReduce::kRing), 64 * kMiB, 32),
+            std::llround(2 * 28 * 3'000 + 2 * 3 * 20'000 + 2 * 31.0 / 32 * 64 * kMiB * 0.08));
 }
 
-TEST(Topology, TheBestIsTheFastestForEachSize) {
-  for (const std::int64_t ranks : {1, 2, 8, 12, 32, 4096}) {
-    for (const std::int64_t bytes : {std::int64_t{4}, kMiB, 1000 * kMiB}) {
-      std::int64_t fastest = all_reduce_ns(nodes_of_8(AllReduce::kRing), bytes, ranks);
-      fastest = std::min(fastest, all_reduce_ns(nodes_of_8(AllReduce::kTree), bytes, ranks));
-      if (ranks < 8 || ranks % 8 == 0) {
-        fastest =
-            std::min(fastest, all_reduce_ns(nodes_of_8(AllReduce::kHierarchical), bytes, ranks));
-      }
-      EXPECT_EQ(all_reduce_ns(nodes_of_8(AllReduce::kBest), bytes, ranks), fastest);
-    }
-  }
-  // A tree for little data on many nodes, a hierarchy for much.
-  EXPECT_EQ(all_reduce_ns(nodes_of_8(AllReduce::kBest), 4, 4096),
-            all_reduce_ns(nodes_of_8(AllReduce::kTree), 4, 4096));
-  EXPECT_EQ(all_reduce_ns(nodes_of_8(AllReduce::kBest), 1000 * kMiB, 32),
-            all_reduce_ns(nodes_of_8(AllReduce::kHierarchical), 1000 * kMiB, 32));
+// By hand, from the tables of src/graph/tuning.cc: 2 GPUs by PCI Express at 20 GB/s.
+TEST(Nccl, TwoRanksGoAroundARing) {
+  Topology pair{.gpus_per_node = 2, .inside = {.beta_ns_per_byte = 0.05}};
+  const NcclChoice small = nccl_choice(pair, 1000, 2), large = nccl_choice(pair, 1000 * kMiB, 2);
+  EXPECT_EQ(small.algorithm + " " + small.protocol, "ring LL");
+  EXPECT_NEAR(small.ns, 6'600 + 2 * 1'000 + 1000 / 10.0, 1);
+  EXPECT_EQ(large.algorithm + " " + large.protocol, "ring Simple");
+  EXPECT_NEAR(large.ns, 8'400 + 2 * 5'700 + 1000.0 * kMiB / 20, 1);
+  pair.algorithm = AllReduce::kNccl;
+  pair.overhead_ns = 1'000'000;
+  EXPECT_EQ(all_reduce_ns(pair, 1000 * kMiB, 2), std::llround(large.ns) + 1'000'000);
+  EXPECT_EQ(all_reduce_ns(pair, kMiB, 1), 0);
+}
+
+// 2 times (7 steps of 1.25 us by NVLink, and 9 of 8.5 us over the network), and 14 us.
+TEST(Nccl, ManyNodesTakeATreeWhoseLatencyGrowsWithTheLogarithm) {
+  Topology nodes{.gpus_per_node = 8,
+                 .inside = {.beta_ns_per_byte = 0.01},
+                 .between = {.beta_ns_per_byte = 0.02},
+                 .nccl = {.nvlink = true}};
+  const NcclChoice million = nccl_choice(nodes, kMiB, 4096);
+  EXPECT_EQ(million.algorithm + " " + million.protocol, "tree LL128");
+  EXPECT_NEAR(million.ns,
+              1e3 * (14 + 2 * (7 * 1.25 + 9 * 8.5)) + kMiB / (50 * 0.92 * 120 / 128 / 2 * 0.6), 1);
+  EXPECT_LT(nccl_choice(nodes, kMiB, 512).ns, 2 * nccl_choice(nodes, kMiB, 64).ns);
+  EXPECT_EQ(nccl_choice(nodes, 1000 * kMiB, 64).algorithm, "ring");
+}
+
+TEST(Nccl, SwitchesOfHopperAddUp) {
+  Topology node{.gpus_per_node = 8,
+                .inside = {.beta_ns_per_byte = 0.0025},
+                .nccl = {.generation = NcclMachine::kHopper, .nvlink = true, .nvswitch = true}};
+  EXPECT_EQ(nccl_choice(node, 1000 * kMiB, 8).algorithm, "NVLS");
+  EXPECT_EQ(nccl_choice(node, 1000 * kMiB, 2).algorithm, "ring");
+  node.nccl.nvswitch = false;
+  EXPECT_EQ(nccl_choice(node, 1000 * kMiB, 8).algorithm, "ring");
 }
 
 TEST(Topology, WhatCannotBeIsRefused) {
-  EXPECT_NE(error_of<c10::ValueError>([] {
-              all_reduce_ns(nodes_of_8(AllReduce::kHierarchical), 4, 12);
-            }).find("needs as many ranks on each node"),
-            std::string::npos);
   EXPECT_EQ(error_of<c10::ValueError>([] { check(Topology{.gpus_per_node = 0}); }),
             "a node has 0 GPUs, but needs at least one");
   EXPECT_NE(error_of<c10::ValueError>([] {

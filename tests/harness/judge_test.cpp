@@ -4,8 +4,11 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 
 #include "ddp/collectives.h"
 #include "ddp/referee/client_group.h"
@@ -79,6 +82,42 @@ TEST_F(Judge, BrieflyTheFirstBodyThatBreaksAClaimIsEnough) {
   EXPECT_EQ(failures_of(bodies), 1);
   settings().brief = false;
   EXPECT_EQ(failures_of(bodies), 2) << "the second says how many more there are";
+}
+
+// Four all-reduces: whether the callback of each one's future ran before wait() returned.
+Body body_with_callbacks() {
+  const auto run = [](Client& client) {
+    const ProcessGroupPtr group = make_group(client.shared_from_this());
+    for (int i = 0; i < 4; ++i) {
+      const WorkPtr work = all_reduce_async(at::ones({2}), group);
+      const auto future = work->getFuture();
+      const auto ran = std::make_shared<std::atomic<bool>>(false);
+      future->addCallback([ran](c10::ivalue::Future&) { *ran = true; });
+      work->wait();
+      client.fact("late", *ran ? 0 : 1, i);
+      future->wait();
+    }
+  };
+  return {.name = "callbacks", .world = {.ranks = 2}, .run = run, .charged_to = "nobody"};
+}
+
+TEST_F(Judge, AFailureHasTheShortestScheduleThatShowsIt) {
+  EXPECT_NONFATAL_FAILURE(
+      judge({body_with_callbacks()},
+            [](const Evidence& evidence) {
+              return std::ranges::any_of(evidence.of[1],
+                                         [](const Seen& seen) {
+                                           return seen.text == "late" && seen.index == 2 &&
+                                                  seen.number == 1;
+                                         })
+                         ? "rank 1: wrong"
+                         : "";
+            }),
+      "in \"callbacks\" (2 ranks) with SCHEDULE=10000200003: rank 1: wrong\n"
+      "It shows where the network chooses another order that it may:\n"
+      "  rank 0, all-reduce #2 of a tensor float32 [2] (8 bytes): its waiter went on before the "
+      "callbacks of its future ran\n"
+      "  rank 1, all-reduce #2 of");
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {

@@ -160,9 +160,6 @@ std::string every_step_reduces(const Evidence& evidence) {
 }
 
 std::string misused_in_flight(const Evidence& evidence) {
-  if (!launched_inside_no_sync(evidence).empty()) {
-    return "something was launched inside a NoSync scope, which another test reports";
-  }
   return buffers_in_flight_are_left_alone(evidence).empty()
              ? ""
              : "a buffer was used in flight or never waited for, which another test reports";

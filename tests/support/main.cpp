@@ -59,7 +59,8 @@ CommandLine read_command_line(int argc, char** argv) {
     kDeadline,
     kMachine,
     kUntrusted,
-    kShaken,
+    kSchedule,
+    kManyOrders,
     kBrief,
     kSigns,
     kDebug,
@@ -75,7 +76,8 @@ CommandLine read_command_line(int argc, char** argv) {
                           {"deadline", required_argument, nullptr, kDeadline},
                           {"machine", required_argument, nullptr, kMachine},
                           {"signs-of-life", required_argument, nullptr, kSigns},
-                          {"shaken", no_argument, nullptr, kShaken},
+                          {"schedule", required_argument, nullptr, kSchedule},
+                          {"many-orders", no_argument, nullptr, kManyOrders},
                           {"brief", no_argument, nullptr, kBrief},
                           {"untrusted", no_argument, nullptr, kUntrusted},
                           {"debug", required_argument, nullptr, kDebug},
@@ -114,8 +116,11 @@ CommandLine read_command_line(int argc, char** argv) {
       case kSigns:
         chosen.signs_of_life = optarg;
         break;
-      case kShaken:
-        chosen.shaken = true;
+      case kSchedule:
+        chosen.schedule = Schedule::of_number(std::stoll(optarg));
+        break;
+      case kManyOrders:
+        chosen.many_orders = true;
         break;
       case kBrief:
         chosen.brief = true;

@@ -4,7 +4,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "ddp/referee/schedule.h"
 
 namespace ddp::testing {
 
@@ -17,8 +20,10 @@ struct Settings {
   bool untrusted = false;
   /// Different in every run unless given; all random numbers of the tests derive from it.
   std::uint64_t seed = 0;
-  /// Whether worlds are shaken, see World::shaken_by.
-  bool shaken = false;
+  /// The only order of events that bodies are run in; none: some, see support/runs.h.
+  std::optional<Schedule> schedule;
+  /// Whether all bodies with an order to choose are run in a drawn one, too, and not some.
+  bool many_orders = false;
   /// Whether a claim is judged no further than to the first body that breaks it.
   bool brief = false;
   at::Device device = at::kCPU;

@@ -275,7 +275,7 @@ std::string state_is_left_alone(const Evidence& evidence) {
 }
 
 std::string gradients_are_means(const Evidence& evidence) {
-  return first_in_steps(evidence, wrong_mean);
+  return launched_inside_no_sync(evidence).empty() ? first_in_steps(evidence, wrong_mean) : "";
 }
 
 std::string accumulated_sums_are_averaged(const Evidence& evidence) {
@@ -302,6 +302,9 @@ std::string accumulated_sums_are_averaged(const Evidence& evidence) {
 }
 
 std::string gradients_have_the_same_bits(const Evidence& evidence) {
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";
+  }
   return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
     for (const auto& [index, local] : ranks[0].steps.at(step).local) {
       if (std::string text = other_bits(ranks, step, index); !text.empty()) {

@@ -34,6 +34,7 @@ class Choices(GraderTest):
         self.assert_refused("DEVICE=gpu is not one of: cpu, cuda", arguments=("--device=gpu",))
         self.assert_refused("SEED=-1", "as in SEED=42", arguments=("--seed=-1",))
         self.assert_refused("SEED=²", arguments=("--seed=²",))
+        self.assert_refused("SCHEDULE=last is not a number that a failure", arguments=("--schedule=last",))
         self.assert_refused("TRACE=a.json is for one stage; add STAGE=02", arguments=("--trace=a.json",))
         self.assert_refused("TEST=broadcast_rank_0", "\n  broadcasts_rank_0\n", arguments=("--test=broadcast_rank_0",))
         self.assert_refused("unrecognized arguments: --stagee", arguments=("--stagee=1",))
@@ -99,6 +100,12 @@ class Width(GraderTest):
     def test_a_reason_that_many_tests_share_is_given_once(self) -> None:
         student = f"def run(name): return {{'status': 'not_judged', 'failures': [{self.LONG!r}]}}"
         self.assertEqual(self.assert_fits(student, 80).count(self.LONG), 1)
+
+    def test_a_failure_in_another_order_is_repeated_by_its_schedule(self) -> None:
+        student = "def run(name): return {'status': 'failed', 'failures': ['in x with SCHEDULE=10000300004: wrong']}"
+        self.assertRegex(
+            self.grade(student, "--seed=7").stdout, r"make test STAGE=01 TEST=\w+ SEED=7 SCHEDULE=10000300004"
+        )
 
     def test_a_pipe_keeps_lines_whole(self) -> None:
         student = f"def run(name): return {{'status': 'failed', 'failures': [{self.LONG!r}]}}"

@@ -43,7 +43,10 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"CXX=g\+\+ make test", NotRun("builds everything anew; the step 'compilers' does it for the stages")),
     (r"make test IMPL=solutions", Run()),
     (r"make test( STAGE=0\d IMPL=solutions)", Run()),
-    (r"make test( STAGE=0\d)?( TEST=\w+)?( SEED=\d+)?( VERBOSE=1)?( UNTRUSTED=1)?", Run(codes=UNFINISHED)),
+    (
+        r"make test( STAGE=0\d)?( TEST=\w+)?( SEED=\d+)?( SCHEDULE=\d+)?( VERBOSE=1)?( UNTRUSTED=1)?",
+        Run(codes=UNFINISHED),
+    ),
     (r"make test IMPL=solutions STAGE=0N", PLACEHOLDER),
     (r"make watch( STAGE=0\d)?", ENDLESS),
     (r"make debug .*GDB_ARGS=.*", Run(r"\g<0> IMPL=solutions")),

@@ -1,7 +1,7 @@
 """Step of `make check`: other correct solutions get full marks.
 
-tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual; with ALL=1 it runs in shaken worlds,
-where threads and ranks come in orders that are rare otherwise, and under a sanitizer (tools/checking/sanitizers.py).
+tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual; with ALL=1 each of its bodies
+runs in a drawn order of events, too, and it runs under a sanitizer (tools/checking/sanitizers.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_variants(context: Context) -> Outcome:
 
 def _verdict(context: Context, stage: Stage, source: Path) -> Outcome:
     contents = [source, *files("tests/variants", "*.h"), *surroundings(context, stage), str(context.everything)]
-    work = partial(grade_variant, context, RunOptions(context.seed, shaken=context.everything), stage, source)
+    work = partial(grade_variant, context, RunOptions(context.seed, many_orders=context.everything), stage, source)
     return outcome_of(context, f"variants.{stage.name}.{source.stem}", contents, work)
 
 

@@ -4,7 +4,7 @@ What a test program build/bin/tests_<stage> understands:
 
   --list    prints its tests as one JSON array: [{"name", "points", "hint", "file", "line"}, ...]
   --stage-library=PATH --records-fd=N [--test=NAME ...] [--seed=S] [--device=cpu|cuda]
-  [--signs-of-life=PATH] [--machine=PATH] [--untrusted] [--shaken] [--brief]
+  [--signs-of-life=PATH] [--machine=PATH] [--untrusted] [--schedule=N] [--many-orders] [--brief]
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
@@ -48,7 +48,8 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their bodies are known to do
-    shaken: bool = False  # threads rest at random, see World::shaken_by
+    schedule: int | None = None  # the only order of events, see common/ddp/referee/schedule.h; none: some
+    many_orders: bool = False  # every body with an order to choose is run in a drawn one, too
     brief: bool = False  # a claim is judged no further than to the first body that breaks it
     machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
@@ -106,10 +107,11 @@ def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     signs = [f"--signs-of-life={path}"] if (path := signs_of_life(report.stage)).exists() and options.alive else []
     machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
-    shaken = ["--shaken"] if options.shaken else []
+    schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]
+    orders = ["--many-orders"] if options.many_orders else []
     brief = ["--brief"] if options.brief else []
     always = [*tests, f"--seed={options.seed}", f"--device={options.device}"]
-    return [*always, *deadline, *signs, *machine, *untrusted, *shaken, *brief]
+    return [*always, *deadline, *signs, *machine, *untrusted, *schedule, *orders, *brief]
 
 
 def _reason(exit_code: int, hung: bool, options: RunOptions, output: BoundedText) -> str:

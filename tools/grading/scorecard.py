@@ -171,8 +171,9 @@ class Scorecard:
 
     def _again(self, stage: Stage, result: TestResult) -> str:
         report = self._report
-        choices = {"test": result.spec.name, "seed": report.seed, "device": report.device, "sanitize": report.sanitize}
-        return make_command("test", stage, report.impl, **choices)
+        named = re.search(r"\bSCHEDULE=(\d+)", "\n".join(result.failures[:1]))
+        choices = {"test": result.spec.name, "seed": report.seed, "schedule": named[1] if named else ""}
+        return make_command("test", stage, report.impl, **choices, device=report.device, sanitize=report.sanitize)
 
     def _not_run(self) -> None:
         """Why tests did not run, once per stage: it is the same for all its tests."""

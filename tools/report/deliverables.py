@@ -119,6 +119,7 @@ DRAWINGS = (
     Drawing("plots.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("tables.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
+    Drawing("plots.held_out", (BUCKETED,), BUCKETED_DDP_PUBLISHED),
     Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
     Drawing(
         "plots.step_time",

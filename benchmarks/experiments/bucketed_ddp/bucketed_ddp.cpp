@@ -15,6 +15,7 @@
 // All variants are interleaved, iteration by iteration, each with a model of its own. If there is
 // not enough memory for that, they are measured one after another, on one model.
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -265,6 +266,7 @@ int ddp_main(int argc, char** argv) {
   add_resume_flag(line, settings);
   add_flags(line, settings);
   add_flags(line, settings.cluster, settings);
+  add_shape_flag(line, settings.cluster, "With --preset published: ");
   describe_presets(line, kInWords);
   if (const auto code = line.parse(argc, argv)) {
     return *code;
@@ -278,6 +280,12 @@ int ddp_main(int argc, char** argv) {
     return code;
   }
   apply_preset(line, settings);
+  if (line.given("--shape")) {
+    if (settings.preset != kPublishedPreset) {
+      return line.refuse("--shape: only with --preset published");
+    }
+    settings.model = c10::Join(",", settings.cluster.shape);
+  }
   if (settings.preset == kPublishedPreset) {
     return run_on_cluster([&] { compute(settings); });
   }

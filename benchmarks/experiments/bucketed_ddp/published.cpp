@@ -14,39 +14,49 @@ namespace {
 constexpr std::int64_t kGpus = 2;
 constexpr int kAdamWStates = 2;
 
-// What the published program spends besides the step, in seconds.
-struct Rest {
-  double iteration = 0;  // whatever is the same in every cell
-  double finish = 0;     // in finish(), besides waiting: its averages are copied back
-};
-
 struct Setup {
   PublishedHardware hardware;
-  Rest rest;
+  double rest_s;  // what the program spends besides the step and the update
   std::int64_t gpus;
 };
 
-// The GPUs are not named. An A100 with TF32 has the fitted rate at half of its peak. A layer and an
-// all-reduce cost the host the same, which a ring of two ranks has as two latencies.
+// The published GPUs are not named. An A100 with TF32 and PCI Express has the author's other tables.
 Setup setup_of(const ClusterFlags& flags) {
   const Calibration fitted = fitted_for(flags, kTrainingProgram);
-  const double efficiency = fitted.constant("efficiency");
-  const auto overhead_ns = static_cast<std::int64_t>(1e9 * fitted.constant("overhead_s"));
+  const auto ns = [&](const char* name) {
+    return static_cast<std::int64_t>(1e9 * fitted.constant(name));
+  };
   Setup setup = {
       .hardware = {.gpu = known_gpu("A100"),
                    .topology = {.gpus_per_node = 1 << 20,
-                                .inside = {.alpha_ns = overhead_ns / 2,
-                                           .beta_ns_per_byte =
+                                .inside = {.beta_ns_per_byte =
                                                1e9 / fitted.constant("link_bytes_per_second")},
-                                .algorithm = cluster::AllReduce::kRing},
-                   .slowdown_beside_communication = fitted.constant("slowdown"),
-                   .pace = {.forward_efficiency = efficiency,
-                            .backward_efficiency = efficiency,
-                            .least_ns = overhead_ns}},
-      .rest = {.iteration = fitted.constant("iteration_s"), .finish = fitted.constant("finish_s")},
+                                .algorithm = cluster::AllReduce::kNccl,
+                                .nccl = {.generation = cluster::NcclMachine::kAmpere},
+                                .overhead_ns = ns("all_reduce_overhead_s")},
+                   .pace = {.forward_efficiency = fitted.constant("forward_efficiency"),
+                            .backward_efficiency = fitted.constant("backward_efficiency"),
+                            .memory_efficiency = fitted.constant("memory_efficiency"),
+                            .host = {.forward_ns = ns("forward_host_s"),
+                                     .backward_ns = ns("backward_host_s")}}},
+      .rest_s = fitted.constant("iteration_s"),
       .gpus = single_world(flags, kGpus)};
   apply(flags, setup.hardware);
+  PublishedHardware& hardware = setup.hardware;
+  if (hardware.topology.nccl.nvlink) {
+    hardware.slowdown_beside_communication = slowdown_by_nvlink(hardware.gpu);
+  } else {
+    hardware.slowdown_beside_communication = fitted.constant("slowdown");
+    hardware.slowdown_beside_computing = fitted.constant("slowdown_of_all_reduce");
+  }
+  hardware.gpu.launch_ns = ns("launch_s");
+  hardware.copy_bytes_per_second = hardware.pace.memory_efficiency * hardware.gpu.bytes_per_second;
   return setup;
+}
+
+double update_s(const ProfiledModel& model, const PublishedHardware& hardware) {
+  return static_cast<double>(optimizer_work(model.profile(), kAdamWStates).bytes) /
+         hardware.copy_bytes_per_second;
 }
 
 // Seconds of kIterationParts.
@@ -54,30 +64,28 @@ std::array<double, kIterationParts.size()> times_of(const Way& way, const Profil
                                                     const Setup& setup) {
   const cluster::StepTimes times =
       simulate_step(way.variant, model, setup.hardware, setup.gpus, way.options);
-  const Work update = optimizer_work(model.profile(), kAdamWStates);
-  const std::int64_t update_ns =
-      cluster::operator_ns(setup.hardware.gpu, 0, static_cast<double>(update.bytes));
-  const double finish = stage_of(way.variant).empty() ? 0 : setup.rest.finish;
   const auto seconds = [](std::int64_t ns) { return 1e-9 * static_cast<double>(ns); };
   const std::int64_t late = times.total_ns - times.forward_ns - times.backward_ns;
   // The Reducer waits inside backward, and what comes after it has nothing to wait for.
   const bool waits_in_backward = way.variant == kReducerVariant;
-  return {seconds(times.total_ns + update_ns) + setup.rest.iteration + finish,
+  return {seconds(times.total_ns) + update_s(model, setup.hardware) + setup.rest_s,
           seconds(times.backward_ns + (waits_in_backward ? late : 0)),
-          waits_in_backward ? 0 : seconds(late) + finish};
+          waits_in_backward ? 0 : seconds(late)};
 }
 
 }  // namespace
 
 Result train_at_published_scale(const TrainingSettings& settings) {
   const Setup setup = setup_of(settings.cluster);
-  const TransformerShape shape = transformer_shape(settings.model);
+  const TransformerShape shape = settings.shape();
   const auto variants = variants_on_cluster(kTrainingVariants, settings.implementation);
   Result result = {.run = to_cluster_run(settings, kTrainingProgram, setup.gpus),
                    .parameters = parameters_of(settings),
                    .series = {}};
   const Parameters hardware = describe(setup.hardware);
   result.parameters.insert(result.parameters.end(), hardware.begin(), hardware.end());
+  const ProfiledModel any(transformer_profile(settings.model, shape, {}));
+  result.parameters.emplace_back("besides_s", update_s(any, setup.hardware) + setup.rest_s);
   for (const std::int64_t batch : settings.batch_sizes) {
     for (const std::int64_t length : settings.sequence_lengths) {
       const ProfiledModel model(transformer_profile(settings.model, shape, {batch, length}));

@@ -29,7 +29,7 @@ const std::vector<std::string> kTrainingVariants = {kBucketed,    "naive",      
                                                     "overlapped", kReducerVariant, kComputeOnly};
 
 Parameters parameters_of(const TrainingSettings& settings) {
-  const TransformerShape shape = transformer_shape(settings.model);
+  const TransformerShape shape = settings.shape();
   return {{"model", settings.model},
           {"parameters", parameter_count(shape)},
           {"d_model", shape.d_model},

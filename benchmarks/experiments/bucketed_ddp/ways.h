@@ -29,6 +29,7 @@ struct TrainingSettings : BenchmarkOptions {
   bool interleaved = true;
   ClusterFlags cluster;
 
+  TransformerShape shape() const { return shape_of(cluster, model); }
   std::int64_t cap(std::int64_t megabytes) const { return cap_of_model(megabytes, model); }
   TrainedModels trained() const {
     return {.model = model,

@@ -43,10 +43,11 @@ class PublishedModel {
     hardware_ = {
         .gpu = published,
         .topology = {.gpus_per_node = 8,
-                     .inside = {.alpha_ns = std::llround(1e9 * fitted.constant("latency_s")),
-                                .beta_ns_per_byte = 1e9 / fitted.constant("link_bytes_per_second")},
+                     .inside = {.beta_ns_per_byte = 1e9 / fitted.constant("link_bytes_per_second")},
                      .between = known_link("infiniband4x100"),
-                     .algorithm = cluster::AllReduce::kRing},
+                     .algorithm = cluster::AllReduce::kNccl,
+                     .nccl = {.generation = cluster::NcclMachine::kVolta, .nvlink = true},
+                     .overhead_ns = std::llround(1e9 * fitted.constant("all_reduce_overhead_s"))},
         .slowdown_beside_communication = fitted.constant("slowdown"),
         .copy_bytes_per_second = fitted.constant("copy_bytes_per_second"),
         .pace = {.forward_efficiency = efficiency, .backward_efficiency = efficiency}};
@@ -111,7 +112,7 @@ Parameters parameters_of(const SuiteSettings& settings) {
 Result run_suite_at_published_scale(const SuiteSettings& settings) {
   const Calibration fitted = fitted_for(settings.cluster, kSuiteProgram);
   const std::vector<std::int64_t> worlds = settings.cluster.gpus.empty()
-                                               ? std::vector<std::int64_t>{1, 2, 4, 8, 16}
+                                               ? std::vector<std::int64_t>{1, 2, 4, 8, 16, 32, 64}
                                                : settings.cluster.gpus;
   variants_on_cluster(kSuiteVariants, settings.implementation);
   Result result = {.run = to_cluster_run(settings, kSuiteProgram, std::ranges::max(worlds)),

@@ -31,7 +31,8 @@ constexpr const char* kBucketed = "bucketed";
 const std::vector<std::string> kVariants = {"naive", "flat", "overlapped", kBucketed, "Reducer"};
 
 // How many caps there are for each doubling of their size.
-const std::map<std::string, int> kPresets = {{"quick", 2}, {"full", 8}, {"paper", 8}};
+const std::map<std::string, int> kPresets = {
+    {"quick", 2}, {"full", 8}, {"paper", 8}, {kPublishedPreset, 2}};
 constexpr std::int64_t kSmallestCap = std::int64_t{1} << 20;
 const PresetsInWords kInWords = {
     .quick =
@@ -39,23 +40,23 @@ const PresetsInWords kInWords = {
         "time is the same in every run, so one step is enough",
     .full = "the same with eight caps for each doubling",
     .paper = "as full: virtual time is the same on any hardware, and nothing was published",
+    .published = "as quick: the same name as in the programs that have published numbers",
 };
 
 struct Settings : BenchmarkOptions {
   std::string model = "xl";
   SequenceBatch sequences{.batch = 4, .length = 512};
-  std::vector<std::int64_t> gpus;
-  std::string gpu = "A100", link = "nvlink3", between = "infiniband4x100";
-  std::int64_t gpus_per_node = 8;
+  ClusterFlags cluster{
+      .gpus_per_node = 8, .gpu = "A100", .link = "nvlink3", .between = "infiniband4x100"};
   double efficiency = 0.5;
-  std::int64_t cap_bytes = std::int64_t{25} << 20;
+  std::int64_t cap_bytes = std::int64_t{25} << 20, bucket_mb = 0;
 
   PublishedHardware hardware() const {
-    return {.gpu = known_gpu(gpu),
-            .topology = {.gpus_per_node = gpus_per_node,
-                         .inside = known_link(link),
-                         .between = known_link(between)},
-            .pace = {.forward_efficiency = efficiency, .backward_efficiency = efficiency}};
+    PublishedHardware hardware = {
+        .pace = {.forward_efficiency = efficiency, .backward_efficiency = efficiency}};
+    apply(cluster, hardware);
+    hardware.slowdown_beside_communication = slowdown_by_nvlink(hardware.gpu);
+    return hardware;
   }
 };
 
@@ -66,16 +67,16 @@ class Scaling {
   explicit Scaling(const Settings& settings)
       : settings_(settings),
         hardware_(settings.hardware()),
-        model_(transformer_profile(settings.model, transformer_shape(settings.model),
+        model_(transformer_profile(settings.model, shape_of(settings.cluster, settings.model),
                                    settings.sequences)),
         gradient_bytes_(std::int64_t{sizeof(float)} * model_.profile().elements()),
         variants_(variants_on_cluster(kVariants, settings.implementation)) {}
 
   Result run() const {
-    Result result = {.run = to_cluster_run(settings_, kProgram, settings_.gpus.back()),
+    Result result = {.run = to_cluster_run(settings_, kProgram, settings_.cluster.gpus.back()),
                      .parameters = parameters(),
                      .series = {step(kComputeOnly, 1)}};
-    for (const std::int64_t gpus : settings_.gpus) {
+    for (const std::int64_t gpus : settings_.cluster.gpus) {
       for (const std::string& variant : variants_) {
         result.series.push_back(step(variant, gpus));
       }
@@ -131,8 +132,8 @@ class Scaling {
                       {"sequence_length", settings_.sequences.length},
                       {"cap_bytes", settings_.cap_bytes},
                       {"efficiency", settings_.efficiency},
-                      {"link", settings_.link},
-                      {"link_between", settings_.between}};
+                      {"link", settings_.cluster.link},
+                      {"link_between", settings_.cluster.between}};
     const Parameters hardware = describe(hardware_);
     all.insert(all.end(), hardware.begin(), hardware.end());
     return all;
@@ -153,7 +154,7 @@ void print_table(const Settings& settings, const Result& result) {
   for (const std::string& variant : kVariants) {
     std::printf("%12s", variant.c_str());
   }
-  for (const std::int64_t gpus : settings.gpus) {
+  for (const std::int64_t gpus : settings.cluster.gpus) {
     std::printf("\n%-8lld", static_cast<long long>(gpus));
     for (const std::string& variant : kVariants) {
       const Parameters labels = {{"quantity", "step"}, {"variant", variant}, {"world_size", gpus}};
@@ -170,25 +171,29 @@ void add_flags(CommandLine& line, Settings& settings) {
        {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
     line.remove(flag);  // nothing is measured
   }
+  line.remove("--preset");
+  line.add("--preset", settings.preset, "How many caps are tried")
+      .one_of({"quick", "full", "paper", kPublishedPreset})
+      .show_default();
   line.add("--model", settings.model, "What is trained").one_of(transformer_names()).show_default();
-  line.add("--gpu", settings.gpu, "Which GPUs").one_of(known_gpus()).show_default();
-  line.add("--link", settings.link, "What connects GPUs of a machine")
-      .one_of(known_links())
-      .show_default();
-  line.add("--link-between", settings.between, "What connects machines")
-      .one_of(known_links())
-      .show_default();
+  add_machine_flags(line, settings.cluster, "");
+  for (const char* flag : {"--gpu", "--link", "--link-between"}) {
+    line.find(flag).show_default();
+  }
+  add_shape_flag(line, settings.cluster, "");
   const auto number = [&](const char* flag, auto& value, const char* what) {
     line.add(flag, value, what).in_range(1, 1 << 30).show_default();
   };
   number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
   number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
-  number("--gpus-per-node", settings.gpus_per_node, "In a machine");
+  number("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine");
   number("--cap-bytes", settings.cap_bytes, "A bucket's: bucketed and Reducer");
+  line.add("--bucket-mb", settings.bucket_mb, "The same in MB of 2^20 bytes").in_range(1, 1 << 20);
   line.add("--efficiency", settings.efficiency, "The part of the GPU's peak that computing reaches")
       .positive()
       .show_default();
-  line.add("--gpus", settings.gpus, "How many in total; default: 1 to 4,096 in powers of two")
+  line.add("--gpus", settings.cluster.gpus,
+           "How many in total; default: 1 to 4,096 in powers of two")
       .in_range(1, 1 << 20);
 }
 
@@ -203,8 +208,11 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = line.parse(argc, argv)) {
     return *code;
   }
-  if (settings.gpus.empty()) {
-    settings.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  if (settings.bucket_mb > 0) {
+    settings.cap_bytes = settings.bucket_mb << 20;
+  }
+  if (settings.cluster.gpus.empty()) {
+    settings.cluster.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   }
   return run_on_cluster([&] {
     const Result result = Scaling(settings).run();

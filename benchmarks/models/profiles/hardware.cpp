@@ -10,18 +10,39 @@ namespace {
 
 constexpr std::int64_t kLaunchNs = 5'000;
 
-const std::vector<cluster::Device>& gpus() {
-  static const std::vector<cluster::Device> all = {
-      {"V100", 15.7e12, 900e9, kLaunchNs, 1,
-       "NVIDIA V100 Tensor Core GPU, data sheet: SXM2, single precision"},
-      {"A100", 156e12, 2039e9, kLaunchNs, 1,
-       "NVIDIA A100 Tensor Core GPU, data sheet: 80 GB SXM, TF32 without sparsity"},
-      {"H100", 494.5e12, 3350e9, kLaunchNs, 1,
-       "NVIDIA H100 Tensor Core GPU, data sheet: SXM, half of TF32 with sparsity"},
-      {"A4000", 19.2e12, 448e9, kLaunchNs, 1, "NVIDIA RTX A4000, data sheet: single precision"},
-  };
-  return all;
-}
+using Generation = cluster::NcclMachine::Generation;
+
+struct NamedGpu {
+  const char* name;
+  Generation generation;
+  std::int64_t multiprocessors;
+  double fp32, tf32, bf16;  // operations a second, without sparsity; 0: there is none
+  double bytes_per_second;
+  const char* source;
+};
+
+constexpr Generation kVolta = Generation::kVolta, kAmpere = Generation::kAmpere,
+                     kHopper = Generation::kHopper;
+constexpr std::array<NamedGpu, 10> kGpus = {{
+    {"V100", kVolta, 80, 15.7e12, 0, 0, 900e9,
+     "NVIDIA V100 Tensor Core GPU, data sheet: SXM2; single precision"},
+    {"A100", kAmpere, 108, 19.5e12, 156e12, 312e12, 2039e9,
+     "NVIDIA A100 Tensor Core GPU, data sheet: 80 GB SXM"},
+    {"H100", kHopper, 132, 67e12, 494.5e12, 989e12, 3350e9,
+     "NVIDIA H100 Tensor Core GPU, data sheet: SXM, half of what it says with sparsity"},
+    {"A4000", kAmpere, 48, 19.2e12, 0, 0, 448e9, "NVIDIA RTX A4000, data sheet: single precision"},
+    {"T4", kVolta, 40, 8.1e12, 0, 0, 320e9, "NVIDIA T4, data sheet: single precision"},
+    {"P100", kVolta, 56, 10.6e12, 0, 0, 732e9,
+     "NVIDIA Tesla P100, data sheet: SXM2, single precision"},
+    {"H20", kHopper, 78, 44e12, 74e12, 148e12, 4000e9, "NVIDIA H20, data sheet: SXM"},
+    {"H200", kHopper, 132, 67e12, 494.5e12, 989e12, 4800e9,
+     "NVIDIA H200 Tensor Core GPU, data sheet: SXM, half of what it says with sparsity"},
+    {"GH200", kHopper, 132, 67e12, 494.5e12, 990e12, 4000e9,
+     "NVIDIA GH200 Grace Hopper Superchip, data sheet: 96 GB HBM3, half of what it says with "
+     "sparsity"},
+    {"RTX_PRO_6000", kHopper, 188, 125e12, 0, 0, 1792e9,
+     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition, data sheet: single precision"},
+}};
 
 struct NamedLink {
   const char* name;
@@ -29,16 +50,24 @@ struct NamedLink {
   double bytes_per_second;  // in one direction
 };
 
+// NVLinks are those of one GPU, 25 GB/s each; nvswitch ones add what NCCL makes of the switch.
 constexpr std::int64_t kNvlinkNs = 3'400, kPcieNs = 5'700, kNetworkNs = 14'000;
-constexpr std::array<NamedLink, 7> kLinks = {{
+constexpr std::array<NamedLink, 12> kLinks = {{
     {"pcie3", kPcieNs, 15.75e9},  // 16 lanes
     {"pcie4", kPcieNs, 31.5e9},   // 16 lanes
+    {"pcie5", kPcieNs, 63e9},     // 16 lanes
     {"nvlink2", kNvlinkNs, 150e9},
     {"nvlink3", kNvlinkNs, 300e9},
     {"nvlink4", kNvlinkNs, 450e9},
+    {"nvswitch3", kNvlinkNs, 300e9},
+    {"nvswitch4", kNvlinkNs, 450e9},
     {"ethernet10", kNetworkNs, 1.25e9},
-    {"infiniband4x100", kNetworkNs, 50e9},
+    {"infiniband100", kNetworkNs, 12.5e9},
+    {"infiniband200", kNetworkNs, 25e9},
+    {"infiniband4x100", kNetworkNs, 50e9},  // as fast as one of 400
 }};
+
+const std::vector<std::string> kPrecisions = {"fp32", "tf32", "bf16"};
 
 template <typename All>
 std::vector<std::string> names_of(const All& all) {
@@ -64,11 +93,26 @@ const auto& named(const std::string& name, const All& all, const char* kind) {
 }  // namespace
 
 const std::vector<std::string>& known_gpus() {
-  static const std::vector<std::string> names = names_of(gpus());
+  static const std::vector<std::string> names = names_of(kGpus);
   return names;
 }
 
-cluster::Device known_gpu(const std::string& name) { return named(name, gpus(), "GPU"); }
+const std::vector<std::string>& known_precisions() { return kPrecisions; }
+
+cluster::Device known_gpu(const std::string& name, const std::string& precision) {
+  const NamedGpu& gpu = named(name, kGpus, "GPU");
+  const double lower = precision == "bf16" ? gpu.bf16 : precision == "tf32" ? gpu.tf32 : 0;
+  TORCH_CHECK_VALUE(precision != "bf16" || lower > 0, "the lab knows no bf16 of a ", name,
+                    "; give --precision fp32");
+  return {.name = gpu.name,
+          .flops_per_second = lower > 0 ? lower : gpu.fp32,
+          .bytes_per_second = gpu.bytes_per_second,
+          .launch_ns = kLaunchNs,
+          .multiprocessors = gpu.multiprocessors,
+          .source = gpu.source};
+}
+
+Generation generation_of(const std::string& gpu) { return named(gpu, kGpus, "GPU").generation; }
 
 const std::vector<std::string>& known_links() {
   static const std::vector<std::string> names = names_of(kLinks);

@@ -8,15 +8,19 @@
 
 namespace ddp {
 
-/// "V100", "A100", "H100", "A4000".
 const std::vector<std::string>& known_gpus();
 
-/// A GPU as its data sheet describes it: the fastest arithmetic that libtorch uses for float32, and
-/// memory. A launch is assumed to take 5 us. Throws c10::ValueError, listing the known names, for
-/// any other.
-cluster::Device known_gpu(const std::string& name);
+/// "fp32", "tf32", "bf16": what matrix products compute in. Before Ampere there is no TF32, and
+/// tensors in half precision are not simulated: bf16 is autocast's, gradients stay in float32.
+const std::vector<std::string>& known_precisions();
 
-/// "pcie3", "pcie4", "nvlink2", "nvlink3", "nvlink4", "ethernet10", "infiniband4x100".
+/// A GPU as its data sheet describes it, sparsity left out, and its streaming multiprocessors. A
+/// launch is assumed to take 5 us. Throws c10::ValueError, listing the known names, for any other.
+cluster::Device known_gpu(const std::string& name, const std::string& precision = "tf32");
+
+/// What NCCL's tables call it.
+cluster::NcclMachine::Generation generation_of(const std::string& gpu);
+
 const std::vector<std::string>& known_links();
 
 /// What connects GPUs, or machines, at its peak in one direction: bytes as its specification says,

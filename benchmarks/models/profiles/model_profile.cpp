@@ -37,12 +37,22 @@ Work optimizer_work(const ModelProfile& model, int states) {
   return moving((3 + 2 * states) * model.elements());
 }
 
-Work moving(std::int64_t n) { return {.flops = 0, .bytes = n * std::int64_t{sizeof(float)}}; }
+Work moving(std::int64_t n) { return {.bytes = n * std::int64_t{sizeof(float)}}; }
+
+std::int64_t Product::bytes() const {
+  return moving(count * (rows * inner + inner * columns + rows * columns)).bytes;
+}
+
+Work& Work::operator+=(const Work& other) {
+  flops += other.flops;
+  bytes += other.bytes;
+  products.insert(products.end(), other.products.begin(), other.products.end());
+  return *this;
+}
 
 Work product(std::int64_t rows, std::int64_t inputs, std::int64_t outputs, std::int64_t count) {
-  Work work = moving(count * (rows * inputs + inputs * outputs + rows * outputs));
-  work.flops = 2 * count * rows * inputs * outputs;
-  return work;
+  const Product one{.rows = rows, .inner = inputs, .columns = outputs, .count = count};
+  return {.flops = one.flops(), .bytes = one.bytes(), .products = {one}};
 }
 
 }  // namespace ddp

@@ -7,6 +7,14 @@
 
 namespace ddp {
 
+/// `count` matrix products of [rows, inner] with [inner, columns], one operator.
+struct Product {
+  std::int64_t rows = 0, inner = 0, columns = 0, count = 1;
+
+  std::int64_t flops() const { return 2 * count * rows * inner * columns; }
+  std::int64_t bytes() const;
+};
+
 /// What a part of a training step does on a device, whatever the device.
 struct Work {
   /// Of matrix products and convolutions, a multiplication and an addition being two operations.
@@ -14,12 +22,10 @@ struct Work {
   /// What each operator reads from memory and writes to it, once, in float32: no operators are
   /// fused.
   std::int64_t bytes = 0;
+  /// Of both, what matrix products do.
+  std::vector<Product> products = {};
 
-  Work& operator+=(const Work& other) {
-    flops += other.flops;
-    bytes += other.bytes;
-    return *this;
-  }
+  Work& operator+=(const Work& other);
 };
 
 struct ParameterShape {

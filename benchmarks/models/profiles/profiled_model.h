@@ -15,9 +15,10 @@ struct Pace {
   /// Parts of the roofline's speed that the operators of forward and of backward reach, > 0.
   double forward_efficiency = 1;
   double backward_efficiency = 1;
-  /// What a layer of forward takes at least, in nanoseconds, and half of what one of backward does:
-  /// the host's time for it, where that is slower than the GPU.
-  std::int64_t least_ns = 0;
+  /// The part of the memory's speed that operators reach in both; 0: as for computing.
+  double memory_efficiency = 0;
+  /// The host's time for a layer, where that is slower than the GPU.
+  cluster::HostTimes host = {};
 };
 
 /// A profile's parameters as tensors without values, for synchronizers, and its layers' times, for a

@@ -20,6 +20,7 @@ class Clocks {
     std::int64_t launch_ns = 0;  // of the host, for everything that it launches
     bool wait_blocks_host = false;
     double slowdown_beside_communication = 1;
+    double slowdown_beside_computing = 1;  // of a collective
   };
 
   explicit Clocks(const Costs& costs) : costs_(costs) {}
@@ -28,14 +29,16 @@ class Clocks {
   void reset();
 
   /// The host launches an operator that takes the compute stream `ns` alone, and longer by
-  /// slowdown_beside_communication while a collective runs.
-  Interval compute(std::int64_t ns);
+  /// slowdown_beside_communication while a collective runs. The launch takes the host `host_ns`, if
+  /// that is more than launch_ns: an operator may be several kernels, called from a slow language.
+  Interval compute(std::int64_t ns, std::int64_t host_ns = 0);
 
   /// The host launches communication; returns when that may begin: once the host has got there, and
   /// the compute stream is done with what was launched on it before.
   std::int64_t launch();
 
-  /// A collective that may begin at `ready`: it does when the one before it has ended.
+  /// A collective that may begin at `ready`: it does when the one before it has ended. Its end is
+  /// that with no computing beside it from here on; a wait for that end is for the true one.
   Interval communicate(std::int64_t ready, std::int64_t ns);
 
   /// What is launched from here on needs the end of something: the compute stream waits for it, or
@@ -49,20 +52,26 @@ class Clocks {
   std::int64_t now() const { return host_ > compute_ ? host_ : compute_; }
   std::int64_t host() const { return host_; }
   /// The end of the last collective.
-  std::int64_t communication() const { return communication_; }
+  std::int64_t communication() const { return collectives_.empty() ? 0 : collectives_.back().end; }
   /// For how long waits have held up a stream or host that had nothing else to do.
   std::int64_t waited() const { return waited_; }
 
  private:
+  // `expected` is its end as it was when it was launched.
+  struct Collective {
+    std::int64_t ready, ns, expected, begin, end;
+  };
+
   std::int64_t end_of_computing(std::int64_t begin, std::int64_t ns);
+  void delay(std::size_t collective, std::int64_t end);
+  std::int64_t true_end(std::int64_t expected) const;
 
   Costs costs_;
   std::int64_t host_ = 0;
   std::int64_t compute_ = 0;
-  std::int64_t communication_ = 0;
   std::int64_t waited_ = 0;
-  std::vector<Interval> collectives_;  // in their order; no two at a time
-  std::size_t first_running_ = 0;      // those before have ended when the compute stream gets there
+  std::vector<Collective> collectives_;  // in their order; no two at a time
+  std::size_t first_running_ = 0;  // those before have ended when the compute stream gets there
 };
 
 }  // namespace ddp::cluster

@@ -18,6 +18,9 @@ struct ClusterOptions {
   /// By how much a collective slows computing that runs beside it, >= 1: at 1.2 that takes 20 %
   /// longer.
   double slowdown_beside_communication = 1;
+  /// The same of a collective beside computing: its kernel waits for multiprocessors, and its data for
+  /// memory.
+  double slowdown_beside_computing = 1;
   /// See Messages::Options.
   bool others_in_step = false;
 };

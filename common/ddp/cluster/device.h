@@ -14,6 +14,9 @@ struct Device {
   std::int64_t launch_ns = 0;
   /// The part of the peak that operators reach, > 0 and at most 1.
   double efficiency = 1;
+  /// Streaming multiprocessors, each of which computes one tile of a matrix product at a time; 0: as
+  /// many as there are tiles.
+  std::int64_t multiprocessors = 0;
   /// Where the numbers come from.
   std::string source = {};
 };

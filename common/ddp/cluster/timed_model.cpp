@@ -56,8 +56,8 @@ at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype) {
 }
 
 TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
-                       std::vector<at::Tensor> parameters)
-    : cluster_(cluster), layers_(std::move(layers)), source_(make_parameter({})) {
+                       std::vector<at::Tensor> parameters, const HostTimes& host)
+    : cluster_(cluster), layers_(std::move(layers)), source_(make_parameter({})), host_(host) {
   for (const TimedLayer& layer : layers_) {
     check(layer);
     for (const at::Tensor& parameter : layer.parameters) {
@@ -76,7 +76,7 @@ TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
 
 at::Tensor TimedModel::forward() const {
   const ComputeListener compute = [this](std::int64_t ns, const std::string& name) {
-    cluster_.compute(ns, name);
+    cluster_.compute(ns, name, host_ns_);
   };
   // So that backward reaches layers without parameters, too.
   at::Tensor x = UsesParameter::apply(at::empty({}, source_.options()), source_);
@@ -98,9 +98,11 @@ StepTimes TimedModel::step(const StepParts& parts) {
   cluster_.begin_step();
   cluster_.run([&] {
     call(parts.before_forward);
+    host_ns_ = host_.forward_ns;
     const at::Tensor y = forward();
     times.forward_ns = cluster_.clocks().now();
     call(parts.before_backward);
+    host_ns_ = host_.backward_ns;
     y.backward(at::empty_like(y));
     times.backward_ns = cluster_.clocks().now() - times.forward_ns;
     call(parts.finish);

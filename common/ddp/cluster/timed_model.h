@@ -22,6 +22,13 @@ struct TimedLayer {
   std::string name = "";
 };
 
+/// What a layer of forward and of backward takes the host, if that is more than a launch. The host
+/// runs ahead of the compute stream, so whichever is slower decides.
+struct HostTimes {
+  std::int64_t forward_ns = 0;
+  std::int64_t backward_ns = 0;
+};
+
 /// A trainable parameter of that shape, without values.
 at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 
@@ -41,7 +48,7 @@ struct StepTimes {
   std::int64_t finish_ns = 0;
   /// To the end of the last collective, too.
   std::int64_t total_ns = 0;
-  /// What the collectives lasted, alone or beside computing.
+  /// What the collectives last with no computing beside them.
   std::int64_t communication_ns = 0;
   std::int64_t collectives = 0;
   /// How long waits for them held up the rest.
@@ -58,7 +65,7 @@ class TimedModel {
   /// requires no gradient, or for a negative time. `parameters` are the layers' in another order, as a
   /// model may list them.
   TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
-             std::vector<at::Tensor> parameters = {});
+             std::vector<at::Tensor> parameters = {}, const HostTimes& host = {});
 
   /// As they were given; if they were not, in the order of the layers.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
@@ -74,6 +81,8 @@ class TimedModel {
   const std::vector<TimedLayer> layers_;
   at::Tensor source_;  // what the first layer's input depends on
   std::vector<at::Tensor> parameters_;
+  const HostTimes host_;
+  std::int64_t host_ns_ = 0;  // of the part of the step that runs
 };
 
 }  // namespace ddp::cluster

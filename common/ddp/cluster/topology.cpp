@@ -11,16 +11,15 @@ namespace ddp::cluster {
 
 namespace {
 
-// A world on a topology, in the letters of the formulas.
+// A world on a topology, in the letters of the formula.
 struct Shape {
-  double p, n, g;
+  double p, n;
   Link inside, between;
 
   Shape(const Topology& topology, std::int64_t world_size)
       : p(static_cast<double>(world_size)),
         n(std::ceil(p / static_cast<double>(topology.gpus_per_node))),
-        g(static_cast<double>(std::min(topology.gpus_per_node, world_size))),
-        inside(g > 1 ? topology.inside : Link{}),
+        inside(std::min(topology.gpus_per_node, world_size) > 1 ? topology.inside : Link{}),
         between(n > 1 ? topology.between : Link{}) {}
 
   double alpha_inside() const { return static_cast<double>(inside.alpha_ns); }
@@ -28,43 +27,11 @@ struct Shape {
   double slowest_beta() const {
     return std::max(inside.beta_ns_per_byte, between.beta_ns_per_byte);
   }
-  bool is_even() const { return n * g == p; }
-
   double ring(double bytes) const {
     return 2 * (p - n) * alpha_inside() + 2 * (n - 1) * alpha_between() +
            2 * (p - 1) / p * (bytes * slowest_beta());
   }
-  double tree(double bytes) const {
-    return 2 * (g - 1) * alpha_inside() + 2 * std::ceil(std::log2(n)) * alpha_between() +
-           (p > 1 ? 2 * bytes * slowest_beta() : 0);
-  }
-  double hierarchical(double bytes) const {
-    const auto ring_of = [bytes](const Link& link, double ranks) {
-      return 2 * (ranks - 1) * static_cast<double>(link.alpha_ns) +
-             2 * (ranks - 1) / ranks * (bytes * link.beta_ns_per_byte);
-    };
-    return ring_of(inside, g) + ring_of(between, n);
-  }
 };
-
-double all_reduce(const Shape& shape, AllReduce algorithm, double bytes) {
-  switch (algorithm) {
-    case AllReduce::kRing:
-      return shape.ring(bytes);
-    case AllReduce::kTree:
-      return shape.tree(bytes);
-    case AllReduce::kHierarchical:
-      TORCH_CHECK_VALUE(shape.is_even(),
-                        "a hierarchical all-reduce needs as many ranks on each "
-                        "node, but ",
-                        shape.p, " ranks fill nodes of ", shape.g, " and a part");
-      return shape.hierarchical(bytes);
-    case AllReduce::kBest:
-      break;
-  }
-  const double flat = std::min(shape.ring(bytes), shape.tree(bytes));
-  return shape.is_even() ? std::min(flat, shape.hierarchical(bytes)) : flat;
-}
 
 void check(const char* name, const Link& link) {
   TORCH_CHECK_VALUE(link.alpha_ns >= 0 && link.beta_ns_per_byte >= 0, "the link ", name,
@@ -74,9 +41,21 @@ void check(const char* name, const Link& link) {
 
 }  // namespace
 
+NcclChoice nccl_choice(const Topology& topology, std::int64_t bytes, std::int64_t world_size) {
+  const Shape shape(topology, world_size);
+  return nccl_all_reduce({.machine = topology.nccl,
+                          .ranks = world_size,
+                          .nodes = static_cast<std::int64_t>(shape.n),
+                          .bytes_per_ns = 1 / shape.slowest_beta()},
+                         static_cast<double>(bytes));
+}
+
 std::int64_t all_reduce_ns(const Topology& topology, std::int64_t bytes, std::int64_t world_size) {
-  return std::llround(
-      all_reduce(Shape(topology, world_size), topology.algorithm, static_cast<double>(bytes)));
+  const auto size = static_cast<double>(bytes);
+  const double ns = topology.algorithm == AllReduce::kNccl
+                        ? nccl_choice(topology, bytes, world_size).ns
+                        : Shape(topology, world_size).ring(size);
+  return std::llround(ns) + (world_size > 1 ? topology.overhead_ns : 0);
 }
 
 std::int64_t cost_ns(const Topology& topology, c10d::OpType operation, std::int64_t bytes,

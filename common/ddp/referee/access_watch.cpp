@@ -3,6 +3,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
+#include <unordered_map>
+#include <vector>
+
 // How ATen's operators are observed: a RecordFunction callback, which sees each call's arguments
 // and schema.
 
@@ -21,23 +24,41 @@ bool touches_no_memory(const c10::FunctionSchema& schema, const c10::Argument& a
   return is_view || is_like || name.rfind("c10d::", 0) == 0;
 }
 
+// What an operator does with an argument's memory.
+enum class Access { kNone, kRead, kWrite };
+
+// By argument; nothing for what is no operator. Of each operator once in a thread, by its name, which
+// lies in the schema that the dispatcher keeps: finding that takes as long as a small operator.
+const std::vector<Access>* accesses_of(const at::RecordFunction& call) {
+  thread_local std::unordered_map<const char*, std::vector<Access>> known;
+  if (const auto found = known.find(call.name()); found != known.end()) {
+    return &found->second;
+  }
+  const auto name = call.operator_name();
+  const auto found = name ? c10::Dispatcher::singleton().findSchema(*name) : std::nullopt;
+  if (!found || found->schema().name().c_str() != call.name()) {
+    return nullptr;
+  }
+  std::vector<Access>& accesses = known[call.name()];
+  for (const c10::Argument& argument : found->schema().arguments()) {
+    accesses.push_back(touches_no_memory(found->schema(), argument) ? Access::kNone
+                       : argument.alias_info() != nullptr           ? Access::kWrite
+                                                                    : Access::kRead);
+  }
+  return &accesses;
+}
+
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
-  const auto name = call.operator_name();  // operator_schema() would be a copy, at each call
-  if (watcher == nullptr || !name.has_value()) {
+  const std::vector<Access>* accesses = watcher != nullptr ? accesses_of(call) : nullptr;
+  if (accesses == nullptr) {
     return nullptr;
   }
-  const auto found = c10::Dispatcher::singleton().findSchema(*name);
-  if (!found.has_value()) {
-    return nullptr;
-  }
-  const c10::FunctionSchema& schema = found->schema();
   const auto inputs = call.inputs();
-  for (std::size_t i = 0; i < inputs.size() && i < schema.arguments().size(); ++i) {
-    const c10::Argument& argument = schema.arguments()[i];
-    if (touches_no_memory(schema, argument)) {
+  for (std::size_t i = 0; i < inputs.size() && i < accesses->size(); ++i) {
+    if ((*accesses)[i] == Access::kNone) {
       continue;
     }
-    const bool writes = argument.alias_info() != nullptr;
+    const bool writes = (*accesses)[i] == Access::kWrite;
     if (inputs[i].isTensor()) {
       watcher->note_access(inputs[i].toTensor(), writes, call.name());
     } else if (inputs[i].isTensorList()) {

@@ -5,8 +5,16 @@
 
 #include "ddp/referee/dense_memory.h"
 #include "ddp/referee/own_access.h"
+#include "ddp/referee/thread_sleep.h"
 
 namespace ddp {
+
+namespace {
+
+// Whether a later operation ends may hang on what an earlier one's callbacks do.
+constexpr auto kOrderPatience = std::chrono::milliseconds(1'000);
+
+}  // namespace
 
 void Client::look_at_buffers() {
   WorkList works;
@@ -20,7 +28,7 @@ void Client::look_at_buffers() {
 }
 
 WorkPtr Client::start(Operation operation, Event launch) {
-  rest();
+  give_way(launches_);
   const OwnAccess own;
   std::vector<std::string> names;
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
@@ -35,6 +43,9 @@ WorkPtr Client::start(Operation operation, Event launch) {
   note_start(operation, launch);
   const bool fails = fails_now();
   TORCH_CHECK(!fails || !world().failure->at_launch, kConnectionLost);
+  if (launch.type == c10d::OpType::SEND) {
+    chooses(Choice::kSend, launch.operation, "it was complete before its recv was launched");
+  }
   launch = Witness::launch(launch, [&](char* bytes) {
     for (const at::Tensor& tensor : operation.in_place ? operation.outputs : operation.inputs) {
       copy_to_host(tensor, bytes);
@@ -47,7 +58,6 @@ WorkPtr Client::start(Operation operation, Event launch) {
   if (world().prompt && !c10d::isP2POp(launch.type)) {
     await(launch.operation);
   }
-  rest();
   return work;
 }
 
@@ -102,20 +112,56 @@ void Client::forget(const ClientWork& work) {
   std::erase_if(in_flight_, [&](const auto& other) { return other.get() == &work; });
 }
 
-// The queue does not keep handles alive: it may be far behind whoever waits for them, too.
 void Client::deliver_later(std::int64_t operation, const QueueKey& key) {
   const std::lock_guard lock(flight_mutex_);
-  deliveries_[key].submit([this, operation] {
-    if (const auto work = in_flight(operation)) {
-      work->deliver_to_future();
-    }
+  deliveries_[key].submit([this, operation, key] { deliver(operation, key); });
+}
+
+void Client::complete_later(const QueueKey& key, std::function<void()> complete) {
+  const std::lock_guard lock(flight_mutex_);
+  deliveries_[key].submit([this, complete = std::move(complete), waiter = this_thread_id()] {
+    await_rest(waiter, [] { return false; });
+    complete();
   });
+}
+
+// The queue does not keep handles alive: it may be far behind whoever waits for them, too.
+void Client::deliver(std::int64_t operation, const QueueKey& key) {
+  if (const auto work = in_flight(operation)) {
+    work->await_its_turn();
+  }
+  const auto work = in_flight(operation);
+  if (!work) {
+    return;
+  }
+  const auto last = last_with_future(key);
+  if (last != work && last != nullptr &&
+      chooses(Choice::kOrder, operation,
+              "the future of a later operation completed before its own") &&
+      await(last->number(), kOrderPatience) != Answer::kNone) {
+    last->deliver_to_future();
+    return deliver_later(operation, key);
+  }
+  work->deliver_to_future();
 }
 
 c10::intrusive_ptr<ClientWork> Client::in_flight(std::int64_t operation) const {
   const std::lock_guard lock(flight_mutex_);
   const auto found = std::ranges::find(in_flight_, operation, &ClientWork::number);
   return found == in_flight_.end() ? nullptr : *found;
+}
+
+c10::intrusive_ptr<ClientWork> Client::last_with_future(const QueueKey& key) const {
+  WorkList works;
+  {
+    const std::lock_guard lock(flight_mutex_);
+    works = in_flight_;
+  }
+  c10::intrusive_ptr<ClientWork> last;
+  for (const auto& work : works) {
+    last = queue_key(work->operation()) == key && work->has_future() ? work : last;
+  }
+  return last;
 }
 
 Client::WorkList Client::in_flight_at(const at::Tensor& tensor) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,9 @@ class Client : public Witness,
   /// From now on messages use these names for the tensors.
   void name(const std::vector<NamedTensor>& tensors) { names_.add(tensors); }
 
+  /// As messages name it: "buffer 4".
+  std::string name_of(const at::Tensor& tensor) const { return names_.of(tensor); }
+
   /// Looks whether a buffer in flight has changed. Operations of ATen are noticed without it.
   void look_at_buffers();
 
@@ -54,12 +58,17 @@ class Client : public Witness,
   void count_handles(int change) override { live_handles_ += change; }
   void forget(const ClientWork& work) override;
   void deliver_later(std::int64_t operation, const QueueKey& key) override;
+  void complete_later(const QueueKey& key, std::function<void()> complete) override;
 
   bool fails_now();
   void note_start(const Operation& operation, const Event& launch);
   void remember(const c10::intrusive_ptr<ClientWork>& work);
+
   /// Null if its result has been delivered.
   c10::intrusive_ptr<ClientWork> in_flight(std::int64_t operation) const;
+  /// The last of this key that has a future.
+  c10::intrusive_ptr<ClientWork> last_with_future(const QueueKey& key) const;
+  void deliver(std::int64_t operation, const QueueKey& key);
   WorkList in_flight_at(const at::Tensor& tensor) const;
 
   TensorNames names_;

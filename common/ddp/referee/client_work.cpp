@@ -21,17 +21,14 @@ constexpr auto kSlow = std::chrono::minutes(10);
 constexpr int kPollsTold = 100;
 // In a slow world so many polls are a wait.
 constexpr int kPollsOfAWait = 2'000;
-// A caller that polls a future never sleeps; its result is delivered after this time.
-constexpr auto kPollingPatience = std::chrono::milliseconds(200);
+// From which poll on, outside backward, the referee is asked whether an operation is complete: as
+// usual, and in the other order.
+constexpr int kAskingPoll = 2;
+constexpr int kLateAskingPoll = 5;
+// What the operation needs may itself come after the poll: then it is not complete.
+constexpr auto kPollPatience = std::chrono::milliseconds(500);
 // How many bytes of a buffer are looked at between launch and delivery.
 constexpr std::size_t kGlance = 64;
-
-// True if the thread is asleep and stays so for a moment.
-bool is_asleep(int thread) {
-  const ThreadSleep before = look_at_thread(thread);
-  std::this_thread::sleep_for(std::chrono::microseconds(300));
-  return before.asleep && before == look_at_thread(thread);
-}
 
 // Only host memory is poisoned and looked at.
 bool can_be_watched(const Operation& operation) {
@@ -72,9 +69,8 @@ bool ClientWork::wait(std::chrono::milliseconds timeout) {
   owner_->witness().say(EventKind::kWait, number());
   TORCH_CHECK(!owner_->witness().world().slow || timeout == kNoTimeout || timeout >= kSlow,
               description(), " is not complete after ", timeout.count(), " ms");
-  owner_->witness().rest();
-  deliver(owner_->witness().await(number()));
-  owner_->witness().rest();
+  deliver(owner_->witness().await(number()), /*to_waiter=*/true);
+  owner_->witness().give_way(number());
   if (error_) {
     remember_throw_here();
     std::rethrow_exception(error_);
@@ -83,7 +79,6 @@ bool ClientWork::wait(std::chrono::milliseconds timeout) {
 }
 
 bool ClientWork::isCompleted() {
-  owner_->witness().rest();
   int polls = 0;
   {
     const std::lock_guard lock(delivery_mutex_);
@@ -95,13 +90,36 @@ bool ClientWork::isCompleted() {
   if (polls <= kPollsTold) {
     owner_->witness().say(EventKind::kPoll, number());
   }
-  const Answer answer = owner_->witness().answer(number());
+  const Answer answer = answer_to_poll(polls);
   if (answer == Answer::kNone || (owner_->witness().world().slow && polls < kPollsOfAWait)) {
     std::this_thread::yield();  // whoever asks in a loop needs others to go on
     return false;
   }
-  deliver(answer);
+  deliver(answer, /*to_waiter=*/true);
   return true;
+}
+
+// When an operation's answer comes is up to chance. So the body's thread is told by the number of its
+// polls alone: nothing at first, and later what there is once other ranks have done their part.
+Answer ClientWork::answer_to_poll(int polls) {
+  Witness& witness = owner_->witness();
+  const Place place = witness.place();
+  const bool held = witness.world().hold && place.phase == Phase::kBackward;
+  if (witness.world().prompt || witness.world().slow || !witness.is_home()) {
+    return witness.answer(number());
+  }
+  if (held) {
+    polls_held_ = std::exchange(ready_at_poll_, place.ready) == place.ready ? polls_held_ + 1 : 1;
+    return polls_held_ <= kPollsAllowed ? Answer::kNone : witness.answer(number());
+  }
+  if (asking_poll_ == 0) {
+    const bool late =
+        witness.chooses(Choice::kPoll, number(), "more of its polls found it running");
+    asking_poll_ = polls - 1 + (late ? kLateAskingPoll : kAskingPoll);
+  }
+  return polls < asking_poll_    ? Answer::kNone
+         : polls == asking_poll_ ? witness.await(number(), kPollPatience)
+                                 : witness.answer(number());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
@@ -111,21 +129,33 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
     future_ =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     if (delivered_) {
-      complete(*future_);
+      complete(future_, /*to_waiter=*/false);
     } else {
+      hold_callbacks();
       owner_->deliver_later(number(), queue_key(operation_));
     }
   }
   return future_;
 }
 
-void ClientWork::deliver_to_future() {
-  const Answer answer = owner_->witness().await(number());
-  const auto patience = std::chrono::steady_clock::now() + kPollingPatience;
-  owner_->witness().rest();
-  while (!is_delivered() && !is_asleep(caller_) && std::chrono::steady_clock::now() < patience) {
+// A future wakes its waiters and then runs its callbacks, on the same thread: the first of them lets the
+// others wait until the waiter sleeps again.
+void ClientWork::hold_callbacks() {
+  Witness& witness = owner_->witness();
+  if (witness.world().schedule.other(Choice::kCallbacks, witness.rank(), number())) {
+    future_->addCallback([&witness, waiter = caller_](c10::ivalue::Future&) {
+      witness.await_rest(waiter, [] { return false; });
+    });
   }
-  deliver(answer);
+}
+
+void ClientWork::await_its_turn() {
+  owner_->witness().await(number());
+  owner_->witness().await_rest(caller_, [this] { return is_delivered(); });
+}
+
+void ClientWork::deliver_to_future() {
+  deliver(owner_->witness().await(number()), /*to_waiter=*/false);
 }
 
 std::optional<std::string> ClientWork::forbids(const at::Tensor& tensor, bool writes) const {
@@ -149,6 +179,11 @@ std::optional<std::string> ClientWork::forbids(const at::Tensor& tensor, bool wr
 bool ClientWork::is_delivered() const {
   const std::lock_guard lock(delivery_mutex_);
   return delivered_;
+}
+
+bool ClientWork::has_future() const {
+  const std::lock_guard lock(delivery_mutex_);
+  return future_ != nullptr;
 }
 
 bool ClientWork::first_access(bool writes) {
@@ -196,7 +231,7 @@ std::optional<std::string> ClientWork::changed_buffer(bool whole) const {
   return std::nullopt;
 }
 
-void ClientWork::deliver(Answer answer) {
+void ClientWork::deliver(Answer answer, bool to_waiter) {
   std::call_once(delivery_, [&] {
     look(/*whole=*/true);
     if (answer == Answer::kGone) {
@@ -222,7 +257,7 @@ void ClientWork::deliver(Answer answer) {
     owner_->forget(*this);
     finish(error_);
     if (future != nullptr) {
-      complete(*future);
+      complete(future, to_waiter);
     }
   });
 }
@@ -236,11 +271,20 @@ void ClientWork::copy_out() {
   }
 }
 
-void ClientWork::complete(c10::ivalue::Future& future) const {
-  if (error_) {
-    future.setError(error_);
+void ClientWork::complete(const c10::intrusive_ptr<c10::ivalue::Future>& future, bool to_waiter) {
+  const auto complete = [future, outputs = operation_.outputs, error = error_] {
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(outputs));
+    }
+  };
+  const bool late = owner_->witness().chooses(
+      Choice::kCallbacks, number(), "its waiter went on before the callbacks of its future ran");
+  if (late && to_waiter) {
+    owner_->complete_later(queue_key(operation_), complete);
   } else {
-    future.markCompleted(c10::IValue(operation_.outputs));
+    complete();
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,9 +26,11 @@ class WorkOwner {
   virtual void count_handles(int change) = 0;
   /// The operation's result has been delivered.
   virtual void forget(const ClientWork& work) = 0;
-  /// Calls deliver_to_future() on another thread, which does the works of one `key` in order, unless
-  /// the result has been delivered by then.
+  /// Calls deliver_to_future() on another thread, which does the works of one `key` in the order of
+  /// the schedule, unless the result has been delivered by then.
   virtual void deliver_later(std::int64_t operation, const QueueKey& key) = 0;
+  /// Calls `complete` on the same thread once this one sleeps.
+  virtual void complete_later(const QueueKey& key, std::function<void()> complete) = 0;
 };
 
 /// The fact that somebody has taken an operation's future: its number.
@@ -62,11 +65,14 @@ class ClientWork : public c10d::Work {
   /// The name of the buffer that `tensor` overlaps and that nobody may write (or read, if not
   /// `writes`) now; none if the access is allowed.
   std::optional<std::string> forbids(const at::Tensor& tensor, bool writes) const;
+  bool has_future() const;
   /// True on the first call for each kind of access.
   bool first_access(bool writes);
   /// Tells, once, that somebody has written the beginning of a buffer in flight.
   void look() { look(/*whole=*/false); }
-  /// Waits for the answer, then delivers as soon as the launching thread sleeps.
+  /// Waits for the answer, and until the launching thread sleeps.
+  void await_its_turn();
+  /// Waits for the answer, and completes the future.
   void deliver_to_future();
 
  private:
@@ -74,9 +80,11 @@ class ClientWork : public c10d::Work {
   void look(bool whole);
   /// The name of a buffer that somebody has written; none if there is none.
   std::optional<std::string> changed_buffer(bool whole) const;
-  void deliver(Answer answer);
+  Answer answer_to_poll(int polls);
+  void hold_callbacks();
+  void deliver(Answer answer, bool to_waiter);
   void copy_out();
-  void complete(c10::ivalue::Future& future) const;
+  void complete(const c10::intrusive_ptr<c10::ivalue::Future>& future, bool to_waiter);
 
   const std::shared_ptr<WorkOwner> owner_;
   Operation operation_;
@@ -93,6 +101,11 @@ class ClientWork : public c10d::Work {
   bool damaged_ = false;
   bool accessed_[2] = {false, false};  // read, written
   int polls_ = 0;
+
+  // Of polls by the body's thread, which alone uses them.
+  int asking_poll_ = 0;
+  int polls_held_ = 0;
+  std::int32_t ready_at_poll_ = -1;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

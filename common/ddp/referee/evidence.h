@@ -12,7 +12,7 @@ namespace ddp {
 
 /// An event as the referee has seen it.
 struct Seen : Event {
-  std::int64_t order = 0;  // among the events of all ranks
+  std::int64_t order = 0;  // among the events of its rank
   at::Tensor value;        // kValue: the tensor, undefined if the rank's was
 };
 

@@ -74,18 +74,20 @@ void check(const Record& event) {
           "bytes outside its arena");
 }
 
-// Blocks until `condition`, which the bell announces.
+// Blocks until `condition`, which the bell announces, or for `limit`.
 template <typename Condition>
-void await(Bell& bell, const Condition& condition) {
+void await(Bell& bell, const Condition& condition,
+           std::chrono::milliseconds limit = std::chrono::hours(24)) {
   for (int glance = 0; glance < kGlancesOfRank && !condition(); ++glance) {
     std::this_thread::yield();
   }
+  const auto begin = std::chrono::steady_clock::now();
   while (true) {
     const std::uint32_t seen = bell.rings();
-    if (condition()) {
+    if (condition() || std::chrono::steady_clock::now() - begin > limit) {
       return;
     }
-    bell.sleep(seen, kLong);
+    bell.sleep(seen, std::min(kLong, limit));
   }
 }
 
@@ -119,8 +121,9 @@ void Mailbox::await_taken() const {
 
 Answer Mailbox::answer(std::int64_t operation) const { return memory_->answers[operation].load(); }
 
-Answer Mailbox::await(std::int64_t operation) const {
-  ddp::await(memory_->answers_bell, [&] { return answer(operation) != Answer::kNone; });
+Answer Mailbox::await(std::int64_t operation, std::chrono::milliseconds limit) const {
+  ddp::await(
+      memory_->answers_bell, [&] { return answer(operation) != Answer::kNone; }, limit);
   return answer(operation);
 }
 

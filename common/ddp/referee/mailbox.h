@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,8 +39,8 @@ class Mailbox {
   void await_taken() const;
   bool all_taken() const;
   Answer answer(std::int64_t operation) const;
-  /// Blocks until the operation is answered.
-  Answer await(std::int64_t operation) const;
+  /// Blocks until the operation is answered, or for `limit`.
+  Answer await(std::int64_t operation, std::chrono::milliseconds limit) const;
   /// Rung with every answer.
   Bell& answers() const;
   std::string refusal() const;

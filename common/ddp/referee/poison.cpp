@@ -48,8 +48,9 @@ std::size_t unit_size(const at::Tensor& tensor) {
 void poison(const at::Tensor& tensor, std::int64_t operation) {
   const std::uint64_t bits = pattern(tensor.scalar_type(), operation);
   const std::size_t unit = unit_size(tensor);
+  const std::size_t bytes = tensor.nbytes();
   auto* data = static_cast<char*>(tensor.data_ptr());
-  for (std::size_t at = 0; at < tensor.nbytes(); at += unit) {
+  for (std::size_t at = 0; at < bytes; at += unit) {
     std::memcpy(data + at, &bits, unit);  // little-endian, as every machine that libtorch supports
   }
 }
@@ -58,8 +59,9 @@ std::optional<std::int64_t> first_unpoisoned(const at::Tensor& tensor, std::int6
                                              std::size_t bytes) {
   const std::uint64_t bits = pattern(tensor.scalar_type(), operation);
   const std::size_t unit = unit_size(tensor);
+  const std::size_t end = std::min(bytes, tensor.nbytes());
   const auto* data = static_cast<const char*>(tensor.const_data_ptr());
-  for (std::size_t at = 0; at < std::min(bytes, tensor.nbytes()); at += unit) {
+  for (std::size_t at = 0; at < end; at += unit) {
     if (std::memcmp(data + at, &bits, unit) != 0) {
       return static_cast<std::int64_t>(at / tensor.element_size());
     }

@@ -19,9 +19,6 @@ constexpr auto kLook = milliseconds(2);
 // News that comes sooner is not worth a sleep.
 constexpr int kGlancesOfReferee = 100;
 constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
-// A few polls of an operation in backward, before the next gradient is ready, are no wait; a polling
-// loop is.
-constexpr int kPollsAllowed = 16;
 // Of one rank. Most bodies have no more; room that stays empty takes no memory.
 constexpr std::size_t kExpectedEvents = 4096;
 
@@ -81,7 +78,7 @@ bool Referee::take(int rank) {
   if (!event || says_too_much(rank)) {
     return false;
   }
-  Seen seen{*std::move(event), taken_++, {}};
+  Seen seen{*std::move(event), static_cast<std::int64_t>(evidence_.of[rank].size()), {}};
   if (seen.kind == EventKind::kValue && seen.tensors > 0) {
     seen.value = at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype).clone();
   }
@@ -104,6 +101,7 @@ bool Referee::take(int rank) {
       break;
     case EventKind::kPhase:
       member.in_backward = said.place.phase == Phase::kBackward;
+      member.backward = evidence_.of[rank].size();
       if (!some_in_backward()) {
         release();
       }
@@ -119,7 +117,7 @@ bool Referee::take(int rank) {
 }
 
 void Referee::on_launch(int rank, const Seen& launch) {
-  const Launched launched{rank, evidence_.of[rank].size() - 1};
+  Launched launched{rank, evidence_.of[rank].size() - 1};
   TORCH_CHECK(launch.group >= 0 && launch.group < static_cast<int>(groups_.size()), rank_text(rank),
               " launched in a group that is not there");
   auto& launches = evidence_.launches[rank];
@@ -134,6 +132,11 @@ void Referee::on_launch(int rank, const Seen& launch) {
   const int peer = group.members.at(launch.peer);
   const bool send = launch.type == c10d::OpType::SEND;
   const ChannelKey key{launch.group, send ? rank : peer, send ? peer : rank, launch.tag};
+  if (send && evidence_.world.schedule.other(Choice::kSend, rank, launch.operation)) {
+    const char* payload = bytes(launched);
+    launched.sent = std::make_shared<std::vector<char>>(payload, payload + launch.input_bytes);
+    answer(launched, Answer::kComplete, "");
+  }
   (send ? channels_[key].sends : channels_[key].recvs).push_back(launched);
   match(key);
 }
@@ -181,7 +184,9 @@ void Referee::match(const ChannelKey& key) {
       refusal.insert(0, "the two ends of a message disagree:");
     }
     for (const Launched& end : {send, recv}) {
-      answer(end, refusal.empty() ? Answer::kComplete : Answer::kRefused, refusal);
+      if (!end.sent) {
+        answer(end, refusal.empty() ? Answer::kComplete : Answer::kRefused, refusal);
+      }
     }
   }
   dismiss_in(key);
@@ -203,55 +208,18 @@ void Referee::give(const Launched& launched, Answer answer, const std::string& r
   boxes_[launched.rank].give(operation, answer, refusal);
 }
 
-// A rank that waits for one that has ended waits in vain.
-void Referee::dismiss_partners_of_ended() {
-  for (Group& group : groups_) {
-    dismiss_in(group);
-  }
-  for (auto& [key, channel] : channels_) {
-    dismiss_in(key);
-  }
-}
-
-void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing) {
-  for (const Launched& launched : waiting) {
-    const char* how = members_[gone].failed ? " has failed" : " has already returned";
-    answer(launched, Answer::kGone,
-           "waits in vain for " + describe_operation(seen(launched)) + ": " + rank_text(gone) +
-               how + missing);
-  }
-  waiting.clear();
-}
-
-void Referee::dismiss_in(Group& group) {
-  for (std::size_t i = 0; i < group.members.size(); ++i) {
-    const Member& member = members_[group.members[i]];
-    if (group.waiting[i].empty() && (member.ended())) {
-      for (auto& list : group.waiting) {
-        dismiss(list, group.members[i], " without joining it");
-      }
-    }
-  }
-}
-
-void Referee::dismiss_in(const ChannelKey& key) {
-  const auto [group, from, to, tag] = key;
-  Channel& channel = channels_[key];
-  if (members_[from].ended()) {
-    dismiss(channel.recvs, from, " without a send for it");
-  }
-  if (members_[to].ended()) {
-    dismiss(channel.sends, to, " without a recv for it");
-  }
-}
-
 void Referee::on_wait(int rank, const Seen& wait) {
   Member& member = members_[rank];
-  if (wait.home && boxes_[rank].answer(wait.operation) == Answer::kNone) {
+  if (!wait.home) {
+    return;
+  }
+  if (boxes_[rank].answer(wait.operation) == Answer::kNone) {
     member.awaited = wait.operation;
-    if (member.in_backward) {
-      lift_hold(rank, wait.operation, "was waited for inside backward");
-    }
+  }
+  // Answered or not, which may hang on another rank that has lifted the hold.
+  if (member.in_backward && (member.awaited == wait.operation ||
+                             evidence_.launches[rank].at(wait.operation) > member.backward)) {
+    lift_hold(rank, wait.operation, "was waited for inside backward");
   }
 }
 
@@ -269,15 +237,16 @@ bool Referee::some_in_backward() const {
       members_, [](const Member& member) { return member.in_backward && !member.ended(); });
 }
 
-// Backward stands still: that is the finding, and the ranks may go on.
+// Backward stands still: that is the finding, and the ranks may go on. One for each rank, so that it
+// does not matter which is the first.
 void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how) {
-  if (!evidence_.world.hold || lifted_) {
+  if (!evidence_.world.hold || std::exchange(members_[rank].blocked, true)) {
     return;
   }
   Seen finding;
   finding.kind = EventKind::kBlocked;
   finding.operation = operation;
-  finding.order = taken_++;
+  finding.order = static_cast<std::int64_t>(evidence_.of[rank].size());
   finding.place = evidence_.of[rank].back().place;
   finding.text = how;
   evidence_.of[rank].push_back(finding);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -15,9 +16,11 @@
 
 namespace ddp {
 
-/// The network of a world, in the ranks' parent: it takes what all ranks say in one order, on one
-/// thread, moves their data, and keeps the evidence. It never runs a rank's code.
+/// The network of a world, in the ranks' parent: it takes what all ranks say on one thread, moves
+/// their data, and keeps the evidence. It never runs a rank's code.
 ///
+/// - The evidence is the same whichever rank is served first: each rank's events have an order of
+///   their own, and what a rank sees of others comes with its operations, see Schedule.
 /// - Ranks that disagree: all get one report that names them.
 /// - A rank that waits for one that has ended is told so.
 /// - Ranks that wait for each other, or run without end: see hang().
@@ -43,6 +46,7 @@ class Referee : public Companion {
   struct Launched {
     int rank = 0;
     std::size_t index = 0;
+    std::shared_ptr<std::vector<char>> sent = {};  // of a send that is complete before its recv
   };
   // Collectives of a group: what each member has launched beyond those that are done.
   struct Group {
@@ -62,6 +66,8 @@ class Referee : public Companion {
     bool failed = false;
     bool ended() const { return returned || failed; }
     bool in_backward = false;
+    std::size_t backward = 0;   // where its last phase begins among what it said
+    bool blocked = false;       // in backward, which has been found
     std::int64_t awaited = -1;  // the operation that its home thread waits for
     std::map<std::int64_t, int> polls;
   };
@@ -96,7 +102,8 @@ class Referee : public Companion {
     return evidence_.of[launched.rank][launched.index];
   }
   char* bytes(const Launched& launched) {
-    return boxes_[launched.rank].bytes(seen(launched).offset);
+    return launched.sent ? launched.sent->data()
+                         : boxes_[launched.rank].bytes(seen(launched).offset);
   }
 
   Evidence evidence_;
@@ -107,8 +114,7 @@ class Referee : public Companion {
   std::vector<Group> groups_;
   std::map<ChannelKey, Channel> channels_;
   std::vector<Launched> owed_;  // complete, and not said so
-  bool lifted_ = false;         // the hold: one finding is enough
-  std::int64_t taken_ = 0;
+  bool lifted_ = false;         // the hold
   Clock::time_point last_news_ = Clock::now();
   Standstill standstill_;
   std::optional<Hang> hang_;

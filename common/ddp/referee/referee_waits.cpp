@@ -16,8 +16,10 @@ using std::chrono::milliseconds;
 // on a loaded machine seconds say little, and one that was itself stopped for a while counts that
 // as processor time.
 constexpr int kLooksInBackward = 50;
+constexpr int kLooksWhileOthersRun = 300;
 constexpr int kLooksAtEnd = 400;
 constexpr int kLooksAtStopped = 100;
+constexpr int kLooksAtEndless = 50;  // processor time is told already; more take minutes under load
 constexpr auto kEndless = milliseconds(3'000);
 // A rank that has had so much is none that waits, however long a loaded machine lets it take.
 constexpr auto kComputes = milliseconds(500);
@@ -31,18 +33,19 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
   bool all_still = true;
   bool all_said = true;
   bool some_compute = false;
+  int least_still = kLooksAtEnd;
+  std::optional<Launched> held_up;
   for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
     const Member& member = members_[rank];
     if (member.ended()) {
       continue;
     }
     const int still = standstill_.still(rank);
-    if (member.in_backward && still >= kLooksInBackward) {
+    least_still = std::min(least_still, still);
+    if (member.in_backward && still >= kLooksInBackward && !held_up) {
       const auto held = std::ranges::find(owed_, rank, &Launched::rank);
       if (held != owed_.end()) {
-        return lift_hold(rank, seen(*held).operation,
-                         "was waited for inside backward (by a future, or by another thread that "
-                         "backward waited for)");
+        held_up = *held;
       }
     }
     if (patience_ >= kNoDeadline) {
@@ -52,7 +55,7 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
       hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
       return;
     }
-    if (standstill_.computing(rank) >= kEndless && standstill_.looks() >= kLooksAtEnd) {
+    if (standstill_.computing(rank) >= kEndless && standstill_.looks() >= kLooksAtEndless) {
       hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
                              std::to_string(kEndless.count() / 1'000) + " s of processor time"};
       return;
@@ -60,6 +63,12 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     some_compute = some_compute || standstill_.computing(rank) >= kComputes;
     all_said = all_said && member.awaited >= 0 && standstill_.single(rank);
     all_still = all_still && still >= kLooksAtEnd;
+  }
+  if (held_up && (least_still >= kLooksInBackward ||
+                  standstill_.still(held_up->rank) >= kLooksWhileOthersRun)) {
+    return lift_hold(held_up->rank, seen(*held_up).operation,
+                     "was waited for inside backward (by a future, or by another thread that "
+                     "backward waited for)");
   }
   if (patience_ >= kNoDeadline) {
     return;
@@ -70,6 +79,51 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
              Clock::now() - last_news_ >= patience_) {
     hang_ = Hang{suspect(),
                  "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
+  }
+}
+
+// A rank that waits for one that has ended waits in vain.
+void Referee::dismiss_partners_of_ended() {
+  for (Group& group : groups_) {
+    dismiss_in(group);
+  }
+  for (auto& [key, channel] : channels_) {
+    dismiss_in(key);
+  }
+}
+
+void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string& missing) {
+  for (const Launched& launched : waiting) {
+    if (launched.sent) {
+      continue;
+    }
+    const char* how = members_[gone].failed ? " has failed" : " has already returned";
+    answer(launched, Answer::kGone,
+           "waits in vain for " + describe_operation(seen(launched)) + ": " + rank_text(gone) +
+               how + missing);
+  }
+  waiting.clear();
+}
+
+void Referee::dismiss_in(Group& group) {
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = members_[group.members[i]];
+    if (group.waiting[i].empty() && (member.ended())) {
+      for (auto& list : group.waiting) {
+        dismiss(list, group.members[i], " without joining it");
+      }
+    }
+  }
+}
+
+void Referee::dismiss_in(const ChannelKey& key) {
+  const auto [group, from, to, tag] = key;
+  Channel& channel = channels_[key];
+  if (members_[from].ended()) {
+    dismiss(channel.recvs, from, " without a send for it");
+  }
+  if (members_[to].ended()) {
+    dismiss(channel.sends, to, " without a recv for it");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <fstream>
 
 namespace ddp {
@@ -24,6 +25,17 @@ ThreadSleep look_at_task(const std::filesystem::path& task) {
 
 ThreadSleep look_at_thread(int thread) {
   return look_at_task("/proc/self/task/" + std::to_string(thread));
+}
+
+std::optional<std::chrono::nanoseconds> time_of_thread(int thread) {
+  // As the kernel makes it of a thread's id, see clock_gettime(2) and pthread_getcpuclockid(3).
+  constexpr clockid_t kOfThread = 6;
+  timespec time{};
+  if (clock_gettime(static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3U) | kOfThread,
+                    &time) != 0) {
+    return std::nullopt;
+  }
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 }  // namespace ddp

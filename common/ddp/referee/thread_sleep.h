@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace ddp {
@@ -23,5 +25,8 @@ ThreadSleep look_at_task(const std::filesystem::path& task);
 
 /// Of a thread of this process.
 ThreadSleep look_at_thread(int thread);
+
+/// The processor time that a thread of this process has taken; none if it has ended.
+std::optional<std::chrono::nanoseconds> time_of_thread(int thread);
 
 }  // namespace ddp

@@ -3,12 +3,31 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <random>
 
 #include "ddp/referee/own_access.h"
 #include "ddp/referee/thread_sleep.h"
 
 namespace ddp {
+
+Witness::Asking::Asking(const Witness& witness) : witness_(witness), thread_(this_thread_id()) {
+  const std::lock_guard lock(witness_.asking_mutex_);
+  witness_.asking_.insert(thread_);
+}
+
+Witness::Asking::~Asking() {
+  const std::lock_guard lock(witness_.asking_mutex_);
+  witness_.asking_.erase(witness_.asking_.find(thread_));
+}
+
+bool Witness::asks(int thread) const {
+  const std::lock_guard lock(asking_mutex_);
+  return asking_.contains(thread);
+}
+
+Answer Witness::await(std::int64_t operation, std::chrono::milliseconds limit) const {
+  const Asking asking(*this);
+  return mailbox_.await(operation, limit);
+}
 
 Place Witness::place() const {
   const std::lock_guard lock(mutex_);
@@ -16,7 +35,6 @@ Place Witness::place() const {
 }
 
 void Witness::go_to(const Place& place) {
-  rest();
   const std::lock_guard lock(mutex_);
   place_ = place;
   post({{.kind = EventKind::kPhase}});
@@ -27,8 +45,12 @@ void Witness::come_home() {
   home_ = std::this_thread::get_id();
 }
 
+bool Witness::is_home() const {
+  const std::lock_guard lock(mutex_);
+  return std::this_thread::get_id() == home_;
+}
+
 void Witness::ready(std::int64_t gradient) {
-  rest();
   const std::lock_guard lock(mutex_);
   place_.ready = static_cast<std::int32_t>(gradient);
   Event event{{.kind = EventKind::kReady}};
@@ -77,17 +99,6 @@ void Witness::threw(const std::string& call, const std::string& exception) {
   say(EventKind::kThrew, -1, call, exception);
 }
 
-void Witness::rest() const {
-  if (world_.shaken_by == 0) {
-    return;
-  }
-  thread_local std::mt19937_64 random(world_.shaken_by + this_thread_id());
-  const auto kind = random() % 16;
-  if (kind < 4) {  // mostly a short one, as a long one hides the others
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % (kind == 0 ? 4'000 : 300)));
-  }
-}
-
 void Witness::say(EventKind kind, std::int64_t operation, const std::string& text,
                   const std::string& detail) {
   Event event{{.kind = kind}};
@@ -117,6 +128,10 @@ void Witness::post(Event event) {
   event.place = place_;
   event.home = std::this_thread::get_id() == home_;
   event.thread = this_thread_id();
+  if (event.kind == EventKind::kLaunch || event.kind == EventKind::kWait) {
+    threads_.insert(event.thread);
+  }
+  const Asking asking(*this);  // the mailbox may be full
   mailbox_.post(event);
 }
 

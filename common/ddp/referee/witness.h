@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -9,6 +10,10 @@
 #include "ddp/referee/world.h"
 
 namespace ddp {
+
+/// A few polls of an operation in backward, before the next gradient is ready, are no wait; a polling
+/// loop is.
+constexpr int kPollsAllowed = 16;
 
 /// A rank's evidence: what happens in it, as it happens. It decides nothing, and keeps nothing.
 ///
@@ -36,10 +41,15 @@ class Witness {
   void fact(const std::string& name, std::int64_t number, std::int64_t index = -1);
   void threw(const std::string& call, const std::string& exception);
 
-  /// Rests for a random moment, in a world that is shaken.
-  void rest() const;
-
   // Of operations.
+  /// Whether the schedule chooses the other order for one; if so, says `text`.
+  bool chooses(Choice choice, std::int64_t operation, const std::string& text);
+  /// Lets the rank's other threads go first, if the schedule wants it.
+  void give_way(std::int64_t operation);
+  /// Blocks until a thread sleeps, or has ended. Asking the network makes none a sleeper, nor does
+  /// being slow, so that the moment is the same in every run; one that has run for long, or that the
+  /// network has kept for long, is waited for no longer, and none once `in_vain` says so.
+  void await_rest(int thread, const std::function<bool()>& in_vain) const;
   void say(EventKind kind, std::int64_t operation, const std::string& text = "",
            const std::string& detail = "");
   /// Says that an operation is launched: `fill` writes its inputs to the arena. Returns the event
@@ -49,11 +59,27 @@ class Witness {
   /// Where the result of an operation is, after its inputs have been taken.
   char* bytes_of(const Event& launch) const { return mailbox_.bytes(launch.offset); }
   Answer answer(std::int64_t operation) const { return mailbox_.answer(operation); }
-  Answer await(std::int64_t operation) const { return mailbox_.await(operation); }
+  Answer await(std::int64_t operation,
+               std::chrono::milliseconds limit = std::chrono::hours(24)) const;
+  bool is_home() const;
   std::string refusal() const { return mailbox_.refusal(); }
 
  private:
+  /// While it lives, the calling thread waits for the referee.
+  class Asking {
+   public:
+    explicit Asking(const Witness& witness);
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+    ~Asking();
+
+   private:
+    const Witness& witness_;
+    const int thread_;
+  };
+
   void post(Event event);
+  bool asks(int thread) const;
   std::int64_t reserve(std::int64_t bytes);
 
   const World world_;
@@ -64,6 +90,10 @@ class Witness {
   std::thread::id home_ = std::this_thread::get_id();
   std::int64_t used_ = 0;  // bytes of the arena
   int launched_ = 0;       // operations that have a place there
+  std::set<int> threads_;  // the kernel's ids of those that have launched or waited
+
+  mutable std::mutex asking_mutex_;
+  mutable std::multiset<int> asking_;  // threads that wait for the referee
 };
 
 }  // namespace ddp

@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "ddp/referee/schedule.h"
+
 namespace ddp {
 
 /// Communication that fails, on all ranks alike.
@@ -27,9 +29,8 @@ struct World {
   /// complete until it is waited for, or asked so often that nothing else can be meant.
   bool slow = false;
   std::optional<Failure> failure = {};
-  /// Other than 0: every thread rests for a random moment whenever it meets the network, so that
-  /// threads and ranks overtake each other as they rarely do otherwise.
-  std::uint64_t shaken_by = 0;
+  /// Which of the orders that a network allows this one has.
+  Schedule schedule = {};
 };
 
 /// The ranks of a group, in its order.

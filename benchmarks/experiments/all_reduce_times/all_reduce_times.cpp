@@ -1,0 +1,82 @@
+// All-reduces on the simulated cluster, one number of GPUs and one size after the other, as
+// nccl-tests (all_reduce_perf) prints them: the time, the bytes over it (algbw), and those that each
+// link moves if all-reduces go around a ring (busbw, algbw times 2 (p-1)/p); with what NCCL chooses.
+#include <cstdio>
+
+#include "harness/published_cluster.h"
+#include "models/profiles/hardware.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kProgram = "all_reduce_times";
+
+struct Settings : BenchmarkOptions {
+  ClusterFlags cluster{.gpus = {2, 4, 8},
+                       .gpus_per_node = 8,
+                       .gpu = "A100",
+                       .link = "nvswitch3",
+                       .between = "infiniband4x100"};
+  std::vector<std::int64_t> mib = {1, 10, 100, 1024};
+};
+
+void add(const cluster::Topology& topology, std::int64_t gpus, std::int64_t mib, Result& result) {
+  const std::int64_t bytes = mib << 20;
+  const double ns = static_cast<double>(cluster::all_reduce_ns(topology, bytes, gpus));
+  const auto choice = cluster::nccl_choice(topology, bytes, gpus);
+  const double algbw = gpus > 1 ? static_cast<double>(bytes) / ns : 0;
+  const double busbw = algbw * 2 * static_cast<double>(gpus - 1) / static_cast<double>(gpus);
+  std::printf("%8lld%14lld%12.1f%10.2f%10.2f  %s %s\n", static_cast<long long>(gpus),
+              static_cast<long long>(bytes), 1e-3 * ns, algbw, busbw, choice.algorithm.c_str(),
+              choice.protocol.c_str());
+  result.series.push_back({.labels = {{"world_size", gpus},
+                                      {"bytes", bytes},
+                                      {"algorithm", choice.algorithm},
+                                      {"protocol", choice.protocol}},
+                           .unit = "s",
+                           .values = {1e-9 * ns}});
+}
+
+void run(const Settings& settings) {
+  PublishedHardware hardware;
+  apply(settings.cluster, hardware);
+  Result result = {
+      .run = to_cluster_run(settings, kProgram, settings.cluster.gpus.back()),
+      .parameters = {{"link", settings.cluster.link}, {"link_between", settings.cluster.between}},
+      .series = {}};
+  const Parameters described = describe(hardware);
+  result.parameters.insert(result.parameters.end(), described.begin(), described.end());
+  std::printf("%8s%14s%12s%10s%10s\n%8s%14s%12s%10s%10s\n", "GPUs", "size", "time", "algbw",
+              "busbw", "", "(B)", "(us)", "(GB/s)", "(GB/s)");
+  for (const std::int64_t gpus : settings.cluster.gpus) {
+    for (const std::int64_t mib : settings.mib) {
+      add(hardware.topology, gpus, mib, result);
+    }
+  }
+  save_result(settings, result);
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CommandLine line("How long all-reduces take on simulated GPUs, as NCCL chooses their algorithm");
+  Settings settings;
+  ddp::add_flags(line, settings, argc, argv);
+  for (const char* flag : {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed",
+                           "--trace", "--impl", "--preset"}) {
+    line.remove(flag);  // nothing is measured, and no stage runs
+  }
+  add_machine_flags(line, settings.cluster, "");
+  line.add("--gpus", settings.cluster.gpus, "How many in total")
+      .in_range(1, 1 << 20)
+      .show_default();
+  line.add("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine")
+      .in_range(1, 1 << 20)
+      .show_default();
+  line.add("--mib", settings.mib, "Sizes, in 2^20 bytes").in_range(0, 1 << 20).show_default();
+  if (const auto code = line.parse(argc, argv)) {
+    return *code;
+  }
+  return run_on_cluster([&] { run(settings); });
+}

@@ -1,0 +1,125 @@
+#include "ddp/cluster/nccl.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace ddp::cluster {
+
+namespace {
+
+// NCCL's tables, in microseconds and GB/s, each by protocol: LL, LL128, Simple.
+using ByProtocol = std::array<double, 3>;
+constexpr std::array kProtocols = {"LL", "LL128", "Simple"};
+enum Protocol : std::uint8_t { kLl, kLl128, kSimple };
+enum Wire : std::uint8_t { kNvlink, kPci, kNetwork };
+
+constexpr ByProtocol kTreeBase = {6.8, 14, 8.4}, kRingBase = {6.6, 14, 8.4};
+constexpr std::array<ByProtocol, 3> kTreeStep = {{{0.6, 1.25, 4}, {1, 1.9, 4}, {5, 8.5, 14}}};
+constexpr std::array<ByProtocol, 3> kRingStep = {{{0.6, 1.9, 3.4}, {1, 2.5, 5.7}, {2.7, 4, 14}}};
+constexpr double kNvlsStep = 25, kNvlsEfficiency = 0.85;
+// The most that LL moves, by generation inside a node, and as Intel's processors let it on 2 and on
+// more nodes.
+constexpr std::array<double, 3> kMostLl = {39, 87.7, 141};
+constexpr double kMostLlOnTwo = 39, kMostLlOnMore = 20.4;
+// Posting to a network adapter; Simple does it three times.
+constexpr double kPost = 1;
+// A tree reaches these parts of its bandwidth, by powers of two from 64 bytes on.
+constexpr std::array<std::array<double, 24>, 3> kTreeParts = {
+    {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
+     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
+     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
+      .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
+
+class Model {
+ public:
+  explicit Model(const NcclWorld& world)
+      : machine_(world.machine),
+        ranks_(static_cast<double>(world.ranks)),
+        nodes_(static_cast<double>(world.nodes)),
+        wire_(machine_.nvlink ? kNvlink : kPci),
+        bandwidth_(world.bytes_per_ns) {}
+
+  bool has(Protocol protocol) const { return protocol != kLl128 || machine_.nvlink; }
+  bool has_nvls() const {
+    return machine_.nvswitch && machine_.generation == NcclMachine::kHopper && nodes_ == 1 &&
+           ranks_ > 2;
+  }
+
+  double ring_ns(double bytes, Protocol protocol) const {
+    const double steps = 2 * (ranks_ - 1), between = nodes_ > 1 ? 2 * (nodes_ - 1) : 0;
+    const double post = nodes_ > 1 ? kPost * (protocol == kSimple ? 3 : 1) : 0;
+    // Alone on their nodes, ranks see the network's whole latency: the tree's.
+    const auto& network = ranks_ > nodes_ ? kRingStep[kNetwork] : kTreeStep[kNetwork];
+    double latency = kRingBase[protocol] +
+                     (steps - between) * std::max(kRingStep[wire_][protocol], post) +
+                     between * network[protocol];
+    if (protocol == kSimple && nodes_ > 1 && bytes / (kChannels * ranks_) >= 64) {
+      latency *= machine_.generation == NcclMachine::kVolta ? 1.9 : 1.4;
+    }
+    const double bus = protocol == kLl      ? std::min(bandwidth_ / 2, most_ll())
+                       : protocol == kLl128 ? 0.92 * bandwidth_
+                                            : bandwidth_;
+    return 1e3 * latency + bytes / (bus * ranks_ / steps);
+  }
+
+  double tree_ns(double bytes, Protocol protocol) const {
+    const double inside = ranks_ / nodes_ - 1, height = std::floor(std::log2(nodes_));
+    const double latency = kTreeBase[protocol] + 2 * (inside * kTreeStep[wire_][protocol] +
+                                                      height * kTreeStep[kNetwork][protocol]);
+    double bus = 0.92 * bandwidth_;
+    if (protocol == kLl) {
+      bus = std::min(bus / 3.8, most_ll());
+    } else if (protocol == kLl128) {
+      bus *= nodes_ == 1 ? 7.0 / 9 : 120.0 / 128;
+    }
+    const double size = std::floor(std::log2(std::max(bytes, 64.0) / 64));
+    bus *= size < 23 ? kTreeParts[protocol][static_cast<std::size_t>(size)] : 1;
+    return 1e3 * latency + bytes / (bus / 2);
+  }
+
+  double nvls_ns(double bytes) const {
+    const double bus = 2 * kNvlsEfficiency * (kChannels - 1) / kChannels * bandwidth_;
+    return 1e3 * kNvlsStep + bytes / (bus * ranks_ / (2 * (ranks_ - 1)));
+  }
+
+ private:
+  static constexpr double kChannels = 16;
+
+  double most_ll() const {
+    return nodes_ == 1 ? kMostLl[machine_.generation] : nodes_ == 2 ? kMostLlOnTwo : kMostLlOnMore;
+  }
+
+  const NcclMachine machine_;
+  const double ranks_, nodes_;
+  const Wire wire_;
+  const double bandwidth_;  // GB/s, which are bytes a nanosecond
+};
+
+}  // namespace
+
+NcclChoice nccl_all_reduce(const NcclWorld& world, double bytes) {
+  if (world.ranks == 1) {
+    return {};
+  }
+  const Model model(world);
+  NcclChoice best{.ns = std::numeric_limits<double>::infinity()};
+  const auto consider = [&](const char* algorithm, Protocol protocol, double ns) {
+    if (ns < best.ns) {
+      best = {.algorithm = algorithm, .protocol = kProtocols[protocol], .ns = ns};
+    }
+  };
+  for (const Protocol protocol : {kLl, kLl128, kSimple}) {
+    if (model.has(protocol)) {
+      consider("ring", protocol, model.ring_ns(bytes, protocol));
+      consider("tree", protocol, model.tree_ns(bytes, protocol));
+    }
+  }
+  if (model.has_nvls()) {
+    consider("NVLS", kSimple, model.nvls_ns(bytes));
+  }
+  return best;
+}
+
+}  // namespace ddp::cluster

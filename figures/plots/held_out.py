@@ -1,0 +1,66 @@
+"""Draws published against predicted times, all sources on one plane: figures/reference/held_out.csv.
+
+The predictions in that file are made with the solutions by `python -m tools.report.held_out`; --data names a result of
+bucketed_ddp, made with --preset published, for the provenance of this drawing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from tabulate import tabulate
+
+from figures.lib import held_out, script, style
+from figures.lib.result_files import Result, load_group
+from figures.lib.tables import Table
+
+PROGRAM = "held_out"
+LOOKS = {"A": (style.BLUE, "o"), "B": (style.GREEN, "^"), "C": (style.VERMILION, "s"), "suite": (style.PURPLE, "D")}
+NOTE = (
+    "Errors over the cells that nothing was fitted to. A source's own all-reduces of 2 GPUs, few rows of one GPU and, "
+    "of B and C, one naive step describe its machine; these rows are calibration, and not counted. The dull guess is "
+    "the mean of the source's numbers of the kind. Made with the solutions."
+)
+
+
+def draw(results: list[Result]) -> Figure:
+    style.use_style()
+    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.6), layout="constrained")
+    rows = [row for row in held_out.rows() if row.metric != held_out.AB]
+    for source, (colour, marker) in LOOKS.items():
+        for fitted in (False, True):
+            points = [(row.published, row.predicted) for row in rows if (row.source, row.fitted) == (source, fitted)]
+            name = held_out.SOURCES[source] + (" (calibration)" if fitted else "")
+            axes.plot(
+                *zip(*points), color=colour, marker=marker, markersize=3.8, linestyle="none", label=name,
+                markerfacecolor=colour if fitted else "white", markeredgewidth=0.8,
+            )  # fmt: skip
+    ends = [min(row.published for row in rows) / 1.3, 1.3 * max(row.published for row in rows)]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color=style.GREY, alpha=0.2)
+    axes.set(xscale="log", yscale="log", xlabel="published [s]", ylabel="predicted [s]")
+    axes.set_title("published against predicted, within 10 % in the band", loc="left")
+    axes.legend(fontsize=7, ncols=2)
+    style.add_caption(figure, NOTE, results)
+    return figure
+
+
+def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
+    results = load_group(files, "bucketed_ddp", shared=(), own=())
+    lines = held_out.table(held_out.rows())
+    text = tabulate(lines, held_out.COLUMNS, tablefmt="simple", disable_numparse=True) + f"\n\n{NOTE}"
+    yield script.name_of(PROGRAM, results[0]), draw(results)
+    title = "Predictions that nothing was fitted to"
+    yield script.name_of(PROGRAM, results[0]), Table(title, held_out.COLUMNS, lines, text, results, NOTE)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], make, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

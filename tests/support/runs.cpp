@@ -1,0 +1,236 @@
+#include "support/runs.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+
+#include "ddp/backends/cuda.h"
+#include "ddp/referee/access_watch.h"
+#include "ddp/referee/run_refereed.h"
+#include "support/debugger.h"
+#include "support/grading.h"
+#include "support/machine_share.h"
+#include "support/prints.h"
+#include "support/questions.h"
+#include "support/settings.h"
+#include "support/signs_of_life.h"
+#include "support/trace.h"
+#include "support/warnings.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// Of the bodies with an order to choose, so many get a drawn one, too. Messages alone leave little to
+// choose, and are in every body of a stage that sends them: so many of those get another order.
+constexpr int kBodiesWithADraw = 3;
+constexpr int kBodiesOfMessages = 3;
+constexpr std::int64_t kDraws = 9'998;  // of four digits, after those that are not drawn
+constexpr std::size_t kChoicesShown = 3;
+
+struct Known {
+  std::string charged_to;  // of the body, which shows that there is but one of its name
+  std::deque<Run> runs;
+  std::deque<Run> shortened;
+};
+
+// By the body's name.
+std::map<std::string, Known>& all_known() {
+  static std::map<std::string, Known> all;
+  return all;
+}
+
+std::string& name_of_hung() {
+  static std::string name;
+  return name;
+}
+
+// Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
+bool& backward_waits() {
+  static bool waits = false;
+  return waits;
+}
+
+bool any_event(const Evidence& evidence, const std::function<bool(const Seen&)>& is_it) {
+  return std::ranges::any_of(evidence.of,
+                             [&](const auto& said) { return std::ranges::any_of(said, is_it); });
+}
+
+void run_body(const Body& body, Client& client, RankContext& context) {
+  if (settings().device.is_cuda()) {
+    load_cuda();
+    settings().device = device_of_rank(at::kCUDA, context);
+  }
+  load_stage_under_test();
+  await_debugger(body.name, client.rank());
+  const AccessWatch watch(client);
+  {
+    const EachWarningOnce warnings;
+    body.run(client);
+  }
+  sing(client);
+}
+
+void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
+  ForkOptions options;
+  options.deadline = settings().deadline;
+  const MachineShare share(MachineShare::Mode::kBesideOthers);
+  World world = body.world;
+  world.hold = world.hold && !backward_waits();
+  world.schedule = schedule;
+  runs.push_back({schedule, run_refereed(world, options, [&](Client& client, RankContext& context) {
+                    run_body(body, client, context);
+                  })});
+  Evidence& evidence = runs.back().evidence;
+  note_body_ended();
+  backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
+                       return seen.kind == EventKind::kBlocked;
+                     });
+  require_signs_of_life(evidence, body.name);
+  pass_prints_on(body.name, evidence.reports);
+  if (runs.size() == 1) {  // in the usual order
+    ask_about(evidence, body.name);
+  }
+  const RankReports& reports = evidence.reports;
+  if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
+    name_of_hung() = body.name;
+  }
+}
+
+void trace(const Body& body, const Run& run) {
+  collect_spans(run.evidence, body.name + with_schedule(run));
+}
+
+// Who launches and waits on one thread sees the same in every order.
+bool has_a_choice(const Evidence& evidence) {
+  return any_event(evidence, [](const Seen& seen) {
+    const bool took_future =
+        seen.kind == EventKind::kFact && std::string_view(seen.text) == kTookFuture;
+    const bool operation = seen.kind == EventKind::kLaunch || seen.kind == EventKind::kWait;
+    return seen.place.phase != Phase::kCanary &&
+           (took_future || seen.kind == EventKind::kPoll || (operation && !seen.home));
+  });
+}
+
+bool sends(const Evidence& evidence) {
+  return any_event(evidence, [](const Seen& seen) {
+    return seen.kind == EventKind::kLaunch && seen.type == c10d::OpType::SEND;
+  });
+}
+
+bool takes_one_of(int& left) { return left > 0 && left-- > 0; }
+
+std::vector<Schedule> other_orders(const Evidence& usual) {
+  static int draws_left = kBodiesWithADraw;
+  static int messages_left = kBodiesOfMessages;
+  const Schedule all_other(1);
+  if (has_a_choice(usual)) {
+    if (!settings().many_orders && !takes_one_of(draws_left)) {
+      return {all_other};
+    }
+    const auto draw = static_cast<std::int64_t>((settings().seed + draws_left) % kDraws);
+    return {all_other, Schedule(2 + draw)};
+  }
+  return sends(usual) && takes_one_of(messages_left) ? std::vector{all_other}
+                                                     : std::vector<Schedule>{};
+}
+
+std::int64_t launches_in(const Evidence& evidence) {
+  std::size_t most = 0;
+  for (const auto& launches : evidence.launches) {
+    most = std::max(most, launches.size());
+  }
+  return static_cast<std::int64_t>(most);
+}
+
+}  // namespace
+
+const std::string& hung_body() { return name_of_hung(); }
+
+std::string why_it_did_not_end(const std::string& body) {
+  const Known& known = all_known().at(body);
+  const auto run = std::ranges::find(known.runs, false, &Run::whole);
+  const Run& ended = run != known.runs.end() ? *run : known.shortened.back();
+  const std::string full = ended.evidence.reports.describe();
+  return "did not come to its end: " +
+         (will_run(known.charged_to)
+              ? "see " + known.charged_to + " (" + full.substr(0, full.find('\n')) + ")"
+              : full);
+}
+
+const std::deque<Run>& runs_of(const Body& body) {
+  Known& known = all_known().try_emplace(body.name, Known{body.charged_to, {}, {}}).first->second;
+  TORCH_CHECK(known.charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
+  if (known.runs.empty() && hung_body().empty()) {
+    run(body, settings().schedule.value_or(Schedule()), known.runs);
+    trace(body, known.runs.front());
+    if (!settings().schedule && known.runs.front().whole()) {
+      for (const Schedule& schedule : other_orders(known.runs.front().evidence)) {
+        if (known.runs.back().whole()) {
+          run(body, schedule, known.runs);
+        }
+      }
+    }
+  }
+  return known.runs;
+}
+
+const Run& shortest(const Body& body, const Run& first_found,
+                    const std::function<bool(const Evidence&)>& is_wrong) {
+  std::deque<Run>& tried = all_known().at(body.name).shortened;
+  const Run* found = &first_found;
+  const auto try_between = [&](std::int64_t first, std::int64_t last) {
+    const Schedule schedule(found->schedule.draw(), first, last);
+    const auto known = std::ranges::find(tried, schedule.number(),
+                                         [](const Run& run) { return run.schedule.number(); });
+    if (known == tried.end()) {
+      run(body, schedule, tried);
+    }
+    const Run& now = known == tried.end() ? tried.back() : *known;
+    const bool wrong = now.whole() && is_wrong(now.evidence);
+    found = wrong ? &now : found;
+    return wrong;
+  };
+  // Halves what is left of the operations, at their end and then at their beginning.
+  std::int64_t right = 0;
+  for (std::int64_t wrong = launches_in(found->evidence); right + 1 < wrong;) {
+    const std::int64_t middle = std::midpoint(right, wrong);
+    (try_between(found->schedule.first(), middle) ? wrong : right) = middle;
+  }
+  right = std::min(found->schedule.last(), launches_in(found->evidence));
+  for (std::int64_t wrong = found->schedule.first(); wrong + 1 < right;) {
+    const std::int64_t middle = std::midpoint(wrong, right);
+    (try_between(middle, found->schedule.last()) ? wrong : right) = middle;
+  }
+  trace(body, *found);
+  return *found;
+}
+
+std::string with_schedule(const Run& run) {
+  return run.schedule.usual() ? "" : " with SCHEDULE=" + std::to_string(run.schedule.number());
+}
+
+std::string describe_order(const Run& run) {
+  std::string text;
+  std::size_t choices = 0;
+  for (std::size_t rank = 0; rank < run.evidence.of.size(); ++rank) {
+    for (const Seen& seen : run.evidence.of[rank]) {
+      const auto& launches = run.evidence.launches[rank];
+      const bool chosen = seen.kind == EventKind::kChoice &&
+                          seen.operation < static_cast<std::int64_t>(launches.size());
+      if (chosen && ++choices <= kChoicesShown) {
+        const Seen& launch = run.evidence.launch_of(static_cast<int>(rank), seen.operation);
+        text += "\n  rank " + std::to_string(rank) + ", " + describe_operation(launch) + ": " +
+                seen.text;
+      }
+    }
+  }
+  if (choices > kChoicesShown) {
+    text += "\n  and " + std::to_string(choices - kChoicesShown) + " more";
+  }
+  return text.empty() ? ""
+                      : "\nIt shows where the network chooses another order that it may:" + text;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+
+#include "support/body.h"
+
+// Runs of bodies: each in the usual order of events, and where a network allows more, in others.
+
+namespace ddp::testing {
+
+struct Run {
+  Schedule schedule;
+  Evidence evidence;
+
+  bool whole() const { return evidence.reports.ok(); }
+};
+
+/// All runs of a body, in the usual order first; with SCHEDULE= that one alone. None if an earlier body
+/// hung: what hangs once usually hangs everywhere. Made when they are asked for first.
+const std::deque<Run>& runs_of(const Body& body);
+
+/// The first body that hung; empty if none did.
+const std::string& hung_body();
+
+/// Why a body did not come to its end; in full if no other test of this program's run says so.
+std::string why_it_did_not_end(const std::string& body);
+
+/// A run of which `is_wrong` is true, with as few operations in another order as can be found from
+/// `run` on.
+const Run& shortest(const Body& body, const Run& run,
+                    const std::function<bool(const Evidence&)>& is_wrong);
+
+/// " with SCHEDULE=10000400005", and below a finding what that changes; empty in the usual order.
+std::string with_schedule(const Run& run);
+std::string describe_order(const Run& run);
+
+}  // namespace ddp::testing

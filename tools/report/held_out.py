@@ -1,0 +1,71 @@
+"""Predicts figures/reference/held_out.csv anew with the programs, writes its column `predicted`, and prints all errors.
+
+    .venv/bin/python -m tools.report.held_out
+
+Each source's machine is calibrated by its own calibration rows alone, as `make calibrate FROM=measurements.csv` does it
+for a reader's (tools/report/calibrate_machine.py); A's are those of figures/reference/calibration.json.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from dataclasses import replace
+
+from tabulate import tabulate
+
+from figures.lib import held_out
+from figures.lib.held_out import Row
+from figures.lib.reference_data import FOLDER
+from tools.grading.exit_codes import ending_of
+from tools.report import calibrate_machine
+from tools.report.calibrate_machine import Machine
+
+FILE = FOLDER / f"{held_out.NAME}.csv"
+MACHINES = {
+    "A": Machine(),
+    "B": Machine(("--gpu", "H20", "--precision", "fp32", "--link", "nvlink4")),
+    "C": Machine(("--gpu", "T4", "--link", "pcie3")),
+}
+
+
+def predicted() -> list[Row]:
+    made = []
+    published = held_out.rows()
+    for source in held_out.SOURCES:
+        rows = [row for row in published if row.source == source]
+        if source == "suite":
+            made += calibrate_machine.suite_rows(rows)
+            continue
+        machine = MACHINES[source]
+        constants = calibrate_machine.fitted_to_machine("bucketed_ddp")
+        if source != "A":
+            constants = calibrate_machine.calibrate(machine, [row for row in rows if row.fitted], constants)
+        made += calibrate_machine.predict(machine, rows, constants)
+    return made
+
+
+def write(rows: list[Row]) -> None:
+    text = FILE.read_text(encoding="utf-8").splitlines()
+    comments = [line for line in text if line.startswith("#")]
+    with FILE.open("w", encoding="utf-8", newline="") as stream:
+        stream.write("\n".join(comments) + "\n")
+        writer = csv.writer(stream, lineterminator="\n")
+        names = ["source", "gpus", "model", "batch", "seq", "method", "bucket_mb", "metric"]
+        writer.writerow([*names, "role", "published", "predicted"])
+        for row in rows:
+            role = "calibration" if row.fitted else "held"
+            numbers = (f"{number:.6g}" for number in (row.published, row.predicted))
+            writer.writerow([*(getattr(row, name) for name in names), role, *numbers])
+
+
+def predict_all() -> int:
+    rows = [replace(row, predicted=float(f"{row.predicted:.6g}")) for row in predicted()]
+    write(rows)
+    print(tabulate(held_out.table(rows), held_out.COLUMNS, tablefmt="simple", disable_numparse=True))
+    print(f"\nwrote {FILE.relative_to(FOLDER.parents[1])}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ending_of("held_out", predict_all))
