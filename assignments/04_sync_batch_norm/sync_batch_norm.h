@@ -38,7 +38,8 @@ struct SyncBatchNormOptions {
 ///
 /// input: [N, C], [N, C, L], [N, C, H, W] or [N, C, D, H, W]; float32, float64, half or bfloat16;
 /// any strides. N may differ between ranks and may be 0; the other sizes are at least 1 and, like
-/// weight and bias, the same on all ranks. The result has the input's shape and dtype.
+/// weight and bias, the same on all ranks. The result has the input's shape and dtype. In training, in
+/// evaluation and in backward all is computed in float32 or better; only results are rounded.
 ///
 /// Training. mean and variance (biased) are taken for each channel over N, L, H, W, D of all ranks,
 /// in float32 or better, and are accurate even if |mean| is much larger than the deviation. Running

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -22,25 +23,14 @@ const char* const kTrainingTest = "training_on_many_ranks_is_training_on_one";
 
 // --- Training by the function ---
 
-// Inputs with each number of dimensions, each combination of tensors, and of gradients.
-void shapes_and_tensors(Uses& uses) {
+// Inputs with each number of dimensions.
+void each_shape(Uses& uses) {
   const double momenta[] = {0.1, 0.7, 1.0, 0.0};
   int i = 0;
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
     for (const Shape& shape : shapes()) {
-      uses.run({.shape = shape,
-                .dtype = dtype,
-                .weight = i % 2 == 0,
-                .bias = i % 2 == 0,
-                .mode = {.momentum = momenta[i % 4], .eps = 0.03},
-                .temporary = i % 3 == 0});
-      ++i;
-    }
-    for (int present = 0; present < 8; ++present) {
-      uses.run({.dtype = dtype,
-                .weight = present % 2 == 1,
-                .bias = present / 2 % 2 == 1,
-                .running = present / 4 == 1});
+      uses.run(
+          {.shape = shape, .dtype = dtype, .mode = {.momentum = momenta[i++ % 4], .eps = 0.03}});
     }
     for (const int wanted : {0, 1, 2}) {
       uses.run({.dtype = dtype,
@@ -60,6 +50,33 @@ void shapes_and_tensors(Uses& uses) {
   }
   uses.run({.of_weight = at::kFloat, .note = "weight and running variance of float32"});
   uses.run({.of_bias = at::kFloat, .note = "bias and running mean of float32"});
+}
+
+// Each combination of tensors.
+void missing_tensors(Uses& uses) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    for (int present = 0; present < 7; ++present) {
+      uses.run({.dtype = dtype,
+                .weight = present % 2 == 1,
+                .bias = present / 2 % 2 == 1,
+                .running = present / 4 == 1,
+                .note = "some of weight, bias and statistics are undefined"});
+    }
+  }
+}
+
+// Only the graph keeps the input.
+void temporary_inputs(Uses& uses) {
+  for (const Shape& shape : shapes()) {
+    uses.run({.shape = shape, .temporary = true});
+  }
+  const NormModule module = uses.module({.num_features = 3});
+  uses.run({.dtype = at::kFloat, .temporary = true}, module);
+  for (const bool running : {true, false}) {
+    uses.run({.running = running, .mode = {.training = false}, .temporary = true});
+  }
+  module->eval();
+  uses.run({.dtype = at::kFloat, .temporary = true}, module);
 }
 
 void many_sizes(Uses& uses) {
@@ -163,12 +180,8 @@ void constant_channel(Uses& uses) {
 
 // What follows may write its result over the output, as an in-place ReLU does.
 void output_is_overwritten(Uses& uses) {
-  for (const auto& [training, affine] :
-       {std::pair(true, true), std::pair(false, true), std::pair(true, false)}) {
-    Use& use = *uses.add({.weight = affine,
-                          .bias = affine,
-                          .mode = {.training = training},
-                          .note = "followed by an in-place ReLU"});
+  for (const bool training : {true, false}) {
+    Use& use = *uses.add({.mode = {.training = training}, .note = "followed by an in-place ReLU"});
     use.forward();
     const at::Tensor output = use.output;
     use.output = output.detach().clone();
@@ -245,6 +258,8 @@ Body body_of(const std::string& name, int ranks, const std::string& charged_to,
   return {name,
           {.ranks = ranks, .hold = false},
           [run](Client& client) {
+            // As launchers do it: the whole world's size, not a group's.
+            setenv("WORLD_SIZE", std::to_string(client.world().ranks).c_str(), /*replace=*/1);
             Uses uses(client);
             run(uses);
             uses.end();
@@ -266,16 +281,25 @@ const std::vector<Body>& plain() {
   static const std::vector<Body> bodies = [] {
     auto all =
         joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
-                with_ranks({1, 2, 3, 4}, "shapes and tensors", kOutputTest, shapes_and_tensors),
-                modes(), with_ranks({2}, "many channels", kOutputTest, many_sizes),
+                with_ranks({2}, "each shape", kOutputTest, each_shape),
+                with_ranks({2}, "missing tensors", kOutputTest, missing_tensors),
+                with_ranks({1, 3, 4}, "shapes and tensors", kOutputTest,
+                           [](Uses& uses) {
+                             each_shape(uses);
+                             missing_tensors(uses);
+                           }),
+                modes(),
+                with_ranks({2}, "many channels", kOutputTest, many_sizes),
                 with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({2}, "seventy steps", kOutputTest, many_steps),
                 with_ranks({2}, "two backwards through a graph", kGradientsTest, two_backwards),
                 with_ranks({2}, "backward through a view", kGradientsTest, backward_through_a_view),
                 with_ranks({2}, "one input twice", kOutputTest, one_input_twice),
+                with_ranks({2}, "temporary inputs", kGradientsTest, temporary_inputs),
                 with_ranks({2}, "weights of zero", kGradientsTest, weight_of_zero),
                 with_ranks({2}, "not a number", kOutputTest, not_a_number),
                 with_ranks({2}, "a constant channel", kGradientsTest, constant_channel),
+                tiny_deviations(),
                 with_ranks({2}, "an in-place ReLU", kGradientsTest, output_is_overwritten),
                 with_ranks({2}, "backward on another thread", kGradientsTest, backward_elsewhere),
                 with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),

@@ -15,6 +15,8 @@ const std::vector<Body>& modes();
 const std::vector<Body>& interleaved();
 /// Ranks with different numbers of samples, or none, by the function and by a module.
 const std::vector<Body>& shards();
+/// Deviations of which a float32 inverse of sqrt(variance + eps) tells nothing.
+const std::vector<Body>& tiny_deviations();
 /// Upstream gradients of which some ranks have none.
 const std::vector<Body>& upstreams();
 const std::vector<Body>& large_means();
@@ -33,6 +35,8 @@ const std::vector<Body>& misuse();
 
 /// What is in use between forward and backward, and after many steps.
 const std::vector<Body>& memory();
+/// What is too much of that, in all cases.
+std::string little_is_kept(const Evidence& evidence);
 
 /// A network in training.
 const std::vector<Body>& networks();

@@ -41,21 +41,6 @@ std::string backward_is_its_own(const Batch& batch) {
   return "";
 }
 
-std::string little_is_kept(const Evidence& evidence) {
-  constexpr std::int64_t kFewNumbers = 65'536;  // and autograd's nodes
-  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) -> std::string {
-    const std::string_view text = fact.text;
-    if (!text.starts_with("kept: ") || fact.number <= fact.index + kFewNumbers) {
-      return "";
-    }
-    return "rank " + std::to_string(rank) + ": for backward of " + std::string(text.substr(6)) +
-           ", " + std::to_string(fact.number) + " bytes are kept, where " +
-           std::to_string(fact.index) +
-           (fact.index > 0 ? " (the input's) and a few numbers for each channel are enough"
-                           : " and a few are enough");
-  });
-}
-
 std::string modules_have_the_names(const Evidence& evidence) {
   return first_event(evidence, EventKind::kThrew, [](const Seen& said, int rank) -> std::string {
     const std::string_view call = said.text;
@@ -221,8 +206,10 @@ const GradedTest kCount{
 const GradedTest kLargeMean{
     {.name = "a_large_mean_costs_no_digits",
      .points = 1,
-     .hint = "With a mean of 10000 and a deviation of 1, mean(x^2) - mean(x)^2 in float32 is "
-             "noise, and so is sum(g x) - mean sum(g). Subtract the mean first."},
+     .hint =
+         "With a mean of 10000 and a deviation of 1, mean(x^2) - mean(x)^2 is noise in float32, "
+         "has lost half its digits in float64, and so has sum(g x) - mean sum(g). Subtract the "
+         "mean first: sums of squares about zero lose digits whoever adds them up."},
     [] {
       judge(large_means(), all_right(), evaluation_communicates);
       judge(large_products(), right(kTraining, {"gradient of the weight"}));
@@ -245,9 +232,8 @@ const GradedTest kLayouts{
 const GradedTest kCollectives{
     {.name = "one_collective_each_way",
      .points = 2,
-     .hint =
-         "Put a rank's count, means and Ms into one flat tensor, for one all-gather or (as sums) "
-         "all-reduce: 2C + 1 numbers. Backward: 2C sums, if needs_input_grad."},
+     .hint = "Put a rank's count, means and Ms into one flat tensor, 2C + 1 numbers, for one "
+             "all-gather (an all-reduce would need sums). Backward: 2C sums, if needs_input_grad."},
     [] {
       judge(all_uses(), all_of({in_batches(kTraining, one_collective_each_way),
                                 nothing_in_flight_is_touched, nothing_is_left_in_flight}));
@@ -268,7 +254,7 @@ const GradedTest kMemory{
     {.name = "backward_keeps_no_more_than_the_input",
      .points = 1,
      .hint = "save_for_backward() the input, the mean and the inverse deviation: x-hat follows "
-             "from them, so do not keep it, nor a converted copy of the input."},
+             "from them, so do not keep it, nor a converted copy of the input: convert again."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";

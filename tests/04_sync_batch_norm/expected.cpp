@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ddp/libtorch_versions.h"
 #include "support/compare.h"
 #include "use_evidence.h"
 
@@ -52,7 +53,7 @@ struct Terms {
   at::Tensor tolerance(const at::Tensor& expected, const at::Tensor& scale) const {
     const at::Tensor of_channel = along_channels(scale.clamp_min(1), expected);
     if (dtype == at::kDouble) {
-      return of_channel * 1e-10;
+      return along_channels(1e-10 + 4 * 0x1p-52 * relative, expected) * of_channel;
     }
     return along_channels(1e-3 + 4 * 0x1p-23 * relative, expected) * of_channel +
            expected.abs() * (epsilon_of(dtype) + 3 * 0x1p-23);  // computed in float32, then rounded
@@ -99,17 +100,28 @@ Expected parameter_gradient(const Terms& terms, const UseOnRank& use, const std:
   const at::Tensor g = use.wide("upstream", kAfterBackward);
   const at::ScalarType dtype = use.at(parameter, kBefore).scalar_type();
   const at::Tensor value = sum_of_channels(g * factors);
-  at::Tensor tolerance = at::full_like(value, 1e-10);
+  // The mean's error is the same in every term, that of a product is not.
+  const at::Tensor errors = 16 * sum_of_channels(g).abs() + 4 * sum_of_channels(g.square()).sqrt();
+  at::Tensor tolerance = 1e-10 + 0x1p-52 * terms.relative * errors;
   if (terms.dtype != at::kDouble) {
-    // The mean's error is the same in every term, that of a product is not.
-    const at::Tensor errors =
-        16 * sum_of_channels(g).abs() + 4 * sum_of_channels(g.square()).sqrt();
     const at::Tensor rounding = 32 * sum_of_channels((g * factors).abs());
     const double in_common = terms.dtype == at::kFloat ? 0 : 1e-3;
     tolerance = 1e-3 + 0x1p-23 * (terms.relative * errors + rounding) +
                 value.abs() * (in_common + 4 * epsilon_of(dtype));
   }
   return {value.to(dtype), tolerance};
+}
+
+// How far a batch's statistic may be off: relatively to the deviation, which may be tiny. A mean of a
+// rank may be off by its rounding, which affects the variance between ranks.
+at::Tensor error_of_statistic(const Terms& terms, const std::string& name) {
+  const at::Tensor& variance = terms.statistics.variance;
+  const at::Tensor deviation = variance.sqrt();
+  const bool precise = terms.dtype == at::kDouble;
+  const at::Tensor rounding = (precise ? 4 * 0x1p-52 : 4 * 0x1p-23) * terms.statistics.mean.abs();
+  const double relative = precise ? 1e-10 : 2e-5;
+  return name == "running_mean" ? relative * deviation + 2 * rounding
+                                : relative * variance + 2 * rounding * (deviation + rounding);
 }
 
 Expected running(const Terms& terms, const UseOnRank& use, const std::string& name) {
@@ -123,12 +135,9 @@ Expected running(const Terms& terms, const UseOnRank& use, const std::string& na
   const auto& [mean, variance, count] = terms.statistics;
   const at::Tensor batch = name == "running_mean" ? mean : variance * (count / (count - 1));
   const at::Tensor value = before.to(at::kDouble) * (1 - momentum) + batch * momentum;
-  // A float32 mean of a rank may be off, which affects the variance between ranks.
-  const at::Tensor floor = terms.dtype == at::kDouble
-                               ? at::full_like(value, 1e-10)
-                               : 2e-5 + 4 * 0x1p-23 * terms.relative * (1 + variance);
   return {value.to(before.scalar_type()),
-          floor + (value.abs() + batch.abs()) * (4 * epsilon_of(before.scalar_type()))};
+          error_of_statistic(terms, name) +
+              (value.abs() + batch.abs()) * (4 * epsilon_of(before.scalar_type()))};
 }
 
 bool looks_like(const at::Tensor& actual, const at::Tensor& value) {
@@ -149,6 +158,16 @@ std::string diagnosis(const Batch& batch, const UseOnRank& use, const std::strin
     }
   }
   return "";
+}
+
+// Of half and bfloat16, which one cannot guess.
+std::string tolerance_in_words(const UseOnRank& use) {
+  const at::ScalarType dtype = use.at("input", kBefore).scalar_type();
+  if (dtype != at::kHalf && dtype != at::kBFloat16) {
+    return "";
+  }
+  return "\n  allowed: 1e-3 + " + std::string(dtype == at::kHalf ? "2^-10" : "2^-7") +
+         " of the value, which float32 keeps if only the result is rounded to " + dtype_name(dtype);
 }
 
 }  // namespace
@@ -207,7 +226,8 @@ std::string wrong_values(const Batch& batch, const std::vector<std::string>& nam
       const Subject subject{describe(batch, use) + ": the " + name, static_cast<int>(batch.size())};
       const auto result = is_close(subject, actual, value, tolerance);
       if (!result) {
-        return result.message() + diagnosis(batch, use, name, actual, value);
+        return result.message() + diagnosis(batch, use, name, actual, value) +
+               tolerance_in_words(use);
       }
     }
   }

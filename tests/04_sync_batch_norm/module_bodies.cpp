@@ -24,10 +24,13 @@ void evaluate(Uses& uses, UseOptions options) {
   use.run();
 }
 
+using Dtypes = std::vector<at::ScalarType>;
+const Dtypes kWideDtypes = {at::kDouble, at::kFloat};
+const Dtypes kNarrowDtypes = {at::kHalf, at::kBFloat16};
+
 // With running statistics, or those of the rank's own batch.
-void evaluations(Uses& uses) {
-  int i = 0;
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+void evaluations(Uses& uses, const Dtypes& dtypes) {
+  for (const at::ScalarType dtype : dtypes) {
     const auto of_tensors = dtype == at::kHalf ? at::kFloat : dtype;
     for (const bool running : {true, false}) {
       for (const Shape& shape : shapes()) {
@@ -35,16 +38,10 @@ void evaluations(Uses& uses) {
                         .dtype = dtype,
                         .of_weight = of_tensors,
                         .of_bias = of_tensors,
-                        .running = running,
-                        .temporary = ++i % 2 == 0});
+                        .running = running});
         if (dtype == at::kFloat) {
           evaluate(uses, {.shape = shape, .dtype = dtype, .running = running, .graph = false});
         }
-      }
-      for (int present = 0; present < 3; ++present) {
-        evaluate(
-            uses,
-            {.dtype = dtype, .weight = present == 1, .bias = present == 2, .running = running});
       }
       for (const int wanted : {0, 1, 2}) {
         evaluate(uses, {.dtype = dtype,
@@ -52,6 +49,21 @@ void evaluations(Uses& uses) {
                         .wants_input = wanted == 0,
                         .wants_weight = wanted == 1,
                         .wants_bias = wanted == 2});
+      }
+    }
+    if (dtype != at::kDouble) {  // float32 statistics have not a double's digits
+      evaluate(uses, {.dtype = dtype, .of_weight = at::kFloat, .of_bias = dtype, .graph = false});
+    }
+  }
+}
+
+void evaluations_without_some(Uses& uses, const Dtypes& dtypes) {
+  for (const at::ScalarType dtype : dtypes) {
+    for (const bool running : {true, false}) {
+      for (int present = 0; present < 3; ++present) {
+        evaluate(
+            uses,
+            {.dtype = dtype, .weight = present == 1, .bias = present == 2, .running = running});
       }
       for (int repeat = 0; repeat < 2; ++repeat) {
         evaluate(uses, {.dtype = dtype,
@@ -62,8 +74,12 @@ void evaluations(Uses& uses) {
                         .graph = false,
                         .note = "without a graph"});
       }
-      evaluate(uses, {.dtype = dtype, .running = running, .upstream = Upstream::kExpanded});
     }
+  }
+}
+
+void evaluations_of_nothing(Uses& uses, const Dtypes& dtypes) {
+  for (const at::ScalarType dtype : dtypes) {
     evaluate(uses, {.shape = {0, 3, 2}, .rows = Shape(8, 0), .dtype = dtype});
     // Statistics of nothing are no numbers, and so may be what is multiplied by them.
     evaluate(uses, {.shape = {0, 3, 2},
@@ -72,9 +88,18 @@ void evaluations(Uses& uses) {
                     .weight = false,
                     .bias = false,
                     .running = false});
-    if (dtype != at::kDouble) {  // float32 statistics have not a double's digits
-      evaluate(uses, {.dtype = dtype, .of_weight = at::kFloat, .of_bias = dtype, .graph = false});
-    }
+  }
+}
+
+void evaluations_of_rare_inputs(Uses& uses, const Dtypes& dtypes) {
+  evaluations_without_some(uses, dtypes);
+  evaluations_of_nothing(uses, dtypes);
+}
+
+void every_evaluation(Uses& uses) {
+  for (const Dtypes& dtypes : {kWideDtypes, kNarrowDtypes}) {
+    evaluations(uses, dtypes);
+    evaluations_of_rare_inputs(uses, dtypes);
   }
 }
 
@@ -92,12 +117,18 @@ void statistics_are_loaded(Uses& uses) {
 
 // What backward needs of the statistics is as it was in forward.
 void statistics_change(Uses& uses) {
-  Use& use = *uses.add({.mode = evaluating(), .note = "statistics change before backward"});
+  const std::string what =
+      "the caller changed running_mean and running_var after forward; backward must not need them";
+  Use& use = *uses.add({.mode = evaluating(), .note = what});
   use.forward();
   use.tensors.running_mean.add_(3);
   use.tensors.running_var.mul_(2);
   uses.client().fact("the caller changes the running statistics", 1);
-  use.backward();
+  try {
+    use.backward();
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(false, what, " (keep copies): ", error.what_without_backtrace());
+  }
 }
 
 // No update, not even by 0 times the batch.
@@ -169,7 +200,6 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
     uses.run({.shape = shape,
               .dtype = dtype,
               .mean = 0.5 + step,
-              .temporary = step % 2 == 1,
               .note = "step " + std::to_string(step) + " with momentum " +
                       (momentum ? std::to_string(*momentum) : "none")},
              module);
@@ -191,18 +221,13 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
   }
 }
 
-void use_modules(Uses& uses) {
-  const BatchNormOptions plain = {
-      .num_features = 4, .momentum = std::nullopt, .affine = false, .track_running_stats = false};
-  tell_state(uses, {.num_features = 4},
-             "norm.weight norm.bias norm.running_mean norm.running_var norm.num_batches_tracked ");
-  tell_state(uses, plain, "");
-  for (const std::optional<double> momentum :
-       {std::optional(0.25), std::optional(0.0), std::optional<double>()}) {
-    module_steps(uses, momentum);
-  }
+const BatchNormOptions kBare = {
+    .num_features = 4, .momentum = std::nullopt, .affine = false, .track_running_stats = false};
+
+void bare_modules(Uses& uses) {
+  tell_state(uses, kBare, "");
   for (const bool affine : {true, false}) {
-    BatchNormOptions options = plain;
+    BatchNormOptions options = kBare;
     options.affine = affine;
     options.track_running_stats = !affine;
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
@@ -212,6 +237,15 @@ void use_modules(Uses& uses) {
         evaluate(uses, module, {.shape = {6, 4}, .dtype = dtype});
       }
     }
+  }
+}
+
+void use_modules(Uses& uses) {
+  tell_state(uses, {.num_features = 4},
+             "norm.weight norm.bias norm.running_mean norm.running_var norm.num_batches_tracked ");
+  for (const std::optional<double> momentum :
+       {std::optional(0.25), std::optional(0.0), std::optional<double>()}) {
+    module_steps(uses, momentum);
   }
   const NormModule switched = uses.module({.num_features = 4});
   Use& use =
@@ -233,8 +267,18 @@ void use_modules(Uses& uses) {
 
 const std::vector<Body>& evaluation() {
   const char* const test = "evaluation_is_local_and_changes_nothing";
+  const char* const values = "evaluation_has_the_right_output_and_gradients";
+  const auto some = [&](const std::string& name, void (*run)(Uses&, const Dtypes&),
+                        const Dtypes& dtypes) {
+    return with_ranks({2}, name, values, [run, dtypes](Uses& uses) { run(uses, dtypes); });
+  };
   static const std::vector<Body> bodies =
-      joined({with_ranks({2, 1}, "evaluation", test, evaluations),
+      joined({some("evaluation", evaluations, kWideDtypes),
+              some("evaluation without some tensors", evaluations_without_some, kWideDtypes),
+              some("evaluation of no samples", evaluations_of_nothing, kWideDtypes),
+              some("evaluation in half", evaluations, kNarrowDtypes),
+              some("more evaluation in half", evaluations_of_rare_inputs, kNarrowDtypes),
+              with_ranks({1}, "evaluation", values, every_evaluation),
               with_ranks({2}, "statistics change after forward", test, statistics_change),
               with_ranks({2}, "statistics are loaded", test, statistics_are_loaded),
               with_ranks({2}, "evaluation of a NaN", test, evaluates_not_a_number),
@@ -243,8 +287,10 @@ const std::vector<Body>& evaluation() {
 }
 
 const std::vector<Body>& modules() {
+  const char* const test = "module_keeps_the_state_of_batch_norm";
   static const std::vector<Body> bodies =
-      with_ranks({2, 1}, "modules", "module_keeps_the_state_of_batch_norm", use_modules);
+      joined({with_ranks({2, 1}, "modules", test, use_modules),
+              with_ranks({2}, "modules without some tensors", test, bare_modules)});
   return bodies;
 }
 

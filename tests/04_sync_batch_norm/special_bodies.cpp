@@ -1,5 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <cmath>
+#include <string>
+
 #include "bodies.h"
 #include "support/surroundings.h"
 
@@ -9,29 +12,44 @@ namespace ddp::testing {
 
 namespace {
 
-// How many samples each rank has.
-std::vector<Shape> divisions(int ranks) {
+// How many samples each rank has, none of them none, or some.
+std::vector<Shape> divisions(int ranks, bool empty) {
   switch (ranks) {
     case 2:
-      return {{7, 2}, {1, 8}, {0, 6}, {6, 0}, {1, 1}};
+      return empty ? std::vector<Shape>{{0, 6}, {6, 0}}
+                   : std::vector<Shape>{{7, 2}, {1, 8}, {1, 1}};
     case 3:
-      return {{5, 1, 3}, {0, 4, 2}, {4, 0, 0}, {0, 0, 4}, {1, 0, 1}};
+      return empty ? std::vector<Shape>{{0, 4, 2}, {4, 0, 0}, {0, 0, 4}, {1, 0, 1}}
+                   : std::vector<Shape>{{5, 1, 3}};
     default:
-      return {{1, 2, 3, 4}, {0, 0, 5, 1}, {1, 1, 1, 1}};
+      return empty ? std::vector<Shape>{{0, 0, 5, 1}}
+                   : std::vector<Shape>{{1, 2, 3, 4}, {1, 1, 1, 1}};
   }
 }
 
-void unequal_shards(Uses& uses) {
+void divided(Uses& uses, bool empty) {
   const int ranks = uses.client().world().ranks;
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
     const NormModule module = uses.module({.num_features = 3}, dtype);
-    for (const Shape& rows : divisions(ranks)) {
+    for (const Shape& rows : divisions(ranks, empty)) {
       uses.run({.shape = {0, 3}, .rows = rows, .dtype = dtype});
-      uses.run({.shape = {0, 2, 3, 2}, .rows = rows, .dtype = dtype, .temporary = true});
+      uses.run({.shape = {0, 2, 3, 2}, .rows = rows, .dtype = dtype});
       uses.run({.shape = {0, 3, 5}, .rows = rows, .dtype = dtype}, module);
       uses.run({.shape = {0, 2, 1, 3, 2}, .rows = rows, .dtype = dtype});
     }
   }
+}
+
+void unequal_shards(Uses& uses) {
+  divided(uses, /*empty=*/false);
+  Shape rows(uses.client().world().ranks, 24);
+  rows.back() = 3000;
+  uses.run({.shape = {24, 3, 2}, .rows = rows, .dtype = at::kFloat, .note = "a large shard"});
+}
+
+void empty_shards(Uses& uses) {
+  divided(uses, /*empty=*/true);
+  const int ranks = uses.client().world().ranks;
   Shape rows(ranks, 24);
   rows.front() = 0;
   uses.run({.shape = {24, 32}, .rows = rows, .dtype = at::kFloat, .mean = 1e4});
@@ -42,6 +60,18 @@ void unequal_shards(Uses& uses) {
   uses.run({.shape = {0, 3, 2, 2}, .rows = one, .note = "one sample on all ranks together"});
   uses.run({.shape = {0, 3, 2}, .rows = one, .dtype = at::kFloat, .graph = false});
   uses.run({.shape = {0, 3, 2}, .rows = one, .wants_input = false});
+}
+
+// A rank's message has the same dtype whether it has samples or not.
+void narrow_empty_shards(Uses& uses) {
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
+    for (const Shape& rows : std::vector<Shape>{{0, 6}, {6, 0}}) {
+      uses.run({.shape = {0, 3, 2}, .rows = rows, .dtype = dtype});
+    }
+    const NormModule module = uses.module({.num_features = 3});
+    module->eval();
+    uses.run({.shape = {0, 3}, .dtype = dtype}, module);
+  }
 }
 
 void some_without_gradient(Uses& uses) {
@@ -62,7 +92,11 @@ void large_mean(Uses& uses) {
     uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
     uses.run({.shape = {5, 32}, .dtype = at::kFloat, .mean = mean});
   }
-  uses.run({.shape = {24, 8}, .mean = 100});
+  for (const double mean : {1e2, 1e4, 1e6}) {
+    uses.run({.shape = {24, 8},
+              .mean = mean,
+              .note = "a mean of " + std::to_string(std::lround(mean)) + " deviations"});
+  }
   for (const bool running : {true, false}) {
     uses.run({.shape = {64, 5},
               .dtype = at::kFloat,
@@ -100,96 +134,16 @@ void low_precisions(Uses& uses) {
     uses.run({.shape = {16, 3, 8}, .dtype = dtype, .mean = 3}, module);
     module->eval();
     uses.run({.shape = {16, 3, 8}, .dtype = dtype, .mean = 3}, module);
-    uses.run({.shape = {0, 3}, .dtype = dtype}, module);
   }
 }
 
-struct NamedLayout {
-  std::string name;
-  MemoryLayout apply;
-};
-
-std::vector<NamedLayout> layouts_of(std::size_t dims) {
-  std::vector<NamedLayout> all = {
-      {"row-major", {}},
-      {"transposed",
-       [](const at::Tensor& v) { return v.transpose(0, 1).contiguous().transpose(0, 1); }},
-      {"with the last two dimensions swapped",
-       [](const at::Tensor& v) { return v.transpose(-2, -1).contiguous().transpose(-2, -1); }},
-      {"a slice of a larger tensor",
-       [](const at::Tensor& v) {
-         return at::stack({at::full_like(v, 77), v}).select(0, 1);
-       }},
-      {"every other element of a larger tensor",
-       [](const at::Tensor& v) {
-         return at::stack({at::full_like(v, 77), v}, -1).select(-1, 1);
-       }},
-      {"channels cut out of a larger tensor", [](const at::Tensor& v) {
-         const at::Tensor other = at::full_like(v, 77);
-         return at::cat({other, v, other}, 1).narrow(1, v.size(1), v.size(1));
-       }}};
-  if (dims >= 4) {
-    const auto format =
-        dims == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;
-    all.push_back(
-        {"channels_last", [format](const at::Tensor& v) { return v.contiguous(format); }});
-    all.push_back({"channels_last and cut out of a larger tensor", [format](const at::Tensor& v) {
-                     return at::cat({v, at::full_like(v, 77)}, -1)
-                         .contiguous(format)
-                         .narrow(-1, 0, v.size(-1));
-                   }});
-  }
-  return all;
-}
-
-// Every layout of the input, of the upstream gradient, and of both.
-void every_layout(Uses& uses, const SyncBatchNormOptions& mode) {
-  int i = 0;
-  for (const Shape& shape : std::vector<Shape>{{7, 4}, {5, 4, 3}, {4, 3, 4, 2}, {4, 4, 2, 3, 2}}) {
-    const auto layouts = layouts_of(shape.size());
-    for (const NamedLayout& layout : layouts) {
-      for (int which = 1; which < 4; ++which) {
-        uses.run({.shape = shape,
-                  .dtype = ++i % 2 == 0 ? at::kFloat : at::kDouble,
-                  .mode = mode,
-                  .temporary = i % 4 == 0,
-                  .of_input = which % 2 == 1 ? layout.apply : MemoryLayout(),
-                  .of_upstream = which / 2 == 1 ? layout.apply : MemoryLayout(),
-                  .note = std::string("the ") +
-                          (which == 1   ? "input"
-                           : which == 2 ? "upstream gradient"
-                                        : "input and the upstream gradient") +
-                          " being " + layout.name});
-      }
-      uses.run({.shape = shape,
-                .dtype = at::kFloat,
-                .mode = mode,
-                .graph = false,
-                .of_input = layout.apply,
-                .note = "without a graph, the input being " + layout.name});
-    }
-    uses.run({.shape = shape,
-              .mode = mode,
-              .of_input = uses.client().rank() % 2 == 1 ? layouts[1].apply : MemoryLayout(),
-              .note = "the input being transposed on every other rank"});
-    uses.run({.shape = shape,
-              .mode = mode,
-              .upstream = Upstream::kExpanded,
-              .note = "the upstream gradient being expanded, with a stride of 0"});
-    uses.run({.shape = shape,
-              .mode = mode,
-              .upstream = Upstream::kSameRows,
-              .note = "the upstream gradient being one row, for all samples"});
-    uses.run({.shape = shape,
-              .mode = mode,
-              .upstream = Upstream::kOfChannels,
-              .note = "the upstream gradient being one number for each channel"});
-    uses.run({.shape = shape,
-              .mode = mode,
-              .wants_input = false,
-              .of_input = [](const at::Tensor& v) { return v.narrow(-1, 0, 1).expand_as(v); },
-              .note = "the input being expanded, with a stride of 0"});
-  }
+// The variance is not to be had from 1 / sqrt(variance + eps), of which eps is nearly all.
+void tiny_deviation(Uses& uses) {
+  Use& use = *uses.add({.dtype = at::kFloat,
+                        .mode = {.momentum = 1, .eps = 1},
+                        .note = "eps is a million times the variance"});
+  use.input.detach().mul_(1e-3);
+  use.run();
 }
 
 // As after a checkpoint that one rank has loaded: batch statistics have nothing to do with it.
@@ -226,25 +180,20 @@ void under_inference_mode(Uses& uses) {
   }
 }
 
-// Weight, bias and running statistics are columns of a table, and must be used in place.
-void columns_of_a_table(Uses& uses, UseOptions options) {
-  options.note = "weight, bias, statistics being columns of a table";
-  Use& use = *uses.add(options);
-  auto& [weight, bias, mean, var] = use.tensors;
-  const at::Tensor table = at::stack({weight.detach(), bias.detach(), mean, var}, 1);
-  use.replace_tensors({table.select(1, 0).set_requires_grad(true),
-                       table.select(1, 1).set_requires_grad(true), table.select(1, 2),
-                       table.select(1, 3)});
-  use.run();
-}
-
 }  // namespace
 
 const std::vector<Body>& shards() {
   const char* const test = "shards_may_be_unequal_or_empty";
   static const std::vector<Body> bodies =
-      joined({with_ranks({2, 3, 4}, "unequal shards", test, unequal_shards),
-              with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank)});
+      joined({with_ranks({2}, "unequal shards", test, unequal_shards),
+              with_ranks({2}, "empty shards", test, empty_shards),
+              with_ranks({3, 4}, "unequal or empty shards", test,
+                         [](Uses& uses) {
+                           unequal_shards(uses);
+                           empty_shards(uses);
+                         }),
+              with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank),
+              with_ranks({2}, "an empty shard in half", test, narrow_empty_shards)});
   return bodies;
 }
 
@@ -253,6 +202,12 @@ const std::vector<Body>& modes() {
   static const std::vector<Body> bodies =
       joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
               with_ranks({2}, "another default dtype and modes", test, another_default_dtype)});
+  return bodies;
+}
+
+const std::vector<Body>& tiny_deviations() {
+  static const std::vector<Body> bodies = with_ranks(
+      {2}, "a tiny deviation", "running_statistics_are_those_of_the_whole_batch", tiny_deviation);
   return bodies;
 }
 
@@ -277,19 +232,6 @@ const std::vector<Body>& large_products() {
 const std::vector<Body>& low_precision() {
   static const std::vector<Body> bodies = with_ranks(
       {2, 3}, "half and bfloat16", "half_and_bfloat16_keep_float32_statistics", low_precisions);
-  return bodies;
-}
-
-const std::vector<Body>& layouts() {
-  static const std::vector<Body> bodies =
-      with_ranks({2}, "every layout", "strides_do_not_matter", [](Uses& uses) {
-        every_layout(uses, {});
-        every_layout(uses, {.training = false});
-        columns_of_a_table(uses, {.dtype = at::kDouble});
-        columns_of_a_table(uses, {.dtype = at::kFloat});
-        columns_of_a_table(uses,
-                           {.dtype = at::kFloat, .mode = {.training = false}, .graph = false});
-      });
   return bodies;
 }
 

@@ -118,6 +118,12 @@ std::string describe(const Batch& batch, const UseOnRank& use) {
     }
     text << " where the ranks have " << at::IntArrayRef(rows) << " samples";
   }
+  if (use.group > 0) {
+    text << "; in the group of ranks";
+    for (const UseOnRank& other : batch) {
+      text << (&other == &batch.front() ? " " : ", ") << other.rank;
+    }
+  }
   text << (use.note.empty() ? "" : "; ") << use.note << ")";
   return text.str();
 }

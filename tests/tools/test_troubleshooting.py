@@ -20,6 +20,7 @@ SECTIONS = {
     "The writeup",
 }
 FOLDERS = ("tools", "common", "tests/support", "benchmarks", "assignments")
+OF_LIBTORCH = {"Index out of range", "tensor does not have a device"}
 VARIES = "…"
 SHORTEST = 3  # letters of a piece that is looked for
 _MESSAGE = re.compile(r"\*\*`([^`]+)`\*\*")
@@ -49,7 +50,7 @@ class Troubleshooting(unittest.TestCase):
     def test_each_message_is_still_printed(self) -> None:
         messages = _MESSAGE.findall(PAGE.content)
         self.assertGreater(len(messages), 40)
-        for message in messages:
+        for message in set(messages) - OF_LIBTORCH:
             self.assertEqual(missing_parts(message), [], message)
 
     def test_one_that_nobody_prints_is_found(self) -> None:

@@ -142,7 +142,8 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
 // others wait until the waiter sleeps again.
 void ClientWork::hold_callbacks() {
   Witness& witness = owner_->witness();
-  if (witness.world().schedule.other(Choice::kCallbacks, witness.rank(), number())) {
+  if (!c10d::isP2POp(operation_.type) &&
+      witness.world().schedule.other(Choice::kCallbacks, witness.rank(), number())) {
     future_->addCallback([&witness, waiter = caller_](c10::ivalue::Future&) {
       witness.await_rest(waiter, [] { return false; });
     });
@@ -279,8 +280,11 @@ void ClientWork::complete(const c10::intrusive_ptr<c10::ivalue::Future>& future,
       future->markCompleted(c10::IValue(outputs));
     }
   };
-  const bool late = owner_->witness().chooses(
-      Choice::kCallbacks, number(), "its waiter went on before the callbacks of its future ran");
+  // Messages' lines may hold an operation that needs what these callbacks send.
+  const bool late =
+      !c10d::isP2POp(operation_.type) &&
+      owner_->witness().chooses(Choice::kCallbacks, number(),
+                                "its waiter went on before the callbacks of its future ran");
   if (late && to_waiter) {
     owner_->complete_later(queue_key(operation_), complete);
   } else {

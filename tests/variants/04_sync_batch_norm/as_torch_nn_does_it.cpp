@@ -1,5 +1,5 @@
-// Correct, but unusual here: as in torch.nn.SyncBatchNorm. Mean, inverse deviation and count are
-// gathered, in float32 unless the input is float64; backward reduces sum(g) and sum(g * (x -
+// Correct, but unusual here: as in torch.nn.SyncBatchNorm, but for what is gathered: mean, variance (in
+// place of the inverse deviation, which may say nothing of it) and count, in float32 unless the input is float64; backward reduces sum(g) and sum(g * (x -
 // mean)). Operations are waited for by their futures.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -38,22 +38,23 @@ at::Tensor channel_sum(const at::Tensor& values) {
 }
 
 struct Batch {
-  at::Tensor mean, invstd;
+  at::Tensor mean, variance;
   double count = 0;
+  at::Tensor invstd = {};
 };
 
-Batch batch_of(const at::Tensor& x, double eps) {
+Batch batch_of(const at::Tensor& x) {
   const auto count = static_cast<double>(x.numel() / x.size(1));
   const at::Tensor mean = channel_sum(x) / std::max(count, 1.0);
   const at::Tensor variance = channel_sum((x - spread(mean, x)).square()) / std::max(count, 1.0);
-  return {mean, (variance + eps).rsqrt(), count};
+  return {mean, variance, count};
 }
 
-// The ranks' means and deviations, weighted by their counts; a rank without samples has weight 0.
-Batch batch_of_all(const Batch& mine, const ProcessGroupPtr& group, double eps) {
+// The ranks' means and variances, weighted by their counts; a rank without samples has weight 0.
+Batch batch_of_all(const Batch& mine, const ProcessGroupPtr& group) {
   const std::int64_t channels = mine.mean.numel();
   at::Tensor message =
-      at::cat({mine.mean, mine.invstd, at::full({1}, mine.count, mine.mean.options())});
+      at::cat({mine.mean, mine.variance, at::full({1}, mine.count, mine.mean.options())});
   at::Tensor all = at::empty({group->getSize() * message.numel()}, message.options());
   group->_allgather_base(all, message)->getFuture()->waitAndThrow();
   const auto parts = all.view({group->getSize(), -1}).split_with_sizes({channels, channels, 1}, 1);
@@ -61,9 +62,8 @@ Batch batch_of_all(const Batch& mine, const ProcessGroupPtr& group, double eps) 
   const auto count = parts[2].sum().item<double>();
   TORCH_CHECK(count > 1, "Expected more than 1 value per channel when training, got ", count);
   const at::Tensor mean = (parts[0] * weights).sum(0);
-  const at::Tensor variances = parts[1].pow(-2) - eps;
-  const at::Tensor variance = ((variances + (parts[0] - mean).square()) * weights).sum(0);
-  return {mean, (variance.clamp_min(0) + eps).rsqrt(), count};
+  const at::Tensor variance = ((parts[1] + (parts[0] - mean).square()) * weights).sum(0);
+  return {mean, variance, count};
 }
 
 class SyncFunction : public torch::autograd::Function<SyncFunction> {
@@ -160,18 +160,18 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const BatchNormTensors& tens
     const at::NoGradGuard no_grad;
     if (!options.training && tensors.running_mean.defined()) {
       batch.mean = wide(tensors.running_mean).clone();
-      batch.invstd = (wide(tensors.running_var) + options.eps).rsqrt();
+      batch.variance = wide(tensors.running_var);
     } else {
-      batch = batch_of(wide(input.detach()), options.eps);
+      batch = batch_of(wide(input.detach()));
     }
     if (options.training) {
-      batch = batch_of_all(batch, group, options.eps);
+      batch = batch_of_all(batch, group);
     }
+    batch.invstd = (batch.variance + options.eps).rsqrt();
     if (options.training && tensors.running_mean.defined()) {
-      const at::Tensor variance = batch.invstd.pow(-2) - options.eps;
       tensors.running_mean.mul_(1 - options.momentum).add_(batch.mean * options.momentum);
       tensors.running_var.mul_(1 - options.momentum)
-          .add_(variance * (options.momentum * batch.count / (batch.count - 1)));
+          .add_(batch.variance * (options.momentum * batch.count / (batch.count - 1)));
     }
   }
   return SyncFunction::apply(

@@ -1,8 +1,11 @@
 // Correct, and unusual: plain tensor operations, and one all-reduce of the count, the sums and the
-// sums of squares in float64, in which squares of float32 numbers are exact. Backward keeps the
-// variance, not its inverse root.
+// sums of squares in float64, in which squares of float32 numbers are exact. Those of float64 numbers
+// are not, so of such inputs means and variances are gathered. Backward keeps the variance, not its
+// inverse root.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
 
 #include "04_sync_batch_norm/sync_batch_norm.h"
 #include "ddp/batch_norm.h"
@@ -56,6 +59,32 @@ at::Tensor local_sums(const at::Tensor& input) {
                   at::full({1}, static_cast<double>(count), wide.options())});
 }
 
+// From the ranks' counts, means and variances.
+Statistics gathered_statistics(const at::Tensor& input, const ProcessGroupPtr& group) {
+  const std::int64_t channels = input.size(1);
+  const auto count = static_cast<double>(input.numel()) / static_cast<double>(channels);
+  const at::Tensor mean = sum_of_channels(input) / std::max(count, 1.0);
+  const at::Tensor centred = input - along_channels(mean, input);
+  const at::Tensor variance = sum_of_channels(centred * centred) / std::max(count, 1.0);
+  const at::Tensor all =
+      all_gather(at::cat({mean, variance, at::full({1}, count, mean.options())}), group);
+  const at::Tensor share = all.narrow(1, 2 * channels, 1) / all.narrow(1, 2 * channels, 1).sum();
+  const at::Tensor means = all.narrow(1, 0, channels);
+  const at::Tensor middle = (share * means).sum(0);
+  const at::Tensor distances = means - middle;
+  return {middle, (share * (all.narrow(1, channels, channels) + distances * distances)).sum(0),
+          all.narrow(1, 2 * channels, 1).sum().item<double>()};
+}
+
+Statistics statistics_of_all(const at::Tensor& input, const ProcessGroupPtr& group) {
+  if (input.scalar_type() == at::kDouble) {
+    return gathered_statistics(input, group);
+  }
+  const at::Tensor sums = local_sums(input);
+  all_reduce(sums, group);
+  return statistics_of(sums);
+}
+
 void blend(const at::Tensor& running, const at::Tensor& batch, double momentum) {
   if (running.defined()) {
     running.copy_(running.to(at::kDouble) * (1 - momentum) + batch * momentum);
@@ -68,12 +97,10 @@ Statistics statistics_for(const at::Tensor& input, const BatchNormTensors& tenso
     return {tensors.running_mean.to(at::kDouble, false, /*copy=*/true),
             tensors.running_var.to(at::kDouble, false, /*copy=*/true), 0};
   }
-  const at::Tensor sums = local_sums(input);
   if (!options.training) {
-    return statistics_of(sums);
+    return statistics_of(local_sums(input));
   }
-  all_reduce(sums, group);
-  Statistics global = statistics_of(sums);
+  Statistics global = statistics_of_all(input, group);
   TORCH_CHECK(global.count > 1, "a variance needs more than one value in each channel; there are ",
               global.count, " on all ranks together");
   blend(tensors.running_mean, global.mean, options.momentum);
