@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "support/questions.h"
 #include "support/signs_of_life.h"
 
 namespace ddp::testing {
@@ -78,7 +79,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
-    write_line({{"event", "run_finished"}, {"signs", signs_of_life()}});
+    write_line({{"event", "run_finished"}, {"signs", signs_of_life()}, {"questions", questions()}});
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "support/grading.h"
 #include "support/machine_share.h"
 #include "support/prints.h"
+#include "support/questions.h"
 #include "support/settings.h"
 #include "support/signs_of_life.h"
 #include "support/trace.h"
@@ -88,6 +89,9 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
                      });
   require_signs_of_life(evidence, body.name);
   pass_prints_on(body.name, evidence.reports);
+  if (runs.size() == 1) {  // in the usual order
+    ask_about(evidence, body.name);
+  }
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
     name_of_hung() = body.name;

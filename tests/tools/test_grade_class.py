@@ -33,6 +33,8 @@ def test(name, status, points, stage="01_naive_ddp"):
 mended = pathlib.Path("mended").exists() and said == "failed"
 tests = [test("first", "passed" if mended else said, 10)]
 tests += [test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
+asked = {"about": "buckets", "body": "b", "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
+pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [asked]}))
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
 sys.exit(said != "passed")
 """
@@ -151,6 +153,16 @@ class Class(unittest.TestCase):
         self.assertIn("<td>3</td><td>rank #: exactly # x</td><td>01 first</td>", page)
         self.assertIn("for example: in &quot;1 layers&quot; (2 ranks): rank ", page)
         self.assertIn("All: &lt;i&gt;eve, ann, bob", page)
+
+    def test_each_student_has_questions(self) -> None:
+        self.submit("ann", "passed")
+        self.submit("bob", "failed")
+        self.assertIn("questions.html", self.grade("--jobs=2").stdout)
+        page = (self.out / "questions.html").read_text()
+        self.assertEqual((page.count("since it is"), page.count("Why? failed")), (2, 1))
+        theirs = (self.out / "students/bob/questions.html").read_text()
+        self.assertIn("Why? failed", theirs)
+        self.assertNotIn("since it is", theirs)
 
     def test_a_mended_grader_says_whose_score_changed(self) -> None:
         for name, does in (("ann", "passed"), ("bob", "failed"), ("eve", "failed")):

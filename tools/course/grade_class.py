@@ -4,7 +4,8 @@ Each is graded by a process of its own (grade_submission), several at a time, an
 other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
 is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
 grades all, and says whose score changed, and by which test (changes.txt). In the end there are two tables, scores.csv
-and class.html, with the late policy of course.json.
+and class.html, with the late policy of course.json, and questions.html: two for each student about their own run, with
+answers; students/<name>/questions.html is the student's page, which has none.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tools.course import hidden, regraded
+from tools.course import hidden, questions, regraded
 from tools.course.class_table import Row, row_of, write
 from tools.course.late import read_times, times_of
 from tools.course.submission import ARCHIVES
@@ -85,13 +86,14 @@ def _grade_as_asked() -> int:
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
         rows = [each.row(about, given) for each in students]
         write(options.out, rows, about)
+        questions.write(options.out, {each.name: each.folder for each in students}, common_seed(options.out))
         if options.again:
             replace_file(options.out / "changes.txt", regraded.said(before, rows).encode())
             print(regraded.said(before, rows), end="")
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(f"{row.student} was not graded: {row.problem}", columns()))
-    print(f"Tables: {options.out}/scores.csv, {options.out}/class.html")
+    print(f"Tables: {options.out}/scores.csv, {options.out}/class.html; questions to ask: {options.out}/questions.html")
     return 1 if failed else 0
 
 
@@ -165,6 +167,7 @@ def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) 
     results = student.folder / "results.json"
     command = [sys.executable, "-m", "tools.course.grade_submission", str(student.place.absolute())]
     command += [f"--out={results}", f"--keep={student.folder / 'taken'}"]
+    command += [f"--questions={student.folder / questions.CANDIDATES}"]
     command += [f"--seed={seed}"] if hidden.seed() is None else []
     command += [f"--limit={limit}"] if limit else []
     output, began = BoundedText(LOG_LIMIT), time.monotonic()

@@ -33,6 +33,7 @@ class Records:
         self._skipping = False
         self.run_finished = False
         self.signs: dict[str, list[int]] = {}  # of life, by body: tests/support/signs_of_life.h
+        self.questions: list[dict] = []  # about what the ranks did: tests/support/questions.h
         self.count = 0  # of valid records: a measure of progress
 
     def feed(self, data: bytes) -> None:
@@ -102,6 +103,7 @@ class Records:
 
     def _run_finished(self, record: dict) -> bool:
         self.signs = record.get("signs", {})
+        self.questions = record.get("questions", [])
         in_order = not self._current and not self.run_finished
         self.run_finished |= in_order
         return in_order

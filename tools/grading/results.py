@@ -71,6 +71,7 @@ class StageReport:
     sources: str = ""  # the digest of what was graded
     output: str = ""
     signs: dict[str, list[int]] = field(default_factory=dict)  # of life, by body
+    questions: list[dict] = field(default_factory=list)  # about what its ranks did, with answers
 
     @property
     def compiles(self) -> bool:

@@ -93,7 +93,7 @@ def run_stage(
     if exit_code and records.run_finished:
         records.distrust(reason)
     records.close(reason)
-    report.signs = records.signs
+    report.signs, report.questions = records.signs, records.questions
 
 
 def signs_of_life(stage: Stage) -> Path:

@@ -1,0 +1,182 @@
+#include "support/questions.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "support/settings.h"
+#include "support/training_claims.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::size_t kOfAKind = 3;  // in a body
+constexpr std::size_t kLines = 60;
+
+struct Declared {
+  std::vector<std::string> bodies;
+  Questions::Ask ask;
+};
+
+std::vector<Declared>& declared_questions() {
+  static std::vector<Declared> all;
+  return all;
+}
+
+nlohmann::json& kept_questions() {
+  static nlohmann::json all = nlohmann::json::array();
+  return all;
+}
+
+std::string line_of(const Evidence& evidence, const Seen& seen, int rank) {
+  const auto launch = [&] { return describe_operation(evidence.launch_of(rank, seen.operation)); };
+  switch (seen.kind) {
+    case EventKind::kReady:
+      return "the gradient of layer " + std::to_string(seen.index) + " is ready" +
+             (seen.place.no_sync ? " (inside NoSync)" : "");
+    case EventKind::kLaunch:
+      return "launched: " + describe_operation(seen);
+    case EventKind::kWait:
+      return "waits for " + launch();
+    case EventKind::kPhase:
+      return seen.place.phase == Phase::kForward    ? "forward begins"
+             : seen.place.phase == Phase::kBackward ? "backward begins"
+             : seen.place.phase == Phase::kFinish   ? "finish() begins"
+                                                    : "";
+    default:
+      return "";
+  }
+}
+
+// Nothing where the evidence is not as expected: a question costs no points.
+std::vector<Question> asked_by(const Declared& declared, const Evidence& evidence) {
+  try {
+    return declared.ask(evidence);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+Questions::Questions(std::vector<std::string> bodies, Ask ask) {
+  declared_questions().push_back({std::move(bodies), std::move(ask)});
+}
+
+void ask_about(const Evidence& evidence, const std::string& body) {
+  if (!evidence.reports.ok()) {
+    return;
+  }
+  std::mt19937_64 draw(settings().seed);
+  for (const Declared& declared : declared_questions()) {
+    if (std::ranges::find(declared.bodies, body) == declared.bodies.end()) {
+      continue;
+    }
+    std::vector<Question> asked = asked_by(declared, evidence);
+    std::ranges::shuffle(asked, draw);
+    std::map<std::string, std::size_t> of_kind;
+    for (const Question& each : asked) {
+      if (of_kind[each.about]++ < kOfAKind) {
+        kept_questions().push_back({{"about", each.about},
+                                    {"body", body},
+                                    {"asked", each.asked},
+                                    {"answer", each.answer},
+                                    {"evidence", each.evidence}});
+      }
+    }
+  }
+}
+
+const nlohmann::json& questions() { return kept_questions(); }
+
+Questions::Ask of_each_step(
+    const std::function<std::vector<Question>(const Evidence&, const TrainingOfRank&, int)>& ask) {
+  return [ask](const Evidence& evidence) {
+    std::vector<Question> all;
+    if (!gradients_are_means(evidence).empty()) {
+      return all;  // answers say what right code does
+    }
+    for (const auto& [model, ranks] : trainings_in(evidence)) {
+      for (const TrainingOfRank& training : ranks) {
+        for (const auto& [number, step] : training.steps) {
+          if (step.ended) {
+            const std::vector<Question> found = ask(evidence, training, number);
+            all.insert(all.end(), found.begin(), found.end());
+          }
+        }
+      }
+    }
+    return all;
+  };
+}
+
+std::vector<std::string> course_of(const Evidence& evidence, const TrainingOfRank& training,
+                                   int step) {
+  std::vector<std::string> lines;
+  for (const Seen& seen : evidence.of[training.rank]) {
+    const std::string line =
+        seen.place.step == step ? line_of(evidence, seen, training.rank) : std::string();
+    if (!line.empty() && lines.size() < kLines) {
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+std::string layers_of(const std::vector<std::int64_t>& layers) {
+  std::string text = layers.size() == 1 ? "layer " : "layers ";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == layers.size() ? " and " : ", ") + std::to_string(layers[i]);
+  }
+  return text;
+}
+
+std::string on_rank_in_step(const TrainingOfRank& training, int step) {
+  return "On rank " + std::to_string(training.rank) + ", in step " + std::to_string(step) + ", ";
+}
+
+Questions::Ask about_missing_gradients() {
+  return of_each_step([](const Evidence& evidence, const TrainingOfRank& training, int number) {
+    std::vector<Question> asked;
+    const TrainingStep& step = training.steps.at(number);
+    for (const auto& [layer, local] : step.local) {
+      std::vector<std::string> owners;
+      for (const TrainingOfRank& other : trainings_in(evidence).at(0)) {
+        const auto theirs = other.steps.find(number);
+        if (theirs != other.steps.end() && theirs->second.local.at(layer).defined()) {
+          owners.push_back(std::to_string(other.rank));
+        }
+      }
+      const std::int64_t elements = training.parameter.at(layer).numel();
+      const bool reduced = std::ranges::any_of(step.launches, [&](const Seen* launch) {
+        return is_all_reduce(*launch) && launch->elements == elements;
+      });
+      const bool unique = std::ranges::count_if(training.parameter, [&](const auto& each) {
+                            return each.second.numel() == elements;
+                          }) == 1;
+      if (local.defined() || owners.size() != 1 || !reduced || !unique) {
+        continue;
+      }
+      const std::string ranks = std::to_string(evidence.world.ranks);
+      asked.push_back(
+          {"a gradient that is missing",
+           on_rank_in_step(training, number) + "backward computed no gradient of layer " +
+               std::to_string(layer) + ", and yet your code launched an all-reduce of its " +
+               std::to_string(elements) +
+               " elements. What did it carry, and what would have happened without it? What "
+               "is the gradient after finish()?",
+           "Zeros. Rank " + owners[0] +
+               " alone has that gradient and launches its all-reduce, too: without "
+               "this rank's it would wait without end, or be paired with this rank's next one. "
+               "Afterwards every rank has rank " +
+               owners[0] + "'s gradient / " + ranks + ": the mean over all " + ranks +
+               " ranks, not over those that have one.",
+           course_of(evidence, training, number)});
+    }
+    return asked;
+  });
+}
+
+}  // namespace ddp::testing
