@@ -58,10 +58,13 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
 
 // Whether the same values have come in the order of another layout.
 bool is_permuted(const at::Tensor& actual, const at::Tensor& expected) {
+  const auto close = [](const at::Tensor& a, const at::Tensor& b) {
+    return at::allclose(a, b, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);
+  };
   const at::Tensor a = std::get<0>(actual.flatten().sort());
   const at::Tensor e = std::get<0>(expected.flatten().sort());
-  return actual.dim() > 1 && a.numel() > 1 && a[0].ne(a[-1]).item<bool>() &&
-         at::allclose(a, e, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);
+  return actual.dim() > 1 && a.numel() > 1 && a[0].ne(a[-1]).item<bool>() && close(a, e) &&
+         !close(actual, expected);  // else they differ by rounding
 }
 
 bool about(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
@@ -72,8 +75,7 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   }
   if (is_permuted(actual, expected)) {
     return "right values in another order: layouts differ, between ranks or from what was sent. "
-           "Send "
-           "tensor.contiguous(), and copy the result back";
+           "Send tensor.contiguous(), and copy the result back";
   }
   const double world = subject.world_size;
   const auto factor = common_factor(actual, expected);
