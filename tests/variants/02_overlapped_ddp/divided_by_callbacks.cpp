@@ -81,10 +81,10 @@ class Synchronizer : public GradientSynchronizer {
       return;
     }
     for (Entry& entry : entries_) {
-      if (entry.unsent) {
+      if (entry.unsent && entry.parameter.grad().defined()) {
         send(entry, group_, landing_);
       }
-      entry.sent = false;
+      entry.unsent = entry.sent = false;
     }
     std::unique_lock lock(landing_->mutex);
     landing_->all_landed.wait(lock, [this] { return landing_->flying == 0; });
