@@ -20,6 +20,8 @@ constexpr auto kPollingPatience = milliseconds(200);
 constexpr auto kNetworkPatience = milliseconds(200);
 // The same among threads, where backward keeps one of them in the network for long.
 constexpr auto kThreadPatience = milliseconds(5);
+// In long runs more than these show nothing new, and each costs that patience.
+constexpr std::int64_t kThreadOperations = 40;
 
 // True if the thread is asleep and stays so for a moment, or has ended.
 bool is_asleep(int thread) {
@@ -67,7 +69,7 @@ void Witness::give_way(std::int64_t operation) {
     others = threads_;
     others.erase(this_thread_id());
   }
-  if (others.empty() ||
+  if (others.empty() || operation >= kThreadOperations ||
       !chooses(Choice::kThread, operation, "the rank's other threads went on before this one")) {
     return;
   }
