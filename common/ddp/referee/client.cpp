@@ -135,7 +135,8 @@ void Client::deliver(std::int64_t operation, const QueueKey& key) {
     return;
   }
   const auto last = last_with_future(key);
-  if (last != work && last != nullptr &&
+  // Messages keep their order: who sends what a later one brings may wait for an earlier one.
+  if (last != work && last != nullptr && !c10d::isP2POp(work->operation().type) &&
       chooses(Choice::kOrder, operation,
               "the future of a later operation completed before its own") &&
       await(last->number(), kOrderPatience) != Answer::kNone) {
