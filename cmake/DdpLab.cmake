@@ -39,6 +39,7 @@ function(ddp_lab_stage stage)
     file(GLOB hidden CONFIGURE_DEPENDS tests/${stage}/hidden.*.cpp)  # an instructor's: they may repeat names
     set_source_files_properties(${hidden} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     ddp_lab_program(tests_${stage} LIBRARIES ddp_testing SOURCES ${sources} HEADERS tests)
+    ddp_lab_tests(tests_${stage} graded ${stage}.)
   endif()
 endfunction()
 
@@ -91,4 +92,11 @@ function(ddp_lab_program name)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/cmake/main.cpp)
   target_link_libraries(${name} PRIVATE ${name}_code)
   target_link_options(${name} PRIVATE -Wl,--allow-shlib-undefined -Wl,--no-as-needed)
+endfunction()
+
+# Each test of a program is one of CTest's, so that editors show, run and debug it: ctest --preset graded -R 01_naive.
+# They are listed when CTest runs, not when a program is built, which then would take longer.
+function(ddp_lab_tests program label prefix)
+  gtest_discover_tests(${program} TEST_PREFIX ${prefix} DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+                       PROPERTIES LABELS ${label} TIMEOUT 600)
 endfunction()

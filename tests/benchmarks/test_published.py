@@ -196,7 +196,7 @@ class BucketedDdp(Published):
         def gain(document: dict[str, Any]) -> float:
             return self.time(document, variant="naive") - self.time(document, variant="bucketed", bucket_size_mb=100)
 
-        self.assertGreater(gain(slow), 4 * gain(fast))
+        self.assertGreater(gain(slow), 3 * gain(fast))
 
     def test_refuses_a_cap_of_zero(self) -> None:
         self.assertIn("--bucket-mb: Value 0 not in range", self.start(*PUBLISHED, "--bucket-mb", "0").stderr)
@@ -213,7 +213,7 @@ class DdpSuite(Published):
     def test_says_what_ddp_adds_on_more_and_more_gpus(self) -> None:
         document = self.compute("--model", "resnet50", "--gpus", "1,8,64")
         alone = self.seconds(document, round="no ddp")
-        self.assertAlmostEqual(alone, CALIBRATION["ddp_suite"]["constants"]["compute_s.resnet50"], places=5)
+        self.assertAlmostEqual(alone, CALIBRATION["ddp_suite"]["constants"]["compute_s.resnet50"], places=4)
         times = [
             self.seconds(document, round=name, variant="Reducer", bucket_size=25)
             for name in ("1M/1G", "1M/8G", "8M/8G")

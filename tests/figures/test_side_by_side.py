@@ -82,7 +82,8 @@ class SideBySide(unittest.TestCase):
     def test_every_reference_says_its_setup_once(self) -> None:
         for file in reference_data.FOLDER.glob("*.csv"):
             lines = reference_data.load_reference(file.stem).source
-            self.assertEqual(sum(line.startswith("Setup: ") for line in lines), 1, file)
+            due = 0 if lines[0].startswith("Sources: ") else 1  # several have their set-ups in the rows
+            self.assertEqual(sum(line.startswith("Setup: ") for line in lines), due, file)
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ TEST_F(ForkRanks, ExceptionsAreReportedInTheirWords) {
 
   const RankReport unknown = report_of([] { throw 7; });
   EXPECT_EQ(unknown.outcome, RankOutcome::kThrew);
-  expect_contains(unknown.reason, "not a std::exception");
+  expect_contains(unknown.reason, "of the type int");
 }
 
 TEST_F(ForkRanks, StubIsToldFromAnError) {
@@ -202,11 +202,23 @@ TEST_F(ForkRanks, LongTextsAreCut) {
   EXPECT_LE(report.reason.size(), 1U << 20);
 }
 
-TEST_F(ForkRanks, GigabyteOfOutputIsBounded) {
+TEST_F(ForkRanks, AFloodOfOutputEndsTheRankThatPrintsIt) {
+  const RankReports reports = run_plain_ranks({.world_size = 2}, [](RankContext& context) {
+    const std::string line(1 << 20, 'x');
+    while (context.rank == 1) {
+      std::cout << line;
+    }
+  });
+  EXPECT_FALSE(reports.ok());
+  EXPECT_EQ(reports.culprit, 1);
+  expect_contains(reports.ranks[1].reason, "MiB");
+}
+
+TEST_F(ForkRanks, MuchOutputIsBounded) {
   const RankReports reports = run_plain_ranks({.world_size = 1}, [](RankContext&) {
     std::cout << "the beginning\n";
     const std::string line(1 << 20, 'x');
-    for (int i = 0; i < 1024; ++i) {
+    for (int i = 0; i < 10; ++i) {
       std::cout << line;
     }
     std::cout << "\nthe end" << std::endl;
