@@ -42,7 +42,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"python3 -m tools\.setup\.gpus", Run()),
     (r"CXX=g\+\+ make test", NotRun("builds everything anew; the step 'compilers' does it for the stages")),
     (r"make test IMPL=solutions", Run()),
-    (r"make test( STAGE=0\d IMPL=solutions)", Run()),
+    (r"make test( STAGE=0\d IMPL=solutions( UNTRUSTED=1)?)", Run()),
     (
         r"make test( STAGE=0\d)?( TEST=\w+)?( SEED=\d+)?( SCHEDULE=\d+)?( VERBOSE=1)?( UNTRUSTED=1)?",
         Run(codes=UNFINISHED),
