@@ -78,7 +78,7 @@ class Synchronizer : public GradientSynchronizer {
       return;
     }
     for (Leaf& leaf : leaves_) {
-      if (std::exchange(leaf.owed, false)) {
+      if (std::exchange(leaf.owed, false) && leaf.tensor.grad().defined()) {
         launch(leaf);
       }
     }

@@ -50,9 +50,10 @@ class Synchronizer : public GradientSynchronizer {
       return;
     }
     for (Item& item : items_) {
-      if (item.unsent) {
+      if (item.unsent && item.parameter.grad().defined()) {
         send(item);
       }
+      item.unsent = false;
     }
     for (Item& item : items_) {
       if (item.future) {

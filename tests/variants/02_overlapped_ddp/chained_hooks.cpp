@@ -87,9 +87,10 @@ class Synchronizer : public GradientSynchronizer {
   void finish() override {
     const at::NoGradGuard no_grad;
     for (std::size_t i = 0; synchronizes() && i < parameters_.size(); ++i) {
-      if (owed_[i]) {
+      if (owed_[i] && parameters_[i].grad().defined()) {
         launch(i);
       }
+      owed_[i] = false;
     }
     for (std::size_t i = 0; synchronizes() && i < parameters_.size(); ++i) {
       if (works_[i]) {

@@ -48,9 +48,10 @@ class Synchronizer : public GradientSynchronizer {
       return;
     }
     for (const auto& record : in_order_) {
-      if (record->owed) {
+      if (record->owed && record->parameter.grad().defined()) {
         launch(record);
       }
+      record->owed = false;
     }
     const at::NoGradGuard no_grad;
     for (; !flying_.empty(); flying_.pop()) {

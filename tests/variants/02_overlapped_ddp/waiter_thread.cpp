@@ -110,7 +110,7 @@ class Synchronizer : public GradientSynchronizer {
       return;
     }
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
-      if (state_[k] == State::kOwed) {
+      if (state_[k] == State::kOwed && parameters_[k].second.grad().defined()) {
         launch(k);
       }
     }
