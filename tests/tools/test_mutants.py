@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
-from tools.checking import in_place, mutant_files, mutants
+from tools.checking import in_place, mutant_files, mutants, variants
 from tools.checking.context import graded_stages
+from tools.checking.edits import write_edited
 from tools.grading.results import Status
 from tools.setup.toolchain import LabError
 
@@ -21,7 +22,7 @@ class Mutated(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         folder = Path(temporary.name)
         (folder / "mutant").mkdir()
-        return mutant_files.write_mutated(Sums(folder, **contents), mutant(edits=edits), folder / "mutant")
+        return write_edited(Sums(folder, **contents), mutant(edits=edits).edits, folder / "mutant")
 
     def test_edits_do_what_they_say(self) -> None:
         source = self.write(EDITS)
@@ -181,9 +182,17 @@ class ThisRepository(unittest.TestCase):
             solution = in_place.solution_of(stage).parent
             for name, text in mutant_files.entries(stage).items():
                 with self.subTest(name), tempfile.TemporaryDirectory() as folder:
-                    mutant_files.write_mutated(stage, mutant_files.parse(name, text), Path(folder))
+                    write_edited(stage, mutant_files.parse(name, text).edits, Path(folder))
                     same = [copy.read_bytes() == (solution / copy.name).read_bytes() for copy in Path(folder).iterdir()]
                     self.assertFalse(all(same))
+
+    def test_every_variant_made_by_edits_fits_its_solution(self) -> None:
+        edited = [(stage, each) for stage in graded_stages() for each in variants.variants_of(stage) if each.edits]
+        self.assertTrue(edited)
+        for stage, variant in edited:
+            with self.subTest(variant.title()), tempfile.TemporaryDirectory() as folder:
+                source = variant.source(stage, Path(folder))
+                self.assertNotEqual(source.read_text(), in_place.solution_of(stage).read_text())
 
     def test_every_stage_has_an_empty_solution_among_them(self) -> None:
         for stage in graded_stages():

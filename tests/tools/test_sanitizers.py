@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.tools.checking_test import context, mutant, report
-from tools.checking import mutants, sanitizers
+from tools.checking import sanitizers
 from tools.checking.context import Context, Outcome, graded_stages
 from tools.checking.sanitizers import ADDRESS, THREAD, Watcher
 from tools.grading import sanitizer_reports
@@ -206,7 +206,7 @@ class Mutants(unittest.TestCase):
 
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(mutants, "write_mutated"),
+            mock.patch.object(sanitizers, "write_edited"),
             mock.patch.object(sanitizers, "graded_tests", return_value=[]),
             mock.patch.object(sanitizers, "grade", grade),
         ):

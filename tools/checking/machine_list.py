@@ -68,7 +68,7 @@ CHECKS = (
         "a wrong edit",
         f"""\
         cd ddp-lab && cp {SOLUTION} {STUB} &&
-        mkdir wrong && python3 -m tools.checking.mutant_files 01 no_averaging wrong && cp wrong/* {STUB} &&
+        mkdir wrong && python3 -m tools.checking.mutant_files 01_naive_ddp no_averaging wrong && cp wrong/* {STUB} &&
         make test STAGE=01
         """,
         (r"gradients are the mean over ranks +0/", r"^Next: fix "),
@@ -99,7 +99,7 @@ CHECKS = (
         cd ddp-lab && python3 -m zipfile -e build/autograder/autograder.zip /srv/source || exit
         mkdir /srv/good /srv/empty && cp solutions/0[1-4]*/*.cpp /srv/good &&
         cp {ONE_FILE_RING} /srv/good/ring_all_reduce.cpp && cp -r /srv/good /srv/hanging &&
-        python3 -m tools.checking.mutant_files 01 endless_loop /srv/hanging
+        python3 -m tools.checking.mutant_files 01_naive_ddp endless_loop /srv/hanging
         """,
         (),
     ),

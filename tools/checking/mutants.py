@@ -9,8 +9,9 @@ import random
 from functools import partial
 
 from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
+from tools.checking.edits import write_edited
 from tools.checking.in_place import grade, graded_tests, surroundings
-from tools.checking.mutant_files import Mutant, entries, parse, write_mutated
+from tools.checking.mutant_files import Mutant, entries, parse
 from tools.checking.remembered import Content, outcome_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.runner import RunOptions
@@ -121,7 +122,7 @@ def _verdict(context: Context, stage: Stage, tests: list[TestSpec], about: list[
 def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> Outcome:
     folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
     try:
-        source = write_mutated(stage, mutant, folder)
+        source = write_edited(stage, mutant.edits, folder)
         brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
         report, log = grade(context, stage, source, folder, needed(mutant, tests, context.everything), brief)
     except LabError as error:

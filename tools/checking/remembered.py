@@ -79,7 +79,10 @@ def _hash(data: bytes) -> str:
 
 def grading(context: Context, stage: Stage) -> list[Content]:
     """What a grading hangs on, beside the stage's library: the test program, its libraries, and who judges."""
-    judges = [ROOT / "tools" / "checking" / f"{name}.py" for name in ("context", "in_place", "mutants", "variants")]
+    judges = [
+        ROOT / "tools" / "checking" / f"{name}.py"
+        for name in ("context", "edits", "in_place", "mutant_files", "mutants", "variants")
+    ]
     told = files(f"tests/{stage.name}", "*.json")
     return [
         *program(context, f"tests_{stage.name}", "ddp", "ddp_testing"),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tools.checking import mutants
 from tools.checking.context import CORES, Context, Outcome, describe, graded_stages
+from tools.checking.edits import write_edited
 from tools.checking.in_place import grade, graded_tests
 from tools.checking.mutants import Mutant
 from tools.checking.own_tests import run_shard
@@ -94,7 +95,7 @@ def _run_everything(other: Context, sanitizer: Watcher, environment: dict[str, s
     harness = partial(run_shard, other, "tests_harness", env={**environment, **only})
     trials = [partial(harness, index) for index in range(CORES)]
     for stage in graded_stages() if sanitizer.variants else []:
-        trials += [partial(grade_variant, other, slow, stage, source) for source in variants_of(stage)]
+        trials += [partial(grade_variant, other, slow, stage, variant) for variant in variants_of(stage)]
         dying = [mutant for mutant in mutants.load(stage, outcome) if mutant.sanitizer]
         trials += [partial(_check_mutant, other, sanitizer, stage, mutant) for mutant in dying]
     return outcome.take(other.each(lambda trial: trial(), trials))
@@ -123,7 +124,7 @@ def _check_mutant(other: Context, sanitizer: Watcher, stage: Stage, mutant: Muta
     tests = graded_tests(other, stage)
     due = mutants.needed(mutant, tests, everything=False) or tests
     try:
-        _, log = grade(other, stage, mutants.write_mutated(stage, mutant, folder), folder, due, slow)
+        _, log = grade(other, stage, write_edited(stage, mutant.edits, folder), folder, due, slow)
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
     kinds = {kind for text, _ in found(reports).values() for kind in _KIND.findall(text)}
