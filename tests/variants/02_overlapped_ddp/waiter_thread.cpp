@@ -2,91 +2,22 @@
 // continues; finish() waits for that thread.
 #include <ATen/ATen.h>
 
-#include <condition_variable>
-#include <mutex>
-#include <optional>
-#include <queue>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "../check_arguments.h"
+#include "../waiter.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 
 namespace ddp {
 namespace {
 
-// Completes all-reduces, one after another.
-class Waiter {
- public:
-  explicit Waiter(int world_size)
-      : world_size_(world_size), thread_([this](const std::stop_token& stop) { work(stop); }) {}
-
-  void submit(at::Tensor gradient, at::Tensor sum, WorkPtr work) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push({std::move(gradient), std::move(sum), std::move(work)});
-      ++open_;
-    }
-    changed_.notify_all();
-  }
-
-  void drain() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return open_ == 0; });
-    if (const auto error = std::exchange(error_, nullptr)) {
-      std::rethrow_exception(error);
-    }
-  }
-
- private:
-  struct Job {
-    at::Tensor gradient;
-    at::Tensor sum;
-    WorkPtr work;
-  };
-
-  void work(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [this] { return !jobs_.empty(); })) {
-      std::optional<Job> job = std::move(jobs_.front());
-      jobs_.pop();
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        complete(*job);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      job.reset();
-      lock.lock();
-      error_ = error ? error : error_;
-      --open_;
-      changed_.notify_all();
-    }
-  }
-
-  void complete(const Job& job) const {
-    const at::NoGradGuard no_grad;
-    job.work->wait();
-    job.gradient.copy_(job.sum.div_(world_size_));
-  }
-
-  const int world_size_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::queue<Job> jobs_;
-  int open_ = 0;
-  std::exception_ptr error_;
-  std::jthread thread_;
-};
-
 class Synchronizer : public GradientSynchronizer {
  public:
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                ProcessGroupPtr group)
-      : group_(std::move(group)), waiter_(group_->getSize()) {
+      : group_(std::move(group)) {
     std::unordered_map<const void*, std::size_t> first;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       take_from_rank_0(parameters[i]);
@@ -141,7 +72,12 @@ class Synchronizer : public GradientSynchronizer {
     TORCH_CHECK(!gradient.is_sparse(), "parameter ", parameters_[k].first, ": sparse gradient");
     state_[k] = State::kSent;
     const at::Tensor sum = gradient.clone(at::MemoryFormat::Contiguous);
-    waiter_.submit(gradient, sum, all_reduce_async(sum, group_));
+    waiter_.submit(
+        [gradient, sum, ranks = group_->getSize(), work = all_reduce_async(sum, group_)] {
+          const at::NoGradGuard no_grad;
+          work->wait();
+          gradient.copy_(sum.div_(ranks));
+        });
   }
 
   ProcessGroupPtr group_;

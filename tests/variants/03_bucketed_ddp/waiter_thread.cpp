@@ -4,84 +4,22 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
-#include <queue>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "../waiter.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/gradient_hooks.h"
 
 namespace ddp {
 namespace {
 
-// Completes all-reduces, one after another.
-class Waiter {
- public:
-  explicit Waiter(int world_size)
-      : world_size_(world_size), thread_([this](const std::stop_token& stop) { work(stop); }) {}
-
-  void submit(at::Tensor sum, WorkPtr work) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.emplace(std::move(sum), std::move(work));
-      ++open_;
-    }
-    changed_.notify_all();
-  }
-
-  void drain() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return open_ == 0; });
-    if (const auto error = std::exchange(error_, nullptr)) {
-      std::rethrow_exception(error);
-    }
-  }
-
- private:
-  void work(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [this] { return !jobs_.empty(); })) {
-      auto [sum, work] = std::move(jobs_.front());
-      jobs_.pop();
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        work->wait();
-        const at::NoGradGuard no_grad;
-        sum.div_(world_size_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      sum.reset();
-      work.reset();
-      lock.lock();
-      error_ = error ? error : error_;
-      --open_;
-      changed_.notify_all();
-    }
-  }
-
-  const int world_size_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::queue<std::pair<at::Tensor, WorkPtr>> jobs_;
-  int open_ = 0;
-  std::exception_ptr error_;
-  std::jthread thread_;
-};
-
 class Synchronizer : public GradientSynchronizer {
  public:
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                const ProcessGroupPtr& group, const BucketedDdpOptions& options)
-      : parameters_(parameters),
-        group_(group),
-        overlap_(options.overlap),
-        waiter_(group->getSize()) {
+      : parameters_(parameters), group_(group), overlap_(options.overlap) {
     for (const auto* tensors : {&parameters, &buffers}) {
       for (const at::Tensor& tensor : *tensors) {
         const at::Tensor values = tensor.detach().contiguous();
@@ -160,7 +98,12 @@ class Synchronizer : public GradientSynchronizer {
                            : at::zeros({parameters_[i].numel()}, parameters_[i].options()));
     }
     flats_.push_back(at::cat(pieces));
-    waiter_.submit(flats_.back(), all_reduce_async(flats_.back(), group_));
+    const at::Tensor& sum = flats_.back();
+    waiter_.submit([sum, ranks = group_->getSize(), work = all_reduce_async(sum, group_)] {
+      work->wait();
+      const at::NoGradGuard no_grad;
+      sum.div_(ranks);
+    });
   }
 
   const std::vector<at::Tensor> parameters_;
