@@ -8,20 +8,6 @@ namespace ddp::testing {
 
 namespace {
 
-// The gradient that a launch carries, if its size tells; else -1.
-std::int64_t carried_layer(const TrainingOfRank& training, const Seen& launch) {
-  std::int64_t found = -1;
-  for (const auto& [layer, parameter] : training.parameter) {
-    if (parameter.numel() == launch.elements) {
-      if (found >= 0) {
-        return -1;
-      }
-      found = layer;
-    }
-  }
-  return found;
-}
-
 std::vector<Question> about_overlap(const Evidence& evidence, const TrainingOfRank& training,
                                     int number) {
   const TrainingStep& step = training.steps.at(number);

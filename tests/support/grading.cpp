@@ -62,10 +62,10 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
         notes().failures.clear();  // what is found after all says more
       }
       notes().failures.push_back(failure_text(part));
-    } else {
-      write_line({{"event", "body_ended"}});  // as SUCCEED() says
     }
   }
+
+  void body_ended() const { write_line({{"event", "body_ended"}}); }
 
   void OnTestEnd(const ::testing::TestInfo& test) override {
     const auto& result = *test.result();
@@ -105,6 +105,12 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
   int fd_;
 };
+
+// Null where no records are written. GoogleTest owns it.
+RecordWriter*& record_writer() {
+  static RecordWriter* writer = nullptr;
+  return writer;
+}
 
 }  // namespace
 
@@ -160,8 +166,8 @@ void note_body(const std::string& name) {
 }
 
 void note_body_ended() {
-  if (::testing::UnitTest::GetInstance()->listeners().default_result_printer() == nullptr) {
-    SUCCEED();  // for the RecordWriter alone, see write_records_to()
+  if (record_writer() != nullptr) {
+    record_writer()->body_ended();
   }
 }
 
@@ -196,7 +202,8 @@ void write_records_to(int fd) {
   fcntl(fd, F_SETFD, FD_CLOEXEC);  // for nobody else, not even for what names a crash's lines
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());  // leaves the output to the ranks
-  listeners.Append(new RecordWriter(fd));                        // takes ownership
+  record_writer() = new RecordWriter(fd);
+  listeners.Append(record_writer());  // takes ownership
 }
 
 }  // namespace ddp::testing

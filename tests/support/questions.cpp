@@ -137,6 +137,19 @@ std::string on_rank_in_step(const TrainingOfRank& training, int step) {
   return "On rank " + std::to_string(training.rank) + ", in step " + std::to_string(step) + ", ";
 }
 
+std::int64_t carried_layer(const TrainingOfRank& training, const Seen& launch) {
+  std::int64_t found = -1;
+  for (const auto& [layer, parameter] : training.parameter) {
+    if (parameter.numel() == launch.elements) {
+      if (found >= 0) {
+        return -1;
+      }
+      found = layer;
+    }
+  }
+  return found;
+}
+
 Questions::Ask about_missing_gradients() {
   return of_each_step([](const Evidence& evidence, const TrainingOfRank& training, int number) {
     std::vector<Question> asked;
@@ -149,14 +162,10 @@ Questions::Ask about_missing_gradients() {
           owners.push_back(std::to_string(other.rank));
         }
       }
-      const std::int64_t elements = training.parameter.at(layer).numel();
-      const bool reduced = std::ranges::any_of(step.launches, [&](const Seen* launch) {
-        return is_all_reduce(*launch) && launch->elements == elements;
+      const bool reduced = std::ranges::any_of(step.launches, [&, own = layer](const Seen* launch) {
+        return is_all_reduce(*launch) && carried_layer(training, *launch) == own;
       });
-      const bool unique = std::ranges::count_if(training.parameter, [&](const auto& each) {
-                            return each.second.numel() == elements;
-                          }) == 1;
-      if (local.defined() || owners.size() != 1 || !reduced || !unique) {
+      if (local.defined() || owners.size() != 1 || !reduced) {
         continue;
       }
       const std::string ranks = std::to_string(evidence.world.ranks);
@@ -164,7 +173,7 @@ Questions::Ask about_missing_gradients() {
           {"a gradient that is missing",
            on_rank_in_step(training, number) + "backward computed no gradient of layer " +
                std::to_string(layer) + ", and yet your code launched an all-reduce of its " +
-               std::to_string(elements) +
+               std::to_string(training.parameter.at(layer).numel()) +
                " elements. What did it carry, and what would have happened without it? What "
                "is the gradient after finish()?",
            "Zeros. Rank " + owners[0] +

@@ -47,6 +47,9 @@ std::string layers_of(const std::vector<std::int64_t>& layers);
 /// "On rank 1, in step 2, ".
 std::string on_rank_in_step(const TrainingOfRank& training, int step);
 
+/// The gradient that a launch carries, if its size tells; else -1.
+std::int64_t carried_layer(const TrainingOfRank& training, const Seen& launch);
+
 /// Where a layer had no gradient of the rank's own, and was reduced all the same.
 Questions::Ask about_missing_gradients();
 

@@ -88,8 +88,9 @@ def _grade_as_asked() -> int:
         write(options.out, rows, about)
         questions.write(options.out, {each.name: each.folder for each in students}, common_seed(options.out))
         if options.again:
-            replace_file(options.out / "changes.txt", regraded.said(before, rows).encode())
-            print(regraded.said(before, rows), end="")
+            changes = regraded.said(before, rows)
+            replace_file(options.out / "changes.txt", changes.encode())
+            print(changes, end="")
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(f"{row.student} was not graded: {row.problem}", columns()))

@@ -10,14 +10,13 @@ from tools.course.class_table import Row
 def said(before: dict[str, Row], rows: list[Row]) -> str:
     """`before`: those of `rows` that were graded already, by student."""
     known = [(before[row.student], row) for row in rows if row.student in before]
-    changed = [(old, new) for old, new in known if differences(old, new)]
+    changed = [(old, new, found) for old, new in known if (found := differences(old, new))]
     lines = [f"Graded again: {len(known)}, of whom {len(changed)} changed."]
     tests: Counter[str] = Counter()
-    for old, new in changed:
+    for old, new, found in changed:
         lines.append(f"  {new.student}: {old.total:g} -> {new.total:g} points, final {old.final:g} -> {new.final:g}")
-        for line in differences(old, new):
-            lines.append(f"    {line}")
-        tests.update(line.partition(":")[0] for line in differences(old, new))
+        lines += [f"    {line}" for line in found]
+        tests.update(line.partition(":")[0] for line in found)
     lines += [f"  {count} by {name}" for name, count in tests.most_common()] if len(changed) > 1 else []
     return "\n".join(lines) + "\n"
 

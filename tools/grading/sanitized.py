@@ -15,7 +15,7 @@ from tools.grading.results import Report, Status
 from tools.grading.runner import RunOptions
 from tools.grading.sanitizer_reports import ADDRESS, DEADLINE_S, Sanitizer, found, is_installed, no_reports
 from tools.grading.stages import BadChoice, make_command, short_paths
-from tools.setup import configuring, progress, system_packages
+from tools.setup import configuring, system_packages
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, LabError, Toolchain
 
@@ -62,13 +62,7 @@ def configure(tools: Toolchain, folder: Path) -> None:
     chosen, done = BUILD_DIR / "toolchain.json", folder / "CMakeCache.txt"
     if (folder / "build.ninja").exists() and done.stat().st_mtime > chosen.stat().st_mtime:
         return
-    if not configuring.same_cache(tools):
-        configuring.clear(folder)
-    command = [*configuring.cmake_command(tools), f"-DSANITIZE={ADDRESS.flag}"]
-    log = BUILD_DIR / "setup.log"
-    configured, lines = progress.run(command, "Configuring with CMake", log)
-    if not configured:
-        raise LabError(configuring.configure_failure(lines, log))
+    configuring.run_cmake(tools, BUILD_DIR / "setup.log", f"-DSANITIZE={ADDRESS.flag}")
 
 
 def watching(run: RunOptions, folder: Path) -> RunOptions:

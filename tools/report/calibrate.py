@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,9 +26,9 @@ from figures.lib.predictions import Cell
 from tools.grading.exit_codes import ending_of
 from tools.report import calibrate_machine
 from tools.report.calibrate_machine import Machine
-from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
+from tools.setup.toolchain import ROOT, LabError
 
-FILE = ROOT / "figures" / "reference" / "calibration.json"
+FILE = calibrate_machine.CALIBRATION
 SCHEMA_VERSION = 1
 DIGITS = 4  # of a constant that mean something
 STEPS, STEP, TOO_LITTLE = 30, 1e-2, 1e-4
@@ -147,15 +146,9 @@ class Program:
 
     def cells(self, constants: dict[str, float], flags: tuple[str, ...] = ()) -> list[Cell]:
         candidate, output = self._folder / "candidate.json", self._folder / "result.json"
-        candidate.write_text(json.dumps({"experiments": {self._name: {"constants": constants}}}), encoding="utf-8")
-        command = [str(BUILD_DIR / "bin" / self._name), "--preset", "published", "--impl", "solutions"]
-        command += ["--calibration", str(candidate), "--output", str(output), *flags]
-        try:
-            ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise LabError(f"{command[0]} is not built: make setup && cmake --build build") from None
-        if ended.returncode:
-            raise LabError(f"{' '.join(command)} ended with code {ended.returncode}: {ended.stderr.strip()}")
+        calibrate_machine.write_constants(candidate, self._name, constants)
+        base = ["--preset", "published", "--impl", "solutions", "--calibration", str(candidate)]
+        calibrate_machine.run(self._name, [*base, *flags], output)
         return predictions.EXPERIMENTS[self._name](output)
 
 

@@ -57,7 +57,13 @@ def fitted_to_machine(experiment: str) -> Constants:
     return json.loads(CALIBRATION.read_text(encoding="utf-8"))["experiments"][experiment]["constants"]
 
 
-def _run(program: str, flags: list[str], output: Path) -> None:
+def write_constants(file: Path, program: str, constants: Constants) -> None:
+    """As a calibration, which the program takes by --calibration."""
+    document = {"schema_version": 1, "experiments": {program: {"constants": constants}}}
+    file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def run(program: str, flags: list[str], output: Path) -> None:
     command = [str(BUILD_DIR / "bin" / program), *flags, "--output", str(output)]
     try:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -70,7 +76,7 @@ def _run(program: str, flags: list[str], output: Path) -> None:
 def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Path) -> Iterator[Row]:
     """Rows of one model on as many GPUs, from one run."""
     candidate, output = folder / "candidate.json", folder / "result.json"
-    candidate.write_text(json.dumps({"experiments": {PROGRAM: {"constants": constants}}}), encoding="utf-8")
+    write_constants(candidate, PROGRAM, constants)
     model = rows[0].model
     flags = ["--shape", SHAPES[model]] if model in SHAPES else ["--model", model]
     for flag, values in (
@@ -82,7 +88,7 @@ def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Pa
         flags += [flag, ",".join(sorted(values, key=int))]
     flags += ["--link-gb-per-s", str(constants["link_bytes_per_second"] / 1e9)]
     base = ["--preset", "published", "--impl", machine.impl, "--calibration", str(candidate), *machine.flags]
-    _run(PROGRAM, [*base, *flags], output)
+    run(PROGRAM, [*base, *flags], output)
     result, trainings = training_times.load_trainings(output)
     for row in rows:
         way = Way(int(row.batch), int(row.seq), row.method, int(row.bucket_mb) if row.bucket_mb else None)
@@ -99,7 +105,7 @@ def _all_reduced(machine: Machine, row: Row, constants: Constants, folder: Path)
     flags += ["--link-gb-per-s", str(speed), "--link-latency-us", str(overhead)]
     if "--link" not in flags:
         flags += ["--link", "pcie4"]
-    _run("all_reduce_times", [*flags, "--gpus", str(row.gpus), "--mib", row.model], folder / "result.json")
+    run("all_reduce_times", [*flags, "--gpus", str(row.gpus), "--mib", row.model], folder / "result.json")
     return load(folder / "result.json", "all_reduce_times").series[0]["values"][0]
 
 
@@ -168,7 +174,7 @@ def suite_rows(rows: list[Row]) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "ddp_suite.json"
         flags = ["--preset", "published", "--impl", "solutions", "--model", "resnet50", "--bucket-size", "25", "1"]
-        _run("ddp_suite", [*flags, "--gpus", ",".join(map(str, gpus))], output)
+        run("ddp_suite", [*flags, "--gpus", ",".join(map(str, gpus))], output)
         suite = suite_data.Suite(output)
         times = {one.ranks: one.percentile(50) for one in suite.rounds("resnet50", suite_data.Choice("Reducer", 1))[1:]}
         diffs = suite_data.own_diffs(suite, "resnet50", "Reducer", 75)
@@ -197,8 +203,7 @@ def main() -> int:
     builder.build([stages.named(name) for name in STAGES], machine.impl)
     constants = calibrate(machine, [row for row in rows if row.fitted], fitted_to_machine(PROGRAM))
     MADE.parent.mkdir(parents=True, exist_ok=True)
-    document = {"schema_version": 1, "experiments": {PROGRAM: {"constants": constants}}}
-    MADE.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_constants(MADE, PROGRAM, constants)
     made = predict(machine, rows, constants)
     cells = [[row.model, row.seq, row.method, row.metric, "calibration" if row.fitted else "", f"{row.published:.4g}",
               f"{row.predicted:.4g}", f"{row.error:+.1f} %"] for row in made]  # fmt: skip

@@ -18,14 +18,19 @@ KEPT = {"setup.lock", "setup.log", "toolchain.json", "grade"}  # in a build fold
 
 def configure(toolchain: Toolchain, log: Path) -> list[str]:
     """Returns what CMake said about the optional parts."""
-    build_dir = Path(toolchain.build_dir)
+    lines = run_cmake(toolchain, log)
+    write_compile_commands(Path(toolchain.build_dir))
+    return [line.removeprefix("-- ") for line in lines if line.startswith("-- CUDA")]
+
+
+def run_cmake(toolchain: Toolchain, log: Path, *options: str) -> list[str]:
+    """Configures its build folder, anew if it was for something else; returns CMake's last lines."""
     if not same_cache(toolchain):
-        clear(build_dir)
-    configured, lines = progress.run(cmake_command(toolchain), "Configuring with CMake", log)
+        clear(Path(toolchain.build_dir))
+    configured, lines = progress.run([*cmake_command(toolchain), *options], "Configuring with CMake", log)
     if not configured:
         raise LabError(configure_failure(lines, log))
-    write_compile_commands(build_dir)
-    return [line.removeprefix("-- ") for line in lines if line.startswith("-- CUDA")]
+    return lines
 
 
 def cmake_command(toolchain: Toolchain) -> list[str]:

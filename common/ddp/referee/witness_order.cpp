@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <thread>
 
 #include "ddp/referee/thread_sleep.h"
