@@ -19,7 +19,6 @@ namespace {
 
 const char* const kOutputTest = "output_is_batch_norm_of_the_whole_batch";
 const char* const kGradientsTest = "gradients_are_those_of_the_whole_batch";
-const char* const kTrainingTest = "training_on_many_ranks_is_training_on_one";
 
 // --- Training by the function ---
 
@@ -105,29 +104,6 @@ void many_steps(Uses& uses) {
   const NormModule module = uses.module({.num_features = 3}, at::kDouble);
   for (int step = 0; step < 70; ++step) {
     uses.run({.shape = {3 + step % 3, 3}, .mean = 0.1 * step}, step % 2 == 0 ? module : nullptr);
-  }
-}
-
-// Each use has the next group. A rank may be in several, in each at another place.
-void groups_in_turns(Uses& uses) {
-  for (int step = 0; step < 9; ++step) {
-    uses.run({.group = static_cast<GroupIndex>((step * 2 + step / 4 + 2) % 4)});
-  }
-}
-
-// Several forwards go before the first backward, which begins with the last.
-void forwards_first(Uses& uses, const std::vector<UseOptions>& options) {
-  std::vector<Use*> all;
-  for (const UseOptions& of_use : options) {
-    all.push_back(uses.add(of_use));
-    if (all.back() != nullptr) {
-      all.back()->forward();
-    }
-  }
-  for (auto use = all.rbegin(); use != all.rend(); ++use) {
-    if (*use != nullptr) {
-      (*use)->backward();
-    }
   }
 }
 
@@ -227,24 +203,6 @@ void module_is_dropped(Uses& uses) {
   use.backward();
 }
 
-// A rank's first group is its own.
-Body alone_first() {
-  Body body = body_of("a group of one rank, then of two", 2, kOutputTest, [](Uses& uses) {
-    for (const GroupIndex group : {1, 2, 0, 1, 2}) {
-      uses.run({.group = group});
-    }
-  });
-  body.world.subgroups = {{0}, {1}};
-  return body;
-}
-
-Body in_groups(const std::string& name, const std::string& charged_to,
-               const std::function<void(Uses&)>& run) {
-  Body body = body_of(name, 4, charged_to, run);
-  body.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
-  return body;
-}
-
 }  // namespace
 
 const std::vector<Shape>& shapes() {
@@ -303,28 +261,12 @@ const std::vector<Body>& plain() {
                 with_ranks({2}, "an in-place ReLU", kGradientsTest, output_is_overwritten),
                 with_ranks({2}, "backward on another thread", kGradientsTest, backward_elsewhere),
                 with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),
-                with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped)});
-    all.push_back(in_groups("four groups in turns", kOutputTest, groups_in_turns));
-    all.push_back(alone_first());
+                with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped),
+                groups()});
     all.push_back(body_of("a slow network", 2, kOutputTest, one_small_use));
     all.back().world.slow = true;
     return all;
   }();
-  return bodies;
-}
-
-const std::vector<Body>& interleaved() {
-  static const std::vector<Body> bodies = {
-      body_of("forwards first", 2, kTrainingTest,
-              [](Uses& uses) {
-                std::vector<UseOptions> many(40);
-                many.push_back({.shape = {4, 3}});
-                forwards_first(uses, many);
-              }),
-      in_groups("forwards of several groups first", kTrainingTest, [](Uses& uses) {
-        forwards_first(uses,
-                       {{.group = 1}, {.shape = {4, 3}, .group = 2}, {.group = 1}, {.group = 0}});
-      })};
   return bodies;
 }
 

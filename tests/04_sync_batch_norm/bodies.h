@@ -11,6 +11,8 @@ namespace ddp::testing {
 const std::vector<Body>& plain();
 /// Those among them where a mode of libtorch is another.
 const std::vector<Body>& modes();
+/// Those among them where a rank is in several groups.
+const std::vector<Body>& groups();
 /// Several forwards go before the first backward, in one group and in several.
 const std::vector<Body>& interleaved();
 /// Ranks with different numbers of samples, or none, by the function and by a module.
