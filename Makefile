@@ -39,7 +39,7 @@ hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 calibrate:  ## what your own machine is, by a few measurements, and what follows   FROM=measurements.csv [FLAGS="--gpu H100"]
-	@$(SETUP) --for-figures tools.report.calibrate_machine
+	@$(SETUP) --for-figures --with-packages tools.report.calibrate_machine
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]

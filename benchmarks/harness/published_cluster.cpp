@@ -33,6 +33,8 @@ void add_machine_flags(CommandLine& line, ClusterFlags& flags, const std::string
   line.add("--link-gb-per-s", flags.link_gb_per_s,
            when + "what a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw")
       .positive();
+  line.add("--between-gb-per-s", flags.between_gb_per_s, when + "the same between machines")
+      .positive();
   line.add("--link-latency-us", flags.link_latency_us,
            when + "of each all-reduce, beyond what NCCL's tables say")
       .positive();
@@ -59,7 +61,7 @@ std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& opt
   if (options.preset != kPublishedPreset) {
     const std::string wrong = given_ones(
         line, {"--gpus", "--gpus-per-node", "--gpu", "--precision", "--link", "--link-between",
-               "--link-gb-per-s", "--link-latency-us", "--calibration"});
+               "--link-gb-per-s", "--between-gb-per-s", "--link-latency-us", "--calibration"});
     return wrong.empty() ? "" : wrong + ": only with --preset published";
   }
   std::vector<std::string> idle = {"--device",     "--world-size", "--rate-gbit",
@@ -104,6 +106,9 @@ void apply(const ClusterFlags& flags, PublishedHardware& hardware) {
   if (flags.link_gb_per_s > 0) {
     topology.inside.beta_ns_per_byte = 1 / flags.link_gb_per_s;
   }
+  if (flags.between_gb_per_s > 0) {
+    topology.between.beta_ns_per_byte = 1 / flags.between_gb_per_s;
+  }
   if (flags.link_latency_us >= 0) {
     topology.overhead_ns = std::llround(1e3 * flags.link_latency_us);
   }
@@ -120,7 +125,8 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
                             .device = device,
                             .topology = hardware.topology,
                             .slowdown_beside_communication = hardware.slowdown_beside_communication,
-                            .slowdown_beside_computing = hardware.slowdown_beside_computing});
+                            .slowdown_beside_computing = hardware.slowdown_beside_computing,
+                            .launch_queue = hardware.launch_queue});
   cluster::TimedModel timed(cluster, model.timed_layers(hardware.gpu, hardware.pace),
                             tensors_of(model.named_parameters()), hardware.pace.host);
   return simulate_step(variant, cluster, timed, options);

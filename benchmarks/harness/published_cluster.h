@@ -29,7 +29,7 @@ struct ClusterFlags {
   std::string precision;  // of matrix products, see known_precisions()
   std::string link;       // inside a node, see known_links()
   std::string between;    // between nodes
-  double link_gb_per_s = 0, link_latency_us = -1;
+  double link_gb_per_s = 0, between_gb_per_s = 0, link_latency_us = -1;
   std::vector<std::int64_t> shape;  // d_model, d_ff, layers, heads of a transformer
   std::string calibration;
 };
@@ -57,13 +57,15 @@ struct PublishedHardware {
   double slowdown_beside_communication = 1, slowdown_beside_computing = 1;
   /// Of the operators that a synchronizer launches; 0: of the GPU's memory.
   double copy_bytes_per_second = 0;
+  std::int64_t launch_queue = 0;
   Pace pace;
 };
 
 /// Replaces what the flags choose: a GPU or a link brings how NCCL goes about it there.
 void apply(const ClusterFlags& flags, PublishedHardware& hardware);
 
-/// The flags --gpu, --precision, --link, --link-between, --link-gb-per-s and --link-latency-us.
+/// The flags --gpu, --precision, --link, --link-between, --link-gb-per-s, --between-gb-per-s,
+/// --link-latency-us.
 /// `when` begins what is said of each.
 void add_machine_flags(CommandLine& line, ClusterFlags& flags, const std::string& when);
 

@@ -206,9 +206,10 @@ TEST(ModelProfile, BytesAreThoseOfTheOperands) {
   EXPECT_EQ(product(2, 3, 5, 7).bytes, 7 * 4 * 31);
   const ModelProfile tiny = transformer_profile("tiny", kTiny, {.batch = 1, .length = 4});
   EXPECT_EQ(optimizer_work(tiny, 2).bytes, 7 * 4 * parameter_count(kTiny));
-  // Of a norm: its input twice, its output once.
+  // Of a norm as text-books write it, six operators.
   EXPECT_EQ(tiny.layers.at(1).name, "layers.0.ln1");
-  EXPECT_EQ(tiny.layers.at(1).forward.bytes, 3 * 4 * 4 * kTiny.d_model);
+  EXPECT_EQ(tiny.layers.at(1).forward.bytes, 7 * 4 * 4 * kTiny.d_model);
+  EXPECT_EQ(tiny.layers.at(1).forward.kernels, 6);
 }
 
 TEST(ModelProfile, WorkGrowsWithTheBatch) {

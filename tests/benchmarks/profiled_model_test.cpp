@@ -25,7 +25,10 @@ const cluster::Device kDevice = {
 ModelProfile two_layers() {
   return {.name = "two layers",
           .parameters = {{"used last", {2, 3}}, {"used first", {4}}},
-          .layers = {{"first", {1}, {.flops = 100, .bytes = 40}, {.flops = 20, .bytes = 600}},
+          .layers = {{"first",
+                      {1},
+                      {.flops = 100, .bytes = 40, .kernels = 1},
+                      {.flops = 20, .bytes = 600, .kernels = 3}},
                      {"last", {0}, {.flops = 0, .bytes = 8}, {.flops = 8, .bytes = 0}}}};
 }
 
@@ -43,6 +46,7 @@ TEST(ProfiledModel, LayersTakeWhatTheRooflineSays) {
     EXPECT_EQ(times_of({.forward_efficiency = 0.5, .backward_efficiency = 0.25}),
               (std::vector<std::int64_t>{200, 1200, 8, 32}));
     EXPECT_EQ(times_of({.memory_efficiency = 0.5}), (std::vector<std::int64_t>{100, 600, 8, 8}));
+    EXPECT_EQ(times_of({.kernel_ns = 10}), (std::vector<std::int64_t>{110, 330, 4, 8}));
     EXPECT_THROW(times_of({.backward_efficiency = 0}), c10::ValueError);
   });
 }
@@ -89,6 +93,7 @@ TEST(Hardware, EachGpuAndLinkSaysWhatItIs) {
   }
   for (const std::string& name : known_links()) {
     EXPECT_GT(known_link(name).beta_ns_per_byte, 0) << name;
+    EXPECT_FALSE(source_of_link(name).empty()) << name;
   }
   EXPECT_EQ(known_link("nvlink3").beta_ns_per_byte * 300, 1);  // 300 GB/s
 }

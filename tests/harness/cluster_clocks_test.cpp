@@ -26,6 +26,15 @@ TEST(Clocks, AHostThatIsSlowerThanTheDeviceDecides) {
   expect(clocks.compute(10), 200, 210);
 }
 
+TEST(Clocks, TheHostWaitsWhereTheLaunchQueueIsFull) {
+  Clocks clocks({.launch_ns = 10, .launch_queue = 3});
+  clocks.compute(100);
+  clocks.compute(100, {.kernels = 2});
+  EXPECT_EQ(clocks.host(), 20);
+  expect(clocks.compute(100), 210, 310);
+  EXPECT_EQ(clocks.host(), 110) << "the first one has left the queue";
+}
+
 // It needs what was computed before its launch, nothing that is launched later.
 TEST(Clocks, ACollectiveBeginsAfterComputingLaunchedBeforeAndTheCollectiveBefore) {
   Clocks clocks({.launch_ns = 0});

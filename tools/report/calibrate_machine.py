@@ -1,12 +1,17 @@
 """make calibrate FROM=measurements.csv: describes your own machine by a few measurements, and predicts the others.
 
-The file has the columns of figures/reference/held_out.csv, but predicted. Rows whose role is calibration are used:
+The file has the columns gpus, model (a name, "d_model,d_ff,layers,heads", or the MiB of an all-reduce), batch, seq,
+method, bucket_mb, metric, and published, in seconds, or value and unit. Rows whose role is calibration are
+used; without a column role, those which the first column names:
 
-    all-reduces of two sizes      the link's speed, by the largest; what each takes besides, by the smallest
+    all-reduces, fewest GPUs      the link's speed, by the largest; what each takes besides, by the smallest
+    all-reduces between machines  that link's speed, by the largest (--gpus-per-node among FLAGS says where it is)
     or a naive step's all-reduce  the link's speed
-    one GPU, small, 128 tokens    the host's share of a layer: forward, and forward + backward
-    one GPU, a large model        the parts of the GPU's peak that both reach
+    one GPU, small, few tokens    the host's share of a layer: forward, and forward + backward
+    one GPU, small, > 512 tokens  the part of the memory's speed
+    one GPU, the next largest     the parts of the GPU's peak that both reach; a step of one GPU does it, too
     a naive step                  what every iteration takes besides; without rows of one GPU, those parts
+    ResNets: a step without DDP   its computing
 
 Each constant follows from one row; the programs run with candidates until all rows are met. Then the rest of the file
 is predicted, with its error. FLAGS= describes the machine, as in FLAGS="--gpu H100 --precision fp32 --link nvswitch4".
@@ -14,7 +19,6 @@ is predicted, with its error. FLAGS= describes the machine, as in FLAGS="--gpu H
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -23,6 +27,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from tabulate import tabulate
 
@@ -33,12 +38,16 @@ from figures.lib.training_times import BACKWARD, TRAIN, Way
 from tools.grading import stages
 from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
+from tools.report.measurements import HOST_BOUND, LONG, is_resnet, read
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
 MADE = ROOT / "figures" / "data" / "calibration.json"
-PROGRAM = "bucketed_ddp"
+PROGRAM, SUITE = "bucketed_ddp", "ddp_suite"
+BETWEEN = "link_between_bytes_per_second"
+ONE_MACHINE = 1 << 20  # GPUs
+FIRST_BETWEEN = 1e10  # a guess to begin with
 SHAPES = {"2.7b": "2560,10240,32,32", "10b": "4608,12288,50,36"}  # the handout's that the lab has no names for
 STAGES = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
 ROUNDS = 5
@@ -52,14 +61,25 @@ class Machine:
     flags: tuple[str, ...] = ()
     impl: str = "solutions"  # whose stages run
 
+    @property
+    def per_node(self) -> int:
+        given = dict(zip(self.flags, self.flags[1:])).get("--gpus-per-node", "")
+        return int(given) if given.isdigit() else ONE_MACHINE
+
 
 def fitted_to_machine(experiment: str) -> Constants:
     return json.loads(CALIBRATION.read_text(encoding="utf-8"))["experiments"][experiment]["constants"]
 
 
-def write_constants(file: Path, program: str, constants: Constants) -> None:
-    """As a calibration, which the program takes by --calibration."""
-    document = {"schema_version": 1, "experiments": {program: {"constants": constants}}}
+def suites_own(constants: Constants) -> Constants:
+    """Those which the suite has, too."""
+    return {name: value for name, value in constants.items() if name in fitted_to_machine(SUITE)}
+
+
+def write_constants(file: Path, by_program: dict[str, Constants]) -> None:
+    """As a calibration, which the programs take by --calibration."""
+    made = {program: {"constants": constants} for program, constants in by_program.items()}
+    document = {"schema_version": 1, "experiments": made}
     file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
@@ -73,12 +93,26 @@ def run(program: str, flags: list[str], output: Path) -> None:
         raise LabError(f"{' '.join(command)} ended with code {ended.returncode}: {ended.stderr.strip()}")
 
 
+def _kind(row: Row) -> tuple[object, ...]:
+    """Rows of a kind come from one run."""
+    # A loop that only times forward and backward clears no gradients.
+    adds_gradients = row.method == ONE_GPU and row.metric != STEP
+    if is_resnet(row):
+        return row.model, row.batch, row.seq
+    return row.model, row.gpus, adds_gradients, *([row] if row.metric == ALL_REDUCE else [])
+
+
+def _speeds(constants: Constants) -> list[str]:
+    """Unless it is what --link says."""
+    speeds = (("--link-gb-per-s", "link_bytes_per_second"), ("--between-gb-per-s", BETWEEN))
+    return [text for flag, name in speeds if constants.get(name) for text in (flag, f"{constants[name] / 1e9:.6g}")]
+
+
 def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Path) -> Iterator[Row]:
-    """Rows of one model on as many GPUs, from one run."""
     candidate, output = folder / "candidate.json", folder / "result.json"
-    write_constants(candidate, PROGRAM, constants)
-    model = rows[0].model
-    flags = ["--shape", SHAPES[model]] if model in SHAPES else ["--model", model]
+    write_constants(candidate, {PROGRAM: {**constants, "adds_gradients": float(_kind(rows[0])[2] is True)}})
+    shape = SHAPES.get(rows[0].model, rows[0].model)
+    flags = ["--shape", shape] if "," in shape else ["--model", shape]
     for flag, values in (
         ("--batch-sizes", {row.batch for row in rows}),
         ("--sequence-lengths", {row.seq for row in rows}),
@@ -86,9 +120,8 @@ def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Pa
         ("--gpus", {str(max(rows[0].gpus, 2))}),
     ):
         flags += [flag, ",".join(sorted(values, key=int))]
-    flags += ["--link-gb-per-s", str(constants["link_bytes_per_second"] / 1e9)]
     base = ["--preset", "published", "--impl", machine.impl, "--calibration", str(candidate), *machine.flags]
-    run(PROGRAM, [*base, *flags], output)
+    run(PROGRAM, [*base, *_speeds(constants), *flags], output)
     result, trainings = training_times.load_trainings(output)
     for row in rows:
         way = Way(int(row.batch), int(row.seq), row.method, int(row.bucket_mb) if row.bucket_mb else None)
@@ -100,13 +133,35 @@ def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Pa
 
 
 def _all_reduced(machine: Machine, row: Row, constants: Constants, folder: Path) -> float:
-    speed, overhead = constants["link_bytes_per_second"] / 1e9, 1e6 * constants["all_reduce_overhead_s"]
     flags = [flag for flag in machine.flags if flag not in ("--precision", "fp32", "tf32", "bf16")]
-    flags += ["--link-gb-per-s", str(speed), "--link-latency-us", str(overhead)]
-    if "--link" not in flags:
-        flags += ["--link", "pcie4"]
-    run("all_reduce_times", [*flags, "--gpus", str(row.gpus), "--mib", row.model], folder / "result.json")
+    flags += [*_speeds(constants), "--link-latency-us", str(1e6 * constants["all_reduce_overhead_s"])]
+    for flag, value in (("--link", "pcie4"), ("--gpus-per-node", str(ONE_MACHINE))):
+        flags += [] if flag in flags else [flag, value]
+    size = str(round(float(row.model) * 2**20))
+    run("all_reduce_times", [*flags, "--gpus", str(row.gpus), "--bytes", size], folder / "result.json")
     return load(folder / "result.json", "all_reduce_times").series[0]["values"][0]
+
+
+def _suite(machine: Machine, rows: list[Row], constants: Constants, folder: Path) -> Iterator[Row]:
+    """ResNets; without flags, on the suite's machines, with the constants of calibration.json."""
+    model, batch, side = rows[0].model, rows[0].batch, rows[0].seq
+    sizes = sorted({size for row in rows for size in row.bucket_mb.split(" against ")} - {""}, key=int) or ["25"]
+    gpus = sorted({row.gpus for row in rows})
+    output = folder / "result.json"
+    flags = ["--model", model, "--batch-size", batch, "--image-size", side, "--gpus", ",".join(map(str, gpus))]
+    if machine.flags:
+        write_constants(folder / "candidate.json", {SUITE: {**fitted_to_machine(SUITE), **suites_own(constants)}})
+        flags += ["--calibration", str(folder / "candidate.json"), *machine.flags, *_speeds(constants)]
+    run(SUITE, ["--preset", "published", "--impl", machine.impl, *flags, "--bucket-size", *sizes[::-1]], output)
+    suite = suite_data.Suite(output)
+    for row in rows:
+        if row.metric == AB:
+            yield replace(row, predicted=suite_data.own_diffs(suite, model, row.method, 75)[row.gpus])
+            continue
+        choice = suite_data.Choice("Reducer" if row.method == ONE_GPU else row.method, int(row.bucket_mb or 25))
+        alone, *others = suite.rounds(model, choice)
+        found = alone if row.method == ONE_GPU else next(one for one in others if one.ranks == row.gpus)
+        yield replace(row, predicted=found.percentile(50))
 
 
 def predict(machine: Machine, rows: list[Row], constants: Constants) -> list[Row]:
@@ -117,41 +172,54 @@ def predict(machine: Machine, rows: list[Row], constants: Constants) -> list[Row
         for row in rows:
             if row in made:
                 continue
+            alike = [other for other in rows if _kind(other) == _kind(row)]
             if row.metric == ALL_REDUCE:
                 made[row] = replace(row, predicted=_all_reduced(machine, row, constants, folder))
-                continue
-            alike = [r for r in rows if (r.gpus, r.model) == (row.gpus, row.model) and r.metric != ALL_REDUCE]
-            made |= zip(alike, _trained(machine, alike, constants, folder))
+            else:
+                how = _suite if is_resnet(row) else _trained
+                made |= zip(alike, how(machine, alike, constants, folder))
     return [made[row] for row in rows]
 
 
-def _tied(rows: list[Row]) -> Iterator[tuple[str, Row]]:
+def _tied(machine: Machine, rows: list[Row]) -> Iterator[tuple[str, Row]]:
     """Each constant with the row that it follows from."""
-    sizes = sorted((row for row in rows if row.metric == ALL_REDUCE), key=lambda row: int(row.model))
-    if sizes:
-        yield "link_bytes_per_second", sizes[-1]
-        yield "all_reduce_overhead_s", sizes[0]
-    alone = [row for row in rows if row.method == ONE_GPU]
+    sizes = sorted((row for row in rows if row.metric == ALL_REDUCE), key=lambda row: (row.gpus, float(row.model)))
+    for row in sizes[:1]:
+        yield "all_reduce_overhead_s", row
+    for name, within in (("link_bytes_per_second", True), (BETWEEN, False)):
+        side = [row for row in sizes if (row.gpus <= machine.per_node) == within]
+        yield from ((name, row) for row in [row for row in side if row.gpus == side[0].gpus][-1:])
+    alone = [row for row in rows if row.method == ONE_GPU and not is_resnet(row)]
+    with_forward = {(row.model, row.seq) for row in alone if row.metric == FORWARD}
     for row in alone:
-        small = row.model == "small"
-        if small and int(row.seq) > 512:
+        small = row.model == HOST_BOUND
+        if small and int(row.seq) > LONG:
             yield "memory_efficiency", row
         elif row.metric == FORWARD:
             yield "forward_host_s" if small else "forward_efficiency", row
-        elif row.metric == BOTH:
+        elif row.metric == BOTH and (row.model, row.seq) in with_forward:
             yield "backward_host_s" if small else "backward_efficiency", row
+        else:
+            yield "efficiency", row
     for row in rows:
         if row.method == "naive" and row.metric == STEP:
             yield "iteration_s" if alone else "efficiency", row
         elif row.method == "naive" and row.metric == AFTER and not sizes:
             yield "link_bytes_per_second", row
+        elif is_resnet(row) and row.method == ONE_GPU:
+            yield f"compute_s.{row.model}", row
 
 
 def calibrate(machine: Machine, rows: list[Row], start: Constants) -> Constants:
     """The constants that the rows say something about, and all others as they were; what is not said to be done besides
     is not done."""
-    constants = {**start, "iteration_s": 0.0, "launch_s": LAUNCH_S}
-    tied = [(name, row) for name, row in _tied(rows)]
+    constants = {**start, "iteration_s": 0.0, "launch_s": LAUNCH_S, "measures_by_host": 0.0}
+    tied = list(_tied(machine, rows))
+    if "--link" in machine.flags and "link_bytes_per_second" not in dict(tied):
+        constants["link_bytes_per_second"] = 0.0
+    for name, row in tied:
+        if name not in constants:  # which the lab's own machine does not have
+            constants[name] = row.published if name.startswith("compute_s.") else FIRST_BETWEEN
     for _ in range(ROUNDS):
         now = predict(machine, [row for _, row in tied], constants)
         for (name, _), row in zip(tied, now):
@@ -161,55 +229,49 @@ def calibrate(machine: Machine, rows: list[Row], start: Constants) -> Constants:
                     constants[one] *= ratio
             elif name in ("iteration_s", "all_reduce_overhead_s"):
                 constants[name] = max(SMALLEST_S, constants[name] + missing)
-            elif name.endswith("host_s"):
+            elif name.endswith("host_s") or name.startswith("compute_s."):
                 constants[name] /= ratio
             else:
                 constants[name] *= ratio
     return {name: float(f"{value:.4g}") for name, value in constants.items()}
 
 
-def suite_rows(rows: list[Row]) -> list[Row]:
-    """Those of PyTorch's suite, with the constants of calibration.json."""
-    gpus = sorted({row.gpus for row in rows})
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "ddp_suite.json"
-        flags = ["--preset", "published", "--impl", "solutions", "--model", "resnet50", "--bucket-size", "25", "1"]
-        run("ddp_suite", [*flags, "--gpus", ",".join(map(str, gpus))], output)
-        suite = suite_data.Suite(output)
-        times = {one.ranks: one.percentile(50) for one in suite.rounds("resnet50", suite_data.Choice("Reducer", 1))[1:]}
-        diffs = suite_data.own_diffs(suite, "resnet50", "Reducer", 75)
-    return [replace(row, predicted=(diffs if row.metric == AB else times)[row.gpus]) for row in rows]
-
-
-def _read(file: Path) -> list[Row]:
-    form = f"figures/reference/{held_out.NAME}.csv"
-    try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    except OSError as error:
-        raise LabError(f"{file}: cannot be read ({error.strerror}); give FROM= a file like {form}") from None
-    try:
-        return [held_out.row_of({**cells, "predicted": "0"}) for cells in csv.DictReader(lines)]
-    except (KeyError, TypeError, ValueError) as error:
-        raise LabError(f"{file}: a row does not fit ({error}); its columns are those of {form}") from None
-
-
 def main() -> int:
     if not os.environ.get("FROM"):
         raise LabError("make calibrate needs FROM=measurements.csv; figures/reference/held_out.csv shows its form")
-    rows = _read(Path(os.environ["FROM"]))
     machine = Machine(tuple(os.environ.get("FLAGS", "").split()), os.environ.get("IMPL") or "assignments")
+    rows = read(Path(os.environ["FROM"]), machine.per_node)
     builder = Builder(toolchain.load())
-    builder.build_common([PROGRAM, "all_reduce_times"])
+    builder.build_common([PROGRAM, "all_reduce_times", SUITE])
     builder.build([stages.named(name) for name in STAGES], machine.impl)
     constants = calibrate(machine, [row for row in rows if row.fitted], fitted_to_machine(PROGRAM))
-    MADE.parent.mkdir(parents=True, exist_ok=True)
-    write_constants(MADE, PROGRAM, constants)
     made = predict(machine, rows, constants)
-    cells = [[row.model, row.seq, row.method, row.metric, "calibration" if row.fitted else "", f"{row.published:.4g}",
-              f"{row.predicted:.4g}", f"{row.error:+.1f} %"] for row in made]  # fmt: skip
-    print(tabulate(cells, ["model", "tokens", "method", "metric", "role", "measured [s]", "predicted [s]", "error"]))
-    speed = f"--link-gb-per-s {constants['link_bytes_per_second'] / 1e9:.4g}"
-    print(f"\nwrote {MADE.relative_to(ROOT)}: give --preset published --calibration {MADE.relative_to(ROOT)} {speed}")
+    MADE.parent.mkdir(parents=True, exist_ok=True)
+    write_constants(MADE, {PROGRAM: constants, SUITE: {**fitted_to_machine(SUITE), **suites_own(constants)}})
+    names = [
+        "GPUs",
+        "model",
+        "batch",
+        "tokens",
+        "method",
+        "MB",
+        "metric",
+        "role",
+        "measured [s]",
+        "predicted [s]",
+        "error",
+    ]
+    cells = [[row.gpus, row.model, row.batch, row.seq, row.method, row.bucket_mb, row.metric,
+              "calibration" if row.fitted else "", f"{row.published:.4g}", f"{row.predicted:.4g}",
+              f"{row.error:+.1f} %"] for row in made]  # fmt: skip
+    print(tabulate(cells, names, disable_numparse=True))
+    for _, quantity, held in held_out.quantities([replace(row, source="") for row in made]):
+        errors = [abs(row.error) for row in held]
+        print(
+            f"{quantity}: mean error {fmean(errors):.1f} %, largest {max(errors):.1f} %, over {len(errors)} predictions"
+        )
+    ready = " ".join([*machine.flags, *_speeds(constants)])
+    print(f"\nwrote {MADE.relative_to(ROOT)}: give --preset published --calibration {MADE.relative_to(ROOT)} {ready}")
     return 0
 
 

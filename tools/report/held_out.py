@@ -26,6 +26,7 @@ MACHINES = {
     "A": Machine(),
     "B": Machine(("--gpu", "H20", "--precision", "fp32", "--link", "nvlink4")),
     "C": Machine(("--gpu", "T4", "--link", "pcie3")),
+    "suite": Machine(),
 }
 
 
@@ -34,12 +35,9 @@ def predicted() -> list[Row]:
     published = held_out.rows()
     for source in held_out.SOURCES:
         rows = [row for row in published if row.source == source]
-        if source == "suite":
-            made += calibrate_machine.suite_rows(rows)
-            continue
         machine = MACHINES[source]
         constants = calibrate_machine.fitted_to_machine("bucketed_ddp")
-        if source != "A":
+        if machine.flags:
             constants = calibrate_machine.calibrate(machine, [row for row in rows if row.fitted], constants)
         made += calibrate_machine.predict(machine, rows, constants)
     return made

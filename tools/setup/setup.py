@@ -36,6 +36,7 @@ from tools.setup.toolchain import (
     Toolchain,
     active_pythons,
     as_json,
+    load,
     nvcc,
     pinned,
     probe,
@@ -69,6 +70,10 @@ def main() -> int:
         return stop("interrupted; run it again to go on.", 130)
     except OSError as error:
         return stop(explain(error))
+    if arguments.then and arguments.with_packages:
+        python = load().figure_python
+        sys.stdout.flush()
+        os.execv(python, [python, "-m", *arguments.then])
     if arguments.then:
         sys.argv = arguments.then
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
@@ -82,6 +87,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--for-figures", action="store_true", help="also what draws figures and sets the writeup")
     parser.add_argument("--for-check", action="store_true", help="also what only `make check` needs")
+    parser.add_argument("--with-packages", action="store_true", help="run the module in the Python that has them")
     parser.add_argument("then", nargs=argparse.REMAINDER, help="a module to run then, with its arguments")
     return parser.parse_args()
 

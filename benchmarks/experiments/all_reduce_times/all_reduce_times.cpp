@@ -1,7 +1,9 @@
 // All-reduces on the simulated cluster, one number of GPUs and one size after the other, as
 // nccl-tests (all_reduce_perf) prints them: the time, the bytes over it (algbw), and those that each
 // link moves if all-reduces go around a ring (busbw, algbw times 2 (p-1)/p); with what NCCL chooses.
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
@@ -18,11 +20,10 @@ struct Settings : BenchmarkOptions {
                        .gpu = "A100",
                        .link = "nvswitch3",
                        .between = "infiniband4x100"};
-  std::vector<std::int64_t> mib = {1, 10, 100, 1024};
+  std::vector<std::int64_t> mib = {1, 10, 100, 1024}, bytes = {};
 };
 
-void add(const cluster::Topology& topology, std::int64_t gpus, std::int64_t mib, Result& result) {
-  const std::int64_t bytes = mib << 20;
+void add(const cluster::Topology& topology, std::int64_t gpus, std::int64_t bytes, Result& result) {
   const double ns = static_cast<double>(cluster::all_reduce_ns(topology, bytes, gpus));
   const auto choice = cluster::nccl_choice(topology, bytes, gpus);
   const double algbw = gpus > 1 ? static_cast<double>(bytes) / ns : 0;
@@ -43,15 +44,18 @@ void run(const Settings& settings) {
   apply(settings.cluster, hardware);
   Result result = {
       .run = to_cluster_run(settings, kProgram, settings.cluster.gpus.back()),
-      .parameters = {{"link", settings.cluster.link}, {"link_between", settings.cluster.between}},
+      .parameters = {{"link", settings.cluster.link},
+                     {"link_source", source_of_link(settings.cluster.link)},
+                     {"link_between", settings.cluster.between},
+                     {"link_between_source", source_of_link(settings.cluster.between)}},
       .series = {}};
   const Parameters described = describe(hardware);
   result.parameters.insert(result.parameters.end(), described.begin(), described.end());
   std::printf("%8s%14s%12s%10s%10s\n%8s%14s%12s%10s%10s\n", "GPUs", "size", "time", "algbw",
               "busbw", "", "(B)", "(us)", "(GB/s)", "(GB/s)");
   for (const std::int64_t gpus : settings.cluster.gpus) {
-    for (const std::int64_t mib : settings.mib) {
-      add(hardware.topology, gpus, mib, result);
+    for (const std::int64_t bytes : settings.bytes) {
+      add(hardware.topology, gpus, bytes, result);
     }
   }
   save_result(settings, result);
@@ -75,8 +79,14 @@ int ddp_main(int argc, char** argv) {
       .in_range(1, 1 << 20)
       .show_default();
   line.add("--mib", settings.mib, "Sizes, in 2^20 bytes").in_range(0, 1 << 20).show_default();
+  line.add("--bytes", settings.bytes, "Sizes, in bytes, in place of --mib")
+      .in_range(0, std::int64_t{1} << 40);
   if (const auto code = line.parse(argc, argv)) {
     return *code;
+  }
+  if (settings.bytes.empty()) {
+    std::ranges::transform(settings.mib, std::back_inserter(settings.bytes),
+                           [](std::int64_t mib) { return mib << 20; });
   }
   return run_on_cluster([&] { run(settings); });
 }

@@ -43,7 +43,7 @@ const PresetsInWords kInWords = {
     .full = "batch 32, 224x224 images, 5 warm-ups, 10 measured iterations, on what is here",
     .paper = "the same on machines with 8 V100 GPUs each, as published",
     .published =
-        "the same, to 16 GPUs with buckets of 25 and of 1 MB, computed for the published "
+        "the same, to 64 GPUs with buckets of 25 and of 1 MB, computed for the published "
         "hardware with the stage's code on a simulated cluster: seconds, without a GPU",
 };
 

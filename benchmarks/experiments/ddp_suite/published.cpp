@@ -52,6 +52,9 @@ class PublishedModel {
         .copy_bytes_per_second = fitted.constant("copy_bytes_per_second"),
         .pace = {.forward_efficiency = efficiency, .backward_efficiency = efficiency}};
     apply(settings.cluster, hardware_);
+    if (!settings.cluster.gpu.empty()) {
+      hardware_.slowdown_beside_communication = slowdown_by_nvlink(hardware_.gpu);
+    }
   }
 
   const PublishedHardware& hardware() const { return hardware_; }

@@ -40,31 +40,36 @@ constexpr std::array<NamedGpu, 10> kGpus = {{
     {"GH200", kHopper, 132, 67e12, 494.5e12, 990e12, 4000e9,
      "NVIDIA GH200 Grace Hopper Superchip, data sheet: 96 GB HBM3, half of what it says with "
      "sparsity"},
-    {"RTX_PRO_6000", kHopper, 188, 125e12, 0, 0, 1792e9,
-     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition, data sheet: single precision"},
+    {"RTX_PRO_6000", kHopper, 188, 125e12, 250e12, 500e12, 1792e9,
+     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition, data sheet: single precision; of its 4000 "
+     "AI TOPS, FP4 with sparsity, an eighth and a sixteenth"},
 }};
 
 struct NamedLink {
   const char* name;
   std::int64_t alpha_ns;
   double bytes_per_second;  // in one direction
+  const char* source;
 };
 
-// NVLinks are those of one GPU, 25 GB/s each; nvswitch ones add what NCCL makes of the switch.
+// NVLinks are those of one GPU; nvswitch ones add what NCCL makes of the switch.
 constexpr std::int64_t kNvlinkNs = 3'400, kPcieNs = 5'700, kNetworkNs = 14'000;
-constexpr std::array<NamedLink, 12> kLinks = {{
-    {"pcie3", kPcieNs, 15.75e9},  // 16 lanes
-    {"pcie4", kPcieNs, 31.5e9},   // 16 lanes
-    {"pcie5", kPcieNs, 63e9},     // 16 lanes
-    {"nvlink2", kNvlinkNs, 150e9},
-    {"nvlink3", kNvlinkNs, 300e9},
-    {"nvlink4", kNvlinkNs, 450e9},
-    {"nvswitch3", kNvlinkNs, 300e9},
-    {"nvswitch4", kNvlinkNs, 450e9},
-    {"ethernet10", kNetworkNs, 1.25e9},
-    {"infiniband100", kNetworkNs, 12.5e9},
-    {"infiniband200", kNetworkNs, 25e9},
-    {"infiniband4x100", kNetworkNs, 50e9},  // as fast as one of 400
+constexpr std::array<NamedLink, 15> kLinks = {{
+    {"pcie3", kPcieNs, 15.75e9, "PCI Express Base Specification 3.0: 16 lanes"},
+    {"pcie4", kPcieNs, 31.5e9, "PCI Express Base Specification 4.0: 16 lanes"},
+    {"pcie5", kPcieNs, 63e9, "PCI Express Base Specification 5.0: 16 lanes"},
+    {"nvlink1", kNvlinkNs, 80e9, "NVIDIA Tesla P100, data sheet: 160 GB/s in both directions"},
+    {"nvlink2", kNvlinkNs, 150e9, "NVIDIA V100, data sheet: 300 GB/s in both directions"},
+    {"nvlink3", kNvlinkNs, 300e9, "NVIDIA A100, data sheet: 600 GB/s in both directions"},
+    {"nvlink4", kNvlinkNs, 450e9, "NVIDIA H100, data sheet: 900 GB/s in both directions"},
+    {"nvswitch2", kNvlinkNs, 150e9, "NVIDIA DGX-2, data sheet: 300 GB/s of each GPU"},
+    {"nvswitch3", kNvlinkNs, 300e9, "NVIDIA DGX A100, data sheet: 600 GB/s of each GPU"},
+    {"nvswitch4", kNvlinkNs, 450e9, "NVIDIA DGX H100, data sheet: 900 GB/s of each GPU"},
+    {"ethernet10", kNetworkNs, 1.25e9, "IEEE 802.3: 10 Gbit/s"},
+    {"infiniband100", kNetworkNs, 12.5e9, "NVIDIA ConnectX-5, data sheet: EDR, 100 Gbit/s"},
+    {"infiniband200", kNetworkNs, 25e9, "NVIDIA ConnectX-6, data sheet: HDR, 200 Gbit/s"},
+    {"infiniband400", kNetworkNs, 50e9, "NVIDIA ConnectX-7, data sheet: NDR, 400 Gbit/s"},
+    {"infiniband4x100", kNetworkNs, 50e9, "four NVIDIA ConnectX-5 in a machine"},
 }};
 
 const std::vector<std::string> kPrecisions = {"fp32", "tf32", "bf16"};
@@ -118,6 +123,8 @@ const std::vector<std::string>& known_links() {
   static const std::vector<std::string> names = names_of(kLinks);
   return names;
 }
+
+std::string source_of_link(const std::string& name) { return named(name, kLinks, "link").source; }
 
 cluster::Link known_link(const std::string& name) {
   const NamedLink& link = named(name, kLinks, "link");

@@ -21,11 +21,17 @@ cluster::Device known_gpu(const std::string& name, const std::string& precision 
 /// What NCCL's tables call it.
 cluster::NcclMachine::Generation generation_of(const std::string& gpu);
 
+/// What a short kernel takes a GPU, launched in time: NVIDIA, "Getting Started with CUDA Graphs".
+constexpr double kKernelNs = 3'800;
+
 const std::vector<std::string>& known_links();
 
 /// What connects GPUs, or machines, at its peak in one direction: bytes as its specification says,
 /// the latency of a message as NCCL's model of its ring has it (src/graph/tuning.cc, protocol
 /// Simple). Throws c10::ValueError, listing the known names, for any other.
 cluster::Link known_link(const std::string& name);
+
+/// The data sheet or specification that a link's number comes from.
+std::string source_of_link(const std::string& name);
 
 }  // namespace ddp

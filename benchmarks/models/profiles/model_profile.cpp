@@ -37,7 +37,9 @@ Work optimizer_work(const ModelProfile& model, int states) {
   return moving((3 + 2 * states) * model.elements());
 }
 
-Work moving(std::int64_t n) { return {.bytes = n * std::int64_t{sizeof(float)}}; }
+Work moving(std::int64_t n, std::int64_t kernels) {
+  return {.bytes = n * std::int64_t{sizeof(float)}, .kernels = kernels};
+}
 
 std::int64_t Product::bytes() const {
   return moving(count * (rows * inner + inner * columns + rows * columns)).bytes;
@@ -46,13 +48,14 @@ std::int64_t Product::bytes() const {
 Work& Work::operator+=(const Work& other) {
   flops += other.flops;
   bytes += other.bytes;
+  kernels += other.kernels;
   products.insert(products.end(), other.products.begin(), other.products.end());
   return *this;
 }
 
 Work product(std::int64_t rows, std::int64_t inputs, std::int64_t outputs, std::int64_t count) {
   const Product one{.rows = rows, .inner = inputs, .columns = outputs, .count = count};
-  return {.flops = one.flops(), .bytes = one.bytes(), .products = {one}};
+  return {.flops = one.flops(), .bytes = one.bytes(), .kernels = 1, .products = {one}};
 }
 
 }  // namespace ddp

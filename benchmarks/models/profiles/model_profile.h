@@ -22,7 +22,9 @@ struct Work {
   /// What each operator reads from memory and writes to it, once, in float32: no operators are
   /// fused.
   std::int64_t bytes = 0;
-  /// Of both, what matrix products do.
+  /// Kernels that a GPU runs for it.
+  std::int64_t kernels = 0;
+  /// Of all three, what matrix products do.
   std::vector<Product> products = {};
 
   Work& operator+=(const Work& other);
@@ -61,8 +63,9 @@ struct ModelProfile {
 /// parameter and states.
 Work optimizer_work(const ModelProfile& model, int states);
 
-/// What layers are made of. n elements are read or written, once for each time they are named.
-Work moving(std::int64_t n);
+/// What layers are made of. n elements are read or written, once for each time they are named, by so
+/// many kernels.
+Work moving(std::int64_t n, std::int64_t kernels = 1);
 
 /// A matrix product of [rows, inputs] with [inputs, outputs], or `count` of them.
 Work product(std::int64_t rows, std::int64_t inputs, std::int64_t outputs, std::int64_t count = 1);

@@ -63,7 +63,7 @@ ProfiledModel::ProfiledModel(ModelProfile profile) : profile_(std::move(profile)
 
 std::vector<cluster::TimedLayer> ProfiledModel::timed_layers(const cluster::Device& device,
                                                              const Pace& pace) const {
-  const auto [forward, backward, memory, host] = pace;
+  const auto [forward, backward, memory, kernel_ns, host] = pace;
   TORCH_CHECK_VALUE(forward > 0 && backward > 0, "the efficiencies of a GPU are above 0, not ",
                     forward, " and ", backward);
   std::vector<cluster::TimedLayer> layers;
@@ -71,8 +71,14 @@ std::vector<cluster::TimedLayer> ProfiledModel::timed_layers(const cluster::Devi
   for (const ProfiledLayer& layer : profile_.layers) {
     cluster::TimedLayer& timed = layers.emplace_back();
     timed.name = layer.name;
-    timed.forward_ns = time_of(device, layer.forward, forward, memory);
-    timed.backward_ns = time_of(device, layer.backward, backward, memory);
+    const auto time = [&](const Work& work, double efficiency) {
+      return time_of(device, work, efficiency, memory) +
+             std::llround(kernel_ns * static_cast<double>(work.kernels));
+    };
+    timed.forward_ns = time(layer.forward, forward);
+    timed.backward_ns = time(layer.backward, backward);
+    timed.forward_kernels = layer.forward.kernels;
+    timed.backward_kernels = layer.backward.kernels;
     for (const std::size_t parameter : layer.parameters) {
       timed.parameters.push_back(parameters_.at(parameter).tensor);
     }

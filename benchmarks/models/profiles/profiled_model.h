@@ -17,6 +17,8 @@ struct Pace {
   double backward_efficiency = 1;
   /// The part of the memory's speed that operators reach in both; 0: as for computing.
   double memory_efficiency = 0;
+  /// Of each kernel, beyond its work: until it runs on all multiprocessors, and has left them.
+  double kernel_ns = 0;
   /// The host's time for a layer, where that is slower than the GPU.
   cluster::HostTimes host = {};
 };

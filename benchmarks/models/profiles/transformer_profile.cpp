@@ -76,13 +76,16 @@ class TransformerBuilder {
     ProfiledLayer& layer = add(next_++);
     layer.forward = moving(2 * wide(shape_.d_model));
     // The whole gradient is set to zero, then the tokens' rows are added.
-    layer.backward = moving(shape_.vocabulary * shape_.d_model + 3 * wide(shape_.d_model));
+    layer.backward = moving(shape_.vocabulary * shape_.d_model + 3 * wide(shape_.d_model), 2);
   }
 
+  // As written in PyTorch: forward squares (2), averages (1), adds epsilon, takes the root, and scales
+  // by both (2 + 2). Backward: of scaling 2 and 4 for the weight, 2 and 4 for the root, of averaging
+  // 1, of squaring 7, the sum of both ways to x 3.
   void normalize(std::size_t parameter) {
     ProfiledLayer& layer = add(parameter);
-    layer.forward = moving(3 * wide(shape_.d_model));
-    layer.backward = moving(5 * wide(shape_.d_model));
+    layer.forward = moving(7 * wide(shape_.d_model), 6);
+    layer.backward = moving(23 * wide(shape_.d_model), 14);
   }
 
   ProfiledLayer& linear(std::size_t parameter, std::int64_t inputs, std::int64_t outputs) {
@@ -98,16 +101,18 @@ class TransformerBuilder {
   // forward scales (2), masks (2), finds the maximum (1), subtracts it (2), exponentiates (2), sums
   // (1), divides (2). Their backwards: of dividing 2 and, for the sum, 10 (two quotients, negation,
   // product, reduction), of summing 2, of exponentiating 3, of subtracting 3 (negation, reduction),
-  // of the maximum 4 (zeros, addition), of masking 2, of scaling 2.
+  // of the maximum 4 (zeros, addition), of masking 2, of scaling 2. Queries and keys are rotated by
+  // halves: four products, a difference, a sum, both together (9); values and what they are mixed to
+  // change their layout (2 + 2). Backward of a rotation: 10, of layouts 8.
   void attend(const std::string& name) {
     const auto [batch, length] = sequences_;
     const std::int64_t heads = batch * shape_.heads, size = shape_.d_model / shape_.heads;
     const std::int64_t scores = heads * length * length;
     ProfiledLayer& layer = profile_.layers.emplace_back(ProfiledLayer{name, {}, {}, {}});
-    layer.forward = moving(4 * wide(shape_.d_model) + 12 * scores);
+    layer.forward = moving(22 * wide(shape_.d_model) + 12 * scores, 23);
     layer.forward += product(length, size, length, heads);
     layer.forward += product(length, length, size, heads);
-    layer.backward = moving(4 * wide(shape_.d_model) + 28 * scores);
+    layer.backward = moving(28 * wide(shape_.d_model) + 28 * scores, 38);
     for (const Work& of_one :
          {product(length, size, length, heads), product(length, length, size, heads)}) {
       layer.backward += of_one;
@@ -134,8 +139,8 @@ class TransformerBuilder {
     normalize(first + kNorm2);
     linear(first + kW1, d, d_ff);
     ProfiledLayer& gated = linear(first + kW3, d, d_ff);
-    gated.forward += moving(5 * wide(d_ff));  // silu, and the product of both
-    gated.backward += moving(8 * wide(d_ff));
+    gated.forward += moving(5 * wide(d_ff), 2);  // silu, and the product of both
+    gated.backward += moving(9 * wide(d_ff), 3);
     join(linear(first + kW2, d_ff, d), wide(d));
   }
 

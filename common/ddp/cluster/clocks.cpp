@@ -7,10 +7,17 @@ namespace ddp::cluster {
 
 void Clocks::reset() { *this = Clocks(costs_); }
 
-Interval Clocks::compute(std::int64_t ns, std::int64_t host_ns) {
-  host_ += std::max(costs_.launch_ns, host_ns);
+Interval Clocks::compute(std::int64_t ns, const HostWork& host) {
+  host_ += std::max(costs_.launch_ns, host.ns);
   const std::int64_t begin = now();
   compute_ = end_of_computing(begin, ns);
+  queue_.push_back({host.kernels, compute_});
+  queued_ += host.kernels;
+  while (costs_.launch_queue > 0 && queued_ > costs_.launch_queue) {
+    host_ = std::max(host_, queue_.front().end);
+    queued_ -= queue_.front().kernels;
+    queue_.pop_front();
+  }
   return {begin, compute_};
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 namespace ddp::cluster {
@@ -10,6 +11,12 @@ namespace ddp::cluster {
 struct Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
+};
+
+/// What launching an operator costs the host: how many kernels, and how long that takes, where it is
+/// more than launch_ns.
+struct HostWork {
+  std::int64_t ns = 0, kernels = 1;
 };
 
 /// The three clocks of a rank, as of a GPU with two streams: when its host will be done with what it
@@ -21,6 +28,7 @@ class Clocks {
     bool wait_blocks_host = false;
     double slowdown_beside_communication = 1;
     double slowdown_beside_computing = 1;  // of a collective
+    std::int64_t launch_queue = 0;         // kernels that may wait for the device; 0: any number
   };
 
   explicit Clocks(const Costs& costs) : costs_(costs) {}
@@ -30,8 +38,9 @@ class Clocks {
 
   /// The host launches an operator that takes the compute stream `ns` alone, and longer by
   /// slowdown_beside_communication while a collective runs. The launch takes the host `host_ns`, if
-  /// that is more than launch_ns: an operator may be several kernels, called from a slow language.
-  Interval compute(std::int64_t ns, std::int64_t host_ns = 0);
+  /// that is more than launch_ns: an operator may be several kernels, called from a slow language. The
+  /// host waits while more of them are in the queue than it holds.
+  Interval compute(std::int64_t ns, const HostWork& host = {});
 
   /// The host launches communication; returns when that may begin: once the host has got there, and
   /// the compute stream is done with what was launched on it before.
@@ -70,6 +79,11 @@ class Clocks {
   std::int64_t host_ = 0;
   std::int64_t compute_ = 0;
   std::int64_t waited_ = 0;
+  struct Queued {
+    std::int64_t kernels, end;
+  };
+  std::deque<Queued> queue_;
+  std::int64_t queued_ = 0;              // kernels
   std::vector<Collective> collectives_;  // in their order; no two at a time
   std::size_t first_running_ = 0;  // those before have ended when the compute stream gets there
 };

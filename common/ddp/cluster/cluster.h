@@ -42,10 +42,10 @@ class Cluster {
   /// Sets all clocks to zero.
   void begin_step() { backend_->begin_step(); }
 
-  /// Keeps the compute stream busy, as an operator would that takes `ns`, and the host for `host_ns`
-  /// if its launch takes that long.
-  void compute(std::int64_t ns, const std::string& name, std::int64_t host_ns = 0) {
-    backend_->compute(ns, name, host_ns);
+  /// Keeps the compute stream busy, as an operator would that takes `ns`, and the host as its
+  /// launch does.
+  void compute(std::int64_t ns, const std::string& name, const HostWork& host = {}) {
+    backend_->compute(ns, name, host);
   }
 
   Clocks clocks() const { return backend_->clocks(); }

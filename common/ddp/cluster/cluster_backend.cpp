@@ -77,7 +77,8 @@ ClusterBackend::ClusterBackend(const ClusterOptions& options)
       clocks_({.launch_ns = options.device.launch_ns,
                .wait_blocks_host = options.wait_blocks_host,
                .slowdown_beside_communication = options.slowdown_beside_communication,
-               .slowdown_beside_computing = options.slowdown_beside_computing}),
+               .slowdown_beside_computing = options.slowdown_beside_computing,
+               .launch_queue = options.launch_queue}),
       messages_({.rank = getRank(),
                  .world_size = getSize(),
                  .cost_ns =
@@ -150,9 +151,9 @@ void ClusterBackend::compute(const DataMovement& movement) {
   compute(operator_ns(options_.device, 0, static_cast<double>(movement.bytes)), movement.name);
 }
 
-void ClusterBackend::compute(std::int64_t ns, const std::string& name, std::int64_t host_ns) {
+void ClusterBackend::compute(std::int64_t ns, const std::string& name, const HostWork& host) {
   const std::lock_guard lock(mutex_);
-  const Interval time = clocks_.compute(ns, host_ns);
+  const Interval time = clocks_.compute(ns, host);
   spans_.push_back({.name = name, .begin_ns = time.begin, .end_ns = time.end});
 }
 

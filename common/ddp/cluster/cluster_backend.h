@@ -31,7 +31,7 @@ class ClusterBackend : public OperationBackend {
   /// An operator runs on the compute stream.
   void compute(const DataMovement& movement);
   /// The same for computing that is only simulated, called `name` in drawings.
-  void compute(std::int64_t ns, const std::string& name, std::int64_t host_ns = 0);
+  void compute(std::int64_t ns, const std::string& name, const HostWork& host = {});
 
   // For the handles of operations.
 

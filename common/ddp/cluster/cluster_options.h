@@ -21,6 +21,8 @@ struct ClusterOptions {
   /// The same of a collective beside computing: its kernel waits for multiprocessors, and its data for
   /// memory.
   double slowdown_beside_computing = 1;
+  /// Kernels that the host may launch before the device gets to them; 0: any number.
+  std::int64_t launch_queue = 0;
   /// See Messages::Options.
   bool others_in_step = false;
 };

@@ -75,15 +75,17 @@ TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
 }
 
 at::Tensor TimedModel::forward() const {
-  const ComputeListener compute = [this](std::int64_t ns, const std::string& name) {
-    cluster_.compute(ns, name, host_ns_);
-  };
   // So that backward reaches layers without parameters, too.
   at::Tensor x = UsesParameter::apply(at::empty({}, source_.options()), source_);
   for (const TimedLayer& layer : layers_) {
     for (const at::Tensor& parameter : layer.parameters) {
       x = UsesParameter::apply(x, parameter);
     }
+    const ComputeListener compute = [this, &layer](std::int64_t ns, const std::string& name) {
+      cluster_.compute(ns, name,
+                       in_backward_ ? HostWork{host_.backward_ns, layer.backward_kernels}
+                                    : HostWork{host_.forward_ns, layer.forward_kernels});
+    };
     x = simulated_compute(x, compute, layer.forward_ns, layer.backward_ns, layer.name);
   }
   return x;
@@ -98,13 +100,14 @@ StepTimes TimedModel::step(const StepParts& parts) {
   cluster_.begin_step();
   cluster_.run([&] {
     call(parts.before_forward);
-    host_ns_ = host_.forward_ns;
+    in_backward_ = false;
     const at::Tensor y = forward();
     times.forward_ns = cluster_.clocks().now();
     call(parts.before_backward);
-    host_ns_ = host_.backward_ns;
+    in_backward_ = true;
     y.backward(at::empty_like(y));
     times.backward_ns = cluster_.clocks().now() - times.forward_ns;
+    times.host_backward_end_ns = cluster_.clocks().host();
     call(parts.finish);
   });
   const Clocks clocks = cluster_.clocks();

@@ -20,6 +20,8 @@ struct TimedLayer {
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
   std::string name = "";
+  std::int64_t forward_kernels = 1;
+  std::int64_t backward_kernels = 1;
 };
 
 /// What a layer of forward and of backward takes the host, if that is more than a launch. The host
@@ -46,6 +48,8 @@ struct StepTimes {
   std::int64_t forward_ns = 0;
   std::int64_t backward_ns = 0;
   std::int64_t finish_ns = 0;
+  /// When the host alone was done with backward.
+  std::int64_t host_backward_end_ns = 0;
   /// To the end of the last collective, too.
   std::int64_t total_ns = 0;
   /// What the collectives last with no computing beside them.
@@ -82,7 +86,7 @@ class TimedModel {
   at::Tensor source_;  // what the first layer's input depends on
   std::vector<at::Tensor> parameters_;
   const HostTimes host_;
-  std::int64_t host_ns_ = 0;  // of the part of the step that runs
+  bool in_backward_ = false;
 };
 
 }  // namespace ddp::cluster

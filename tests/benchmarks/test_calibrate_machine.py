@@ -1,0 +1,60 @@
+"""make calibrate: which rows of a reader's file describe the machine, and what it says of files that do not fit."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from tools.report import calibrate_machine, measurements
+from tools.setup.toolchain import LabError
+
+HEADER = "gpus,link,model,batch,seq,method,bucket_mb,metric,value,unit\n"
+ROWS = (
+    "2,,float32 tensor 1 MiB,,,all-reduce,,time,0.1,ms\n2,,float32 tensor 64 MiB,,,all-reduce,,time,1,ms\n"
+    "16,,float32 tensor 64 MiB,,,all-reduce,,time,9,ms\n"
+    "1,,transformer xl,4,512,compute only,,forward,0.2,s\n2,,transformer xl,4,512,naive,,step time,900,ms\n"
+    "1,,resnet50,256,224,no DDP,,rate,938,images/s\n8,,resnet50,256,224,Reducer,25 (default),rate,7248,images/s\n"
+    "2,,transformer xl,4,512,naive,,optimizer,92,ms\n"
+)
+
+
+def read(text: str, per_node: int = 8) -> list[measurements.Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "mine.csv"
+        file.write_text(text)
+        return measurements.read(file, per_node)
+
+
+class ReadersFile(unittest.TestCase):
+    def test_rows_that_describe_the_machine_are_found(self) -> None:
+        rows = read(HEADER + ROWS)
+        self.assertEqual(len(rows), 7)
+        held = [(row.model, row.gpus) for row in rows if not row.fitted]
+        self.assertEqual(held, [("resnet50", 8)])
+        self.assertAlmostEqual(rows[0].published, 1e-4)
+        self.assertAlmostEqual(rows[6].published, 256 * 8 / 7248)
+        tied = dict(calibrate_machine._tied(calibrate_machine.Machine(("--gpus-per-node", "8")), rows[:6]))
+        names = {"all_reduce_overhead_s", "link_bytes_per_second", "link_between_bytes_per_second", "iteration_s"}
+        self.assertEqual(tied.keys(), names | {"forward_efficiency", "compute_s.resnet50"})
+
+    def test_roles_that_are_given_are_kept(self) -> None:
+        table = HEADER.replace("gpus,", "role,gpus,") + "held,2,,1,,,all-reduce,,time,1,s\n"
+        rows = read(table + "calibration,2,,8,,,all-reduce,,time,1,s\n")
+        self.assertEqual([row.fitted for row in rows], [False, True])
+
+    def test_what_does_not_fit_is_said(self) -> None:
+        for text, words in (
+            (HEADER + "2,,1,,,all-reduce,,time,1,parsec\n", "a row does not fit"),
+            (HEADER, "no row describes the machine"),
+        ):
+            with self.assertRaisesRegex(LabError, words):
+                read(text)
+        with mock.patch.dict(os.environ, {"FROM": ""}), self.assertRaisesRegex(LabError, "needs FROM="):
+            calibrate_machine.main()
+
+
+if __name__ == "__main__":
+    unittest.main()
