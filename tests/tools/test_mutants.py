@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 import unittest
-from dataclasses import replace
 from pathlib import Path
 
 from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
@@ -159,19 +158,6 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(names(HEADER.replace("mean,", "means,")), everything)  # so that its fault can be told
         self.assertEqual(names(HEADER + "Only: yes\n", everything=False), ["mean", "order"])
         self.assertEqual(names(HEADER + "Score: 0\n", everything=False), everything)
-
-    def test_a_sample_has_for_each_test_a_mutant_that_it_alone_kills(self) -> None:
-        def named(name: str, killed_by: str) -> mutants.Mutant:
-            return replace(mutant(HEADER + "Only: yes\n"), name=name, killed_by=tuple(killed_by.split()))
-
-        known = [named(f"{test}_{number}", test) for test in ("mean", "order", "bitwise") for number in range(9)]
-        known += [named(f"several_{number}", "mean order") for number in range(9)]
-        for seed in range(20):
-            chosen = mutants.sampled(SPECS, known, seed)
-            self.assertEqual({each.exclusive for each in chosen} | {""}, {"mean", "order", "bitwise", ""})
-            self.assertEqual(len(set(chosen)), 3 + mutants.SAMPLE)
-            self.assertEqual(chosen, mutants.sampled(SPECS, known, seed))
-        self.assertEqual(len(mutants.sampled(SPECS, known[:1], 1)), 1)
 
 
 class ThisRepository(unittest.TestCase):
