@@ -118,7 +118,3 @@ class DrawnTimeline(ProgramTest):
     def test_is_measured_and_drawn(self) -> None:
         self.run_well()
         self.assert_drawn()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -231,5 +231,3 @@ class DdpSuite(Published):
 
 
 del Published  # else it would be run as a test of its own
-if __name__ == "__main__":
-    unittest.main()

@@ -278,7 +278,3 @@ class AllReduceAlgorithms(FigureTest):
         self.assert_refused([self.changed(lambda d: d["parameters"].pop("alpha_ns"))], "lacks the parameter 'alpha_ns'")
         other = self.changed(lambda d: d["series"][0]["labels"].update(more=1))
         self.assert_refused([other], "has series of something else")
-
-
-if __name__ == "__main__":
-    unittest.main()

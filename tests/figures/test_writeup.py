@@ -321,7 +321,3 @@ class Reference(WriteupTest):
         self.assertEqual(summary.missing, [])
         self.assertEqual(summary.other, [])
         self.assertTrue(self.writeup("solutions").output.read_bytes().startswith(b"%PDF-"))
-
-
-if __name__ == "__main__":
-    unittest.main()

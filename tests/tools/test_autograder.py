@@ -271,7 +271,3 @@ class Grading(Layout):
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         scores = json.loads(done.stdout.strip().splitlines()[-1])["scores"]
         self.assertEqual((scores[FIRST], scores[FIFTH]), (18, 0))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -198,7 +198,3 @@ class DdpDiff(unittest.TestCase):
         self.assertEqual((both.returncode, both.stdout.count("GPUs"), both.stderr), (0, 2, ""))
         one = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(one.returncode, 2, one.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -170,7 +170,3 @@ class Pin(unittest.TestCase):
         self.assertEqual(toolchain.torch_version(str(folder)).partition("+cu")[2][:-1], str(gpus.CUDA))
         oldest = re.search(rb"\0sm_(\d+)(\d)( sm_\d+a?)*\0", library.read_bytes())
         self.assertEqual((int(oldest[1]), int(oldest[2])), gpus.OLDEST[gpus.CUDA])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -189,7 +189,3 @@ class Class(unittest.TestCase):
         done = self.grade()
         self.assertEqual(done.returncode, 2)
         self.assertIn("are both ann's", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -146,7 +146,3 @@ class Circles(unittest.TestCase):
             files[f"tools/{room}/{a}.py"] = f"from tools.{room} import {b}\n"
             files[f"tools/{room}/{b}.py"] = f"from tools.{room}.{a} import x\n"
         self.assertEqual(len(found(files)), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

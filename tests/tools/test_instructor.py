@@ -41,7 +41,3 @@ class Instructor(unittest.TestCase):
     def test_numbers(self) -> None:
         for stage in all_stages():
             self.assertRegex(TEXT, rf"\| {stage.number} {stage.topic} \| \S+ \| {stage.points} \| 10 \|")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -101,7 +101,3 @@ class Times(unittest.TestCase):
         table.write_text("name,time\nann,2026-10-19\n")
         with self.assertRaisesRegex(BadChoice, "the columns should be student,time"):
             read_times(table, course())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -141,7 +141,3 @@ class Network(unittest.TestCase):
         name = f"/{minimal_system.COPIED[minimal_system.CERTIFICATES]}"
         self.assertEqual(found.pop("PIP_CACHE_DIR"), "/var/cache/pip")
         self.assertEqual(found, {"PIP_CERT": name, "HTTPS_PROXY": "http://proxy:1"})
-
-
-if __name__ == "__main__":
-    unittest.main()

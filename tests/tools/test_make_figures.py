@@ -274,7 +274,3 @@ class MakeFigures(unittest.TestCase):
         self.broken = {OVERLAPPED.name: "error"}
         summary = self.draw(Drawing("draw", (NAIVE, OVERLAPPED), (Run("measure"),)))
         self.assertEqual((len(summary.failed), len(summary.drawn)), (1, 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

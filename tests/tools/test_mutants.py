@@ -184,7 +184,3 @@ class ThisRepository(unittest.TestCase):
         for stage in graded_stages():
             scores = [mutant_files.parse(*entry).score for entry in mutant_files.entries(stage).items()]
             self.assertIn(0, scores, stage.name)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -57,7 +57,3 @@ class Prepare(unittest.TestCase):
         said = self.prepare({"assignments": Status.TODO}, there=False)
         self.assertIn("There are no solutions here", said)
         self.assertIn("Ready to grade 5", said)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -109,7 +109,3 @@ class TrueOfARun(unittest.TestCase):
             sends = [line for line in events if re.search(r"launched: send\b", line)]
             self.assertEqual(len(sends), int(found[1]))
             self.assertEqual(sum(int(re.search(r"(\d+) bytes", line)[1]) for line in sends), int(found[2]))
-
-
-if __name__ == "__main__":
-    unittest.main()

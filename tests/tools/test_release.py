@@ -262,7 +262,3 @@ class CourseFile(unittest.TestCase):
         ):
             with self.subTest(text), self.assertRaisesRegex(LabError, message):
                 course.parse(text)
-
-
-if __name__ == "__main__":
-    unittest.main()

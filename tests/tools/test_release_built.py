@@ -71,7 +71,3 @@ class BuiltRelease(unittest.TestCase):
         self.assertRegex(handed_in, rf"scores: {stage.points} of {stage.points} points, of stage {STAGE} alone")
         self.assertIn("Still missing", handed_in)
         self.run_here("make", "doctor")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import unittest
 from unittest import mock
 
 from tests.tools.release_test import Repository, git
@@ -105,7 +104,3 @@ class Reset(Repository):
             with self.assertRaisesRegex(BadChoice, said):
                 reset.reset_as_asked(number)
         self.assertEqual(self.text(), MINE)
-
-
-if __name__ == "__main__":
-    unittest.main()

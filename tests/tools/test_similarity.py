@@ -85,7 +85,3 @@ class Similarity(unittest.TestCase):
             pair.other if pair.one == own else pair.one: pair.score for pair in pairs if own in (pair.one, pair.other)
         }
         return {other for other, score in scores.items() if score == max(scores.values())}
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -149,7 +149,3 @@ class SixthStage(unittest.TestCase):
         self.run_here("cmake", "--build", "build", "--target", "all_stages")
         smoke = self.run_here("build/bin/all_stages", "--impl=solutions", code=1)  # the others are not built
         self.assertRegex(smoke, r"06_scaled_sum +\d")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -58,7 +58,3 @@ class Stale(unittest.TestCase):
         stale.remember(self.build, self.stage, "solutions")
         self.source.with_name("more.cpp").write_text("new")
         self.assertTrue(self.is_forgotten())
-
-
-if __name__ == "__main__":
-    unittest.main()

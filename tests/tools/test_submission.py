@@ -124,7 +124,3 @@ class Collecting(unittest.TestCase):
     def test_names_are_printable(self) -> None:
         self.assertEqual(printable_path("a\x1b[31m\n\udc80ü"), "a?[31m?\\udc80\\xfc")
         self.assertLess(len(printable_path("x" * 5000)), 130)
-
-
-if __name__ == "__main__":
-    unittest.main()

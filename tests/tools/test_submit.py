@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import unittest
 import zipfile
 from unittest import mock
 
@@ -184,7 +183,3 @@ class Submit(Repository):
         (self.mine / "release.json").unlink()
         self.assertIn("nobody knows", self.submit())
         self.assertIn(STAGE, self.packed())
-
-
-if __name__ == "__main__":
-    unittest.main()

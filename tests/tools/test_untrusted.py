@@ -141,7 +141,3 @@ class Names(unittest.TestCase):
             "_ZTHN3c104impl26raw_local_dispatch_key_setE": "c10::impl::raw_local_dispatch_key_set",
         }.items():
             self.assertEqual(qualified_name(symbol), name)
-
-
-if __name__ == "__main__":
-    unittest.main()

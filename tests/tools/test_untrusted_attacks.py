@@ -304,7 +304,3 @@ class Seals(Attack):
         self.assertIn("tests_05 changed after the first stage had begun", sandbox.broken_seal())
         file.unlink()
         self.assertIn("tests_05 changed", sandbox.broken_seal())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -248,7 +248,3 @@ class Requirements(unittest.TestCase):
         cmake = (toolchain.ROOT / "CMakeLists.txt").read_text()
         self.assertIn(f"find_package(Libtorch {toolchain.OLDEST_TORCH} ", cmake)
         self.assertRaises(toolchain.LabError, toolchain.pinned, "no-such-package")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -207,7 +207,3 @@ class Classroom(unittest.TestCase):
         (self.workspace / "given.json").write_text('{"tests": []}')
         self.assertEqual(job.run(), 3)
         self.assertIn("nothing was graded; see what was printed before", job.printed)
-
-
-if __name__ == "__main__":
-    unittest.main()
