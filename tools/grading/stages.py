@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tools.grading import released
 from tools.setup.toolchain import ROOT, LabError, how_to_restore
+from tools.student import course
 
 IMPLEMENTATIONS = ("assignments", "solutions")
 DEVICES = ("cpu", "cuda")
@@ -35,6 +36,7 @@ class Stage:
     number: str
     topic: str
     points: int
+    extension: bool = False  # its points are a sum of their own, beside those of the others
 
     @property
     def title(self) -> str:
@@ -64,7 +66,8 @@ def is_stub(code: str) -> bool:
 def read_manifest(manifest: Path) -> Stage:
     try:
         fields = json.loads(manifest.read_text())
-        stage = Stage(manifest.parent.name, fields["number"], fields["title"], int(fields["points"]))
+        stage = Stage(manifest.parent.name, fields["number"], fields["title"], int(fields["points"]),
+                      bool(fields.get("extension", False)))  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise LabError(
             f"{short_paths(str(manifest))} cannot be read ({error}); "
@@ -77,8 +80,14 @@ def read_manifest(manifest: Path) -> Stage:
 
 @functools.cache
 def all_stages() -> tuple[Stage, ...]:
-    """All stages, in the order of their folders' names."""
-    return tuple(map(read_manifest, sorted((ROOT / "assignments").glob("*/stage.json"))))
+    """The course's stages, in the order of their folders' names."""
+    extension = course.load(ROOT).extension
+    return tuple(stage for stage in stages_of(ROOT) if extension or not stage.extension)
+
+
+def stages_of(root: Path) -> list[Stage]:
+    """All that a checkout has, whether the course takes the extension or leaves it out."""
+    return list(map(read_manifest, sorted((root / "assignments").glob("*/stage.json"))))
 
 
 def named(name: str) -> Stage:

@@ -10,6 +10,7 @@ late_percent_a_day  what each begun day costs, of the points that were earned
 free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
 assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
+extension           false leaves out the stages beyond the 100 points: nothing that is handed out speaks of them
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
 """
@@ -45,6 +46,7 @@ class Course:
     free_late_days: int = 0
     links: dict[str, str] = field(default_factory=dict)
     assistants: str = ""
+    extension: bool = True
     visibility: dict[str, str] = field(default_factory=dict)
 
 
@@ -99,6 +101,12 @@ def _number(name: str, value: Any, _: tzinfo) -> float:
     return value
 
 
+def _flag(name: str, value: Any, _: tzinfo) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
+    return value
+
+
 def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(link, str) for link in value.values()):
         raise _wrong(name, 'an object such as {"Questions": "https://..."}', value)
@@ -141,5 +149,6 @@ _READERS: dict[str, Any] = {
     "free_late_days": _number,
     "links": _links,
     "assistants": _text,
+    "extension": _flag,
     "visibility": _visibility,
 }
