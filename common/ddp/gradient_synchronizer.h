@@ -4,7 +4,7 @@ namespace ddp {
 
 class NoSync;
 
-/// What a NoSync scope silences: the synchronizers below, and stage 06's optimizer.
+/// What a NoSync scope silences: a synchronizer, or whatever else collects gradients.
 class Silenceable {
  public:
   /// False inside a NoSync scope: gradients accumulate locally and nothing is communicated.

@@ -4,6 +4,7 @@
 #include "shards.h"
 #include "support/grading.h"
 #include "support/settings.h"
+#include "support/surroundings.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 #include "support/training_claims.h"
@@ -55,7 +56,8 @@ const GradedTest kEnd{
     [] {
       judge(exact(), parameters_are_the_same_bits, misused_in_flight);
       judge(overlapping(),
-            all_of({parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits}),
+            all_of({parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
+                    surroundings_are_left_alone}),
             misused_in_flight);
       judge(small_models(), training_ends_at_the_oracle(same_order_models()), misused_in_flight);
     }};
@@ -66,7 +68,10 @@ const GradedTest kOneEach{
      .hint =
          "A step makes one reduce-scatter and one all-gather for each bucket, padded to a multiple "
          "of the ranks: together the bytes of one all-reduce. Nothing else is sent."},
-    [] { judge(overlapping(), each_bucket_once); }};
+    [] {
+      judge(overlapping(), each_bucket_once);
+      judge(clipping(), each_bucket_once);
+    }};
 
 const GradedTest kOrder{
     {.name = "buckets_start_in_plan_order",
@@ -102,7 +107,10 @@ const GradedTest kGather{{.name = "an_all_gather_starts_with_its_update",
                           .points = 1,
                           .hint = "As soon as a shard is new it can be on its way, while the next "
                                   "bucket's optimizer works."},
-                         [] { judge(overlapping(), with_its_update); }};
+                         [] {
+                           judge(overlapping(), with_its_update);
+                           judge(clipping(), with_its_update);
+                         }};
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_tensor_in_flight",
@@ -133,9 +141,8 @@ const GradedTest kNorm{
          "Each rank adds the squares of its own shards' gradients; one all-reduce of one float64 "
          "number makes it everybody's. Then every rank scales by the same factor."},
     [] {
-      judge(clipping(),
-            all_of({norm_is_that_of_the_means, each_bucket_once,
-                    parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits}));
+      judge(clipping(), all_of({norm_is_that_of_the_means, parameters_are_the_unsharded_optimizers,
+                                ranks_have_the_same_bits}));
     }};
 
 const GradedTest kNoOverlap{

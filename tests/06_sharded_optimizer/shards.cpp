@@ -191,8 +191,9 @@ std::vector<Bucket> buckets_of(const TrainingOfRank& training, std::size_t ranks
 Launches launches_of(const TrainingStep& step) {
   Launches launches;
   for (const Seen* launch : step.launches) {
-    if (launch->place.no_sync || launch->place.phase == Phase::kDestruction || launch->bytes == 0) {
-      continue;  // other claims' business, or nothing
+    const bool empty = launch->bytes == 0 && launch->type != c10d::OpType::BARRIER;
+    if (empty || launch->place.no_sync || launch->place.phase == Phase::kDestruction) {
+      continue;  // nothing, or other claims' business
     }
     auto& kind = is_reduce_scatter(*launch) ? launches.reduce_scatters
                  : is_all_gather(*launch)   ? launches.all_gathers
@@ -317,6 +318,9 @@ std::string with_its_last_gradient(const Evidence& evidence) {
           return text;
         }
         const std::vector<const Seen*> launches = launches_of(step).reduce_scatters;
+        if (launches.empty() && !buckets.empty()) {
+          return "no reduce-scatter started";
+        }
         for (std::size_t b = 0; b < std::min(buckets.size(), launches.size()); ++b) {
           const Seen& launch = *launches[b];
           const std::set<std::int64_t> own(buckets[b].layers.begin(), buckets[b].layers.end());
@@ -345,6 +349,9 @@ std::string with_its_update(const Evidence& evidence) {
       [&](const TrainingOfRank& training, const TrainingStep& step,
           const std::vector<Bucket>& buckets) -> std::string {
         const std::vector<const Seen*> gathers = launches_of(step).all_gathers;
+        if (gathers.empty() && !buckets.empty()) {
+          return "no all-gather started";
+        }
         if (gathers.size() != buckets.size() || gathers.empty()) {
           return "";  // another claim's business
         }

@@ -80,6 +80,7 @@ class Unsharded {
 
   double norm() const { return norm_; }
   const std::map<std::int64_t, at::Tensor>& parameters() const { return parameters_; }
+  const at::Tensor& start(std::int64_t layer) const { return ranks_[0].start.at(layer); }
 
   /// However sums were rounded: in each step a gradient may be off by some roundings, a parameter, too,
   /// and the norm by some of the coarsest dtype; AdamW divides by gradients.
@@ -153,9 +154,12 @@ std::string first_parameter(const Evidence& evidence, const CompareTensor& compa
           if (expected == unsharded.parameters().end()) {
             continue;
           }
+          const at::Tensor& before =
+              step == 0 ? unsharded.start(own) : training.steps.at(step - 1).updated.at(index);
           const Subject subject{
-              in(training, step) + ": after step() the parameter of " + layer(own), 1,
-              training.start.at(own), "not updated?"};
+              .name = in(training, step) + ": after step() the parameter of " + layer(own),
+              .otherwise =
+                  is_identical(updated, before) ? "exactly as before step(): not updated?" : ""};
           if (auto text = said(compare(subject, updated, expected->second.detach(),
                                        unsharded.tolerance_of(own)));
               !text.empty()) {
