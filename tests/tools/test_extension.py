@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tempfile
 import unittest
 from pathlib import Path
 
-from tests.tools.release_test import Repository
+from tests.tools.release_test import Repository, working_tree
 from tools.course import class_table, release
 from tools.course.passages import for_students
 from tools.grading.results import Report, StageReport, Status, TestResult, TestSpec, gradescope
 from tools.grading.stages import Stage
 from tools.grading.sums import Sums, of_tests
+from tools.setup.toolchain import ROOT
 from tools.student.course import Course
 
 LAB, BEYOND = Stage("01_sums", "01", "sums", 3), Stage("02_more", "02", "more", 5, extension=True)
@@ -77,6 +79,16 @@ class LeftOut(Repository):
         self.assertFalse([name for name in tree.files if "02_more" in name])
         self.assertIn("assignments/01_sums/sums.cpp", tree.files)
         self.assertEqual((self.top / "without/README.md").read_text(), "# Lab\n\n")
+
+    def test_nor_does_the_lab(self) -> None:
+        files = release.without_extension(dict(release._handed_out(ROOT, working_tree())))
+        speaking = re.compile(r"\b0[67]_|stages? 0[67]|sharded_|ZeRO|FSDP")
+        for name, (content, _) in files.items():
+            self.assertNotRegex(name, speaking)
+            if name.endswith((".md", ".h", ".cpp", ".typ", ".json", ".txt")):
+                text = content.decode()
+                text = for_students(text, name, Course(extension=False)) if name.endswith(".md") else text
+                self.assertNotRegex(text, speaking, name)
 
     def test_a_mark_needs_its_other_end(self) -> None:
         with self.assertRaisesRegex(Exception, "has no other end"):
