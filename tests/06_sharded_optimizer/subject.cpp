@@ -137,15 +137,14 @@ Factory sharded(const Form& form) {
 
 SynchronizerUnderTest subject(const Form& form, const std::string& name) {
   const bool overlap = form.options.overlap;
-  return {
-      .make = sharded(form),
-      .charged = {.mean = overlap ? kEndTest : kNoOverlapTest,
-                  .missing = overlap ? kOrderTest : kNoOverlapTest,
-                  .accumulation = overlap ? "gradients_accumulate_inside_no_sync" : kNoOverlapTest,
-                  .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
-                  .growth = kMemoryTest,
-                  .errors = kErrorsTest},
-      .form = name};
+  return {.make = sharded(form),
+          .charged = {.mean = overlap ? kEndTest : kNoOverlapTest,
+                      .missing = overlap ? kOrderTest : kNoOverlapTest,
+                      .accumulation = overlap ? kAccumulationTest : kNoOverlapTest,
+                      .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
+                      .growth = kMemoryTest,
+                      .errors = kErrorsTest},
+          .form = name};
 }
 
 }  // namespace ddp::testing

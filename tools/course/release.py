@@ -56,10 +56,11 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
 
 
 def without_extension(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
-    """Those that belong to no stage of it: whose path has no part named as one."""
+    """Those that belong to no stage of it: whose path has no part named as one, or as in its manifest's `also`."""
     manifests = {PurePath(name).parent.name: json.loads(content) for name, (content, _) in files.items()
                  if PurePath(name).match("assignments/*/stage.json")}  # fmt: skip
-    beyond = {stage for stage, fields in manifests.items() if fields.get("extension")}
+    beyond = {name for stage, fields in manifests.items() if fields.get("extension")
+              for name in (stage, *fields.get("also", ()))}  # fmt: skip
     return {name: file for name, file in files.items()
             if beyond.isdisjoint(part.partition(".")[0] for part in PurePath(name).parts)}  # fmt: skip
 
