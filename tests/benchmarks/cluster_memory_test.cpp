@@ -32,22 +32,31 @@ std::unique_ptr<ShardedOptimizer> optimizer_of(const std::vector<at::Tensor>& pa
       kMeasured);
 }
 
-// Bytes between steps, beside the parameters.
-std::int64_t counted_on_meta(const Sizes& sizes, int ranks) {
-  cluster::Cluster cluster(
-      {.world_size = ranks,
-       .device = {.name = "any", .flops_per_second = 1, .bytes_per_second = 1}});
-  std::vector<cluster::TimedLayer> layers;
-  for (const std::int64_t size : sizes) {
-    layers.push_back({.parameters = {cluster::make_parameter({size})}});
+// Leaves what is held between steps.
+void train(const std::vector<at::Tensor>& parameters, ShardedOptimizer& optimizer) {
+  for (int step = 0; step < 2; ++step) {
+    at::Tensor loss = at::zeros({}, parameters[0].options().requires_grad(false));
+    for (const at::Tensor& parameter : parameters) {
+      loss = loss + parameter.sum();
+    }
+    loss.backward();
+    optimizer.step();
   }
-  cluster::TimedModel model(cluster, layers);
+}
+
+// Bytes beside the parameters.
+std::int64_t counted_on_meta(const Sizes& sizes, int ranks) {
+  cluster::Cluster cluster(cluster::bare_network(ranks, {}));
+  std::vector<at::Tensor> parameters;
+  for (const std::int64_t size : sizes) {
+    parameters.push_back(cluster::make_parameter({size}));
+  }
   const cluster::MetaMemory memory;
   std::unique_ptr<ShardedOptimizer> optimizer;
-  cluster.run([&] { optimizer = optimizer_of(model.parameters(), cluster.group()); });
-  for (int step = 0; step < 2; ++step) {
-    model.step({.finish = [&] { optimizer->step(); }});
-  }
+  cluster.run([&] {
+    optimizer = optimizer_of(parameters, cluster.group());
+    train(parameters, *optimizer);
+  });
   return memory.live_bytes();
 }
 
@@ -60,15 +69,7 @@ std::int64_t counted_in_ranks(const Sizes& sizes, int ranks) {
     }
     const MemoryMeter memory;
     const auto optimizer = optimizer_of(parameters, rank.group());
-    for (int step = 0; step < 2; ++step) {
-      at::Tensor loss = at::zeros({});
-      for (const at::Tensor& parameter : parameters) {
-        loss = loss + parameter.sum();
-      }
-      loss.backward();
-      loss.reset();
-      optimizer->step();
-    }
+    train(parameters, *optimizer);
     rank.client().fact("live", memory.live_bytes());
   });
   for (const Seen& seen : evidence.of[0]) {
