@@ -89,18 +89,18 @@ def draw(result: Result) -> Figure:
     for axes, parameters in zip(panels, sorted(by_size)):
         draw_size(axes, parameters, by_size[parameters])
     panels[0].set_ylabel("GB on each GPU")
-    panels[0].legend(loc="lower left", fontsize=6)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=7)
     most = held_by(result, "most")
     within = max(
         most[parameters][stage][gpus] / gb
         for parameters, stages in by_size.items() for stage, held in stages.items() for gpus, gb in held.items()
     )  # fmt: skip
     text = (
-        "Bytes between steps of a model of that many parameters in half precision, with AdamW and float32 copies of\n"
-        "the parameters, counted while the code ran, on tensors that have shapes and no memory. Activations are not\n"
-        f"counted, nor in the published table, from which stage 06 differs by at most {largest_error(by_size):.1f} %:\n"
-        "where the table has a gradient's N-th, between steps a rank has a shard's copy. Within a step stages hold up\n"
-        f"to {within:.1f} times as much. Dotted: a card of {CARD_GB} GB."
+        "Bytes between steps of a model of that many parameters in half precision, with AdamW and float32 copies of "
+        "the\nparameters, counted while the code ran, on tensors that have shapes and no memory. Activations are not "
+        "counted, nor\nin the published table (ZeRO, table 1), from which stage 06 differs by at most "
+        f"{largest_error(by_size):.1f} %: where the table has a\ngradient's N-th, between steps a rank has a shard's "
+        f"copy. Within a step stages hold up to {within:.1f} times as much.\nDotted: a card of {CARD_GB} GB."
     )
     style.add_caption(figure, text, [result])
     return figure
