@@ -37,7 +37,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("tests/{stage}", (*COMMON, "tests/support", "assignments/{stage}"), "move what two stages' tests need to support"),
     ("tests/support", COMMON, "it serves the tests of every stage, and knows none"),
     ("tests/harness", (*COMMON, "tests/support", "tools/setup"), "it tests common/, without stages or benchmarks"),
-    ("tests/benchmarks", (*COMMON, "assignments/*", "tests/support", "tests/harness", *SHARED, "figures/lib",
+    ("tests/benchmarks", (*COMMON, CONTRACTS, "tests/support", "tests/harness", *SHARED, "figures/lib",
                           "tools/setup", "tools/report"), "it tests what experiments share, and their results"),
     ("tests/figures", ("figures/*", "tools/setup", "tools/grading", "tools/report"), "it tests figures and writeup"),
     ("tests/tools", ("tools/*", "tests/harness"), "it tests the tools alone, some of them on several machines"),
