@@ -274,7 +274,7 @@ class Failures(WriteupTest):
     def test_choices(self) -> None:
         for arguments, message in (
             (["--impl", "mine"], "IMPL=mine is not one of"), (["--preset", "slow"], "PRESET=slow is not one of"),
-            (["--stage", "6"], "STAGE=6 is not one of"),
+            (["--stage", "66"], "STAGE=66 is not one of"),
             (["--impl", "solutions", "--preset", "full"], "reference answers speak of the quick results"),
         ):  # fmt: skip
             code, errors = self.run_main(*arguments)

@@ -15,7 +15,7 @@ import pytest
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
 
-STAGE = "06_scaled_sum"
+STAGE = "99_scaled_sum"
 HEADER = """\
 #pragma once
 
@@ -31,7 +31,7 @@ void scaled_sum(at::Tensor tensor, double factor, const ProcessGroupPtr& group);
 }  // namespace ddp
 """
 SOURCE = """\
-#include "06_scaled_sum/scaled_sum.h"
+#include "99_scaled_sum/scaled_sum.h"
 
 #include <ATen/ATen.h>
 
@@ -43,12 +43,12 @@ void scaled_sum(at::Tensor tensor, double factor, const ProcessGroupPtr& group) 
 
 }}  // namespace ddp
 """
-STUB = 'TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 06 scaled sum: scaled_sum");'
+STUB = 'TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 99 scaled sum: scaled_sum");'
 SOLUTION = "all_reduce(tensor, group);\n  tensor.mul_(factor);"
 TEST = """\
 #include <ATen/ATen.h>
 
-#include "06_scaled_sum/scaled_sum.h"
+#include "99_scaled_sum/scaled_sum.h"
 #include "ddp/referee/client_group.h"
 #include "support/body.h"
 #include "support/grading.h"
@@ -81,13 +81,13 @@ const GradedTest kSum{{.name = "sum_is_scaled", .points = 3, .hint = "Sum first.
 SMOKE = """\
 #include <ATen/ATen.h>
 
-#include "06_scaled_sum/scaled_sum.h"
+#include "99_scaled_sum/scaled_sum.h"
 #include "experiments/all_stages/smoke_test.h"
 
 namespace ddp {
 namespace {
 
-const bool kRegistered = register_smoke_test({"06_scaled_sum", [](const DeviceContext& device_context) {
+const bool kRegistered = register_smoke_test({"99_scaled_sum", [](const DeviceContext& device_context) {
   scaled_sum(at::ones({4}), 2, device_context.group);
 }});
 
@@ -104,7 +104,7 @@ Says: the scaled sum is wrong
 -  tensor.mul_(factor);
 """
 FILES = {
-    f"assignments/{STAGE}/stage.json": json.dumps({"number": "06", "title": "scaled sum", "points": 3}),
+    f"assignments/{STAGE}/stage.json": json.dumps({"number": "99", "title": "scaled sum", "points": 3}),
     f"assignments/{STAGE}/scaled_sum.h": HEADER,
     f"assignments/{STAGE}/scaled_sum.cpp": SOURCE.format(body=STUB),
     f"solutions/{STAGE}/scaled_sum.cpp": SOURCE.format(body=SOLUTION),
@@ -137,15 +137,15 @@ class SixthStage(unittest.TestCase):
 
     def test_is_graded_by_adding_folders(self) -> None:
         given = [f"PYTHON={self.python}"] if self.python else [f"LIBTORCH={toolchain.load().libtorch}"]
-        stub = self.run_here("make", "test", "STAGE=06", *given, code=2)
+        stub = self.run_here("make", "test", "STAGE=99", *given, code=2)
         self.assertIn("TODO line 8", stub)
-        self.assertIn("assignments/06_scaled_sum/scaled_sum.cpp:8", stub)
+        self.assertIn("assignments/99_scaled_sum/scaled_sum.cpp:8", stub)
         self.assertIn("Total  0 / 3 points", stub)
-        solution = self.run_here("make", "test", "STAGE=06", "IMPL=solutions", "TEST=sum_is_scaled")
+        solution = self.run_here("make", "test", "STAGE=99", "IMPL=solutions", "TEST=sum_is_scaled")
         self.assertIn("Total  3 / 3 points", solution)
-        self.assertIn("06 scaled sum", solution)
+        self.assertIn("99 scaled sum", solution)
         mutant = f"check.mutants.{STAGE}.forgets_to_scale"
         self.assertIn("100% tests passed", self.run_here("ctest", "--test-dir", "build", "-R", mutant))
         self.run_here("cmake", "--build", "build", "--target", "all_stages")
         smoke = self.run_here("build/bin/all_stages", "--impl=solutions", code=1)  # the others are not built
-        self.assertRegex(smoke, r"06_scaled_sum +\d")
+        self.assertRegex(smoke, r"99_scaled_sum +\d")

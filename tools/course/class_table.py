@@ -27,6 +27,7 @@ class Test:
     stage: str
     name: str
     points: float
+    extension: bool = False
 
     @property
     def claim(self) -> str:
@@ -35,17 +36,23 @@ class Test:
 
 @dataclass
 class Row:
-    """A student. `problem`: why there are no results; `earned`: the points, by stage."""
+    """A student. `problem`: why there are no results; `earned`: the points, by stage; `beyond`: the stages of the
+    extension, whose points are a sum of their own."""
 
     student: str
     verdicts: dict[Test, str] = field(default_factory=dict)
     earned: dict[str, float] = field(default_factory=dict)
+    beyond: set[str] = field(default_factory=set)
     problem: str = ""
     failures: dict[Test, str] = field(default_factory=dict)  # what failed tests said
 
     @property
     def total(self) -> float:
-        return round(sum(self.earned.values()), 2)
+        return round(sum(points for stage, points in self.earned.items() if stage not in self.beyond), 2)
+
+    @property
+    def extension(self) -> float:
+        return round(sum(points for stage, points in self.earned.items() if stage in self.beyond), 2)
 
 
 def row_of(student: str, folder: Path) -> Row:
@@ -56,7 +63,8 @@ def row_of(student: str, folder: Path) -> Row:
         for test in json.loads((folder / "results.json").read_bytes())["tests"]:
             about = test["extra_data"]
             verdict = NOT_BUILT if about.get("problem") else about["status"]
-            claim = Test(about["stage"], about["test"], test["max_score"])
+            claim = Test(about["stage"], about["test"], test["max_score"], about.get("extension", False))
+            row.beyond |= {claim.stage} if claim.extension else set()
             row.verdicts[claim] = verdict
             if verdict in ("failed", NOT_BUILT):
                 row.failures[claim] = test.get("output", "")
@@ -69,21 +77,24 @@ def row_of(student: str, folder: Path) -> Row:
 def write(folder: Path, rows: list[Row], course: Course) -> None:
     tests = list(dict.fromkeys(test for row in rows for test in row.verdicts))
     stages = list(dict.fromkeys(test.stage for test in tests))
+    beyond = any(test.extension for test in tests)
     with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["student", "points", *stages, "problem", *(test.claim for test in tests)])
+        extension = ["extension"] if beyond else []
+        table.writerow(["student", "points", *extension, *stages, "problem", *(test.claim for test in tests)])
         for row in rows:
             points = [row.earned.get(stage, 0) for stage in stages]
             verdicts = [row.verdicts.get(test, "") for test in tests]
-            table.writerow([_text(row.student), row.total, *points, _text(row.problem), *verdicts])
+            sums = [row.total, row.extension] if beyond else [row.total]
+            table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
     page = Template(PAGE.read_text(encoding="utf-8")).substitute(
         title=html.escape(", ".join(filter(None, (course.course, course.term, course.name)))),
         summary=_summary(rows),
-        totals=_histogram(rows, sum(test.points for test in tests)),
+        totals=_histogram(rows, sum(test.points for test in tests if not test.extension)),
         tests="\n".join(_bar(test, rows) for test in tests),
         diagnoses=diagnoses.table(rows),
         legend=" ".join(f'<span class="{kind}">{kind.replace("_", " ")}</span>' for kind in KINDS),
-        students=_students(rows, stages),
+        students=_students(rows, stages, beyond),
     )
     (folder / "class.html").write_text(page, encoding="utf-8")
 
@@ -132,11 +143,13 @@ def _bar(test: Test, rows: list[Row]) -> str:
             f'<td class="bar">{parts}</td><td>{details}</td></tr>')  # fmt: skip
 
 
-def _students(rows: list[Row], stages: list[str]) -> str:
+def _students(rows: list[Row], stages: list[str], beyond: bool) -> str:
     head = "".join(f"<th>{html.escape(stage[:2])}</th>" for stage in stages)
-    lines = [f"<tr><th>student</th><th>points</th>{head}<th></th></tr>"]
+    extension = "<th>extension</th>" if beyond else ""
+    lines = [f"<tr><th>student</th><th>points</th>{extension}{head}<th></th></tr>"]
     for row in rows:
         points = "".join(f"<td>{row.earned.get(stage, 0):g}</td>" for stage in stages)
-        lines.append(f"<tr><td>{html.escape(row.student)}</td><td>{row.total:g}</td>{points}"
+        extension = f"<td>{row.extension:g}</td>" if beyond else ""
+        lines.append(f"<tr><td>{html.escape(row.student)}</td><td>{row.total:g}</td>{extension}{points}"
                      f"<td>{html.escape(row.problem)}</td></tr>")  # fmt: skip
     return "\n".join(lines)

@@ -29,6 +29,7 @@ from pathlib import Path
 from tools.course import hidden, questions, regraded
 from tools.course.class_table import Row, row_of, write
 from tools.course.submission import ARCHIVES
+from tools.grading import sums
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.processes import BoundedText, GuardedProcess
@@ -179,7 +180,7 @@ def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) 
         return f"not graded, {ending}"
     replace_file(student.folder / "graded", fingerprint.encode())
     found = json.loads(results.read_bytes())
-    return f"{found['score']:g} / {sum(test['max_score'] for test in found['tests']):g}"
+    return str(sums.of_tests(found["tests"]))
 
 
 if __name__ == "__main__":

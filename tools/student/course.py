@@ -6,6 +6,7 @@ timezone            of all times below: "Europe/Berlin"
 due                 by stage: {"01": "2026-10-19 18:00"}; a day without a time ends at 23:59:59
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
 assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
+extension           false leaves out the stages beyond the 100 points: nothing that is handed out speaks of them
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
 """
@@ -37,6 +38,7 @@ class Course:
     due: dict[str, datetime] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     assistants: str = ""
+    extension: bool = True
     visibility: dict[str, str] = field(default_factory=dict)
 
 
@@ -85,6 +87,12 @@ def _file_name(name: str, value: Any, _: tzinfo) -> str:
     return value
 
 
+def _flag(name: str, value: Any, _: tzinfo) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
+    return value
+
+
 def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(link, str) for link in value.values()):
         raise _wrong(name, 'an object such as {"Questions": "https://..."}', value)
@@ -123,5 +131,6 @@ _READERS: dict[str, Any] = {
     "due": _due,
     "links": _links,
     "assistants": _text,
+    "extension": _flag,
     "visibility": _visibility,
 }
