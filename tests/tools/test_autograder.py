@@ -43,9 +43,7 @@ PRINTS = (
 
 class Hidden(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def test_no_release_has_it(self) -> None:
         asked = ["git", "check-attr", "export-ignore", "--", "hidden", "hidden/seed"]

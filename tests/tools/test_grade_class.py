@@ -42,15 +42,14 @@ COURSE = """{"course": "CS <1>"}"""
 
 class Class(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.lab, self.out = Path(scratch.name).resolve() / "lab", Path(scratch.name) / "out"
+        scratch = self.enterContext(tempfile.TemporaryDirectory())
+        self.lab, self.out = Path(scratch).resolve() / "lab", Path(scratch) / "out"
         shutil.copytree(ROOT / "tools", self.lab / "tools")
         (self.lab / "tools/course/grade_submission.py").write_text(GRADER)
         (self.lab / "course.json").write_text(COURSE)
         for stage in (ROOT / "assignments").glob("*_*"):
             shutil.copytree(stage, self.lab / "assignments" / stage.name)
-        self.submissions = Path(scratch.name) / "submissions"
+        self.submissions = Path(scratch) / "submissions"
 
     def submit(self, name: str, does: str) -> None:
         file = self.submissions / name / "naive_ddp.cpp"

@@ -79,9 +79,7 @@ class Verdicts(unittest.TestCase):
 
 class Table(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.table = Path(scratch.name, "machines.md")
+        self.table = Path(self.enterContext(tempfile.TemporaryDirectory()), "machines.md")
 
     def row(self, machine: Machine, cell: str) -> list[str]:
         return [machine.name, *[cell] * (len(machines.TITLES) - 1)]

@@ -17,9 +17,7 @@ from tools.setup.toolchain import LabError
 
 class Mutated(unittest.TestCase):
     def write(self, edits: str, **contents: str) -> Path:
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        folder = Path(temporary.name)
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "mutant").mkdir()
         return write_edited(Sums(folder, **contents), mutant(edits=edits).edits, folder / "mutant")
 

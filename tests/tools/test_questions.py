@@ -31,9 +31,7 @@ def candidate(about: str, number: int = 0) -> dict[str, object]:
 
 class Pages(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def student(self, name: str, found: dict[str, list[dict[str, object]]]) -> Path:
         folder = self.folder / name

@@ -79,9 +79,7 @@ class Leaks:
 class ReleasedTree(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-release-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.tree = Path(folder.name) / "ddp-lab"
+        cls.tree = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="ddp-lab-release-"))) / "ddp-lab"
         cls.release = release.write_tree(cls.tree, working_tree())
         cls.texts = sorted(cls.tree.rglob("*.md"))
 

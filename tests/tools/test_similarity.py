@@ -36,9 +36,7 @@ class Similarity(unittest.TestCase):
             cls.python = environment()
         except LabError as error:
             raise unittest.SkipTest(str(error)) from None
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.top = Path(folder.name)
+        cls.top = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         for student in range(STUDENTS - 4):
             for stage in STAGES:
                 variants = sorted((ROOT / "tests/variants" / stage.name).glob("*.cpp"))

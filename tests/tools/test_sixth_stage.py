@@ -117,9 +117,7 @@ FILES = {
 @pytest.mark.slow
 class SixthStage(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-sixth-")
-        self.addCleanup(folder.cleanup)
-        self.lab = Path(folder.name) / "lab"
+        self.lab = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-sixth-"))) / "lab"
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
         for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
             if name and (ROOT / name).is_file():

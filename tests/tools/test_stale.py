@@ -15,9 +15,7 @@ from tools.grading.stages import Stage
 
 class Stale(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = Path(folder.name)
+        root = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.stage = Stage("01_naive_ddp", "01", "naive DDP", 15)
         self.build = root / "build"
         (self.build / "grade").mkdir(parents=True)

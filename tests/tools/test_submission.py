@@ -19,9 +19,7 @@ PLACE = f"assignments/{FIRST}/naive_ddp.cpp"
 
 class Collecting(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name) / "submission"
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())) / "submission"
         self.folder.mkdir()
 
     def write(self, path: str, content: str | bytes) -> Path:

@@ -93,9 +93,7 @@ class Files(unittest.TestCase):
 
 class Classroom(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory(prefix="ddp-lab-classroom-")
-        self.addCleanup(scratch.cleanup)
-        self.top = Path(scratch.name).resolve()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-classroom-"))).resolve()
         self.workspace = self.lab("workspace")
         self.hand_in("passed")
 
