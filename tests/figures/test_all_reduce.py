@@ -18,9 +18,7 @@ from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds t
 
 class ReferenceData(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def refuse(self, text: str | None, message: str) -> None:
         if text is not None:

@@ -72,9 +72,7 @@ def document(
 
 class DdpDiff(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def write(self, name: str, content: Any) -> Path:
         file = self.folder / name

@@ -23,15 +23,11 @@ ELSEWHERE = "make setup DEVICE=all"
 class DriverTest(unittest.TestCase):
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-driver-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-driver-")))
 
     def install(self, **answers: object) -> None:
         """From now on the driver answers so, whoever asks."""
-        patch = mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": driver(self.folder, **answers)})
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": driver(self.folder, **answers)}))
 
 
 class Asked(DriverTest):

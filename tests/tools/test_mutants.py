@@ -50,9 +50,7 @@ class Compiled(unittest.TestCase):
     """What is compiled again: the compiler here is `echo`, and its log the command."""
 
     def setUp(self) -> None:
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.stage = Sums(self.folder)
         self.solution = self.folder / "solutions" / "09_sums"
         commands = [

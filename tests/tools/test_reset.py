@@ -24,9 +24,7 @@ class Reset(Repository):
         for module, name, value in (
             (stages, "ROOT", self.mine), (reset, "BUILD_DIR", self.mine / "build"), (reset, "ROOT", self.mine)
         ):  # fmt: skip
-            here = mock.patch.object(module, name, value)
-            here.start()
-            self.addCleanup(here.stop)
+            self.enterContext(mock.patch.object(module, name, value))
         stages.all_stages.cache_clear()
         self.addCleanup(stages.all_stages.cache_clear)
         self.edit(MINE)

@@ -29,9 +29,7 @@ class Stale(unittest.TestCase):
         command = {"file": str(self.source), "command": f"clang++ -c {self.source} -o naive_ddp.o"}
         (self.build / "compile_commands.json").write_text(json.dumps([command]))
         for module in (stages, stale):
-            patch = mock.patch.object(module, "ROOT", root)
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.enterContext(mock.patch.object(module, "ROOT", root))
 
     def is_forgotten(self) -> bool:
         stale.forget_if_changed(self.build, self.stage, "solutions")

@@ -29,8 +29,7 @@ class Environment(Checkout):
             mock.patch.object(virtual_environment, "active_pythons", lambda: [sys.executable]),
             mock.patch.object(virtual_environment.progress, "run", self._run),
         ):
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.enterContext(patch)
 
     def _run(self, argv: list[str], *rest) -> tuple[bool, list[str]]:
         if "venv" in argv:
