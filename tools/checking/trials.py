@@ -79,6 +79,7 @@ KINDS = {
     "lint": Kind(linting.check_lint, seconds=HOUR, alone=True),
     "machines": Kind(machines.check_machines, (APART,), 12 * HOUR, True),
 }
+PINS = "requirements.txt"  # of the tools
 VARIANTS_OF_CHECK = 2  # of each stage; the others wait for ALL=1
 
 
@@ -95,7 +96,7 @@ def described(build_dir: Path) -> Iterator[str]:
             yield _trial("harness", program, str(index), needs=_program(build_dir, program, "testing", "benchmarks"))
     stubs = [_stage(build_dir, "assignments", stage) for stage in stages]
     yield _trial("benchmarks", needs=[*_program(build_dir, "all_stages", "benchmarks"), *stubs])
-    settings = [f"${{CMAKE_SOURCE_DIR}}/{name}" for name in (".clang-format", ".clang-tidy", "pyproject.toml")]
+    settings = [f"${{CMAKE_SOURCE_DIR}}/{name}" for name in (".clang-format", ".clang-tidy", "pyproject.toml", PINS)]
     yield _trial("format", needs=["${ddp_lab_cpp}", "${ddp_lab_python}", *settings])
     yield _trial("includes", needs=["${ddp_lab_cpp}", "${ddp_lab_python}"])
     yield _trial("lint", needs=["${ddp_lab_cpp}", *settings])
