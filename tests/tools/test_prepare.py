@@ -51,7 +51,9 @@ class Prepare(unittest.TestCase):
         self.assertIn("The stubs were graded", self.prepare({"assignments": Status.FAILED, "solutions": Status.PASSED}))
 
     def test_is_ready_where_both_are_right(self) -> None:
-        self.assertRegex(self.prepare({"assignments": Status.TODO, "solutions": Status.PASSED}), r"Ready to grade \d stages")
+        self.assertRegex(
+            self.prepare({"assignments": Status.TODO, "solutions": Status.PASSED}), r"Ready to grade \d stages"
+        )
 
     def test_is_ready_the_second_time_when_no_solution_is_there(self) -> None:
         said = self.prepare({"assignments": Status.TODO}, there=False)
