@@ -17,9 +17,12 @@ enum class ReduceOp { kSum, kAverage, kMin, kMax };
 
 // These functions hide the ceremony of c10d, which takes a vector of tensors and an options struct
 // for everything. All ranks of the group must make the same calls in the same order, with tensors
-// of equal shape and dtype. `tensor` is used in place and must be contiguous if the backend
-// requires it (Gloo's send and recv do). Each function throws c10::Error: before any communication
-// for an undefined tensor or a rank outside the group, later if communication fails.
+// of equal shape, dtype and strides: what is sent is the memory, in the order in which it lies there,
+// so the same shape laid out otherwise arrives with its values in another order. `tensor` is used in
+// place and must be dense, without gaps between its elements (and contiguous for Gloo's send and
+// recv). For any other send tensor.contiguous(), which is a copy then, and copy the result back.
+// Each function throws c10::Error: before any communication for an undefined tensor or a rank outside
+// the group, later if communication fails.
 
 /// Replaces `tensor` by its sum (or `op`) over all ranks; returns when the result is there.
 void all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op = ReduceOp::kSum);

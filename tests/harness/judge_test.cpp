@@ -10,6 +10,7 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client_group.h"
 #include "support/body.h"
+#include "support/price.h"
 #include "support/prints.h"
 #include "support/settings.h"
 
@@ -79,6 +80,52 @@ TEST_F(Judge, BrieflyTheFirstBodyThatBreaksAClaimIsEnough) {
   EXPECT_EQ(failures_of(bodies), 1);
   settings().brief = false;
   EXPECT_EQ(failures_of(bodies), 2) << "the second says how many more there are";
+}
+
+// The messages of a claim that holds on two ranks alone.
+std::vector<std::string> failures_in(const std::vector<Body>& bodies) {
+  using Reporter = ::testing::ScopedFakeTestPartResultReporter;
+  ::testing::TestPartResultArray failures;
+  const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+  judge(bodies, [](const Evidence& evidence) { return evidence.world.ranks == 2 ? "" : "wrong"; });
+  std::vector<std::string> texts;
+  for (int i = 0; i < failures.size(); ++i) {
+    texts.emplace_back(failures.GetTestPartResult(i).message());
+  }
+  return texts;
+}
+
+Body body_on(int ranks, const std::string& name, const Rare& rare) {
+  Body body = printing_body(name);
+  body.world.ranks = ranks;
+  body.rare = rare;
+  return body;
+}
+
+TEST_F(Judge, TheBodyWithTheLeastThatIsRareIsNamedFirst) {
+  const auto texts = failures_in({body_on(3, "two rare things", {"one", "two"}),
+                                  body_on(2, "holds", {}), body_on(3, "nothing rare", {})});
+  ASSERT_EQ(texts.size(), 2);
+  EXPECT_NE(texts[0].find("in \"nothing rare\" (3 ranks): wrong"), std::string::npos) << texts[0];
+  EXPECT_NE(texts[1].find("holds in 1 of 3 runs; it is broken in \"two rare things\", too"),
+            std::string::npos)
+      << texts[1];
+}
+
+TEST_F(Judge, SomethingRareIsSaidAndChargedOnce) {
+  const auto texts =
+      failures_in({body_on(2, "ordinary", {}), body_on(3, "a rare thing", {"a rare thing"})});
+  ASSERT_EQ(texts.size(), 2);
+  EXPECT_NE(texts[1].find("what these runs have and others have not: a rare thing"),
+            std::string::npos)
+      << texts[1];
+}
+
+TEST_F(Judge, WhatIsChargedAlreadyIsNotChargedAgain) {
+  const Body body = body_on(3, "a rare thing again", {"a rare thing", "another"});
+  charge({"a rare thing"}, "another_test");
+  EXPECT_TRUE(failures_in({body_on(2, "ordinary again", {}), body}).empty());
+  EXPECT_FALSE(failures_in({body}).empty()) << "nothing is left to judge";
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {

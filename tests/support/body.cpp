@@ -13,6 +13,7 @@
 #include "support/debugger.h"
 #include "support/grading.h"
 #include "support/machine_share.h"
+#include "support/price.h"
 #include "support/prints.h"
 #include "support/settings.h"
 #include "support/signs_of_life.h"
@@ -33,10 +34,20 @@ std::map<std::string, Known>& all_evidence() {
   return all;
 }
 
-// The first body that hung. What hangs once usually hangs everywhere, so none is run after it.
-std::string& hung_body() {
-  static std::string name;
-  return name;
+// The bodies that hung. What hangs where nothing is rare usually hangs everywhere.
+std::vector<Body>& hung_bodies() {
+  static std::vector<Body> bodies;
+  return bodies;
+}
+
+// The one because of which a body is not run; null if it is.
+const Body* hung_before(const Body& body) {
+  constexpr std::size_t kPatience = 2;
+  const std::vector<Body>& hung = hung_bodies();
+  const auto found = std::ranges::find_if(hung, [&](const Body& other) {
+    return hung.size() == kPatience || std::ranges::includes(body.rare, other.rare);
+  });
+  return found == hung.end() ? nullptr : &*found;
 }
 
 // Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
@@ -64,12 +75,12 @@ void run_body(const Body& body, Client& client, RankContext& context) {
   sing(client);
 }
 
-// Null if the body is not run, because an earlier one hung.
+// Null if the body is not run, because another one hung.
 const Evidence* evidence_of(const Body& body) {
   auto& [charged_to, evidence] =
       all_evidence().try_emplace(body.name, Known{body.charged_to, nullptr}).first->second;
   TORCH_CHECK(charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
-  if (evidence == nullptr && hung_body().empty()) {
+  if (evidence == nullptr && hung_before(body) == nullptr) {
     ForkOptions options;
     options.deadline = settings().deadline;
     const MachineShare share(MachineShare::Mode::kBesideOthers);
@@ -86,15 +97,10 @@ const Evidence* evidence_of(const Body& body) {
     pass_prints_on(body.name, evidence->reports);
     const RankReports& reports = evidence->reports;
     if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
-      hung_body() = body.name;
+      hung_bodies().push_back(body);
     }
   }
   return evidence.get();
-}
-
-std::string in_body(const Body& body) {
-  return "\"" + body.name + "\" (" + std::to_string(body.world.ranks) +
-         (body.world.ranks == 1 ? " rank)" : " ranks)");
 }
 
 // What is wrong by a predicate. A body that did not come to its end may lack what it looks for.
@@ -112,7 +118,7 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const Evidence* evidence) {
   if (evidence == nullptr) {
-    return "\"" + hung_body() + "\" hung, and no other body was run";
+    return in_body(*hung_before(body)) + " hung, and no body like it was run";
   }
   return evidence->reports.ok()
              ? ""
@@ -125,56 +131,87 @@ bool is_stub(const Evidence* evidence) {
     return false;
   }
   const RankReport& culprit = evidence->reports.ranks[evidence->reports.culprit];
-  if (culprit.not_implemented) {
+  if (culprit.not_implemented && !is_rehearsal()) {
     note_todo(culprit.reason);
   }
   return culprit.not_implemented;
 }
 
+// What a claim finds in a body. A test that a body is charged to reports it if it did not come to its
+// end; if another finding makes its claim meaningless there, that is nobody's but an unusual body's.
+std::string finding_in(const Body& body, const Evidence* evidence, const Predicate& holds,
+                       const std::string& other, bool charged) {
+  std::string finding = evidence != nullptr ? finding_of(holds, *evidence) : "";
+  if (!finding.empty()) {
+    return finding + printed_below(finding, evidence->reports);
+  }
+  const bool whole = evidence != nullptr && evidence->reports.ok();
+  if (charged && evidence != nullptr && !whole) {
+    return evidence->reports.describe();
+  }
+  if (charged && !body.rare.empty()) {
+    return !other.empty() ? "not judged: " + other : whole ? "" : why_not_judged(body, evidence);
+  }
+  return "";
+}
+
+// Nothing if the code under test is a stub.
+std::optional<Judgement> judgement_of(const std::vector<Body>& bodies, const Predicate& holds,
+                                      const Predicate& unless, const std::string& test) {
+  Judgement found;
+  for (const Body& body : bodies) {
+    const Evidence* evidence = evidence_of(body);
+    if (is_stub(evidence)) {
+      return std::nullopt;
+    }
+    const bool charged = body.charged_to == test;
+    const std::string other = evidence != nullptr && unless ? finding_of(unless, *evidence) : "";
+    std::string finding = finding_in(body, evidence, holds, other, charged);
+    const bool whole = evidence != nullptr && evidence->reports.ok();
+    const bool told = !finding.empty() && (other.empty() || (charged && !body.rare.empty()));
+    if (!told && (!other.empty() || !whole)) {
+      const bool needed = body.rare.empty() && (&body == &bodies.front() || charged);
+      if (found.unjudged.empty() && needed) {
+        found.unjudged = other.empty() ? why_not_judged(body, evidence) : other;
+      }
+      continue;
+    }
+    ++found.judged;
+    if (!finding.empty()) {
+      const auto place =
+          std::ranges::upper_bound(found.broken, body.rare.size(), {},
+                                   [](const Broken& broken) { return broken.body->rare.size(); });
+      found.broken.insert(place, {&body, std::move(finding)});
+      if (settings().brief && body.rare.empty()) {
+        break;
+      }
+    }
+  }
+  if (found.judged == 0 && found.unjudged.empty() && !bodies.empty()) {
+    found.unjudged = "there is no run in which this can be seen, see the tests that fail";
+  }
+  return found;
+}
+
 }  // namespace
 
+std::string in_body(const Body& body) {
+  return "\"" + body.name + "\" (" + std::to_string(body.world.ranks) +
+         (body.world.ranks == 1 ? " rank)" : " ranks)");
+}
+
 void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predicate& unless) {
-  const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
-  std::vector<std::string> broken;  // names of bodies
-  std::string unjudged;             // why the first body, or one that is this test's, says nothing
-  for (const Body& body : bodies) {
-    note_body(body.name);
-    const Evidence* evidence = evidence_of(body);
-    if (is_stub(evidence)) {
-      return;
-    }
-    std::string finding = evidence != nullptr ? finding_of(holds, *evidence) : "";
-    const std::string other = evidence != nullptr && unless ? finding_of(unless, *evidence) : "";
-    const bool whole = evidence != nullptr && evidence->reports.ok();
-    if (!finding.empty()) {
-      finding += printed_below(finding, evidence->reports);
-    } else if (!whole && evidence != nullptr && body.charged_to == test) {
-      finding = evidence->reports.describe();
-    }
-    if (!other.empty() || (finding.empty() && !whole)) {
-      const bool needed = &body == &bodies.front() || body.charged_to == test;
-      if (unjudged.empty() && needed) {
-        unjudged = other.empty() ? why_not_judged(body, evidence) : other;
-      }
-    } else if (!finding.empty()) {
-      if (broken.empty()) {
-        ADD_FAILURE() << "in " << in_body(body) << ": " << finding;
-      }
-      if (settings().brief) {
-        return;
-      }
-      broken.push_back("\"" + body.name + "\"");
-    }
+  if (!is_rehearsal()) {
+    std::ranges::for_each(bodies, note_body, &Body::name);
   }
-  if (broken.size() > 1) {
-    ADD_FAILURE() << "the same claim is broken in " << broken[1]
-                  << (broken.size() == 2 ? ""
-                                         : " and " + std::to_string(broken.size() - 2) + " more");
-  } else if (!unjudged.empty()) {
-    note_not_judged(unjudged);
+  const auto found = judgement_of(bodies, holds, unless, test_in_question());
+  if (found && is_rehearsal()) {
+    rehearse(*found);
+  } else if (found) {
+    settle(*found);
   }
 }
 
@@ -182,6 +219,9 @@ void judge_together(const std::vector<Body>& bodies,
                     const std::function<std::string(const std::vector<const Evidence*>&)>& holds) {
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
+  }
+  if (is_rehearsal()) {
+    return;
   }
   std::vector<const Evidence*> all;
   for (const Body& body : bodies) {
@@ -211,6 +251,13 @@ std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::
     TORCH_CHECK(found != bodies.end(), "there is no body \"", name, "\"");
     chosen.push_back(*found);
   }
+  return chosen;
+}
+
+std::vector<Body> with(const std::vector<Body>& bodies, const std::string& rare) {
+  std::vector<Body> chosen;
+  std::ranges::copy_if(bodies, std::back_inserter(chosen),
+                       [&](const Body& body) { return body.rare.contains(rare); });
   return chosen;
 }
 

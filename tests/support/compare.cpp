@@ -56,11 +56,24 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
   return residue <= 1e-5 * std::sqrt(norm) ? std::optional(factor) : std::nullopt;
 }
 
+// Whether the same values have come in another order.
+bool is_permuted(const at::Tensor& actual, const at::Tensor& expected) {
+  const at::Tensor a = std::get<0>(actual.flatten().sort());
+  const at::Tensor e = std::get<0>(expected.flatten().sort());
+  return a.numel() > 1 && a[0].ne(a[-1]).item<bool>() &&
+         at::allclose(a, e, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);
+}
+
 bool about(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 std::string diagnose(const Subject& subject, const at::Tensor& actual, const at::Tensor& expected) {
   if (expected.isfinite().all().item<bool>() && actual.isnan().any().item<bool>()) {
     return "not a number";
+  }
+  if (is_permuted(actual, expected)) {
+    return "right values in another order: layouts differ, between ranks or from what was sent. "
+           "Send "
+           "tensor.contiguous(), and copy the result back";
   }
   const double world = subject.world_size;
   const auto factor = common_factor(actual, expected);

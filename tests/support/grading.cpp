@@ -31,6 +31,8 @@ struct Notes {
   std::vector<std::string> failures;
   std::vector<std::string> measured;
   std::vector<std::string> bodies;
+  int runs_held = 0;
+  int runs = 0;
 };
 
 Notes& notes() {
@@ -74,7 +76,8 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
                 {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
                 {"failures", notes().failures},
                 {"measured", notes().measured},
-                {"bodies", notes().bodies}});
+                {"bodies", notes().bodies},
+                {"runs", {notes().runs_held, notes().runs}}});
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
@@ -145,6 +148,11 @@ void note_body(const std::string& name) {
 }
 
 void note_body_ended() { SUCCEED(); }
+
+void note_runs(int holds, int judged) {
+  notes().runs_held += holds;
+  notes().runs += judged;
+}
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
 

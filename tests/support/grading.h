@@ -53,6 +53,9 @@ void note_body(const std::string& name);
 /// Call it within a test: a body has run. A sign of life for the grader, which ends a silent program.
 void note_body_ended();
 
+/// Call it within a test: the claim holds in so many of the runs that it is judged on.
+void note_runs(int holds, int judged);
+
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);
 

@@ -10,6 +10,9 @@ namespace ddp::testing {
 /// The stage's tests that are charged if a body does not come to its end.
 struct ChargedTests {
   std::string mean, missing, accumulation, lifetime, growth, errors;
+  std::string construction = "construction_broadcasts_rank_0";
+  /// Where gradients are undefined on all ranks; empty: as `mean`.
+  std::string undefined = "";
 };
 
 /// A synchronizer of stages 01-03 under test, of which a stage may have several forms.

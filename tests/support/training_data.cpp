@@ -137,28 +137,62 @@ std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
   const auto of = [](at::IntArrayRef shape, const at::Scalar& value, at::ScalarType dtype) {
     return at::full(shape, value, at::TensorOptions(dtype).device(settings().device));
   };
-  const at::Tensor both = of({2, 3}, 0.5 + rank, at::kFloat);
-  const at::Tensor table = of({2, 2}, 7.5 + rank, at::kFloat);
-  std::vector<at::Tensor> buffers = {of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong),
-                                     of({2}, rank == 0, at::kBool),
-                                     of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble),
-                                     frozen_values({{2}}, rank),
-                                     of({3, 2}, -7 * rank, at::kChar).t(),
-                                     of({5}, 200 + rank, at::kByte),
-                                     of({}, 3 + rank, at::kInt),
-                                     of({2, 3}, rank == 0 ? -0.0 : 0.0, at::kHalf).t(),
-                                     laid_out(numbers({{3, 2}}, rank, 0.618034),
-                                              rank == 0 ? Layout::kTransposed : Layout::kRowMajor),
-                                     of({0}, 1, at::kFloat),
-                                     both.select(1, 0),
-                                     both.select(1, 2),
-                                     table.select(0, 0),  // which begins where the table does
-                                     table};
+  const at::Tensor table = of({2, 3}, 0.5 + rank, at::kFloat);
+  std::vector<at::Tensor> buffers = {of({3}, 2.5 + rank, at::kFloat),
+                                     numbers({{2, 2}}, 3.0 + rank, 0.618034)};
+  const auto add = [&](const std::vector<at::Tensor>& more) {
+    buffers.insert(buffers.end(), more.begin(), more.end());
+  };
+  switch (options.state) {
+    case State::kPlain:
+      break;
+    case State::kStrided:
+      add({numbers({{2, 3}}, 7.0 + rank, 0.618034).t(), table.select(1, 0), table.select(1, 2),
+           laid_out(numbers({{3, 2}}, rank, 0.618034),
+                    rank == 0 ? Layout::kTransposed : Layout::kRowMajor),
+           laid_out(numbers({{2, 3, 2, 2}}, rank, 0.618034),
+                    rank == 0 ? Layout::kRowMajor : Layout::kChannelsLast)});
+      break;
+    case State::kDtypes:
+      add({of({3}, (std::int64_t{1} << 53) + 1 + rank, at::kLong), of({2}, rank == 0, at::kBool),
+           of({4}, rank == 0 ? -0.0 : 0.0, at::kDouble), frozen_values({{2}}, rank),
+           of({2, 3}, -7 * rank, at::kChar), of({5}, 200 + rank, at::kByte),
+           of({}, 3 + rank, at::kInt), of({3, 2}, rank == 0 ? -0.0 : 0.0, at::kHalf)});
+      break;
+    case State::kEmpty:
+      add({of({0}, 1, at::kFloat), of({0, 3}, 1, at::kFloat)});
+      break;
+    case State::kShared:
+      add({table.select(0, 0), table});  // the first begins where the second does
+      break;
+  }
   if (options.memory == TrainingOptions::Memory::kOneTensor) {
     const auto elements = static_cast<std::int64_t>(parameters[0].storage().nbytes() / 4);
     buffers.push_back(parameters[0].detach().as_strided({kRest}, {1}, elements - kRest));
   }
   return buffers;
+}
+
+Rare rare_of(const TrainingOptions& options) {
+  Rare rare;
+  const auto add = [&](bool is, const char* what) {
+    if (is) {
+      rare.insert(what);
+    }
+  };
+  add(options.tied, kTied);
+  add(options.memory != TrainingOptions::Memory::kOwn || options.state == State::kShared, kShared);
+  add(options.state == State::kStrided, kStridedState);
+  add(options.state == State::kDtypes, kDtype);
+  add(options.state == State::kEmpty, kEmpty);
+  for (const Layer& layer : options.layers) {
+    const bool strided = layer.layout != Layout::kRowMajor;
+    add(strided, kStridedState);
+    add(strided && layer.trainable, kStridedGradient);
+    add(layer.dtype != at::kFloat, kDtype);
+    add(count_of(layer) == 0, kEmpty);
+  }
+  return rare;
 }
 
 }  // namespace ddp::testing

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddp/referee/event.h"
+#include "support/rare.h"
 
 // The numbers that a Training computes with.
 
@@ -23,6 +24,15 @@ struct Layer {
   Layout layout = Layout::kRowMajor;
 };
 
+/// What the buffers are.
+enum class State {
+  kPlain,    // float32, contiguous
+  kStrided,  // beside these: a column, and ones that are transposed, on all ranks or on rank 0
+  kDtypes,   // integers beyond the floats', a negative zero, a NaN with a payload
+  kEmpty,    // one without elements
+  kShared    // views of one tensor
+};
+
 struct TrainingOptions {
   std::vector<Layer> layers = {{{65, 3}}, {{4}}, {{7, 2}}};
   /// Whether the last layer's weight is used twice, and listed again after the first one.
@@ -35,7 +45,11 @@ struct TrainingOptions {
   /// Tells several models of one body apart.
   int model = 0;
   GroupIndex group = 0;
+  State state = State::kPlain;
 };
+
+/// What is rare about such a model.
+Rare rare_of(const TrainingOptions& options);
 
 /// The weights of a rank before construction.
 std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank);
@@ -59,8 +73,7 @@ at::Tensor with_term(const at::Tensor& sum, const at::Tensor& weight, const at::
 /// ranks apart, or integers beyond the floats'.
 at::Tensor frozen_values(const Layer& layer, int rank);
 
-/// State of every kind that a broadcast could change: integers beyond the floats', a negative zero,
-/// a NaN with a payload, two views of one tensor, one of the weights' where they are views, too.
+/// The model's buffers, and a view of the weights' tensor where they are views, too.
 std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
                                    const std::vector<at::Tensor>& parameters, int rank);
 

@@ -101,7 +101,7 @@ class Headers(unittest.TestCase):
             (HEADER + "Kiled-by: order\n", "cannot read the line 'Kiled-by: order'"),
             (HEADER + "Only: no\n", "can only be yes"),
             (HEADER.replace(".* mean", "(mean"), "cannot read Says"),
-            (HEADER + "Score: none\n", "cannot read Says or Score"),
+            (HEADER + "Score: none\n", "cannot read Says, Score or Loses"),
             ("Mistake: frees twice\nSanitizer: double-free\nOnly: yes\n", "lacks the line 'Killed-by"),
         ]:
             with self.subTest(message), self.assertRaisesRegex(LabError, message.replace("(", r"\(")):

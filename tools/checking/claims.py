@@ -146,22 +146,32 @@ class Tables:
             "",
             f"Written by `{COMMAND}` from the lines above each patch, which `make check` holds true. "
             f"The first test named",
-            "says what matches the last column; in **bold**, the only test that fails.",
+            "says what matches the last column; in **bold**, the only test that fails. A mistake about one property",
+            "costs the points of one test, and so does one about something rare; *loses* are the points, and why no",
+            "fewer where they are more.",
         ]
         for stage in self._stages:
             lines += [
                 "",
                 f"## {stage.number} {stage.title}",
                 "",
-                "| mutant | mistake | killed by | says |",
-                "|---|---|---|---|",
+                "| mutant | mistake | loses | killed by | says |",
+                "|---|---|---|---|---|",
             ]
             for mutant in self._mutants[stage]:
                 tests = f"**{mutant.exclusive}**" if mutant.exclusive else ", ".join(mutant.killed_by)
                 tests = tests or f"AddressSanitizer: {mutant.sanitizer}"
                 says = f"`{cell(mutant.says.pattern)}`" if mutant.says.pattern else ""
-                lines.append(f"| {mutant.name} | {cell(mutant.mistake)} | {tests} | {says} |")
+                lines.append(
+                    f"| {mutant.name} | {cell(mutant.mistake)} | {self._price(stage, mutant)} | {tests} | {says} |"
+                )
         return "\n".join(lines) + "\n"
+
+    def _price(self, stage: Stage, mutant: mutants.Mutant) -> str:
+        if problem := mutants.unexplained(mutant, self._tests[stage]):
+            self.problems.append(f"{mutant.title(stage)}: {problem}")
+        lost = mutants.price(mutant, self._tests[stage])
+        return "" if lost is None else f"{lost:g}" + (f": {cell(mutant.because)}" if mutant.because else "")
 
 
 def by_line(table: dict[str, list[int]]) -> str:

@@ -7,10 +7,13 @@ tests/mutants/<stage>/<name>.patch is a diff of files in solutions/<stage>, unde
     Only: yes                             and no other test may fail
     Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
     Score: 0                              the points that remain, if they matter
+    Loses: 2                              the points that it costs; needless after Only or Score, which say it
+    Because: nothing is sent at all       why no fewer, where they are more than the first test's
     Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
 
-Only, Score and Sanitizer are optional; with Sanitizer so are Killed-by and Says, if no test need fail without
-AddressSanitizer. Each test with points needs a mutant that no other test kills, which shows that the test is needed.
+Only, Score, Loses, Because and Sanitizer are optional; with Sanitizer so are Killed-by and Says, if no test need fail
+without AddressSanitizer. Each test with points needs a mutant that no other test kills, which shows that the test is
+needed.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from tools.setup.toolchain import ROOT, LabError
 
 _REQUIRED = ("Mistake", "Killed-by", "Says")
 _FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
-_KNOWN = (*_REQUIRED, "Only", "Score", "Sanitizer")
+_KNOWN = (*_REQUIRED, "Only", "Score", "Loses", "Because", "Sanitizer")
 SAMPLE = 2  # of each stage's mutants, beside one for each test
 
 
@@ -46,6 +49,8 @@ class Mutant:
     only: bool
     says: re.Pattern[str]
     score: float | None
+    loses: float | None
+    because: str  # they are more than the first test's points
     sanitizer: str  # the kind of AddressSanitizer's report; empty: none is expected
     diff: str
 
@@ -75,13 +80,13 @@ def parse(name: str, patch: str) -> Mutant:
         raise LabError("'Only:' can only be yes; leave the line out otherwise")
     try:
         says = re.compile(fields.get("Says", ""), re.DOTALL)
-        score = float(fields["Score"]) if "Score" in fields else None
+        score, loses = (float(fields[key]) if key in fields else None for key in ("Score", "Loses"))
     except (re.error, ValueError) as error:
-        raise LabError(f"cannot read Says or Score: {error}") from None
+        raise LabError(f"cannot read Says, Score or Loses: {error}") from None
     killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
-    return Mutant(
-        name, fields["Mistake"], killed_by, "Only" in fields, says, score, fields.get("Sanitizer", ""), found + diff
-    )
+    because, sanitizer, mistake = (fields.get(key, "") for key in ("Because", "Sanitizer", "Mistake"))
+    diff = found + diff
+    return Mutant(name, mistake, killed_by, "Only" in fields, says, score, loses, because, sanitizer, diff)
 
 
 def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
@@ -115,7 +120,31 @@ def faults(mutant: Mutant, report: StageReport) -> list[str]:
         found.append(f"it has no verdict on {', '.join(unjudged)}")
     if mutant.score is not None and report.score != mutant.score:
         found.append(f"it should get {mutant.score:g} points, and gets {report.score:g}")
+    if (
+        mutant.loses is not None
+        and len(report.results) > len(mutant.killed_by)
+        and report.max_score - report.score != mutant.loses
+    ):
+        found.append(f"it should lose {mutant.loses:g} points, and loses {report.max_score - report.score:g}")
     return found
+
+
+def price(mutant: Mutant, specs: list[TestSpec]) -> float | None:
+    """The points that a mutant loses; None: nobody has said it yet."""
+    if mutant.score is not None:
+        return sum(spec.points for spec in specs) - mutant.score
+    if mutant.loses is not None or not mutant.only:
+        return mutant.loses
+    return sum(spec.points for spec in specs if spec.name in mutant.killed_by)
+
+
+def unexplained(mutant: Mutant, specs: list[TestSpec]) -> str:
+    """What is wrong with what is said of its price."""
+    most = max((spec.points for spec in specs if spec.name in mutant.killed_by[:1]), default=0.0)
+    lost = price(mutant, specs)
+    if lost is not None and lost > most and not mutant.because:
+        return f"loses {lost:g} points, more than {mutant.killed_by[0]} has: say why no fewer (Because: ...)"
+    return ""
 
 
 def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
@@ -172,7 +201,8 @@ def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[Test
     """The tests to run on this mutant: those that kill it. All, if it claims something about all of them; that no other
     test fails is looked at with ALL=1 only, which takes twice as long."""
     killers = [spec for spec in tests if spec.name in mutant.killed_by]
-    about_all = (mutant.only and everything) or mutant.score is not None or len(killers) < len(mutant.killed_by)
+    says_all = mutant.score is not None or (everything and (mutant.only or mutant.loses is not None))
+    about_all = says_all or len(killers) < len(mutant.killed_by)
     return tests if about_all else killers
 
 

@@ -97,6 +97,7 @@ class Records:
         failures, measured = _texts(record.get("failures", [])), _texts(record.get("measured", []))
         result = self._results[self._current]
         result.seconds, result.measured, result.bodies = seconds, measured, _texts(record.get("bodies", []))
+        result.runs = _runs(record.get("runs", [0, 0]))
         self._end(result, status, failures)
         return True
 
@@ -122,9 +123,16 @@ class Records:
             self._fail(self._results[name], DISTURBED)
 
     def _fail(self, result: TestResult, reason: str) -> None:
-        result.status = Status.FAILED
+        result.status, result.runs = Status.FAILED, (0, 0)
         if reason not in result.failures:
             result.failures.append(reason)
+
+
+def _runs(value: object) -> tuple[int, int]:
+    holds, judged = value  # type: ignore[misc]
+    if not 0 <= int(holds) <= int(judged):
+        raise ValueError("a claim holds in no more runs than it is judged on")
+    return int(holds), int(judged)
 
 
 def _texts(value: object) -> list[str]:

@@ -49,9 +49,13 @@ class TestResult:
     failures: list[str] = field(default_factory=list)
     measured: list[str] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)  # what it was judged on
+    runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
+    partial: bool = False  # a claim that fails gets the share of runs in which it holds
 
     @property
     def score(self) -> float:
+        if self.status is Status.FAILED and self.partial and self.runs[1]:
+            return round(self.spec.points * self.runs[0] / self.runs[1], 2)
         return self.spec.points if self.status is Status.PASSED else 0
 
     @property

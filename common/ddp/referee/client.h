@@ -30,6 +30,9 @@ class Client : public Witness,
   /// From now on messages use these names for the tensors.
   void name(const std::vector<NamedTensor>& tensors) { names_.add(tensors); }
 
+  /// As messages name it: "buffer 4".
+  std::string name_of(const at::Tensor& tensor) const { return names_.of(tensor); }
+
   /// Looks whether a buffer in flight has changed. Operations of ATen are noticed without it.
   void look_at_buffers();
 

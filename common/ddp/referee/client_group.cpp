@@ -62,11 +62,14 @@ Operation in_wire_order(Operation operation, int ranks) {
   return operation;
 }
 
-void check_dense(const Operation& operation) {
+void check_dense(const Operation& operation, const Client& client) {
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const at::Tensor& tensor : *tensors) {
-      TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "communication needs a dense tensor, not ",
-                  describe_tensor(tensor), " with strides ", tensor.strides());
+      TORCH_CHECK(tensor.is_non_overlapping_and_dense(), "communication needs a dense tensor, and ",
+                  client.name_of(tensor), " has gaps: ", describe_tensor(tensor), " with strides ",
+                  tensor.strides(),
+                  ". Send a copy, tensor.contiguous(), and write what comes back into the tensor: "
+                  "tensor.copy_(copy)");
     }
   }
 }
@@ -98,7 +101,7 @@ class ClientBackend : public OperationBackend {
 
   WorkPtr run(Operation operation) override {
     const OwnAccess own;
-    check_dense(operation);
+    check_dense(operation, *client_);
     Event launch = event_of(operation);
     launch.group = group_;
     operation = in_wire_order(std::move(operation), size_);
