@@ -200,6 +200,14 @@ std::string in_body(const Body& body) {
          (body.world.ranks == 1 ? " rank)" : " ranks)");
 }
 
+std::set<std::string> tests_with_bodies() {
+  std::set<std::string> tests;
+  for (const auto& [name, known] : all_evidence()) {
+    tests.insert(known.charged_to);
+  }
+  return tests;
+}
+
 void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predicate& unless) {
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();

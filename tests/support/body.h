@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ void judge_together(const std::vector<Body>& bodies,
 
 /// "three layers, three steps" (2 ranks)
 std::string in_body(const Body& body);
+
+/// The tests that bodies so far are charged to.
+std::set<std::string> tests_with_bodies();
 
 /// Those of `bodies` about something rare.
 std::vector<Body> with(const std::vector<Body>& bodies, const std::string& rare);

@@ -87,18 +87,21 @@ const DeclaredTest* later_test(const std::string& name) {
   return nullptr;
 }
 
-// The test that such bodies are charged to, if it will lose its points for them.
+// The test that will lose its points for it: one that finds it with less that is rare, or the one that
+// such a body is charged to.
 std::string test_to_be_charged(const Judgement& found, const Rare& rare) {
   if (!settings().device.is_cpu()) {
     return "";
   }
-  for (const Broken& broken : found.broken) {
-    const DeclaredTest* test =
-        broken.body->rare == rare ? later_test(broken.body->charged_to) : nullptr;
+  for (const std::string& name : tests_with_bodies()) {
+    const bool own = std::ranges::any_of(found.broken, [&](const Broken& broken) {
+      return broken.body->rare == rare && broken.body->charged_to == name;
+    });
+    const DeclaredTest* test = later_test(name);
     if (test != nullptr && std::ranges::any_of(rares_of_test(*test), [&](const Rare& less) {
-          return std::ranges::includes(rare, less);
+          return std::ranges::includes(rare, less) && (own || less != rare);
         })) {
-      return test->claim.name;
+      return name;
     }
   }
   return "";
@@ -141,6 +144,8 @@ void fail(const Judgement& found, const Rare& rare) {
 
 }  // namespace
 
+void charge(const Rare& rare, const std::string& test) { charged_tests().try_emplace(rare, test); }
+
 bool is_rehearsal() { return rehearsed != nullptr; }
 
 void rehearse(const Judgement& found) { rehearsed_rares.merge(minimal(found)); }
@@ -163,7 +168,7 @@ void settle(const Judgement& found) {
     charged = charged.empty() ? test_to_be_charged(found, rare) : charged;
     if (charged.empty() || charged == current) {
       for (const Rare& each : test_with_points(current) != nullptr ? rares : Rares()) {
-        charged_tests().try_emplace(each, current);
+        charge(each, current);
       }
       return fail(found, rare);
     }

@@ -28,6 +28,9 @@ struct Judgement {
 /// Makes a failure of the current test, a note that another one is charged, or neither.
 void settle(const Judgement& found);
 
+/// From now on the test is charged for something rare.
+void charge(const Rare& rare, const std::string& test);
+
 /// Whether a test is only looked at, for what it will find; takes `found` then.
 bool is_rehearsal();
 void rehearse(const Judgement& found);

@@ -74,22 +74,6 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
              });
 }
 
-// Buffers, each list with one thing beside contiguous ones of float32; and weights that are frozen.
-void add_state(Bodies& bodies, const ChargedTests& charged) {
-  const auto add = [&](const std::string& name, State state, const std::vector<Layer>& more = {}) {
-    std::vector<Layer> layers = {{{6, 3}}, {{4}}};
-    layers.insert(layers.end(), more.begin(), more.end());
-    bodies.add(name, {}, charged.construction, {.layers = layers, .state = state},
-               [](Training& training) { training.step(); });
-  };
-  add("buffers that are not contiguous", State::kStrided,
-      {{{3, 2}, at::kFloat, false, Layout::kTransposed},
-       {{4}, at::kFloat, false, Layout::kEverySecond}});
-  add("buffers of many dtypes", State::kDtypes, {{{5}, at::kLong, false}});
-  add("buffers without elements", State::kEmpty);
-  add("buffers that share memory", State::kShared);
-}
-
 // What the caller may do with gradients.
 void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("gradients are replaced between steps", {}, charged.mean, {},
@@ -295,7 +279,7 @@ void add_large(Bodies& bodies, const ChargedTests& charged) {
 std::vector<Body> training_bodies(const SynchronizerUnderTest& subject) {
   Bodies bodies(subject);
   add_models(bodies, subject.charged);
-  add_state(bodies, subject.charged);
+  add_state(bodies);
   add_gradients(bodies, subject.charged);
   add_scopes(bodies);
   add_worlds(bodies);
