@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM RANK BODY GDB_ARGS
+VARIABLES := STAGE TEST IMPL LEVEL SEED VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM RANK BODY GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -13,11 +13,11 @@ SETUP := $(PYTHON3) -m tools.setup.setup  # then the module that follows, in the
 # "--stage=02" where STAGE=02 is given, nothing where not; the shell reads the value, so any character is safe.
 flag = $${$(1):+"--$(2)=$$$(1)"}
 GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) $(call flag,SEED,seed) \
-         $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(if $(UNTRUSTED),--untrusted) \
+         $(call flag,DEVICE,device) $(call flag,TRACE,trace) $(call flag,SANITIZE,sanitize) $(if $(UNTRUSTED),--untrusted) \
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug hint figures writeup ab submit update clean distclean
+.PHONY: help setup doctor test watch debug hint figures writeup ab submit reset update clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -26,7 +26,7 @@ setup:  ## install what is missing, configure; the targets below do it too
 	@$(SETUP)
 doctor:  ## what was found on this machine, and what to do about each gap
 	@$(PYTHON3) -m tools.setup.doctor
-test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [UNTRUSTED=1]
+test:  ## grade your code       [STAGE=02] [TEST=name] [SEED=n] [VERBOSE=1] [DEVICE=cuda] [TRACE=file] [SANITIZE=address] [UNTRUSTED=1]
 	@$(SETUP) tools.grading.grade $(GRADE)
 watch:  ## grade on every save   STAGE=02
 	@$(SETUP) tools.grading.watch $(call flag,STAGE,stage) $(call flag,IMPL,impl)
@@ -35,7 +35,7 @@ debug:  ## gdb on one rank of a test    TEST=name RANK=1 [STAGE=02] [SEED=n] [BO
 	  $(call flag,SEED,seed) $(call flag,DEVICE,device) $(call flag,BODY,body) $(call flag,GDB_ARGS,gdb-args)
 hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
-figures:  ## the deliverable figures from your code   [PRESET=quick]
+figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
@@ -43,6 +43,8 @@ writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] 
 	@$(SETUP) --for-figures tools.report.writeup $(FIGURES)
 submit:  ## what is handed in, as one archive: stages, answers, scores
 	@$(PYTHON3) -m tools.student.submit
+reset:  ## the stub of a stage again; yours is kept beside it   STAGE=02
+	@$(PYTHON3) -m tools.student.reset $(call flag,STAGE,stage)
 update:  ## a new release of the lab; your work stays   FROM=archive
 	@$(PYTHON3) -m tools.student.update $(call flag,FROM,from)
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=

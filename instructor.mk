@@ -1,6 +1,6 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
-VARIABLES += ALL FRESH SANITIZE HIDDEN ONLY MACHINE
+VARIABLES += ALL FRESH HIDDEN ONLY MACHINE
 .PHONY: check format release autograder
 check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=thread] [ONLY=step]
 	@$(SETUP) --for-check tools.checking.check $(call flag,SANITIZE,sanitize) $(call flag,ONLY,only) \

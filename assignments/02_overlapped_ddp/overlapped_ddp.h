@@ -36,8 +36,8 @@ namespace ddp {
 /// calls of finish(), because a second would add to gradients in flight: its hook throws
 /// c10::Error, and so does backward(). (One that reaches only other gradients need not be noticed.)
 ///
-/// A sparse gradient is refused where it would be sent: by its hook, or by finish() if it was
-/// accumulated inside NoSync. Others may be in flight by then.
+/// A sparse gradient is refused where it would be sent, by its hook; one that was accumulated inside
+/// NoSync, by its hook there or by finish(). Others may be in flight by then.
 ///
 /// Destruction removes the hooks: a later backward communicates nothing.
 std::unique_ptr<GradientSynchronizer> make_overlapped_ddp(std::vector<at::Tensor> parameters,

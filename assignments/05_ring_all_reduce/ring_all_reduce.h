@@ -26,8 +26,9 @@ namespace ddp {
 // has once, such as autograd's mode. The tensor's elements, flattened in row-major order, are split
 // into the chunks 0 ... N-1 of balanced_split(tensor.numel(), N) (ddp/balanced_split.h). All ranks
 // pass the same shape, dtype and op. Sums are formed in the tensor's dtype or better; those of
-// integers are exact, and wrap around where they are too large for the dtype. NaNs, infinities and
-// subnormal numbers are kept.
+// integers are exact, and wrap around where they are too large for the dtype. An average divides the
+// sum, not its terms, of which the smallest would be lost. NaNs, infinities and subnormal numbers are
+// kept.
 //
 // All functions are collective; with one rank they send nothing. Where a message fails, they throw
 // c10::Error. Each throws c10::Error before any message for an undefined tensor, a null group, an op
@@ -53,7 +54,8 @@ void ring_all_gather(at::Tensor tensor, const ProcessGroupPtr& group);
 /// Replaces `tensor` by its sum or average over all ranks, bitwise equal on all of them, by the two
 /// functions above. Each rank sends 2(N-1) times, one chunk each; empty chunks may be skipped.
 /// Memory beyond a contiguous tensor, of whatever kind: one chunk and a constant (128 KiB). For a
-/// tensor that is not contiguous, two copies more.
+/// tensor that is not contiguous, two copies more. What is kept for the next call is no more than one
+/// chunk of this one and that constant.
 void ring_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op = ReduceOp::kSum);
 
 struct PipelinedRingOptions {

@@ -170,8 +170,9 @@ const std::vector<Body>& all_models() {
 
 const std::vector<Body>& misuse() {
   static const std::vector<Body> all = joined({of_both(misuse_bodies),
-                                               of_both(late_refusal_bodies),
-                                               {sparse_among_dense(subject(Form::kPerParameter)),
+                                               {sparse_made_dense(subject(Form::kPerParameter)),
+                                                sparse_made_dense(subject(Form::kFlat)),
+                                                sparse_among_dense(subject(Form::kPerParameter)),
                                                 sparse_among_dense(subject(Form::kFlat)),
                                                 {"flat: construction with two dtypes or devices",
                                                  {},

@@ -50,10 +50,10 @@ const std::vector<Body>& training() {
 }
 
 const std::vector<Body>& misuse() {
-  static const std::vector<Body> bodies = joined({misuse_bodies(kSubject),
-                                                  late_refusal_bodies(kSubject),
-                                                  {refused_in_backward(kSubject)},
-                                                  second_backward_bodies(kSubject)});
+  static const std::vector<Body> bodies =
+      joined({misuse_bodies(kSubject),
+              {sparse_made_dense(kSubject), refused_in_backward(kSubject)},
+              second_backward_bodies(kSubject)});
   return bodies;
 }
 

@@ -45,7 +45,9 @@ const GradedTest kAccumulation{
      .hint = "Inside NoSync a hook sends nothing, but records that a reduction is due. The sum is "
              "sent by the hook of a backward outside or by finish(), whichever comes first."},
     [] {
-      judge(training(), all_of({no_sync_is_silent, owed_gradients_go_in_order}));
+      judge(training(),
+            all_of({no_sync_is_silent, owed_gradients_go_in_order, accumulated_sums_are_averaged}),
+            misused_in_flight);
     }};
 
 const GradedTest kOneEach{

@@ -277,7 +277,9 @@ std::string rest_is_launched_before_it_is_awaited(const Evidence& evidence) {
         const Seen* last = launches.empty() ? nullptr : launches.back();
         for (const Seen* launch : launches) {
           const Seen* wait = first_of(evidence, training.rank, launch->operation, EventKind::kWait);
-          if (wait != nullptr && wait->order < last->order && wait->place.phase == Phase::kFinish) {
+          // Another thread may wait for each as soon as it is launched.
+          if (wait != nullptr && wait->home && wait->order < last->order &&
+              wait->place.phase == Phase::kFinish) {
             return "finish() waited for " + describe_operation(*launch) + " before it launched " +
                    describe_operation(*last) + ": those that are left can be on their way together";
           }

@@ -140,7 +140,9 @@ Plan odd_numbers(int ranks) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
       calls.push_back({.elements = 26, .dtype = dtype, .op = op, .values = Values::kNotFinite});
     }
-    calls.push_back({.elements = 26, .dtype = dtype, .values = Values::kSubnormal});
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      calls.push_back({.elements = 26, .dtype = dtype, .op = op, .values = Values::kSubnormal});
+    }
   }
   return {"numbers that are subnormal, infinite or none, " + on_ranks(ranks),
           {.ranks = ranks},
@@ -188,6 +190,7 @@ Plan large_tensors(int ranks) {
     const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
     calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
+  calls.push_back({.elements = 10});  // what a large one needed is not kept
   return {"large tensors, " + on_ranks(ranks),
           {.ranks = ranks},
           calls,

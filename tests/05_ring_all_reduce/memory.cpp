@@ -27,6 +27,13 @@ std::string uses_much_memory(const Evidence& evidence) {
       const auto first = before.emplace(rank.rank, rank.facts.at("heap before")).first;
       const auto peak = rank.facts.find("heap peak");
       const std::int64_t used = peak == rank.facts.end() ? 0 : peak->second - first->second;
+      const std::int64_t kept = rank.facts.at("heap after") - first->second;
+      if (kept > chunk_bytes(call)[0] + kConstant) {
+        return "after the call " + std::to_string(kept) +
+               " bytes of the heap are kept beside the tensor; one chunk of this call, which is " +
+               std::to_string(chunk_bytes(call)[0]) + " bytes, and " + std::to_string(kConstant) +
+               " bytes may be: does a buffer that lasts only grow?";
+      }
       return used <= allowed + kConstant
                  ? ""
                  : "at its peak the call had " + std::to_string(used) +

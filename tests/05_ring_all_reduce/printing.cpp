@@ -112,6 +112,11 @@ std::string wrong_line(const CallOfGroup&, const CallOfRank& rank) {
   const at::Tensor newline = at::full({1}, '\n', at::kByte);
   const at::Tensor line = at::cat({rank.value.at("message"), newline});
   const at::Tensor& text = rank.value.at("text");
+  if (rank.facts.at("characters in std::cout") > 0) {
+    return "writes to std::cout, and should write to `out`, which may be another stream; `out` "
+           "got " +
+           quoted(text);
+  }
   if (!text.equal(line)) {
     return "should write the message and a newline to `out`, " + quoted(line) + "; it wrote " +
            quoted(text);

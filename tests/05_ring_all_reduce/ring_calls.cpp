@@ -8,7 +8,7 @@
 #include <iostream>
 #include <memory>
 #include <ostream>
-#include <streambuf>
+#include <sstream>
 
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/client_group.h"
@@ -238,6 +238,7 @@ void RingCaller::run_watched(const RingCall& call, const ProcessGroupPtr& group)
     run(call, placed_.tensor, group);
     client_.fact("heap peak", heap_.end() - own);
   }
+  client_.fact("heap after", heap_bytes() - own);
   go_to(Phase::kSetup);
 }
 
@@ -258,14 +259,16 @@ void RingCaller::print(const std::string& message, GroupIndex group) {
   client_.value("message", as_tensor(message));
   const ProcessGroupPtr in = this->group(group);
   WatchedBuffer buffer(client_);
-  // It need not write to the terminal.
-  const std::shared_ptr<std::streambuf> terminal(std::cout.rdbuf(&buffer),
+  std::ostream out(&buffer);
+  std::stringbuf elsewhere;
+  const std::shared_ptr<std::streambuf> terminal(std::cout.rdbuf(&elsewhere),
                                                  [](auto* own) { std::cout.rdbuf(own); });
   const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
   go_to(Phase::kCall);
   const KeptSurroundings kept(client_, "print_in_rank_order()");
-  print_in_rank_order(std::string_view(around).substr(1, message.size()), std::cout, in);
+  print_in_rank_order(std::string_view(around).substr(1, message.size()), out, in);
   go_to(Phase::kSetup);
+  client_.fact("characters in std::cout", static_cast<std::int64_t>(elsewhere.str().size()));
   client_.value("text", as_tensor(buffer.text()));
 }
 

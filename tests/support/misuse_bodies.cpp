@@ -116,22 +116,13 @@ void err_beside_a_tied_weight(Client& client, const Factory& make) {
   train_with_sparse_gradients(client, make, /*tied=*/true);
 }
 
-// `late`: in finish() only, not by the hook of the backward inside the scope.
-void accumulate_sparse_gradients(Client& client, const Factory& make, bool late) {
+// By the hook inside the scope or by finish() after it: both come before anything is sent.
+void accumulate_sparse_gradients(Client& client, const Factory& make) {
   const Table table(client, make);
-  const auto accumulate = [&] {
-    const NoSync scope(*table.synchronizer);
-    table.backward(/*sparse=*/true);
-    if (late) {
-      table.synchronizer->finish();  // does nothing
-    }
-  };
-  if (late) {
-    accumulate();
-  }
   attempt(client, "a sparse gradient that was accumulated inside NoSync (index 7)", [&] {
-    if (!late) {
-      accumulate();
+    {
+      const NoSync scope(*table.synchronizer);
+      table.backward(/*sparse=*/true);
     }
     table.synchronizer->finish();
   });
@@ -198,11 +189,14 @@ void step_beside_a_sparse_gradient(Client& client, const Factory& make) {
   table.synchronizer->finish();
 }
 
+// Whoever refuses it in the hook does so here, too.
 void make_a_sparse_gradient_dense(Client& client, const Factory& make) {
   const Table table(client, make);
-  {
+  try {
     const NoSync scope(*table.synchronizer);
     table.backward(/*sparse=*/true);
+  } catch (const c10::Error&) {
+    return;
   }
   table.parameters[kBad].mutable_grad() = table.parameters[kBad].grad().to_dense();
   table.synchronizer->finish();
@@ -235,10 +229,7 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
       body("a sparse gradient on the only rank", 1, train_with_a_sparse_gradient),
       body("wrong arguments and a sparse gradient beside a tied weight", 2,
            err_beside_a_tied_weight),
-      body("a sparse gradient inside NoSync", 2,
-           [](Client& client, const Factory& make) {
-             accumulate_sparse_gradients(client, make, /*late=*/false);
-           }),
+      body("a sparse gradient inside NoSync", 2, accumulate_sparse_gradients),
       body("a frozen parameter has a sparse gradient", 2, step_beside_a_sparse_gradient),
       body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
       body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
@@ -258,16 +249,9 @@ Body refused_in_backward(const SynchronizerUnderTest& subject) {
       subject.charged.errors);
 }
 
-std::vector<Body> late_refusal_bodies(const SynchronizerUnderTest& subject) {
-  const auto body = [&](const std::string& name, RunWith run) {
-    return body_of(subject, name, 2, run, subject.charged.errors);
-  };
-  return {body("a sparse gradient inside NoSync is refused by finish()",
-               [](Client& client, const Factory& make) {
-                 accumulate_sparse_gradients(client, make, /*late=*/true);
-               }),
-          body("a sparse gradient inside NoSync is dense before finish()",
-               make_a_sparse_gradient_dense)};
+Body sparse_made_dense(const SynchronizerUnderTest& subject) {
+  return body_of(subject, "a sparse gradient inside NoSync is dense before finish()", 2,
+                 make_a_sparse_gradient_dense, subject.charged.errors);
 }
 
 }  // namespace ddp::testing

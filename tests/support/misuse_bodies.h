@@ -16,8 +16,8 @@ Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int 
 /// Wrong arguments and sparse gradients, on all ranks and on one alone; for stages 01-03.
 std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
 
-/// For stages in which it is no hook that refuses what was accumulated inside NoSync.
-std::vector<Body> late_refusal_bodies(const SynchronizerUnderTest& subject);
+/// A sparse gradient that was accumulated inside NoSync, and is none when it would be sent.
+Body sparse_made_dense(const SynchronizerUnderTest& subject);
 
 /// For stages in which it is the hook that refuses, and so backward.
 Body refused_in_backward(const SynchronizerUnderTest& subject);

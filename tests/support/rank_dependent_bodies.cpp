@@ -95,6 +95,19 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
                  training.finish();
                }
              });
+  bodies.add("rank 1 sets gradients of NoSync to none before finish()", {}, charged, {},
+             [](Training& training) {
+               training.clear(Clear::kNone);
+               {
+                 const Training::Scope scope(training);
+                 training.backward();
+               }
+               if (training.client().rank() == 1) {
+                 training.clear(Clear::kNone);
+               }
+               training.finish();
+               training.step();
+             });
   add_drawn_by_rank(bodies);
   std::vector<Body> all = bodies.take();
   for (Body& body : all) {

@@ -136,7 +136,9 @@ void Training::clear(Clear how) {
       gradient = gradient.detach();  // as torch::optim's zero_grad() does
       gradient.zero_();
     } else if (gradient.defined() && how == Clear::kReplace) {
-      const auto other = gradient.dim() >= 2 ? Layout::kTransposed : Layout::kEverySecond;
+      const auto other = gradient.dim() == 4   ? Layout::kChannelsLast
+                         : gradient.dim() >= 2 ? Layout::kTransposed
+                                               : Layout::kEverySecond;
       const bool row_major = (i + client_.rank() + backwards_) % 2 == 0;
       gradient = laid_out(at::zeros_like(gradient), row_major ? Layout::kSlice : other);
     }

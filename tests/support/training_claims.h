@@ -20,6 +20,9 @@ std::string state_is_left_alone(const Evidence& evidence);
 /// is undefined or zero; one that was frozen at construction is left alone.
 std::string gradients_are_means(const Evidence& evidence);
 
+/// The same of steps with micro-batches inside NoSync, where those without are right.
+std::string accumulated_sums_are_averaged(const Evidence& evidence);
+
 /// They have the same bits on all ranks.
 std::string gradients_have_the_same_bits(const Evidence& evidence);
 

@@ -81,6 +81,12 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
              },
              {kStridedGradient});
+  bodies.add("gradients of images are replaced between steps", {}, charged.mean,
+             {.layers = {{{2, 3, 2, 2}}}},
+             [](Training& training) {
+               steps(training, 3, {Clear::kNone, Clear::kReplace, Clear::kReplace});
+             },
+             {kStridedGradient});
   const auto share = [](Training& training) {
     // They fill it, on every other rank in the reverse order.
     std::vector<std::size_t> order = {0, 1, 2};

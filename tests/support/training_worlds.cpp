@@ -49,6 +49,7 @@ void add_scopes(Bodies& bodies) {
                  training.backward();
                  training.finish();
                }
+               training.step();
              });
   bodies.add("all micro-batches inside NoSync", {}, charged.accumulation, {},
              [](Training& training) {
@@ -121,6 +122,24 @@ void add_scopes(Bodies& bodies) {
                training.step();
              },
              {kStridedGradient});
+  // As who drops a micro-batch with NaNs does: all, or all but a last one.
+  bodies.add("gradients of NoSync are set to none before finish()", {}, charged.accumulation, {},
+             [](Training& training) {
+               for (const bool goes_on : {false, true}) {
+                 training.clear(Clear::kNone);
+                 {
+                   const Training::Scope scope(training);
+                   training.backward();
+                   training.clear(Clear::kNone);
+                   if (goes_on) {
+                     training.backward(training.loss({0, 2}));
+                   }
+                 }
+                 training.finish();
+               }
+               training.step();
+             },
+             {kUndefined});
   bodies.add("a NoSync scope between backward and finish()", {}, charged.accumulation, {},
              [](Training& training) {
                for (int step = 0; step < 2; ++step) {

@@ -96,6 +96,23 @@ std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
   return "";
 }
 
+std::string wrong_mean(const Ranks& ranks, int step) {
+  for (const auto& [index, local] : ranks[0].steps.at(step).local) {
+    if (std::string text = wrong_gradient(ranks, step, index); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+// Whether a rank's backward ran inside NoSync in this step.
+bool accumulates(const Ranks& ranks, int step) {
+  return std::ranges::any_of(ranks, [&](const TrainingOfRank& training) {
+    return std::ranges::any_of(training.steps.at(step).ready,
+                               [](const Seen* ready) { return ready->place.no_sync; });
+  });
+}
+
 std::string other_bits(const Ranks& ranks, int step, std::int64_t index) {
   const at::Tensor& first = ranks[0].steps.at(step).gradient.at(index);
   for (const TrainingOfRank& training : ranks) {
@@ -217,14 +234,27 @@ std::string state_is_left_alone(const Evidence& evidence) {
 }
 
 std::string gradients_are_means(const Evidence& evidence) {
-  return first_in_steps(evidence, [](const auto& ranks, int step) -> std::string {
-    for (const auto& [index, local] : ranks[0].steps.at(step).local) {
-      if (std::string text = wrong_gradient(ranks, step, index); !text.empty()) {
-        return text;
+  return first_in_steps(evidence, wrong_mean);
+}
+
+std::string accumulated_sums_are_averaged(const Evidence& evidence) {
+  bool plain = false;
+  const auto check = [&](bool accumulated) {
+    return first_in_steps(evidence, [&](const Ranks& ranks, int step) -> std::string {
+      if (accumulates(ranks, step) != accumulated) {
+        return "";
       }
-    }
-    return "";
-  });
+      plain = plain || !accumulated;
+      const std::string text = wrong_mean(ranks, step);
+      return text.empty() || !accumulated
+                 ? text
+                 : text +
+                       "\n  after micro-batches inside NoSync: expected is the mean of all that "
+                       "backward has added to the gradient; the steps without NoSync are right";
+    });
+  };
+  const bool right = check(/*accumulated=*/false).empty() && plain;
+  return right ? check(/*accumulated=*/true) : "";
 }
 
 std::string gradients_have_the_same_bits(const Evidence& evidence) {

@@ -88,11 +88,20 @@ CMAKE = """\
 #!{python}
 import pathlib, shutil, sys, time
 root = pathlib.Path("{root}")
+if "-S" in sys.argv:
+    folder = pathlib.Path(sys.argv[sys.argv.index("-B") + 1])
+    (folder / "build.ninja").touch()
+    (folder / "CMakeCache.txt").write_text("SANITIZE:STRING=" + " ".join(sys.argv).partition("SANITIZE=")[2])
+    sys.exit()
+build = pathlib.Path(sys.argv[2])
 targets = sys.argv[sys.argv.index("--target") + 1:sys.argv.index("--")]
 (root / "build/targets").write_text(" ".join(targets))
 broken = False
 for target in targets:
     impl, _, stage = target.partition("_")
+    if target.startswith("tests_") and build != root / "build":
+        (build / "bin").mkdir(exist_ok=True)
+        shutil.copy(root / "build/bin" / target, build / "bin")
     if target.startswith("tests_") and (root / "common_is_broken").exists():
         print("[1/2] Building CXX object ddp.cpp.o")
         print(f"{{root}}/common/ddp/ranks/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
@@ -116,7 +125,7 @@ for target in targets:
             print("      |     ^~~~~")
             broken = True
         else:
-            library = root / "build/stages" / impl / stage / "libstage.so"
+            library = build / "stages" / impl / stage / "libstage.so"
             library.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, library)
 sys.exit(broken)

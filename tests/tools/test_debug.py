@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,14 +50,15 @@ class Refusals(unittest.TestCase):
         self.assert_refused(debug(f"--test={TEST}", "--rank=one"), 2, "RANK=one is not the number of a rank")
 
     def test_no_gdb(self) -> None:
-        done = debug(f"--test={TEST}", env={**os.environ, "PATH": "/nowhere"})
+        done = debug(f"--stage={STAGE}", f"--test={TEST}", env={**os.environ, "PATH": "/nowhere"})
         line = f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
         self.assert_refused(done, 3, "gdb is missing: make debug needs it", line)
 
     @unittest.skipUnless(SYS_PTRACE and shutil.which("gdb"), "skipped: no gdb, or an unknown machine")
     def test_a_container_without_ptrace(self) -> None:
         """As Docker's are, unless they are told to allow it."""
-        run = f"import runpy, sys; sys.argv[1:] = ['--test={TEST}']; runpy.run_module('{MODULE}', run_name='__main__')"
+        arguments = [f"--stage={STAGE}", f"--test={TEST}"]
+        run = f"import runpy, sys; sys.argv[1:] = {arguments}; runpy.run_module('{MODULE}', run_name='__main__')"
         command = [sys.executable, "-c", f"{FORBID}forbid([{SYS_PTRACE}])\n{run}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
         self.assert_refused(done, 3, "ptrace: Operation not permitted", "docker run --cap-add=SYS_PTRACE")
@@ -90,6 +92,16 @@ class Gdb(unittest.TestCase):
         self.assertRegex(after_the_wait, rf"average_each \(gradients=.*{SOURCE.name}:{line}\n")  # its next gradient
         self.assertNotIn("SIGKILL", said)
         self.assertEqual(graded, GRADED.stat().st_mtime_ns, "the graded library was built anew")
+
+    def test_a_backtrace_is_of_the_students_code(self) -> None:
+        """In a hook there are frames of libtorch's below it and above; all are there when asked for."""
+        said = self.gdb("break average_each", "continue", "backtrace", "shell echo all:", "backtrace -no-filters")
+        shown, _, everything = said.partition("all:\n")
+        frames = re.findall(r"^#\d+ .*", shown, re.MULTILINE)
+        self.assertLess(len(frames), 6, shown)
+        self.assertRegex(frames[0], rf"::average_each \(gradients=.*{SOURCE.name}:\d+$")
+        self.assertRegex(frames[-1], r"\[\d+ frames of the lab and its libraries: backtrace -no-filters\]")
+        self.assertGreater(len(re.findall(r"^#\d+ ", everything, re.MULTILINE)), 30)
 
     def test_a_choice_that_does_not_exist(self) -> None:
         for choices, expected in (

@@ -161,7 +161,7 @@ class Verdicts(GraderTest):
         process.communicate(timeout=60)
         kept = json.loads((self.checkout.root / "build/grade/scores.json").read_text())
         before.write_text(ALL_PASS)
-        with mock.patch.object(stale, "ROOT", self.checkout.root), mock.patch.object(stages, "ROOT", self.checkout.root):
+        with mock.patch.object(stale, "ROOT", self.checkout.root), mock.patch.object(stages, "ROOT", stale.ROOT):
             graded = stale.digest(stages.named(STAGE), "assignments")
         self.assertEqual(kept["extra_data"]["stages"][STAGE]["sources"], graded)
 

@@ -153,8 +153,7 @@ class Companions(GraderTest):
     def test_hint_where_nothing_can_be_written(self) -> None:
         self.checkout.write("build/grade", "a file, where hint needs a folder")
         done = self.tool("hint")
-        self.assertEqual(done.returncode, 3)
-        self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
         read_only = explain(OSError(errno.EROFS, "Read-only file system", "/lab/build/grade/lock"), "make hint")
         self.assertIn("/lab/build/grade/lock: Read-only file system. make hint writes into the checkout", read_only)
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -53,6 +54,26 @@ class Registry(unittest.TestCase):
     def test_a_stage_needs_its_own_programs_alone(self) -> None:
         ring = {run.program for drawing in DRAWINGS if deliverables.RING in drawing.stages for run in drawing.runs}
         self.assertEqual(ring, {"ring_all_reduce", "collectives", "all_reduce_algorithms"})
+
+    def test_a_stage_has_what_its_questions_show(self) -> None:
+        """By their names; those of two have others than their modules."""
+        modules = {"bucketed_batch_size_2": "bucketed_ddp", "bucketed_batch_size_4": "bucketed_ddp"}
+        for stage in stages.all_stages():
+            questions = (CHECKOUT / "writeup" / "questions" / f"{stage.name}.typ").read_text()
+            shown = {name.split(".")[0] for name in re.findall(r'-slot\("([^"]+)"', questions)}
+            own = [drawing for drawing in DRAWINGS if drawing.is_asked_for_by([stage])]
+            drawn = {drawing.module.split(".")[1].removesuffix("_published") for drawing in own}
+            self.assertGreater(len(shown), 0)
+            self.assertEqual({modules.get(name, name) for name in shown} - drawn, set(), stage.name)
+
+    def test_stage_02_has_its_three_figures_and_no_more(self) -> None:
+        own = [drawing for drawing in DRAWINGS if drawing.is_asked_for_by([OVERLAPPED])]
+        self.assertEqual([drawing.module for drawing in own], ["plots.step_time", "plots.timeline"])
+        self.assertEqual([run.label for run in own[1].runs], ["virtual", "real"])  # a figure each
+
+    def test_times_are_those_of_runs_that_there_are(self) -> None:
+        there = {run.name for drawing in DRAWINGS for run in drawing.runs}
+        self.assertEqual({name.removesuffix(".published") for name in deliverables.SECONDS} - there, set())
 
 
 class Stubs(unittest.TestCase):
@@ -111,7 +132,7 @@ class MakeFigures(unittest.TestCase):
             mock.patch.object(figures, "Builder", return_value=builder),
             mock.patch.object(figures.toolchain, "load", return_value=tools),
             mock.patch.object(figures, "require_packages"),
-            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stdout(io.StringIO()) as self.said,
         ):
             options = argparse.Namespace(impl="solutions", preset="quick")
             return figures.measure_and_draw(options, list(wanted) or [self.drawing()], "make figures")
@@ -145,6 +166,29 @@ class MakeFigures(unittest.TestCase):
             self.draw(Drawing("draw", (NAIVE,), (run,)))
             self.assertEqual(len(self.called()), calls)
         self.assertIn(" --preset published --output ", self.called()[0])
+
+    def test_says_before_it_measures_how_long_it_takes(self) -> None:
+        with mock.patch.object(deliverables, "SECONDS", {"measure": 100}):
+            self.draw()
+        said = self.said.getvalue()
+        wanted = "To measure: 1 run, about 2 min on two cores; 0 of 1 results are up to date."
+        self.assertLess(said.index(wanted), said.index("[1/1] measure"))
+        self.touch(self.result(), 200)
+        self.draw()
+        self.assertIn("Nothing is to be measured: 1 of 1 results are up to date.", self.said.getvalue())
+
+    def test_what_programs_print_goes_into_a_log(self) -> None:
+        program = self.folder / "bin" / "measure"
+        program.write_text(program.read_text().replace("exit", "seq 500; echo broken >&2; exit"))
+        self.draw()
+        self.assertLess(len(self.said.getvalue().splitlines()), 8)
+        log = self.folder / "figures" / "measure.solutions.quick.log"
+        self.assertIn("\n500\nbroken\n", log.read_text())
+        self.result().unlink()
+        program.write_text(program.read_text().replace("exit 0", "exit 1"))
+        self.draw()
+        self.assertRegex(self.said.getvalue(), rf"\| 500\n  \| broken\n  {log} has all that it said")
+        self.assertNotIn("| 400", self.said.getvalue())
 
     def test_measures_once_for_two_drawings(self) -> None:
         summary = self.draw(self.drawing(), self.drawing())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -90,7 +91,9 @@ class ReleasedTree(unittest.TestCase):
                 self.assertIn(f"assignments/{stage.name}/{name}", self.release.files)
             self.assertIn(f"tests/{stage.name}/signs_of_life.json", self.release.files)
             self.assertIn(f"writeup/answers/{stage.name}.typ", self.release.files)
-        self.assertLessEqual({".github/workflows/classroom.yml", ".gitlab-ci.yml"}, self.release.files.keys())
+        self.assertLessEqual(
+            {".github/workflows/classroom.yml", ".gitlab-ci.yml", "AGENTS.md"}, self.release.files.keys()
+        )
         self.assertEqual(sorted(path.name for path in (self.tree / ".github/workflows").iterdir()), ["classroom.yml"])
         there = sorted(path.name for path in (self.tree / "tests").iterdir())
         self.assertEqual(there, sorted([*(stage.name for stage in stages.all_stages()), "README.md", "support"]))
@@ -132,7 +135,8 @@ class ReleasedTree(unittest.TestCase):
     def test_its_tools_need_nothing_that_is_not_there(self) -> None:
         modules = [path.relative_to(self.tree).with_suffix("") for path in sorted((self.tree / "tools").rglob("*.py"))]
         names = [".".join(path.parts) for path in modules if path.parent.name != "tools"]
-        names = [name for name in names if not name.endswith((".guard", ".jail", ".writeup_typst"))]  # programs
+        programs = (".guard", ".jail", ".writeup_typst", ".gdb_frames")  # the last is gdb's
+        names = [name for name in names if not name.endswith(programs)]
         self.assertGreater(len(names), 20)
         code = f"import importlib; [importlib.import_module(name) for name in {names}]"
         done = subprocess.run([sys.executable, "-c", code], cwd=self.tree, capture_output=True, text=True, check=False)
@@ -203,6 +207,18 @@ class Release(Repository):
         for part in ("42", "<!--", "-->"):
             self.assertNotIn(part, readme)
 
+    def test_the_courses_own_rule_for_assistants_stands_first(self) -> None:
+        rule = "In stage 01 a model may write code."
+        text = (ROOT / "students" / "AGENTS.md").read_text()
+        for given, expected in ((rule, True), ("", False)):
+            self.commit({"course.json": json.dumps({"assistants": given}), "students/AGENTS.md": text})
+            self.released(f"out{expected}")
+            found = (self.top / f"out{expected}" / "AGENTS.md").read_text()
+            self.assertEqual(rule in found.partition("## Do\n")[0], expected)
+            self.assertNotIn("<!--", found)
+            for wanted in ("Explain", "Ask", "Review", "Don't write a stage", "writeup"):
+                self.assertIn(wanted, found)
+
     def test_a_mark_without_an_end_is_refused(self) -> None:
         with self.assertRaisesRegex(LabError, "page.md: the mark <!-- instructor --> .about line 2. has no other end"):
             for_students("Text\n<!-- instructor -->\nsecret\n", "page.md", course.Course())
@@ -240,6 +256,7 @@ class CourseFile(unittest.TestCase):
             ('{"timezone": "Nowhere"}', "timezone should be a name"),
             ('{"name": "a/b"}', "name should be a name for a folder"),
             ('{"late_days": -1}', "late_days should be a number"),
+            ('{"assistants": true}', "assistants should be a text"),
             ('{"links": {"a": 1}}', "links should be an object"),
             ("[]", "is not an object"),
         ):

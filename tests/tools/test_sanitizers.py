@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import unittest
@@ -11,7 +12,8 @@ from unittest import mock
 from tests.tools.checking_test import context, mutant, report
 from tools.checking import mutants, sanitizers
 from tools.checking.context import Context, Outcome, graded_stages
-from tools.checking.sanitizers import ADDRESS, THREAD, Sanitizer
+from tools.checking.sanitizers import ADDRESS, THREAD, Watcher
+from tools.grading import sanitizer_reports
 from tools.grading.results import StageReport, TestSpec
 from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage
@@ -66,7 +68,7 @@ MISTAKES = {
 
 class Reports(unittest.TestCase):
     def test_of_a_report_the_useful_part_is_shown(self) -> None:
-        text, innermost = sanitizers.summarize(RACE)
+        text, innermost = sanitizer_reports.summarize(RACE)
         self.assertEqual(
             text.splitlines()[:6],
             [
@@ -79,10 +81,10 @@ class Reports(unittest.TestCase):
             ],
         )
         self.assertEqual(innermost[1:], ("common/ddp/clocks.cpp:12", "common/ddp/clocks.h:49"))
-        self.assertIn("    tests/harness/sanitizer_test.cpp:34 in operator()", sanitizers.summarize(OVERFLOW)[0])
+        self.assertIn("    tests/harness/sanitizer_test.cpp:34 in operator()", sanitizer_reports.summarize(OVERFLOW)[0])
 
     def test_of_freed_memory_it_is_told_who_used_and_who_freed_it(self) -> None:
-        text, innermost = sanitizers.summarize(FREED.partition("SUMMARY")[0])
+        text, innermost = sanitizer_reports.summarize(FREED.partition("SUMMARY")[0])
         used = "build/check/leaks/overlapped_ddp.cpp:124"
         self.assertEqual(
             text.splitlines(),
@@ -104,14 +106,28 @@ class Reports(unittest.TestCase):
             for pid, text in {3: RACE + OVERFLOW, 7: again, 8: "FATAL: cut off"}.items():
                 Path(folder, f"report.{pid}").write_text(text)
             Path(folder, "mistake.9").write_text("WARNING: of another run\n")
-            found = sanitizers.found(Path(folder, "report"))
+            found = sanitizer_reports.found(Path(folder, "report"))
         self.assertEqual([path.name for _, path in found.values()], ["report.3", "report.3", "report.8"])
+
+
+class Symbols(unittest.TestCase):
+    def test_a_link_to_nothing_tells_no_lines(self) -> None:
+        """As Debian's alternatives leave one where another clang was removed."""
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "llvm-symbolizer").symlink_to("gone")
+            addr2line = Path(folder, "addr2line")
+            addr2line.write_text("#!/bin/sh\n")
+            addr2line.chmod(0o755)
+            with mock.patch.dict(os.environ, {"PATH": folder}):
+                told = ADDRESS.environment(Path("/reports"))
+        for options in told.values():
+            self.assertIn(f':external_symbolizer_path="{addr2line}"', options)
 
 
 class Steps(unittest.TestCase):
     """The step, in which the solutions and the harness's tests pass, and the given texts are reported."""
 
-    def outcome(self, sanitizer: Sanitizer, mistake: str, report: str = "") -> Outcome:
+    def outcome(self, sanitizer: Watcher, mistake: str, report: str = "") -> Outcome:
         def run(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
             self.write(env, mistake)
             return 0, "FATAL: unexpected memory mapping"
@@ -127,7 +143,7 @@ class Steps(unittest.TestCase):
             return Outcome(1)
 
         with (
-            mock.patch.object(sanitizers, "_is_installed", return_value=True),
+            mock.patch.object(sanitizers, "is_installed", return_value=True),
             tempfile.TemporaryDirectory() as folder,
             mock.patch.object(sanitizers, "second_build", return_value=(context(build_dir=folder), "")),
             mock.patch.object(sanitizers, "grade_solutions", grade),

@@ -62,7 +62,8 @@ class Submit(Repository):
     def graded(self, stage: str = "01_sums", impl: str = "assignments", date: str = DATE, **changes: bool) -> None:
         """What `make test STAGE=` leaves, or with partial=True `make test TEST=`."""
         graded = stages.named(stage)
-        tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED), TestResult(TestSpec("others_too", 1), Status.FAILED)]
+        tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED)]
+        tests += [TestResult(TestSpec("others_too", 1), Status.FAILED)]
         report = StageReport(graded, tests, sources=stale.digest(graded, impl))
         report.build_error = "" if changes.get("compiles", True) else "an error"
         self.results.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +155,14 @@ class Submit(Repository):
             self.assertIn("no scores: make test", self.submit())
             self.graded()
             self.assertIn("scores: 2 of 3 points, of stage 01 alone", self.submit())
+
+    def test_a_stub_that_was_more_when_it_was_graded_is_said(self) -> None:
+        self.graded("02_products")
+        self.assertNotIn("stage 02", self.submit().partition("missing")[2].replace("handed out: 02", ""))
+        self.edit("assignments/02_products/products.cpp", "int product() { return 6; }\n")
+        self.graded("02_products")
+        self.edit("assignments/02_products/products.cpp", "// TODO(student)\n")  # as make reset does
+        self.assertIn("stage 02: edited since it was graded", self.submit())
 
     def test_nothing_edited_is_nothing_to_hand_in(self) -> None:
         self.edit(STAGE, "// TODO(student)\n")

@@ -49,6 +49,8 @@ ALLOWED = {
     "atomics that wait": "#include <atomic>\nstd::atomic<int> a; void f() { a.wait(0); a.notify_all(); }",
     "functions of the lab": "namespace ddp { void broadcast(int); }\nvoid f() { ddp::broadcast(1); }",
     "libtorch": "namespace at { struct Tensor { void add_(); }; }\nvoid f(at::Tensor& t) { t.add_(); }",
+    "headers that it does not use": "#include <csignal>\n#include <cstdio>\n#include <filesystem>\n"
+    "#include <fstream>\n#include <unistd.h>\nint f() { return 1; }",
     "a neighbour": '#include "neighbour.h"',
 }
 

@@ -34,6 +34,7 @@ PLACEHOLDER = NotRun("its reader has to fill something in")
 CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     # Grading: the stubs of all stages at once take no longer than one.
     (r"make test( STAGE=0\d)( TEST=\w+)? TRACE=\S+", Run(r"make test\1\2 IMPL=solutions TRACE=step.json")),
+    (r"make test( STAGE=0\d)? SANITIZE=\w+", NotRun("builds for minutes; tests/tools/test_sanitized.py has it")),
     (r"make test (PYTHON|LIBTORCH)=/path/to/.*", PLACEHOLDER),
     (r"(make|docker|build/bin|NCCL_DEBUG).*(DEVICE=cuda|--device cuda|--distributed-backend nccl).*", HARDWARE),
     (r"cmake --build build .*(ddp_cuda|--device cuda).*", HARDWARE),
@@ -74,6 +75,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
         NotRun("measures for minutes; tests/benchmarks has less of it"),
     ),
     # Handing out and in.
+    (r"make reset STAGE=0\d", NotRun("moves files; tests/tools/test_reset.py does it")),
     (r"make (release|autograder|submit|format)", Run()),
     (r"make update( FROM=.*)?", NotRun("needs a newer release; tests/tools/test_update.py makes one")),
     (r"python3 -m tools\.course\.grade_submission assignments --out \S+", Run(codes=(0, 1))),

@@ -12,8 +12,6 @@ and a mutant with a line `Sanitizer: <kind of report>` must die of such a report
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,53 +25,33 @@ from tools.checking.mutants import Mutant
 from tools.checking.own_tests import run_shard
 from tools.checking.second_build import grade_solutions, second_build, stage_targets
 from tools.checking.variants import grade_variant, variants_of
+from tools.grading import sanitizer_reports
 from tools.grading.runner import RunOptions
+from tools.grading.sanitizer_reports import Sanitizer, found, is_installed, no_reports
 from tools.grading.stages import Stage
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import LabError
 
-_DEADLINE_S = 60.0  # for a group of ranks, which is several times slower; speed is not judged here
 MISTAKES = "tests/harness/sanitizer_test.cpp"
-_PLACE = rf"{re.escape(str(ROOT))}/(?P<place>(?!\.venv/)[^\s:()]+:\d+)(?::\d+)?(?: \(|$)"
-_FRAME = re.compile(rf"^ +#\d+ (?:0x\w+ in )?(?P<function>.*?) {_PLACE}")
-# Addresses, process and thread numbers.
-_CHANGING = re.compile(r"^==\d+==|( on address| at pc| bp| sp| at)? 0x[0-9a-f]+| \(\w*id=\d+[^)]*\)")
 _KIND = re.compile(r"AddressSanitizer: ([\w-]+)")
-_FRAMES_SHOWN = 3
-_WIDTH = 76
 SUPPRESSIONS = Path(__file__).with_name("thread_sanitizer.supp")
 
 
 @dataclass(frozen=True, eq=False)
-class Sanitizer:
-    name: str
-    flag: str  # what the compiler calls it, after -fsanitize=
-    title: str
-    runtime: str  # what clang calls its library
-    options: Mapping[str, str]  # by the variable that it looks for them in
-    mistakes: Mapping[str, str]  # tests that make a mistake on purpose, and how it is reported
+class Watcher(Sanitizer):
+    mistakes: Mapping[str, str] = field(default_factory=dict)  # tests that make one on purpose, and how it is reported
     cannot_run: Mapping[str, str] = field(default_factory=dict)  # tests of the harness, and why
     variants: bool = False  # whether it watches these, too, and mutants die of it
 
-    def environment(self, reports: Path) -> dict[str, str]:
-        return {variable: f'{options}:log_path="{reports}"' for variable, options in self.options.items()}
 
-
-ADDRESS = Sanitizer(
-    "address",
-    "address,undefined",
-    "AddressSanitizer and UndefinedBehaviorSanitizer",
-    "asan",
-    {
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:print_legend=0:allocator_may_return_null=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    },
-    {"FindsAUseAfterFreeInARank": "heap-use-after-free", "FindsAnOverflowInARank": "signed integer overflow"},
-    {"Faults.OutOfMemorySaysHowMuchWasAskedFor": "AddressSanitizer's operator new ends the process"},
+ADDRESS = Watcher(
+    **vars(sanitizer_reports.ADDRESS),
+    mistakes={"FindsAUseAfterFreeInARank": "heap-use-after-free", "FindsAnOverflowInARank": "signed integer overflow"},
+    cannot_run={"Faults.OutOfMemorySaysHowMuchWasAskedFor": "AddressSanitizer's operator new ends the process"},
     variants=True,
 )
 # Accesses that libtorch makes by functions that are looked at, as memcpy(), are ignored.
 # exitcode: a report is no failure of the process, which goes on, so that all are found.
-THREAD = Sanitizer(
+THREAD = Watcher(
     "thread",
     "thread",
     "ThreadSanitizer",
@@ -82,8 +60,8 @@ THREAD = Sanitizer(
         "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:exitcode=0:allocator_may_return_null=1:history_size=4"
         f':suppressions="{SUPPRESSIONS}"'
     },
-    {"FindsARaceInARank": "data race"},
-    {
+    mistakes={"FindsARaceInARank": "data race"},
+    cannot_run={
         "ForkRanks.StackOverflowNamesThePlace": "ThreadSanitizer's own record of calls overflows first",
         "ForkRanks.EndlessLoopIsStoppedAtTheDeadline": "ThreadSanitizer delivers signals only at calls that it knows",
         "Faults.OutOfMemorySaysHowMuchWasAskedFor": "ThreadSanitizer's operator new ends the process",
@@ -91,9 +69,9 @@ THREAD = Sanitizer(
 )
 
 
-def check(sanitizer: Sanitizer, context: Context) -> Outcome:
+def check(sanitizer: Watcher, context: Context) -> Outcome:
     """Correct code passes in a build with it, and it reports what it should, and nothing else."""
-    if not _is_installed(context, sanitizer):
+    if not is_installed(sanitizer, context.toolchain.cxx):
         return Outcome(skipped=[f"{context.toolchain.cxx} has no {sanitizer.title} here"])
     targets = [*stage_targets(), "tests_harness"]
     options = [f"-DSANITIZE={sanitizer.flag}"]
@@ -101,22 +79,15 @@ def check(sanitizer: Sanitizer, context: Context) -> Outcome:
     failure = failure or _missed(other, sanitizer)
     if failure:
         return Outcome.of(failure)
-    reports = _no_reports(other, "report")
+    reports = no_reports(other.folder("sanitizer") / "report")
     outcome = _run_everything(other, sanitizer, sanitizer.environment(reports))
     for (_, *places), (text, path) in found(reports).items():
         outcome.add(describe(f"SANITIZE={sanitizer.name}: {', '.join(places)}", text, path))
     return outcome
 
 
-def _is_installed(context: Context, sanitizer: Sanitizer) -> bool:
-    clang, gcc = f"libclang_rt.{sanitizer.runtime}-{platform.machine()}.so", f"lib{sanitizer.runtime}.so"
-    log = context.folder("sanitizer") / "runtime.log"
-    command = [context.toolchain.cxx, f"-print-file-name={clang if context.uses_clang else gcc}"]
-    return os.path.isfile(context.run(command, log)[1].strip())  # else it is a bare name
-
-
-def _run_everything(other: Context, sanitizer: Sanitizer, environment: dict[str, str]) -> Outcome:
-    slow = RunOptions(other.seed, deadline_s=_DEADLINE_S, environment=environment)
+def _run_everything(other: Context, sanitizer: Watcher, environment: dict[str, str]) -> Outcome:
+    slow = RunOptions(other.seed, deadline_s=sanitizer_reports.DEADLINE_S, environment=environment)
     only = {"GTEST_FILTER": f"-{':'.join(sanitizer.cannot_run)}"}
     outcome = grade_solutions(other, slow, untimed=True)
     outcome.skipped += [f"{name}: {reason}" for name, reason in sanitizer.cannot_run.items()]
@@ -129,10 +100,10 @@ def _run_everything(other: Context, sanitizer: Sanitizer, environment: dict[str,
     return outcome.take(other.each(lambda trial: trial(), trials))
 
 
-def _missed(other: Context, sanitizer: Sanitizer) -> str:
+def _missed(other: Context, sanitizer: Watcher) -> str:
     """What to say if a mistake on purpose is not reported; empty if all are."""
     for test, kind in sanitizer.mistakes.items():
-        reports, log = _no_reports(other, "mistake"), other.folder("sanitizer") / "mistake.log"
+        reports, log = no_reports(other.folder("sanitizer") / "mistake"), other.folder("sanitizer") / "mistake.log"
         only = ["--gtest_also_run_disabled_tests", f"--gtest_filter=Sanitizer.DISABLED_{test}"]
         command = [str(other.build_dir / "bin" / "tests_harness"), *only]
         _, text = other.run(command, log, sanitizer.environment(reports))
@@ -144,11 +115,11 @@ def _missed(other: Context, sanitizer: Sanitizer) -> str:
     return ""
 
 
-def _check_mutant(other: Context, sanitizer: Sanitizer, stage: Stage, mutant: Mutant) -> Outcome:
+def _check_mutant(other: Context, sanitizer: Watcher, stage: Stage, mutant: Mutant) -> Outcome:
     """One that only a sanitizer sees dies of it."""
-    title, reports = mutant.title(stage), _no_reports(other, f"{stage.name}.{mutant.name}")
+    title, reports = mutant.title(stage), no_reports(other.folder("sanitizer") / f"{stage.name}.{mutant.name}")
     folder = other.folder("mutants", stage.name, mutant.name)
-    slow = RunOptions(other.seed, deadline_s=_DEADLINE_S, environment=sanitizer.environment(reports))
+    slow = RunOptions(other.seed, deadline_s=sanitizer_reports.DEADLINE_S, environment=sanitizer.environment(reports))
     tests = graded_tests(other, stage)
     due = mutants.needed(mutant, tests, everything=False) or tests
     try:
@@ -158,40 +129,3 @@ def _check_mutant(other: Context, sanitizer: Sanitizer, stage: Stage, mutant: Mu
     kinds = {kind for text, _ in found(reports).values() for kind in _KIND.findall(text)}
     said = f"AddressSanitizer should report {mutant.sanitizer}, and reports {', '.join(sorted(kinds)) or 'nothing'}"
     return Outcome.of("" if mutant.sanitizer in kinds else describe(title, said, log))
-
-
-def _no_reports(other: Context, name: str) -> Path:
-    """Where reports are to go, each process's to a file of its own; older ones are removed."""
-    prefix = other.folder("sanitizer") / name
-    for old in prefix.parent.glob(f"{name}.*[0-9]"):
-        old.unlink()
-    return prefix
-
-
-def found(reports: Path) -> dict[tuple[str, ...], tuple[str, Path]]:
-    """Each finding in short, with the file that it stands in, by its innermost places: the same is told once."""
-    findings: dict[tuple[str, ...], tuple[str, Path]] = {}
-    for path in sorted(reports.parent.glob(f"{reports.name}.*[0-9]")):
-        *blocks, rest = re.split(r"^SUMMARY: .*$", path.read_text(errors="replace"), flags=re.MULTILINE)
-        for block in blocks or [rest]:  # one that was cut off has no summary
-            text, places = summarize(block)
-            findings.setdefault(places, (text, path))
-    return findings
-
-
-def summarize(report: str) -> tuple[str, tuple[str, ...]]:
-    """What was found, with the lab's innermost places in each stack; and what tells it from others: the kind without
-    its numbers, and the innermost place in each of the two stacks that met."""
-    lines: list[str] = []
-    innermost: list[str] = []
-    shown: list[str] = []  # of this stack
-    for line in report.splitlines():
-        if frame := _FRAME.match(line):
-            if frame["place"] not in shown and len(shown) < _FRAMES_SHOWN:
-                lines.append(f"    {frame['place']} in {frame['function']}"[:_WIDTH])
-                innermost += [] if shown else [frame["place"]]
-                shown.append(frame["place"])
-        elif line.strip("= ") and not re.match(r" +#\d+ ", line):
-            lines.append(_CHANGING.sub("", line).replace(f"{ROOT}/", ""))
-            shown = []
-    return "\n".join(lines), (*[re.sub(r"\d+", "", line) for line in lines[:1]], *innermost[:2])

@@ -6,7 +6,9 @@
 <!-- student              this line and the next mark go, and what is between them is a
 -->                       part of the text that is handed out;
 
-<!-- course -->           is replaced by the course's name, dates and links.
+<!-- course -->           is replaced by the course's name, dates and links;
+
+<!-- rule -->             by the course's own rule for assistants, if it has one.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tools.student.course import Course
 _INSTRUCTOR = re.compile(r"^<!-- instructor -->\n.*?^<!-- /instructor -->\n", re.MULTILINE | re.DOTALL)
 _STUDENT = re.compile(r"^<!-- student\n(.*?)^-->\n", re.MULTILINE | re.DOTALL)
 _COURSE = re.compile(r"^<!-- course -->\n", re.MULTILINE)
+_RULE = re.compile(r"^<!-- rule -->\n", re.MULTILINE)
 _LEFT = re.compile(r"<!-- /?(instructor|student)\b.*")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
@@ -26,10 +29,16 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 def for_students(text: str, name: str, course: Course) -> str:
     """The text as it is handed out; `name` is its file's, for messages."""
     text = _COURSE.sub(lambda _: course_passage(course), _STUDENT.sub(r"\1", _INSTRUCTOR.sub("", text)))
+    text = _RULE.sub(lambda _: rule_passage(course), text)
     if left := _LEFT.search(text):
         line = text.count("\n", 0, left.start()) + 1
         raise LabError(f"{name}: the mark {left[0]} (about line {line}) has no other end; tools/course/passages.py")
     return _EMPTY_LINES.sub("\n\n", text)
+
+
+def rule_passage(course: Course) -> str:
+    rule = course.assistants.strip()
+    return f"**This course's own rule, which goes before all below:** {rule}\n\n" if rule else ""
 
 
 def course_passage(course: Course) -> str:

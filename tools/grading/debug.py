@@ -3,6 +3,7 @@
 The stage is compiled once more, with all variables and without optimization. The test runs once, to see in which of
 its runs it fails; that run is repeated, its rank stops in the first function of yours that it calls, and gdb is there.
 Nobody's deadlines hold: the other ranks go on, or wait. GDB_ARGS= is more for gdb, as in GDB_ARGS="-batch -ex bt".
+backtrace shows the frames of your files and folds the harness's, which `backtrace -no-filters` shows.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from tools.grading.terminal import Terminal
 from tools.setup import gpus, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
-from tools.setup.toolchain import LabError
+from tools.setup.toolchain import ROOT, LabError
 
 PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
 MAX_OUTPUT = 1 << 20
+FRAMES = Path(__file__).with_name("gdb_frames.py")
 _BODY = re.compile(r'in "(.+?)" \(\d+ ranks?\): ')  # tests/support/body.cpp
 
 
@@ -166,7 +168,9 @@ def attach(gdb: str, target: Target, arguments: list[str]) -> int:
     """Runs the body, and gdb in the foreground; returns gdb's exit code."""
     with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
         quietly = f"| cat > {os.devnull}"
-        commands = ["set confirm off", "set pagination off", f"pipe attach {pid} {quietly}"]
+        own = str(ROOT / target.impl / target.stage.name)
+        commands = ["set confirm off", "set pagination off", f"source {FRAMES}", f"python fold_all_but({own!r})"]
+        commands += [f"pipe attach {pid} {quietly}"]
         commands += [f"pipe break -source {path} -line {line} {quietly}" for path, line in functions(gdb, target)]
         commands += [f"shell echo > {shlex.quote(folder)}/go", "continue", "delete", "catch throw"]
         start = [option for each in commands for option in ("-ex", each)]

@@ -52,7 +52,7 @@ def _none_chosen(pattern: str, tests: list[tuple[Stage, TestSpec]]) -> BadChoice
     elsewhere = [
         stage.number
         for stage in stages.all_stages()
-        if stages.match_tests(pattern, [spec.name for spec in tests_of(stage)])
+        if pattern.strip() and stages.match_tests(pattern, [spec.name for spec in tests_of(stage)])
     ]
     if not elsewhere:
         return stages.no_such_test(pattern, [spec.name for _, spec in tests])

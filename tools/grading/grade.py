@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import declared, kept_scores, launched, side_by_side, stages, untrusted
+from tools.grading import declared, kept_scores, launched, sanitized, side_by_side, stages, untrusted
 from tools.grading.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
@@ -52,6 +52,8 @@ def _grade_as_asked() -> int:
             return 0  # what went wrong here, rank 0 has missed; launchers end all ranks for one that fails
         print("\nThe graded tests, all of whose ranks run on this machine:\n", flush=True)
     with hold(folder / "lock", "make test"):
+        if options.sanitize:
+            builder, folder = sanitized.prepared(tools, options)
         return max(code, grade(options, builder, folder))
 
 
@@ -73,6 +75,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="", help="cpu (default) or cuda")
     parser.add_argument("--seed", default="", help="repeats the run that printed it")
     parser.add_argument("--trace", default="", help="where to write what each rank did and when, as a Chrome trace")
+    parser.add_argument("--sanitize", default="", help="address or undefined: watched for such mistakes; no grade")
     parser.add_argument("--untrusted", action="store_true", help="load nothing that uses more than a stage may")
     parser.add_argument("--verbose", nargs="?", const="1", default="", help="show everything that tests say")
     options = parser.parse_args()
@@ -82,6 +85,9 @@ def _parse_arguments() -> argparse.Namespace:
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)
+    if options.sanitize:
+        stages.choose("SANITIZE", options.sanitize, sanitized.CHOICES)
+        sanitized.refuse_what_does_not_go_with_it(options, launched.rank() is not None)
     options.verbose = options.verbose not in ("", "0")
     if options.untrusted and (options.trace or options.device != "cpu"):
         raise BadChoice("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda: a stage gets neither files nor drivers")
@@ -96,13 +102,16 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     before = modified(options.trace)
     files, lists = ResultFiles(folder), TestLists(folder)
     graded = [stage for stage in options.stages if stage.has_tests()]
-    report = Report(options.impl, options.device, options.seed, partial=bool(options.test))
+    choices = (options.impl, options.device, options.seed)
+    report = Report(*choices, partial=bool(options.test), sanitize=options.sanitize)
     report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
     at_a_time = side_by_side.width() if len(graded) > 1 and not options.untrusted else 1
     by_runs = course.load().partial
     run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace), partial=by_runs)
+    if options.sanitize:
+        run = sanitized.watching(run, folder)
     if at_a_time > 1:
         run = replace(run, machine=builder.program(graded[0]))
     writing = threading.Lock()
@@ -150,6 +159,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         advice = "The scores above are right; free some space and run again."
         print(fold(f"{files.problem}. {advice}", terminal.width), file=sys.stderr)
         return 3
+    if options.sanitize:
+        return sanitized.tell(report, options.test, folder)
     return 0 if report.full_marks() else 1
 
 

@@ -17,7 +17,7 @@ FILE = "scores.json"
 
 def keep(folder: Path, report: Report, stage: StageReport) -> None:
     """To be called when the stage has ended by itself. Raises OSError."""
-    if report.partial or (report.impl, report.device) != ("assignments", "cpu"):
+    if report.partial or report.sanitize or (report.impl, report.device) != ("assignments", "cpu"):
         return
     name = stage.stage.name
     one = gradescope(Report(report.impl, report.device, report.seed, [stage], date=report.date))

@@ -106,6 +106,7 @@ class Report:
     stages: list[StageReport] = field(default_factory=list)
     ungraded: list[Stage] = field(default_factory=list)
     partial: bool = False  # only some tests, by TEST=
+    sanitize: str = ""  # what watches it, by SANITIZE=; such a run is no grade
     started: float = field(default_factory=time.monotonic)
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 

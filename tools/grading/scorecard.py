@@ -42,7 +42,8 @@ class Scorecard:
 
     def heading(self) -> None:
         report = self._report
-        details = f"{report.impl}, {report.device}, seed {report.seed}"
+        watched = f", SANITIZE={report.sanitize}: no grade" if report.sanitize else ""
+        details = f"{report.impl}, {report.device}, seed {report.seed}{watched}"
         self._print(f"{self._paint('ddp-lab', 'bold')}  {self._paint(details, 'dim')}")
 
     def running(self, stage: StageReport, result: TestResult) -> None:
@@ -112,6 +113,9 @@ class Scorecard:
         self._not_run()
         self._print()
         report = self._report
+        if report.sanitize:
+            passed = sum(result.status is Status.PASSED for result in report.results)
+            return self._print(f"{passed} of {len(report.results)} tests passed.")
         total = f"Total  {report.score:g} / {report.max_score:g} points"
         self._print(self._paint(total, "bold", "green" if report.full_marks() else "bold") + self._coverage())
         self._print(fold(self._next_step(), self._width))
@@ -167,8 +171,8 @@ class Scorecard:
 
     def _again(self, stage: Stage, result: TestResult) -> str:
         report = self._report
-        test = result.spec.name
-        return make_command("test", stage, report.impl, test=test, seed=report.seed, device=report.device)
+        choices = {"test": result.spec.name, "seed": report.seed, "device": report.device, "sanitize": report.sanitize}
+        return make_command("test", stage, report.impl, **choices)
 
     def _not_run(self) -> None:
         """Why tests did not run, once per stage: it is the same for all its tests."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from tools.grading.results import TestSpec, replace_file
 from tools.setup.toolchain import LabError
 
+LIST_S = 600  # it loads libtorch, which on a slow machine beside other work takes a minute
+
 
 class TestLists:
     """Lists kept in `folder`, each valid until its program is built again."""
@@ -49,11 +51,13 @@ def ask(program: Path) -> list[TestSpec]:
     said = ""
     try:
         done = subprocess.run(
-            [str(program), "--list"], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+            [str(program), "--list"], capture_output=True, text=True, timeout=LIST_S, stdin=subprocess.DEVNULL
         )
         said = done.stderr[-2000:]
         return [TestSpec(**test) for test in json.loads(done.stdout)]
     except OSError as error:
         raise LabError(f"{program}: {error.strerror}. Build the lab: make setup") from None
-    except (ValueError, TypeError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        raise LabError(f"{program} --list took more than {LIST_S} s, where seconds are due. Try again.") from None
+    except (ValueError, TypeError):
         raise LabError(f"{program} --list does not list its tests. This is not your stage's fault.\n{said}") from None

@@ -5,7 +5,8 @@ and of the stage. Its library may import libtorch, without what answers a stage 
 files; harmless functions of libc; what the public headers declare. No assembly, so no system calls of its own, and
 nothing that asks to run before it is called.
 
-This is what can be seen without running anything; tools/grading/sandbox.py has the layers below.
+A header that is included and not used, such as <fstream>, is nobody's business: it comes with others. This is what can
+be seen without running anything; tools/grading/sandbox.py has the layers below.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def keep(impl: str, preset: str, tried: set[str], failed: list[str]) -> None:
 
 def of(impl: str, preset: str, stages: list[Stage]) -> list[str]:
     """Those that concern these stages."""
-    modules = {drawing.module for drawing in deliverables.DRAWINGS if set(drawing.stages) & set(stages)}
+    modules = {drawing.module for drawing in deliverables.DRAWINGS if drawing.is_asked_for_by(stages)}
     return [line for line in _load(impl, preset) if _module(line) in modules]
 
 

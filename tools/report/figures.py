@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.report import failures
 from tools.report.deliverables import DRAWINGS, Drawing, Run
-from tools.setup import gpus, toolchain
+from tools.setup import gpus, progress, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
 
@@ -31,6 +33,7 @@ PRESETS = ("quick", "full", "paper")
 UNFINISHED = 3  # it called a stub
 REFUSED = 4  # the preset needs hardware that is not here
 OUT = ROOT / "figures" / "out"
+SHOWN = 8  # lines of a program that failed
 
 
 @dataclass
@@ -85,6 +88,11 @@ def is_fresh(result: Path, sources: list[Path]) -> bool:
     return all(source.exists() and source.stat().st_mtime <= made for source in sources)
 
 
+def time_left(line: str) -> str | None:
+    """What a benchmark's line says of how far it is: benchmarks/harness/progress.cpp."""
+    return line.strip() if line.endswith(" s left") else None
+
+
 class Figures:
     def __init__(self, options: argparse.Namespace, tools: Toolchain) -> None:
         self._impl, self._preset = options.impl, options.preset
@@ -94,6 +102,7 @@ class Figures:
         self._bin = Path(tools.build_dir) / "bin"
         self._lib = Path(tools.build_dir) / "lib"
         self._summary = Summary()
+        self._measured = self._to_come = 0
         self._settled: dict[Path, int] = {}  # exit codes of this call's runs; 0 for results that are up to date
 
     def draw_all(self, drawings: list[Drawing]) -> Summary:
@@ -107,6 +116,8 @@ class Figures:
             if stage.name in broken:
                 # An older build must not be measured in its place.
                 self._builder.library(stage, self._impl).unlink(missing_ok=True)
+        due = self._due(drawings, broken)
+        self._announce(due, drawings)
         measured = []
         for drawing in drawings:
             errors = [stage for stage in drawing.stages if stage.name in broken]
@@ -123,6 +134,32 @@ class Figures:
                 self._summary.drawn += [line.removeprefix("wrote ") for line in printed.splitlines()]
         return self._summary
 
+    def _due(self, drawings: list[Drawing], broken: Mapping[str, str]) -> list[Run]:
+        """What will be measured, each once."""
+        found: dict[Path, Run] = {}
+        for drawing in drawings:
+            compiled = [stage for stage in drawing.stages if stage.name not in broken]
+            for run in drawing.runs if compiled else ():
+                if not is_fresh(run.result(self._impl, self._preset), self._sources(run, drawing)):
+                    found.setdefault(run.result(self._impl, self._preset), run)
+        return list(found.values())
+
+    def _announce(self, due: list[Run], drawings: list[Drawing]) -> None:
+        """How many runs are to come and how long they take, before the first."""
+        self._to_come = len(due)
+        results = {run.result(self._impl, self._preset) for drawing in drawings for run in drawing.runs}
+        fresh = f"{len(results) - len(due)} of {len(results)} results are up to date"
+        if not due:
+            print(f"Nothing is to be measured: {fresh}.", flush=True)
+            return
+        seconds = sum(run.seconds for run in due)
+        time_ = f"about {max(1, round(seconds / 60))} min on two cores" if self._preset == "quick" else "hours"
+        print(
+            f"To measure: {len(due)} run{'s' * (len(due) > 1)}, {time_}; {fresh}. What is measured is kept: after a "
+            "Ctrl-C the same command goes on.",
+            flush=True,
+        )
+
     def _is_begun(self, drawing: Drawing) -> bool:
         """Notes what waits for which stage; False if all of it does."""
         stubs = [stage for stage in drawing.stages if stage.is_stub(self._impl)]
@@ -135,9 +172,8 @@ class Figures:
 
     def _measure(self, drawing: Drawing) -> bool:
         """Brings the results up to date; False if there are none to draw."""
-        libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
         for run in drawing.runs:
-            code = self._bring_up_to_date(run, libraries)
+            code = self._bring_up_to_date(run, self._sources(run, drawing))
             if code == UNFINISHED:
                 self._summary.skipped.append(f"{drawing.module}: unfinished ({self._impl}): {drawing.titles()}")
             elif code == REFUSED:
@@ -148,30 +184,40 @@ class Figures:
                 return False
         return True
 
-    def _bring_up_to_date(self, run: Run, libraries: list[Path]) -> int:
+    def _sources(self, run: Run, drawing: Drawing) -> list[Path]:
+        """What its result must not be older than."""
+        libraries = [self._builder.library(stage, self._impl) for stage in drawing.stages]
+        programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
+        return [*libraries, *programs, *run.reads]
+
+    def _bring_up_to_date(self, run: Run, sources: list[Path]) -> int:
         """The program's exit code; 0 if there was nothing to do."""
         result = run.result(self._impl, self._preset)
-        programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
         if result not in self._settled:
-            sources = [*libraries, *programs, *run.reads]
-            if is_fresh(result, sources):
-                print(f"{result.relative_to(ROOT)} is up to date", flush=True)
-                self._settled[result] = 0
-            else:
+            self._settled[result] = 0
+            if not is_fresh(result, sources):
                 partial = result.with_name(result.name + ".partial")  # left by a stopped run
                 resume = ("--resume",) if is_fresh(partial, sources) else ()
                 self._settled[result] = self._run(run, (*run.flags_of(self._preset), *resume), result)
         return self._settled[result]
 
     def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
+        """Its output goes into a log; what it said at last is shown if it fails."""
         flags = ["--impl", self._impl, "--preset", run.preset or self._preset, *own]
-        print(f"Running {run.program} {' '.join(flags)}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
-        env = {**os.environ, "DDP_LAB_COMMIT": commit()}
+        log = Path(self._tools.build_dir) / "figures" / f"{result.stem}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
         # Relative paths: the command is written into the result.
         program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
+        self._measured += 1
+        title = f"[{self._measured}/{self._to_come}] {' '.join(filter(None, (run.program, run.label)))}"
         command = [program, *flags, "--output", output]
-        return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+        code, said = progress.ending_of(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
+        if code:
+            print("\n".join(f"  | {line}" for line in said[-SHOWN:]))
+            print(f"  {stages.short_paths(str(log))} has all that it said", flush=True)
+        return code
 
     def _draw(self, drawings: list[Drawing]) -> list[tuple[int, str]]:
         """Of each script the exit code, and what it printed: the files that it wrote."""
@@ -199,7 +245,7 @@ def print_summary(summary: Summary, seconds: float) -> None:
 def draw_as_asked() -> int:
     start = time.monotonic()
     options = parse_arguments("make figures", __doc__)
-    wanted = [drawing for drawing in DRAWINGS if set(drawing.stages) & set(options.stages)]
+    wanted = [drawing for drawing in DRAWINGS if drawing.is_asked_for_by(options.stages)]
     summary = measure_and_draw(options, wanted, "make figures")
     print_summary(summary, time.monotonic() - start)
     return 1 if summary.failed else 0
@@ -215,6 +261,8 @@ def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command
 
 
 def main() -> int:
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.default_int_handler)  # what runs is ended, too
     return ending_of("make figures", draw_as_asked)
 
 

@@ -58,7 +58,20 @@ def run(
     environment: dict[str, str] | None = None,
     condense: Callable[[str], str | None] = lambda line: line.strip() or None,
 ) -> tuple[bool, list[str]]:
-    """Runs argv; returns whether it succeeded, and its last lines of output.
+    """Runs argv; returns whether it succeeded, and its last lines of output. The rest is said below."""
+    code, lines = ending_of(argv, title, log, environment, condense)
+    return code == 0, lines
+
+
+def ending_of(
+    argv: list[str],
+    title: str,
+    log: Path,
+    environment: dict[str, str] | None = None,
+    condense: Callable[[str], str | None] = lambda line: line.strip() or None,
+    folder: Path | None = None,
+) -> tuple[int, list[str]]:
+    """Runs argv, in `folder` if one is given; returns its exit code and its last lines of output.
 
     `condense` makes the progress line's text from a line of output (None: keep the text before).
     The command runs in its own process group, which is ended as a whole if we are interrupted.
@@ -73,6 +86,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            cwd=folder,
             start_new_session=True,
             preexec_fn=_receive_interrupts,
             env={**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})},
@@ -86,13 +100,14 @@ def run(
                     lines.append(line)
                     detail = condense(line) or detail
                 progress.show(detail)
-            succeeded = child.wait() == 0
+            code = child.wait()
+            child.stdout.close()
         except BaseException:
             end(child)
             progress.done("stopped")
             raise
-    progress.done("done" if succeeded else "failed")
-    return succeeded, list(lines)
+    progress.done("failed" if code else "done")
+    return code, list(lines)
 
 
 def _receive_interrupts() -> None:

@@ -108,15 +108,20 @@ PACKAGES = sorted(
 
 
 def sanitizers() -> list[Need]:
-    """Clang's, which Debian packs apart from it; only ALL=1 and SANITIZE= of make check need them."""
+    """Only ALL=1 and SANITIZE= of make check need them."""
     asked_for = any(os.environ.get(name) for name in ("ALL", "SANITIZE"))
-    tool = usable_compiler() if asked_for and compiler() else ""
+    return sanitizers_of(usable_compiler()) if asked_for and compiler() else []
+
+
+def sanitizers_of(tool: str) -> list[Need]:
+    """Clang's, which Debian packs apart from it."""
     if not is_clang(tool):
         return []
     major = version_of(tool)[0]
     pattern = f"/usr/lib/llvm-{major}/lib/clang/*/lib/linux/libclang_rt.asan-*.so"
-    found = next(glob.iglob(pattern), "")
-    return [Need("sanitizers", f"libclang-rt-{major}-dev", lambda: found, "make check ALL=1 skips them")]
+    return [
+        Need("sanitizers", f"libclang-rt-{major}-dev", lambda: next(glob.iglob(pattern), ""), "SANITIZE= needs them")
+    ]
 
 
 # What the package index has, too: the system's is taken where it is there, and not too old.

@@ -217,11 +217,7 @@ def cuda_requirement(libraries: list[str]) -> str:
 
 def _install_cuda(log: Path) -> None:
     _pip(["install", "--no-compile", f"torch=={pinned('torch')}"], "Installing torch's CUDA libraries", log)
-    _install_cuda_headers(log)
-
-
-def _install_cuda_headers(log: Path) -> None:
-    """cudart's include crt's, which NVIDIA packs with its compiler, and torch does not require."""
+    # cudart's headers include crt's, which NVIDIA packs with its compiler, and torch does not require.
     if found := required_by_torch(_CUDA_TOOLKIT):
         headers = f"{found[1]}[cudart,crt]{found[3]}"
         _pip(["install", "--no-compile", headers], "Installing CUDA's headers", log)
@@ -235,7 +231,6 @@ def _install_packages(part: str, log: Path) -> None:
 
 def _install_check(log: Path) -> None:
     _install_packages(CHECK, log)
-    _install_cuda_headers(log)
     if nccl_header():
         return
     if nccl := required_by_torch(r"nvidia-nccl-[\w.=]+"):  # torch's CUDA build

@@ -10,6 +10,7 @@ late_percent_a_day  what each begun day costs, of the points that were earned
 free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
 partial             true: a test that fails gets the share of its points for the runs in which its claim holds
+assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
 """
@@ -45,6 +46,7 @@ class Course:
     free_late_days: int = 0
     partial: bool = False
     links: dict[str, str] = field(default_factory=dict)
+    assistants: str = ""
     visibility: dict[str, str] = field(default_factory=dict)
 
 
@@ -147,5 +149,6 @@ _READERS: dict[str, Any] = {
     "free_late_days": _number,
     "partial": _flag,
     "links": _links,
+    "assistants": _text,
     "visibility": _visibility,
 }

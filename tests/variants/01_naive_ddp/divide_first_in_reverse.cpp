@@ -1,10 +1,12 @@
-// Correct, and unusual: divides before the all-reduce, and goes through the parameters backwards.
+// Correct, and unusual: divides before the all-reduce, and goes through the parameters backwards. A
+// hook refuses a sparse gradient already in backward, inside NoSync, too.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "../check_arguments.h"
 #include "01_naive_ddp/naive_ddp.h"
+#include "ddp/gradient_hooks.h"
 
 namespace ddp {
 namespace {
@@ -25,6 +27,8 @@ class Synchronizer : public GradientSynchronizer {
       const auto same = [&](const at::Tensor& other) { return other.is_same(*parameter); };
       if (parameter->requires_grad() && std::none_of(trainable_.begin(), trainable_.end(), same)) {
         trainable_.push_back(*parameter);
+        hooks_.push_back(on_gradient_ready(
+            *parameter, [this](const at::Tensor& ready) { check_gradients({ready}, all_); }));
       }
     }
   }
@@ -70,6 +74,7 @@ class Synchronizer : public GradientSynchronizer {
   bool flat_;
   std::vector<at::Tensor> all_;  // as the caller lists them
   std::vector<at::Tensor> trainable_;
+  std::vector<GradientHook> hooks_;
 };
 
 }  // namespace

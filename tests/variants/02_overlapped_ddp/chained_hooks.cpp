@@ -1,6 +1,6 @@
 // Correct, and unusual: uses libtorch's single hook per tensor itself. Each hook calls the one that
 // it replaced; a destroyed synchronizer puts that back, unless its own was replaced. The hooks share the owners of
-// the handles, by weak pointers.
+// the handles, by weak pointers. A sparse gradient is refused by its hook, inside NoSync, too.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -103,6 +103,7 @@ class Synchronizer : public GradientSynchronizer {
  private:
   void ready(std::size_t i) {
     TORCH_CHECK(!works_[i], "two backwards in one step; first met at parameter number ", i);
+    TORCH_CHECK(!parameters_[i].grad().is_sparse(), "a sparse gradient of parameter number ", i);
     owed_[i] = true;
     if (synchronizes()) {
       launch(i);
@@ -110,7 +111,6 @@ class Synchronizer : public GradientSynchronizer {
   }
 
   void launch(std::size_t i) {
-    TORCH_CHECK(!parameters_[i].grad().is_sparse(), "a sparse gradient of parameter number ", i);
     owed_[i] = false;
     sums_[i] = parameters_[i].grad().detach().clone(at::MemoryFormat::Contiguous);
     works_[i] = all_reduce_async(sums_[i], group_);

@@ -1,6 +1,6 @@
 // Correct, and unusual: the receive buffer persists from call to call; messages are bytes; waits
-// use futures; every rank divides its own elements before anything is added; a rank prints when it
-// has received messages from all ranks before it.
+// use futures; an average is the last sum multiplied by 1/N; a rank prints when it has received
+// messages from all ranks before it.
 #include <ATen/ATen.h>
 
 #include <ostream>
@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// As many bytes as the largest chunk so far.
+// No more bytes than the largest chunk of the last call.
 at::Tensor& scratch() {
   thread_local at::Tensor bytes;
   return bytes;
@@ -31,7 +31,11 @@ at::Tensor scratch_like(const at::Tensor& chunk) {
 class BytesOnTheRing {
  public:
   BytesOnTheRing(const at::Tensor& row, const ProcessGroupPtr& group)
-      : row_(row), group_(group), chunks_(balanced_split(row.numel(), group->getSize())) {}
+      : row_(row), group_(group), chunks_(balanced_split(row.numel(), group->getSize())) {
+    if (scratch().defined() && scratch().numel() > chunks_[0].size * row.element_size()) {
+      scratch().reset();
+    }
+  }
 
   int size() const { return static_cast<int>(chunks_.size()); }
   at::Tensor chunk_behind(int places) const {
@@ -86,9 +90,6 @@ void bring_back(const at::Tensor& row, const at::Tensor& tensor) {
 
 void reduce_row(const at::Tensor& row, const ProcessGroupPtr& group, ReduceOp op) {
   const BytesOnTheRing ring(row, group);
-  if (op == ReduceOp::kAverage) {
-    row.div_(ring.size());
-  }
   for (int step = 1; step < ring.size(); ++step) {
     const at::Tensor sum = ring.chunk_behind(step + 1);
     const at::Tensor incoming = scratch_like(sum);
@@ -97,6 +98,9 @@ void reduce_row(const at::Tensor& row, const ProcessGroupPtr& group, ReduceOp op
     received->wait();
     sent->wait();
     sum.add_(incoming);
+  }
+  if (op == ReduceOp::kAverage) {
+    ring.chunk_behind(0).mul_(1.0 / ring.size());
   }
 }
 
