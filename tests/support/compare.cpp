@@ -56,11 +56,11 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
   return residue <= 1e-5 * std::sqrt(norm) ? std::optional(factor) : std::nullopt;
 }
 
-// Whether the same values have come in another order.
+// Whether the same values have come in the order of another layout.
 bool is_permuted(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor a = std::get<0>(actual.flatten().sort());
   const at::Tensor e = std::get<0>(expected.flatten().sort());
-  return a.numel() > 1 && a[0].ne(a[-1]).item<bool>() &&
+  return actual.dim() > 1 && a.numel() > 1 && a[0].ne(a[-1]).item<bool>() &&
          at::allclose(a, e, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);
 }
 
