@@ -22,7 +22,7 @@ std::unique_ptr<GradientSynchronizer> make_naive_ddp(std::vector<at::Tensor> par
 //
 // Also throws c10::Error if trainable parameters differ in dtype or device.
 //
-// Read on: README.md, "One message instead of many".
+// Read on: README.md, "Interface" and "Cost model".
 std::unique_ptr<GradientSynchronizer> make_flat_ddp(std::vector<at::Tensor> parameters,
                                                     std::vector<at::Tensor> buffers,
                                                     ProcessGroupPtr group) {

@@ -8,7 +8,7 @@ namespace ddp {
 // tensors and does not communicate.
 // Throws c10::Error if cap_bytes <= 0, the list is empty, or a parameter is undefined or no leaf.
 //
-// Read on: the rules and the example in the header; README.md, "The plan".
+// Read on: the rules and the example in the header; README.md, "The idea" (The plan).
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "TODO(student): 03 bucketed DDP: assign_buckets");
@@ -19,7 +19,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tenso
 //
 // Throws c10::Error, with the index, for bad arguments: see the header.
 //
-// Read on: README.md, "Execution"; on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async in
+// Read on: README.md, "The idea" (Execution); on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async in
 // ddp/collectives.h.
 std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> parameters,
                                                         std::vector<at::Tensor> buffers,

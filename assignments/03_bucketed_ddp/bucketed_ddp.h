@@ -73,10 +73,11 @@ struct BucketedDdpOptions {
 /// NoSync: inside the scope hooks launch nothing. At most one backward outside NoSync may run
 /// between two calls of finish(), because a second would add to gradients in flight: its hook
 /// throws c10::Error, and so does backward(). (One that reaches only other gradients need not be
-/// noticed.)
+/// noticed, nor any where overlap = false, which needs no hooks.)
 ///
-/// The averages are copied back, or parameter.grad() becomes a view of its bucket. Memory: all flat
-/// tensors together take no more than the trainable parameters' bytes plus one bucket.
+/// The averages are copied back, or parameter.grad() becomes a view of its bucket. Memory: all
+/// tensors that live at a time beside the gradients, flat ones and others, take no more than the
+/// trainable parameters' bytes plus one bucket.
 ///
 /// Errors besides stage 01's: options.cap_bytes <= 0; a trainable parameter whose dtype or device
 /// is no longer that of its bucket (thrown by its hook or finish(), naming its index in

@@ -37,6 +37,17 @@ Payloads reduced_in(const TrainingStep& step) {
   return payloads;
 }
 
+// "4 float32, 12 float64".
+std::string listed(const Payloads& payloads) {
+  constexpr std::size_t kShown = 12;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(payloads.size(), kShown); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(payloads[i].elements) + " " +
+            dtype_name(payloads[i].dtype);
+  }
+  return (text.empty() ? "none" : text) + (payloads.size() > kShown ? ", ..." : "");
+}
+
 // `all_reduces` for each step and rank.
 std::string each_step_makes(const Evidence& evidence,
                             const std::function<Payloads(const TrainingOfRank&)>& all_reduces,
@@ -55,8 +66,13 @@ std::string each_step_makes(const Evidence& evidence,
         std::ranges::sort(expected);
         const bool alone = ranks == 1 && found.empty();
         return step.ended && !alone && (others || found != expected)
-                   ? in(training, number) + ": finish() is to make " + what +
-                         ", and nothing else; it launched:" + list_of(step.launches)
+                   ? in(training, number) + ": finish() is to make " + what + " (" +
+                         listed(expected) + "), and nothing else; it launched:" +
+                         list_of(step.launches,
+                                 [](const Seen& launch) {
+                                   return ", " + std::to_string(launch.elements) + " " +
+                                          dtype_name(launch.dtype);
+                                 })
                    : "";
       });
 }

@@ -30,7 +30,8 @@ std::string memory_is_bounded(const Evidence& evidence) {
         return "rank " + std::to_string(rank) + ": " + std::string(text.substr(7)) + " " +
                std::to_string(seen.number) + " bytes are in use, " +
                std::to_string(seen.number - limit) +
-               " more than all flat tensors may take together: the gradients' bytes and one bucket";
+               " more than flat tensors and all others beside the gradients may take together: the "
+               "gradients' bytes and one bucket";
       }
     }
   }

@@ -2,6 +2,8 @@
 
 #include <limits>
 #include <random>
+#include <regex>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -244,11 +246,27 @@ std::string wrong_plan(const PlanCase& one, const Plan& plan) {
          describe(parameters);
 }
 
+// Which rule a plan breaks: the message without its numbers and kinds.
+std::string rule_of(const std::string& broken) {
+  return std::regex_replace(broken, std::regex("\\w+ on \\w+|[0-9{}, :]"), "");
+}
+
+// The first plan that breaks each rule.
 std::string wrong_plans(const Evidence& evidence) {
   const std::vector<PlanCase> cases = all_cases();
-  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int) {
-    return wrong_plan(cases.at(seen.index), as_plan(seen.value));
+  std::set<std::string> rules;
+  std::string text;
+  first_event(evidence, EventKind::kValue, [&](const Seen& seen, int) {
+    const PlanCase& one = cases.at(seen.index);
+    const Plan plan = as_plan(seen.value);
+    const std::string wrong = wrong_plan(one, plan);
+    if (!wrong.empty() &&
+        rules.insert(rule_of(broken_rule(plan, make_weights(one.weights), one.cap_bytes))).second) {
+      text += (text.empty() ? "" : "\n  another rule is broken, too: ") + wrong;
+    }
+    return std::string();
   });
+  return text;
 }
 
 std::string impure(const Evidence& evidence) {

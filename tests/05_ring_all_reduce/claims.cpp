@@ -41,6 +41,14 @@ std::string taken_from_the_group(const Evidence& evidence) {
 const Predicate kWrongSums = all_of({taken_from_the_group, in_each_call(wrong_sum)});
 const Predicate kSendsNothing = all_of({taken_from_the_group, in_each_call(sends_nothing)});
 
+// A call after errors is as right as the one before them, if there was one.
+std::string wrong_after_an_error(const Evidence& evidence) {
+  const auto& calls = calls_in(evidence);
+  const bool wrong_anyway = calls.size() > 1 && !wrong_sum(calls.front()).empty();
+  const std::string text = calls.empty() || wrong_anyway ? "" : wrong_sum(calls.back());
+  return text.empty() ? "" : "after an error, in a call that is right: " + text;
+}
+
 // In calls of which only operations are told, too.
 std::string messages_only(const Evidence& evidence) {
   return first_event(evidence, EventKind::kLaunch, [](const Seen& launch, int rank) {
@@ -177,7 +185,7 @@ const GradedTest kErrors{
          "TORCH_CHECK() what the header lists, at the very beginning of each function, also "
          "for one rank and for no elements: a rank that has sent already leaves others waiting."},
     [] {
-      judge(misuse_bodies(), all_of({misuse_is_refused, in_each_call(wrong_sum)}));
+      judge(misuse_bodies(), all_of({misuse_is_refused, wrong_after_an_error}));
     }};
 
 }  // namespace

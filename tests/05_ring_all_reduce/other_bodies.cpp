@@ -9,6 +9,7 @@
 #include "support/attempt.h"
 #include "support/settings.h"
 #include "support/training.h"
+#include "support/warnings.h"
 
 // Bodies that print, that call with wrong arguments, and that call many times or with one tensor.
 
@@ -100,6 +101,8 @@ Body misuse(int ranks) {
           [](Client& client) {
             RingCaller caller(client);
             const ProcessGroupPtr group = caller.group(0);
+            caller.call({.elements = 10, .op = ReduceOp::kAverage});
+            const EachWarningOnce warnings("ComplexHalf");
             refuse_tensors(client, group, "ring_reduce_scatter()",
                            [](const auto& t, const auto& g) { ring_reduce_scatter(t, g); });
             refuse_tensors(client, group, "ring_all_gather()",

@@ -1,5 +1,6 @@
 #include "support/attempt.h"
 
+#include "ddp/ranks/last_throw.h"
 #include "ddp/ranks/stub_error.h"
 #include "support/surroundings.h"
 
@@ -19,6 +20,9 @@ void attempt(Client& client, const std::string& what, const std::function<void()
     return;
   } catch (const std::exception& error) {
     client.threw(what, std::string("std::exception: ") + error.what());
+    return;
+  } catch (...) {
+    client.threw(what, what_was_thrown());
     return;
   }
   client.threw(what, "");

@@ -18,6 +18,7 @@
 #include "support/settings.h"
 #include "support/signs_of_life.h"
 #include "support/trace.h"
+#include "support/warnings.h"
 
 namespace ddp::testing {
 
@@ -71,7 +72,10 @@ void run_body(const Body& body, Client& client, RankContext& context) {
   load_stage_under_test();
   await_debugger(body.name, client.rank());
   const AccessWatch watch(client);
-  body.run(client);
+  {
+    const EachWarningOnce warnings;
+    body.run(client);
+  }
   sing(client);
 }
 
@@ -115,14 +119,23 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
   }
 }
 
+// Why a body did not come to its end; in full if no other test of this run says so.
+std::string why_it_did_not_end(const Known& known) {
+  return "did not come to its end: " + (will_run(known.charged_to)
+                                            ? "see " + known.charged_to
+                                            : known.evidence->reports.describe());
+}
+
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const Evidence* evidence) {
   if (evidence == nullptr) {
-    return in_body(*hung_before(body)) + " hung, and no body like it was run";
+    const Body& hung = *hung_before(body);
+    return in_body(hung) + " hung, and no body like it was run; it " +
+           why_it_did_not_end(all_evidence().at(hung.name));
   }
   return evidence->reports.ok()
              ? ""
-             : in_body(body) + " did not come to its end: see " + body.charged_to;
+             : in_body(body) + " " + why_it_did_not_end(all_evidence().at(body.name));
 }
 
 // True if the code under test is a stub, which ends the test.

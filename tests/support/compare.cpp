@@ -85,6 +85,10 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
     if (close(actual, 1e-6) && !close(expected, 0)) {  // it is no mistake to keep the right one
       return "exactly this rank's own value: " + subject.if_local;
     }
+    if (close(actual * world, 1e-6) && !close(expected * world, 0)) {
+      return "exactly this rank's own value / " + std::to_string(subject.world_size) +
+             ": divided, but not reduced, or the sum not written back?";
+    }
   }
   if (!factor) {
     return "";
@@ -92,8 +96,10 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (about(*factor, 1)) {
     return "right but for rounding: computed in a lower precision, or in another order?";
   }
-  const std::string exactly =
-      "exactly " + number(at::scalar_tensor(*factor, at::kDouble)) + " x the expected value: ";
+  std::ostringstream rounded;
+  rounded.precision(5);
+  rounded << *factor;
+  const std::string exactly = "exactly " + rounded.str() + " x the expected value: ";
   if (about(*factor, world)) {
     return exactly + "the sum over the ranks, not divided by the world size?";
   }
@@ -103,7 +109,10 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
   if (about(*factor, world * world)) {
     return exactly + "multiplied by the world size, or reduced twice?";
   }
-  return actual.any().item<bool>() ? exactly + "scaled?" : "all zero: never filled?";
+  if (!actual.any().item<bool>()) {
+    return "all zero: never filled?";
+  }
+  return expected.count_nonzero().item<std::int64_t>() > 1 ? exactly + "scaled?" : "";  // of one
 }
 
 // Whether an element's bytes all are `byte`, as the grader has glibc fill memory.
@@ -154,6 +163,7 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   std::string diagnosis = misused_memory(a);
   diagnosis =
       diagnosis.empty() ? diagnose(subject, a.to(at::kDouble), e.to(at::kDouble)) : diagnosis;
+  diagnosis = diagnosis.empty() ? subject.otherwise : diagnosis;
   return ::testing::AssertionFailure()
          << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)
          << differences(a, e, differs.to(at::kCPU));

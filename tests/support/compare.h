@@ -17,6 +17,8 @@ struct Subject {
   at::Tensor local = {};
   /// What that means.
   std::string if_local = "not reduced over the ranks, or not written back?";
+  /// A diagnosis for when the values do not tell one.
+  std::string otherwise = {};
 };
 
 /// Equal up to `tolerance`, a number or a tensor with one number for each element; what is infinite

@@ -141,6 +141,20 @@ void note_not_judged(const std::string& why) {
   }
 }
 
+bool will_run(const std::string& test) {
+  const auto& unit = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < unit.total_test_suite_count(); ++i) {
+    const auto& suite = *unit.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      const auto& info = *suite.GetTestInfo(j);
+      if (info.name() == test) {
+        return info.should_run();
+      }
+    }
+  }
+  return false;
+}
+
 void note_body(const std::string& name) {
   if (std::ranges::find(notes().bodies, name) == notes().bodies.end()) {
     notes().bodies.push_back(name);

@@ -47,6 +47,9 @@ void note_todo(const std::string& text);
 /// A failure of the same test, before or after, takes its place.
 void note_not_judged(const std::string& why);
 
+/// Whether a test of this name is among those that run.
+bool will_run(const std::string& test);
+
 /// Call it within a test: it is judged on the body of this name.
 void note_body(const std::string& name);
 

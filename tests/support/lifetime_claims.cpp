@@ -149,7 +149,9 @@ std::string destruction_ends_everything(const Evidence& evidence) {
   return text.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : text;
 }
 
-std::string nothing_grows(const Evidence& evidence) { return growth_in_steps(evidence, 150); }
+std::string nothing_grows(const Evidence& evidence) {
+  return launched_inside_no_sync(evidence).empty() ? growth_in_steps(evidence, 150) : "";
+}
 
 // What libtorch and glibc keep of a thread that has ended.
 constexpr std::int64_t kOfAThread = 256;

@@ -2,6 +2,7 @@
 
 #include "ddp/ranks/confine.h"
 #include "ddp/ranks/stage_library.h"
+#include "ddp/ranks/system_calls.h"
 
 namespace ddp::testing {
 
@@ -15,6 +16,9 @@ void load_stage_under_test() {
     confine(settings().stage_library);
   }
   load_stage_library(settings().stage_library);
+  if (settings().untrusted) {
+    forbid_new_code();
+  }
 }
 
 }  // namespace ddp::testing

@@ -9,6 +9,7 @@
 #include "support/settings.h"
 #include "support/surroundings.h"
 #include "support/training_data.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 
@@ -92,11 +93,13 @@ void Training::construct() {
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (std::size_t i = 0; i < tensors->size(); ++i) {
       const at::Tensor& tensor = (*tensors)[i];
-      client_.value(tensors == &parameters_ ? "parameter" : "buffer", tensor,
-                    static_cast<std::int64_t>(i));
+      const char* const what = tensors == &parameters_ ? "parameter" : "buffer";
+      client_.value(what, tensor, static_cast<std::int64_t>(i));
+      if (!tensor.is_contiguous()) {
+        client_.fact(std::string(kStrided) + what, 1, static_cast<std::int64_t>(i));
+      }
       if (tensor.const_data_ptr() != places[kept_.size()]) {
-        client_.fact(tensors == &parameters_ ? "moved parameter" : "moved buffer", 1,
-                     static_cast<std::int64_t>(i));
+        client_.fact(std::string("moved ") + what, 1, static_cast<std::int64_t>(i));
       }
       kept_.push_back(tensor.clone());
     }

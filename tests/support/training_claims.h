@@ -26,6 +26,9 @@ std::string accumulated_sums_are_averaged(const Evidence& evidence);
 /// They have the same bits on all ranks.
 std::string gradients_have_the_same_bits(const Evidence& evidence);
 
+/// The first operation that was launched inside NoSync. Where there is one, other claims say nothing.
+std::string launched_inside_no_sync(const Evidence& evidence);
+
 /// Inside NoSync nothing is launched, and finish() changes no gradient.
 std::string no_sync_is_silent(const Evidence& evidence);
 

@@ -1,6 +1,7 @@
 #include "support/training_evidence.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "support/sorted_once.h"
@@ -41,6 +42,10 @@ TrainingsByModel sort(const Evidence& evidence) {
       if (seen.kind == EventKind::kFact && seen.text == "trainable" && seen.number != 0) {
         training.trainable.insert(seen.index);
       }
+      if (seen.kind == EventKind::kFact && seen.text.starts_with(kStrided)) {
+        training.strided.insert(seen.text.substr(std::strlen(kStrided)) + " " +
+                                std::to_string(seen.index));
+      }
       const bool construction = seen.place.phase == Phase::kConstruction;
       if (seen.kind == EventKind::kLaunch && construction) {
         training.construction.push_back(&seen);
@@ -51,6 +56,8 @@ TrainingsByModel sort(const Evidence& evidence) {
         TrainingStep& step = training.steps[seen.place.step];
         if (seen.kind == EventKind::kFact && seen.text == "gradients are none") {
           step.ready.clear();
+        } else if (seen.kind == EventKind::kFact && seen.text == kStridedGradient) {
+          step.strided[seen.index] = seen.number;
         } else if (seen.kind == EventKind::kFact && seen.text == "backward goes on") {
           step.goes_on = &seen;
         } else if (seen.kind == EventKind::kLaunch) {

@@ -17,6 +17,11 @@ namespace ddp::testing {
 /// Tensors that were handed in, by layer. An undefined one has an entry, too.
 using Tensors = std::map<std::int64_t, at::Tensor>;
 
+/// Facts on what is not contiguous: "strided parameter" of its index, and of a gradient before
+/// communication, with a hash of its strides.
+constexpr const char* kStrided = "strided ";
+constexpr const char* kStridedGradient = "strided gradient";
+
 /// What an all-reduce carries.
 struct Payload {
   std::int64_t elements = 0;
@@ -33,7 +38,9 @@ struct TrainingStep {
   std::vector<const Seen*> ready;     // gradients that backward computed and the caller kept
   std::vector<const Seen*> launches;  // operations of any kind, in order
   const Seen* goes_on = nullptr;      // backward, after the last gradient
-  bool ended = false;                 // with finish()
+  std::map<std::int64_t, std::int64_t>
+      strided;         // gradients that are not contiguous: a hash of strides
+  bool ended = false;  // with finish()
 };
 
 /// One model on a rank.
@@ -43,6 +50,7 @@ struct TrainingOfRank {
   std::set<std::int64_t> trainable;
   std::vector<std::int64_t> listed;  // the layers, as given to the synchronizer
   Tensors start, parameter, initial_buffer, buffer;
+  std::set<std::string> strided;             // "parameter 3": what of the state is not contiguous
   std::map<std::string, at::Tensor> others;  // handed in by the stage's factory
   std::vector<const Seen*> construction;     // operations launched by it
   std::map<int, TrainingStep> steps;

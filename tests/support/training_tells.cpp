@@ -3,6 +3,7 @@
 #include "ddp/referee/own_access.h"
 #include "support/compare.h"
 #include "support/training.h"
+#include "support/training_evidence.h"
 
 // What a Training hands in.
 
@@ -12,8 +13,12 @@ void Training::hand_in_local() {
   const OwnAccess own;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const bool seen = options_.layers[i].trainable;  // by the tap
-    client_.value("local", seen ? gradients_.of(i) : parameters_[i].grad(),
-                  static_cast<std::int64_t>(i));
+    const at::Tensor& gradient = parameters_[i].grad();
+    const auto index = static_cast<std::int64_t>(i);
+    client_.value("local", seen ? gradients_.of(i) : gradient, index);
+    if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_contiguous()) {
+      client_.fact(kStridedGradient, fingerprint(at::tensor(gradient.strides(), at::kLong)), index);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <string_view>
 
 #include "support/claim_tools.h"
@@ -63,6 +64,28 @@ at::Tensor tolerance_of(const Ranks& ranks, int step, std::int64_t index, at::Sc
   return magnitude / size * ((size + 2) * epsilon_of(dtype)) + smallest;
 }
 
+// What it means if a gradient is as it was before communication.
+std::string why_local(const TrainingStep& taken, std::int64_t index) {
+  const auto of_parameter = std::ranges::find_if(taken.launches, [&](const Seen* launch) {
+    return is_all_reduce(*launch) && launch->text == layer(index);
+  });
+  return of_parameter == taken.launches.end()
+             ? Subject().if_local
+             : describe_operation(**of_parameter) + " reduced the parameter, and not its gradient";
+}
+
+std::string of_layouts(const Ranks& ranks, int step, std::int64_t index) {
+  std::set<std::int64_t> layouts;
+  for (const TrainingOfRank& training : ranks) {
+    const auto& strided = training.steps.at(step).strided;
+    layouts.insert(strided.contains(index) ? strided.at(index) : 0);
+  }
+  return layouts.size() > 1
+             ? "the strides of this gradient differ between the ranks: what is sent in "
+               "the order of memory is in another order on each"
+             : "";
+}
+
 std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
   const at::Tensor mean = mean_of(ranks, step, index);
   const auto size = static_cast<int>(ranks.size());
@@ -87,7 +110,8 @@ std::string wrong_gradient(const Ranks& ranks, int step, std::int64_t index) {
     if (is_identical(gradient, mean)) {
       continue;  // as most are, without a look at tolerances
     }
-    const Subject subject{name, size, taken.local.at(index)};
+    const Subject subject{name, size, taken.local.at(index), why_local(taken, index),
+                          of_layouts(ranks, step, index)};
     const at::Tensor tolerance = tolerance_of(ranks, step, index, mean.scalar_type());
     if (auto text = said(is_close(subject, gradient, mean, tolerance)); !text.empty()) {
       return text;
@@ -133,6 +157,19 @@ std::string other_bits(const Ranks& ranks, int step, std::int64_t index) {
   return "";
 }
 
+// Why a rank has its own state after construction, by what it launched.
+std::string why_own(const TrainingOfRank& training, const std::string& name,
+                    const at::Tensor& state) {
+  const bool sent = std::ranges::any_of(training.construction, [&](const Seen* launch) {
+    return launch->elements == state.numel() && launch->dtype == state.scalar_type();
+  });
+  return sent ? "broadcast into a copy, and not written back?" +
+                    std::string(training.strided.contains(name)
+                                    ? " It is not contiguous, so contiguous() makes a copy."
+                                    : "")
+              : "not broadcast?";
+}
+
 std::string wrong_state(const TrainingOfRank& training, const Tensors& own, const Tensors& found,
                         const Tensors& rank_0s, const char* what) {
   for (const auto& [index, expected] : rank_0s) {
@@ -142,7 +179,8 @@ std::string wrong_state(const TrainingOfRank& training, const Tensors& own, cons
     if (actual == found.end()) {
       continue;  // construction threw, as it may have had to
     }
-    const Subject subject{name, 2, own.at(index), "not broadcast?"};
+    const Subject subject{name, 2, own.at(index),
+                          why_own(training, what + (" " + std::to_string(index)), actual->second)};
     if (auto text = said(is_bitwise_equal(subject, actual->second, expected)); !text.empty()) {
       return text;
     }
@@ -229,6 +267,9 @@ std::string state_is_rank_0s(const Evidence& evidence) {
 }
 
 std::string state_is_left_alone(const Evidence& evidence) {
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";  // no_sync_is_silent() says so
+  }
   const std::string touched = first_event(evidence, EventKind::kFact, touched_state);
   return touched.empty() ? surroundings_are_left_alone(evidence) : touched;
 }
@@ -238,6 +279,9 @@ std::string gradients_are_means(const Evidence& evidence) {
 }
 
 std::string accumulated_sums_are_averaged(const Evidence& evidence) {
+  if (!misused_in_flight(evidence).empty()) {
+    return "";
+  }
   bool plain = false;
   const auto check = [&](bool accumulated) {
     return first_in_steps(evidence, [&](const Ranks& ranks, int step) -> std::string {

@@ -27,8 +27,12 @@ if said == "never ends":
 def test(name, status, points, stage="01_naive_ddp"):
     about = {"stage": stage, "test": name, "status": "failed" if status == "broken" else status}
     about["problem"] = "does not compile" if status == "broken" else ""
-    return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about}
-tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
+    output = f'in "{len(os.listdir(sys.argv[1]))} layers" (2 ranks): rank {os.getpid() % 7}: exactly {os.getpid()}.5 x'
+    return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about,
+            "output": output if status == "failed" else ""}
+mended = pathlib.Path("mended").exists() and said == "failed"
+tests = [test("first", "passed" if mended else said, 10)]
+tests += [test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
 sys.exit(said != "passed")
 """
@@ -137,6 +141,29 @@ class Class(unittest.TestCase):
         self.assertIn('<td>50 %</td><td class="bar"><i class="passed" style="width:50.00%">2</i>', page)
         self.assertIn("not judged: &lt;b&gt;0; not built: zoe", page)
         self.assertIn("median 20, from 15 to 25 points", page)
+
+    def test_the_page_groups_failures_by_what_they_say(self) -> None:
+        for name in ("ann", "bob", "<i>eve"):
+            self.submit(name, "failed")
+        self.submit("zoe", "passed")
+        self.grade("--jobs=2")
+        page = (self.out / "class.html").read_text()
+        self.assertIn("<td>3</td><td>rank #: exactly # x</td><td>01 first</td>", page)
+        self.assertIn("for example: in &quot;1 layers&quot; (2 ranks): rank ", page)
+        self.assertIn("All: &lt;i&gt;eve, ann, bob", page)
+
+    def test_a_mended_grader_says_whose_score_changed(self) -> None:
+        for name, does in (("ann", "passed"), ("bob", "failed"), ("eve", "failed")):
+            self.submit(name, does)
+        self.grade("--jobs=2")
+        self.assertIn("Graded again: 3, of whom 0 changed.", self.grade("--again").stdout)
+        (self.lab / "mended").touch()
+        said = self.grade("--again").stdout
+        self.assertIn("of whom 2 changed", said)
+        self.assertIn("  bob: 15 -> 25 points, final 15 -> 25\n    01 first: failed -> passed, +10 points", said)
+        self.assertIn("  2 by 01 first", said)
+        self.assertNotIn("ann: ", said)
+        self.assertIn("bob: 15 -> 25", (self.out / "changes.txt").read_text())
 
     def test_what_a_spreadsheet_would_run(self) -> None:
         self.submit("=1+1", "passed")

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from string import Template
 
-from tools.course import late
+from tools.course import diagnoses, late
 from tools.course.late import Lateness
 from tools.student.course import Course
 
@@ -44,6 +44,7 @@ class Row:
     earned: dict[str, float] = field(default_factory=dict)
     lateness: dict[str, Lateness] = field(default_factory=dict)
     problem: str = ""
+    failures: dict[Test, str] = field(default_factory=dict)  # what failed tests said
 
     @property
     def total(self) -> float:
@@ -67,7 +68,10 @@ def row_of(student: str, folder: Path, times: dict[str, datetime], course: Cours
         for test in json.loads((folder / "results.json").read_bytes())["tests"]:
             about = test["extra_data"]
             verdict = NOT_BUILT if about.get("problem") else about["status"]
-            row.verdicts[Test(about["stage"], about["test"], test["max_score"])] = verdict
+            claim = Test(about["stage"], about["test"], test["max_score"])
+            row.verdicts[claim] = verdict
+            if verdict in ("failed", NOT_BUILT):
+                row.failures[claim] = test.get("output", "")
             row.earned[about["stage"]] = row.earned.get(about["stage"], 0) + test["score"]
     except (OSError, ValueError, KeyError, TypeError):
         row.problem = row.problem or "there is no results.json that can be read; log.txt may say why"
@@ -91,6 +95,7 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
         summary=_summary(rows),
         totals=_histogram(rows, sum(test.points for test in tests)),
         tests="\n".join(_bar(test, rows) for test in tests),
+        diagnoses=diagnoses.table(rows),
         legend=" ".join(f'<span class="{kind}">{kind.replace("_", " ")}</span>' for kind in KINDS),
         students=_students(rows, stages),
     )

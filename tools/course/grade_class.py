@@ -3,7 +3,8 @@
 Each is graded by a process of its own (grade_submission), several at a time, and what goes wrong with one harms no
 other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
 is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
-grades all. In the end there are two tables, scores.csv and class.html, with the late policy of course.json.
+grades all, and says whose score changed, and by which test (changes.txt). In the end there are two tables, scores.csv
+and class.html, with the late policy of course.json.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
 """
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tools.course import hidden
+from tools.course import hidden, regraded
 from tools.course.class_table import Row, row_of, write
 from tools.course.late import read_times, times_of
 from tools.course.submission import ARCHIVES
@@ -79,10 +80,14 @@ def _grade_as_asked() -> int:
     given = read_times(options.times, about) if options.times else {}
     with hold(options.out / "lock", "grading a class"):
         todo = [student for student in students if options.again or not student.is_graded()]
+        before = {each.name: each.row(about, given) for each in students if options.again and each.is_graded()}
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
         rows = [each.row(about, given) for each in students]
         write(options.out, rows, about)
+        if options.again:
+            replace_file(options.out / "changes.txt", regraded.said(before, rows).encode())
+            print(regraded.said(before, rows), end="")
     failed = [row for row in rows if row.problem]
     for row in failed:
         print(fold(f"{row.student} was not graded: {row.problem}", columns()))

@@ -27,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 // How long the other ranks have to notice that one has failed, and to say where they are.
 constexpr auto kGrace = std::chrono::milliseconds(500);
+// What a rank may print, in bytes. A flood takes minutes, and nobody reads it.
+constexpr std::uint64_t kFlood = std::uint64_t{16} << 20;
 // From the request for a stack to the end of the process.
 constexpr auto kStackTime = std::chrono::milliseconds(400);
 
@@ -91,8 +93,14 @@ class Supervisor {
         take_output(child);
         reap(child);
       }
+      const auto flooding = std::ranges::find_if(
+          children_, [](const Child& child) { return child.running() && child.printed > kFlood; });
       if (const auto hang = companion_ && !stopping_ ? companion_->hang() : std::nullopt) {
         stop(hang->rank, hang->reason);
+      } else if (flooding != children_.end() && !stopping_) {
+        stop(flooding->result.rank,
+             "has printed more than " + std::to_string(kFlood >> 20) +
+                 " MiB in one run: a loop that prints without end? Print less");
       } else if (Clock::now() >= deadline_) {
         stop(first_running(), "did not end within " + deadline_text());
       }

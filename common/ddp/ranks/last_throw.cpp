@@ -1,11 +1,13 @@
 #include "ddp/ranks/last_throw.h"
 
+#include <c10/util/Type.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 
 #include <array>
 #include <atomic>
+#include <typeinfo>
 
 namespace ddp {
 
@@ -29,6 +31,22 @@ void remember_throw_here() {
 
 std::span<void* const> last_throw() {
   return {frames.data(), static_cast<std::size_t>(frame_count.load())};
+}
+
+std::string what_was_thrown() {
+  const auto text = [](const std::string& thrown) {
+    return "a text, and no std::exception: \"" + thrown + "\"";
+  };
+  try {
+    throw;
+  } catch (const char* thrown) {
+    return text(thrown);
+  } catch (const std::string& thrown) {
+    return text(thrown);
+  } catch (...) {
+    return "something that is no std::exception, of the type " +
+           c10::demangle(abi::__cxa_current_exception_type()->name());
+  }
 }
 
 }  // namespace ddp

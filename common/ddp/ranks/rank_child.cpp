@@ -48,7 +48,10 @@ void take_frames(Child& child) {
 }  // namespace
 
 void take_output(Child& child) {
-  drain(child.log, [&](std::string_view text) { child.text.append(text); });
+  drain(child.log, [&](std::string_view text) {
+    child.text.append(text);
+    child.printed += text.size();
+  });
   drain(child.report, [&](std::string_view bytes) {
     child.frames.append(bytes);
     take_frames(child);

@@ -21,6 +21,7 @@ struct Child {
   FileDescriptor report;
   std::string token;
   BoundedText text;
+  std::uint64_t printed = 0;  // bytes
   FrameReader frames;
   std::vector<StackFrame> stack;
   RankReport result;

@@ -182,7 +182,7 @@ std::pair<FrameKind, std::string> outcome_of_body(const RankProcess& process,
   } catch (const std::exception& error) {
     return outcome_of_exception(error.what());
   } catch (...) {
-    return {FrameKind::kThrew, "something that is not a std::exception"};
+    return {FrameKind::kThrew, what_was_thrown()};
   }
 }
 

@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -36,9 +38,8 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #endif
 
 constexpr int kAllowed[] = {
-    // Memory.
-    SYS_brk, SYS_madvise, SYS_membarrier, SYS_mincore, SYS_mmap, SYS_mprotect, SYS_mremap,
-    SYS_msync, SYS_munmap,
+    // Memory. What makes it executable is below.
+    SYS_brk, SYS_madvise, SYS_membarrier, SYS_mincore, SYS_msync, SYS_munmap,
     // What is open. Opening is below; sockets that exist are those of a report in real time.
     SYS_close, SYS_close_range, SYS_dup, SYS_dup3, SYS_epoll_create1, SYS_epoll_ctl,
     SYS_epoll_pwait, SYS_eventfd2, SYS_faccessat, SYS_faccessat2, SYS_fadvise64, SYS_fstat,
@@ -56,11 +57,13 @@ constexpr int kAllowed[] = {
     SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_yield, SYS_set_robust_list,
     SYS_set_tid_address, SYS_sigaltstack, SYS_sysinfo, SYS_times, SYS_uname};
 
-// Fail as on a system that lacks them: libraries ask for them and go on without.
+// Fail as on a system that lacks them: libraries ask for them and go on without. mremap() could put
+// one page of code where another was; realloc() copies where it fails.
 constexpr int kAbsent[] = {SYS_clone3,
                            SYS_get_mempolicy,
                            SYS_ioctl,
                            SYS_mbind,
+                           SYS_mremap,
                            SYS_openat2,
                            SYS_sched_setaffinity,
                            SYS_sched_setscheduler,
@@ -72,14 +75,33 @@ constexpr const char* kSignal = "signal a process";
 constexpr const char* kInspect = "reach into another process";
 constexpr const char* kChange = "write or change a file";
 constexpr const char* kConnect = "use the network";
+constexpr const char* kMakeCode = "make memory executable";
+constexpr const char* kFilter = "filter system calls";
+
+constexpr std::uint32_t kUpperHalf = 4;  // both processors are little-endian
+constexpr std::uint32_t kAllow = SECCOMP_RET_ALLOW;
+constexpr std::uint32_t kForbid = SECCOMP_RET_TRAP;
+
+constexpr std::uint32_t place_of_argument(int index) {
+  return offsetof(seccomp_data, args) + sizeof(std::uint64_t) * index;
+}
+
+// The second filter: on top of the first, once all code is loaded. Constants, which are read-only
+// when anybody else's code runs.
+constexpr sock_filter kNoNewCode[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, place_of_argument(2)),
+    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, kForbid),
+    BPF_STMT(BPF_RET | BPF_K, kAllow)};
+const sock_fprog kNoNewCodeProgram{std::size(kNoNewCode), const_cast<sock_filter*>(kNoNewCode)};
 
 using Code = std::vector<sock_filter>;
 
-// The lower half of an argument: all that is compared here fits into it.
+// The lower half of an argument: but for addresses, all that is compared here fits into it.
 sock_filter load_argument(int index) {
-  return BPF_STMT(
-      BPF_LD | BPF_W | BPF_ABS,
-      static_cast<std::uint32_t>(offsetof(seccomp_data, args) + sizeof(std::uint64_t) * index));
+  return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, place_of_argument(index));
 }
 
 sock_filter end(std::uint32_t verdict) { return BPF_STMT(BPF_RET | BPF_K, verdict); }
@@ -112,9 +134,26 @@ Code if_some_bits(int index, std::uint32_t mask, std::uint32_t then, std::uint32
           end(otherwise)};
 }
 
+// As the loader maps a library's code: from a file, and not to be written. See forbid_new_code().
+Code if_loaded() {
+  return {load_argument(2), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0),
+          end(kAllow),      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_WRITE, 2, 0),
+          load_argument(3), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 0, 1),
+          end(kForbid),     end(kAllow)};
+}
+
+// The second filter, and no other: one of a stage's could answer what the harness asks the system.
+Code if_no_new_code() {
+  const auto address = reinterpret_cast<std::uintptr_t>(&kNoNewCodeProgram);
+  return {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, place_of_argument(2) + kUpperHalf),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(address >> 32), 0, 3),
+          load_argument(2),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(address), 0, 1),
+          end(kAllow),
+          end(kForbid)};
+}
+
 Code whole_filter() {
-  constexpr std::uint32_t kAllow = SECCOMP_RET_ALLOW;
-  constexpr std::uint32_t kForbid = SECCOMP_RET_TRAP;
   constexpr std::uint32_t kFail = SECCOMP_RET_ERRNO | EPERM;
   constexpr std::uint32_t kWriting = O_ACCMODE | O_CREAT | O_TRUNC;
   const int self = getpid();
@@ -135,6 +174,9 @@ Code whole_filter() {
   all = append(all, about(SYS_open, if_some_bits(1, kWriting, kForbid, kAllow)));
 #endif
   all = append(all, about(SYS_openat, if_some_bits(2, kWriting, kForbid, kAllow)));
+  all = append(all, about(SYS_mmap, if_loaded()));
+  all = append(all, about(SYS_mprotect, if_some_bits(2, PROT_EXEC, kForbid, kAllow)));
+  all = append(all, about(SYS_seccomp, if_no_new_code()));
   // Threads, but no processes.
   all = append(all, about(SYS_clone, if_some_bits(0, CLONE_THREAD, kAllow, kForbid)));
   // Signals and limits of its own: abort() is one.
@@ -151,18 +193,22 @@ Code whole_filter() {
   return all;
 }
 
+void filter_all_threads(const sock_fprog& program) {
+  TORCH_CHECK(
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0,
+      "this system cannot limit what untrusted code may do (seccomp): ", std::strerror(errno));
+}
+
 }  // namespace
 
 void forbid_system_calls() {
   Code code = whole_filter();
   const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
-  // TSYNC: of all threads.
-  const bool done =
-      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
-  TORCH_CHECK(done, "this system cannot limit what untrusted code may do (seccomp): ",
-              std::strerror(errno));
+  TORCH_CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs: ", std::strerror(errno));
+  filter_all_threads(program);
 }
+
+void forbid_new_code() { filter_all_threads(kNoNewCodeProgram); }
 
 const char* purpose_of(int system_call) {
   static const std::map<int, const char*> purposes = {{SYS_clone, kProcess},
@@ -177,6 +223,13 @@ const char* purpose_of(int system_call) {
                                                       {SYS_process_vm_readv, kInspect},
                                                       {SYS_process_vm_writev, kInspect},
                                                       {SYS_pidfd_getfd, kInspect},
+                                                      {SYS_mmap, kMakeCode},
+                                                      {SYS_mprotect, kMakeCode},
+                                                      {SYS_pkey_mprotect, kMakeCode},
+                                                      {SYS_memfd_create, kMakeCode},
+                                                      {SYS_shmat, kMakeCode},
+                                                      {SYS_personality, kMakeCode},
+                                                      {SYS_seccomp, kFilter},
                                                       {SYS_openat, kChange},
                                                       {SYS_unlinkat, kChange},
                                                       {SYS_renameat2, kChange},
