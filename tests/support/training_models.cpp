@@ -214,7 +214,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                training.train(1, true);
                training.step();
              },
-             {kThawed});
+             {kThawed, kUndefined});
   bodies.add("a layer that was frozen at construction is trained", {}, charged.mean,
              {.layers = {{{5}}, {{4}, at::kFloat, false}, {{3}}}},
              [](Training& training) {
