@@ -222,15 +222,19 @@ Body body_of(const std::string& name, int ranks, const std::string& charged_to,
             run(uses);
             uses.end();
           },
-          charged_to};
+          charged_to,
+          rare_of(World{.ranks = ranks}),
+          charged_to == kOutputTest ? kGradientsTest : ""};
 }
 
 std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,
-                             const std::string& charged_to, const std::function<void(Uses&)>& run) {
+                             const std::string& charged_to, const std::function<void(Uses&)>& run,
+                             const Rare& rare) {
   std::vector<Body> all;
   for (const int count : ranks) {
     const std::string text = ", " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
     all.push_back(body_of(name + text, count, charged_to, run));
+    all.back().rare.insert(rare.begin(), rare.end());
   }
   return all;
 }
@@ -240,12 +244,13 @@ const std::vector<Body>& plain() {
     auto all =
         joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({2}, "each shape", kOutputTest, each_shape),
-                with_ranks({2}, "missing tensors", kOutputTest, missing_tensors),
+                with_ranks({2}, "missing tensors", kOutputTest, missing_tensors, {kMissing}),
                 with_ranks({1, 3, 4}, "shapes and tensors", kOutputTest,
                            [](Uses& uses) {
                              each_shape(uses);
                              missing_tensors(uses);
-                           }),
+                           },
+                           {kMissing}),
                 modes(),
                 with_ranks({2}, "many channels", kOutputTest, many_sizes),
                 with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),

@@ -32,6 +32,9 @@ struct Notes {
   std::vector<std::string> failures;
   std::vector<std::string> measured;
   std::vector<std::string> bodies;
+  int runs_held = 0;
+  int runs = 0;
+  nlohmann::json broken = nlohmann::json::array();
 };
 
 Notes& notes() {
@@ -75,7 +78,9 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
                 {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
                 {"failures", notes().failures},
                 {"measured", notes().measured},
-                {"bodies", notes().bodies}});
+                {"bodies", notes().bodies},
+                {"runs", {notes().runs_held, notes().runs}},
+                {"broken", notes().broken}});
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
@@ -169,6 +174,16 @@ void note_body_ended() {
   if (record_writer() != nullptr) {
     record_writer()->body_ended();
   }
+}
+
+void note_runs(int holds, int judged) {
+  notes().runs_held += holds;
+  notes().runs += judged;
+}
+
+void note_broken(const Broken& broken) {
+  notes().broken.push_back(
+      {{"body", broken.body}, {"rare", broken.rare}, {"charged_to", broken.charged_to}});
 }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }

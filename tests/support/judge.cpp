@@ -33,12 +33,11 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
 
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const std::deque<Run>& runs) {
-  if (runs.empty()) {
-    return "\"" + hung_body() + "\" hung, and no other body was run; it " +
-           why_it_did_not_end(hung_body());
+  if (const Body* hung = hung_before(body); hung != nullptr && runs.empty()) {
+    return in_body(*hung) + " hung, and no body like it was run; it " + why_it_did_not_end(*hung);
   }
   const bool whole = std::ranges::all_of(runs, &Run::whole);
-  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body.name);
+  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body);
 }
 
 // True if the code under test is a stub, which ends the test.
@@ -54,8 +53,7 @@ bool is_stub(const std::deque<Run>& runs) {
   return culprit.not_implemented;
 }
 
-// What is wrong in the first run of a body in which something is; empty if nothing is. `charged`: a run
-// that did not come to its end is wrong, too.
+// What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
 std::string wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
   if (std::string finding = finding_of(holds, run.evidence); !finding.empty()) {
     const auto is_wrong = [&](const Evidence& evidence) {
@@ -74,21 +72,93 @@ std::string wrong_in(const Body& body, const Run& run, const Predicate& holds, b
 
 // What a claim is worth in a body.
 struct Verdict {
-  std::string finding;
-  std::string unjudged;  // why nothing can be said
+  const Body* body;
+  std::string finding;     // what is wrong in the first run in which something is
+  std::string unjudged;    // why nothing can be said
+  std::string charged_to;  // for the finding, if others have one in this body, too
 };
 
 Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
-                   const Predicate& unless, bool charged) {
+                   const Predicate& unless) {
+  const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::string payer = body.charged_to;
   for (const Run& run : runs) {
+    payer = payer_of(body, run);
     if (std::string other = unless ? finding_of(unless, run.evidence) : ""; !other.empty()) {
-      return {"", other};
+      return {&body, "", other, payer};
     }
-    if (std::string finding = wrong_in(body, run, holds, charged); !finding.empty()) {
-      return {finding, ""};
+    if (std::string finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
+      return {&body, finding, "", payer};
     }
   }
-  return {"", why_not_judged(body, runs)};
+  return {&body, "", why_not_judged(body, runs), payer};
+}
+
+// What a claim is worth in all bodies of a list.
+struct Judgement {
+  std::vector<Verdict> broken;  // with the least that is rare first
+  int judged = 0;               // bodies of which something can be said
+  std::string unjudged;         // why the test cannot be judged, if nothing is broken
+};
+
+// Of what breaks a claim, what has nothing rare that another one does without.
+std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
+  std::vector<Verdict> kept;
+  for (const Verdict& verdict : broken) {
+    if (std::ranges::none_of(kept, [&](const Verdict& less) {
+          return std::ranges::includes(verdict.body->rare, less.body->rare);
+        })) {
+      kept.push_back(verdict);
+    }
+  }
+  return kept;
+}
+
+// What was thrown, and where; empty if a body came to its end.
+std::string thrown(const Verdict& verdict) {
+  const std::string& text = verdict.finding;
+  const auto from = text.find(" threw an exception: ");
+  return from == text.npos ? "" : text.substr(from, text.find("last seen", from) - from);
+}
+
+// "the claim holds in 24 of 26 runs; it is broken in "a", too, and in 1 more"
+std::string describe_others(const Judgement& found, const Verdict& shown) {
+  std::string text = "the claim holds in " +
+                     std::to_string(found.judged - static_cast<int>(found.broken.size())) + " of " +
+                     std::to_string(found.judged) + " runs";
+  std::string next;
+  std::size_t alike = 0;
+  for (const Verdict& each : found.broken) {
+    const bool other = each.body != shown.body;
+    next = other && next.empty() ? "\"" + each.body->name + "\"" : next;
+    alike += other && !thrown(shown).empty() && thrown(each) == thrown(shown) ? 1 : 0;
+  }
+  const std::size_t more = found.broken.size() - 1;
+  if (more > 0) {
+    text += "; it is broken in " + next +
+            (more == 1 ? "" : " and " + std::to_string(more - 1) + " more") +
+            (alike == more ? ", by the same exception at the same line" : "");
+  }
+  for (const std::string& rare : shown.body->rare) {
+    text += (rare == *shown.body->rare.begin() ? "\nwhat is rare there: " : ", ") + rare;
+  }
+  return text;
+}
+
+void settle(const Judgement& found) {
+  note_runs(found.judged - static_cast<int>(found.broken.size()), found.judged);
+  for (const Verdict& verdict : found.broken) {
+    note_broken({verdict.body->name, verdict.body->rare, verdict.charged_to});
+  }
+  for (const Verdict& verdict : simplest(found.broken)) {
+    ADD_FAILURE() << verdict.finding
+                  << (settings().brief || found.judged == 1
+                          ? ""
+                          : "\n" + describe_others(found, verdict));
+  }
+  if (found.broken.empty() && !found.unjudged.empty()) {
+    note_not_judged(found.unjudged);
+  }
 }
 
 }  // namespace
@@ -98,36 +168,33 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
-  std::vector<std::string> broken;  // names of bodies
-  std::string unjudged;             // why the first body, or one that is this test's, says nothing
+  Judgement found;
   for (const Body& body : bodies) {
     note_body(body.name);
     const std::deque<Run>& runs = runs_of(body);
     if (is_stub(runs)) {
       return;
     }
-    const bool charged = body.charged_to == test;
-    const Verdict verdict = verdict_on(body, runs, holds, unless, charged);
-    if (!verdict.unjudged.empty() && unjudged.empty() && (&body == &bodies.front() || charged)) {
-      unjudged = verdict.unjudged;
+    Verdict verdict = verdict_on(body, runs, holds, unless);
+    const bool needed = body.rare.empty() && (&body == &bodies.front() || body.charged_to == test);
+    if (!verdict.unjudged.empty()) {
+      found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
+      continue;
     }
+    ++found.judged;
     if (!verdict.finding.empty()) {
-      if (broken.empty()) {
-        ADD_FAILURE() << verdict.finding;
+      const auto less = [](const Verdict& each) { return each.body->rare.size(); };
+      found.broken.insert(
+          std::ranges::upper_bound(found.broken, body.rare.size(), {}, less), std::move(verdict));
+      if (settings().brief && body.rare.empty()) {
+        break;
       }
-      if (settings().brief) {
-        return;
-      }
-      broken.push_back("\"" + body.name + "\"");
     }
   }
-  if (broken.size() > 1) {
-    ADD_FAILURE() << "the same claim is broken in " << broken[1]
-                  << (broken.size() == 2 ? ""
-                                         : " and " + std::to_string(broken.size() - 2) + " more");
-  } else if (!unjudged.empty()) {
-    note_not_judged(unjudged);
+  if (found.judged == 0 && found.unjudged.empty() && !bodies.empty()) {
+    found.unjudged = "there is no run in which this can be seen, see the tests that fail";
   }
+  settle(found);
 }
 
 void judge_together(const std::vector<Body>& bodies,
@@ -146,12 +213,14 @@ void judge_together(const std::vector<Body>& bodies,
       return note_not_judged(why_not_judged(body, runs));
     }
     if (!runs.front().whole()) {
+      note_broken({body.name, {}, body.charged_to});
       ADD_FAILURE() << "in " << in_body(body) << ": " << runs.front().evidence.reports.describe();
       return;
     }
     all.push_back(&runs.front().evidence);
   }
   if (const std::string finding = holds(all); !finding.empty()) {
+    note_broken({bodies.front().name, {}, bodies.front().charged_to});
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);
   }
@@ -164,6 +233,13 @@ std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::
     TORCH_CHECK(found != bodies.end(), "there is no body \"", name, "\"");
     chosen.push_back(*found);
   }
+  return chosen;
+}
+
+std::vector<Body> with(const std::vector<Body>& bodies, const std::string& rare) {
+  std::vector<Body> chosen;
+  std::ranges::copy_if(bodies, std::back_inserter(chosen),
+                       [&](const Body& body) { return body.rare.contains(rare); });
   return chosen;
 }
 

@@ -109,7 +109,11 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
                training.step();
              });
   add_drawn_by_rank(bodies);
-  return joined({bodies.take(), {failure_on_one_rank(subject)}});
+  std::vector<Body> all = bodies.take();
+  for (Body& body : all) {
+    body.rare.insert(kUndefined);
+  }
+  return joined({all, {failure_on_one_rank(subject)}});
 }
 
 }  // namespace ddp::testing

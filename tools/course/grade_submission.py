@@ -157,7 +157,7 @@ class Grading:
 
     def _run_all(self, folder: Path) -> None:
         runnable = [stage for stage in self.report.stages if not stage.build_error]
-        options = RunOptions(self.report.seed)
+        options = RunOptions(self.report.seed, partial=course.load().partial)
         if runnable:
             programs = [self._builder.program(stage.stage) for stage in runnable]
             libraries = [library_of(folder, stage.stage) for stage in runnable]

@@ -41,6 +41,15 @@ class TestSpec:
         return self.name.replace("_", " ")
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A body that breaks a test's claim, what is rare about it, and the test that it is charged to."""
+
+    body: str
+    rare: frozenset[str]
+    charged_to: str
+
+
 @dataclass
 class TestResult:
     spec: TestSpec
@@ -49,9 +58,14 @@ class TestResult:
     failures: list[str] = field(default_factory=list)
     measured: list[str] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)  # what it was judged on
+    runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
+    broken: list[Broken] = field(default_factory=list)
+    partial: bool = False  # a claim that fails gets the share of runs in which it holds
 
     @property
     def score(self) -> float:
+        if self.status is Status.FAILED and self.partial and self.runs[1]:
+            return round(self.spec.points * self.runs[0] / self.runs[1], 2)
         return self.spec.points if self.status is Status.PASSED else 0
 
     @property

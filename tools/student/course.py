@@ -9,6 +9,7 @@ late_days           how many days late is still taken
 late_percent_a_day  what each begun day costs, of the points that were earned
 free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
+partial             true: a test that fails gets the share of its points for the runs in which its claim holds
 assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
@@ -43,6 +44,7 @@ class Course:
     late_days: int = 0
     late_percent_a_day: float = 0
     free_late_days: int = 0
+    partial: bool = False
     links: dict[str, str] = field(default_factory=dict)
     assistants: str = ""
     visibility: dict[str, str] = field(default_factory=dict)
@@ -84,6 +86,12 @@ def _zone(value: Any) -> tzinfo:
 def _text(name: str, value: Any, _: tzinfo) -> str:
     if not isinstance(value, str):
         raise _wrong(name, "a text", value)
+    return value
+
+
+def _flag(name: str, value: Any, _: tzinfo) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
     return value
 
 
@@ -139,6 +147,7 @@ _READERS: dict[str, Any] = {
     "late_days": _number,
     "late_percent_a_day": _number,
     "free_late_days": _number,
+    "partial": _flag,
     "links": _links,
     "assistants": _text,
     "visibility": _visibility,
