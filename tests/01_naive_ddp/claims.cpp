@@ -160,7 +160,7 @@ const GradedTest kMissing{
              "take part with zeros, and keep the mean."},
     [] {
       judge(joined({rank_dependent(Form::kPerParameter),
-                    with(training(Form::kPerParameter), kUndefined)}),
+                    charged_to(training(Form::kPerParameter), "missing_gradients_count_as_zero")}),
             gradients_are_means, misused_in_flight);
     }};
 

@@ -228,13 +228,11 @@ Body body_of(const std::string& name, int ranks, const std::string& charged_to,
 }
 
 std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,
-                             const std::string& charged_to, const std::function<void(Uses&)>& run,
-                             const Rare& rare) {
+                             const std::string& charged_to, const std::function<void(Uses&)>& run) {
   std::vector<Body> all;
   for (const int count : ranks) {
     const std::string text = ", " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
     all.push_back(body_of(name + text, count, charged_to, run));
-    all.back().rare.insert(rare.begin(), rare.end());
   }
   return all;
 }
@@ -244,13 +242,12 @@ const std::vector<Body>& plain() {
     auto all =
         joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
                 with_ranks({2}, "each shape", kOutputTest, each_shape),
-                with_ranks({2}, "missing tensors", kOutputTest, missing_tensors, {kMissing}),
+                with_ranks({2}, "missing tensors", kOutputTest, missing_tensors),
                 with_ranks({1, 3, 4}, "shapes and tensors", kOutputTest,
                            [](Uses& uses) {
                              each_shape(uses);
                              missing_tensors(uses);
-                           },
-                           {kMissing}),
+                           }),
                 modes(),
                 with_ranks({2}, "many channels", kOutputTest, many_sizes),
                 with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),

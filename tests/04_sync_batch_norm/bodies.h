@@ -49,16 +49,12 @@ std::string network_is_trained_as_by_one(const Evidence& evidence);
 
 using Shape = std::vector<std::int64_t>;
 
-constexpr const char* kHalf = "half or bfloat16";
-constexpr const char* kMissing = "a missing weight, bias or running statistic";
-
 /// A body whose ranks do `run`, charged to the test that it is about.
 Body body_of(const std::string& name, int ranks, const std::string& charged_to,
              const std::function<void(Uses&)>& run);
-/// The same on each of several numbers of ranks; what is `rare` about them beside these.
+/// The same on each of several numbers of ranks.
 std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,
-                             const std::string& charged_to, const std::function<void(Uses&)>& run,
-                             const Rare& rare = {});
+                             const std::string& charged_to, const std::function<void(Uses&)>& run);
 
 /// Of two to five dimensions.
 const std::vector<Shape>& shapes();

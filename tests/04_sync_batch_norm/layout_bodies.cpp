@@ -115,16 +115,14 @@ void columns_of_tables(Uses& uses, UseOptions options) {
 }  // namespace
 
 const std::vector<Body>& layouts() {
-  static const std::vector<Body> bodies = with_ranks(
-      {2}, "every layout", "strides_do_not_matter",
-      [](Uses& uses) {
+  static const std::vector<Body> bodies =
+      with_ranks({2}, "every layout", "strides_do_not_matter", [](Uses& uses) {
         every_layout(uses, {});
         every_layout(uses, {.training = false});
         columns_of_tables(uses, {.dtype = at::kDouble});
         columns_of_tables(uses, {.dtype = at::kFloat});
         columns_of_tables(uses, {.dtype = at::kFloat, .mode = {.training = false}, .graph = false});
-      },
-      {kStridedTensors});
+      });
   return bodies;
 }
 

@@ -184,24 +184,23 @@ void under_inference_mode(Uses& uses) {
 
 const std::vector<Body>& shards() {
   const char* const test = "shards_may_be_unequal_or_empty";
-  static const std::vector<Body> bodies = joined(
-      {with_ranks({2}, "unequal shards", test, unequal_shards),
-       with_ranks({2}, "empty shards", test, empty_shards, {kEmpty}),
-       with_ranks({3, 4}, "unequal or empty shards", test,
-                  [](Uses& uses) {
-                    unequal_shards(uses);
-                    empty_shards(uses);
-                  },
-                  {kEmpty}),
-       with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank),
-       with_ranks({2}, "an empty shard in half", test, narrow_empty_shards, {kEmpty, kHalf})});
+  static const std::vector<Body> bodies =
+      joined({with_ranks({2}, "unequal shards", test, unequal_shards),
+              with_ranks({2}, "empty shards", test, empty_shards),
+              with_ranks({3, 4}, "unequal or empty shards", test,
+                         [](Uses& uses) {
+                           unequal_shards(uses);
+                           empty_shards(uses);
+                         }),
+              with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank),
+              with_ranks({2}, "an empty shard in half", test, narrow_empty_shards)});
   return bodies;
 }
 
 const std::vector<Body>& modes() {
   const char* const test = "output_is_batch_norm_of_the_whole_batch";
   static const std::vector<Body> bodies =
-      joined({with_ranks({2}, "InferenceMode", test, under_inference_mode, {kMissing}),
+      joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
               with_ranks({2}, "another default dtype and modes", test, another_default_dtype)});
   return bodies;
 }
@@ -231,9 +230,8 @@ const std::vector<Body>& large_products() {
 }
 
 const std::vector<Body>& low_precision() {
-  static const std::vector<Body> bodies =
-      with_ranks({2, 3}, "half and bfloat16", "half_and_bfloat16_keep_float32_statistics",
-                 low_precisions, {kHalf});
+  static const std::vector<Body> bodies = with_ranks(
+      {2, 3}, "half and bfloat16", "half_and_bfloat16_keep_float32_statistics", low_precisions);
   return bodies;
 }
 

@@ -128,14 +128,15 @@ TEST_F(Judge, TheBodyWithTheLeastThatIsRareIsNamed) {
                                   body_on(2, "holds", {}), body_on(3, "nothing rare", {})});
   ASSERT_EQ(texts.size(), 1);
   EXPECT_TRUE(texts[0].starts_with("in \"nothing rare\" (3 ranks): wrong")) << texts[0];
-  EXPECT_TRUE(texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two rare things\"")) << texts[0];
+  EXPECT_TRUE(
+      texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two rare things\""))
+      << texts[0];
 }
 
 TEST_F(Judge, EachRareThingHasAFailureThatNamesIt) {
-  const auto texts =
-      failures_in({body_on(2, "ordinary", {}), body_on(3, "a rare thing", {"a rare thing"}),
-                   body_on(3, "another", {"another"}),
-                   body_on(3, "both", {"a rare thing", "another"})});
+  const auto texts = failures_in(
+      {body_on(2, "ordinary", {}), body_on(3, "a rare thing", {"a rare thing"}),
+       body_on(3, "another", {"another"}), body_on(3, "both", {"a rare thing", "another"})});
   ASSERT_EQ(texts.size(), 2);
   EXPECT_TRUE(texts[0].ends_with("\nwhat is rare there: a rare thing")) << texts[0];
   EXPECT_TRUE(texts[1].ends_with("\nwhat is rare there: another")) << texts[1];

@@ -20,7 +20,7 @@ struct Body {
   std::function<void(Client&)> run;
   /// The graded test that fails if this body does not come to its end. Others do without it.
   std::string charged_to;
-  /// What is about it beside the ordinary path.
+  /// What is about it beside the ordinary path, from its beginning on; see also tell_rare().
   Rare rare = {};
   /// The test that fails instead if backward does not come to its end; empty: charged_to.
   std::string charged_in_backward = {};
@@ -42,8 +42,8 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds,
 void judge_together(const std::vector<Body>& bodies,
                     const std::function<std::string(const std::vector<const Evidence*>&)>& holds);
 
-/// Those of `bodies` about something rare.
-std::vector<Body> with(const std::vector<Body>& bodies, const std::string& rare);
+/// Those of `bodies` that are charged to a test.
+std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test);
 
 /// Those of `bodies` with these names, which must exist.
 std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names);

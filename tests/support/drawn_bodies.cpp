@@ -99,12 +99,10 @@ void add_drawn(Bodies& bodies) {
   const TrainingOptions options{
       .layers = drawn_layers(bodies.mixed_dtypes(), /*strided=*/true, random), .tied = true};
   bodies.add("all kinds of layers and steps, drawn from the seed", {.ranks = 3},
-             bodies.charged().mean, options,
-             [random](Training& training) {
+             bodies.charged().mean, options, [random](Training& training) {
                train_as_drawn(training, {Clear::kNone, Clear::kZero, Clear::kReplace, Clear::kKeep},
                               kAll, random, random);
-             },
-             {kStridedGradients});
+             });
 }
 
 void add_drawn_by_rank(Bodies& bodies) {
@@ -112,12 +110,10 @@ void add_drawn_by_rank(Bodies& bodies) {
   const TrainingOptions options{.layers =
                                     drawn_layers(bodies.mixed_dtypes(), /*strided=*/false, random)};
   bodies.add("all kinds of layers and steps, drawn by each rank", {.ranks = 3},
-             bodies.charged().missing, options,
-             [random](Training& training) {
+             bodies.charged().missing, options, [random](Training& training) {
                train_as_drawn(training, {Clear::kNone, Clear::kZero}, /*complete=*/12, random,
                               random_of(training.client().rank()));
-             },
-             {kUndefined});
+             });
 }
 
 }  // namespace ddp::testing

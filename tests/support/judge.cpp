@@ -75,23 +75,24 @@ struct Verdict {
   const Body* body;
   std::string finding;     // what is wrong in the first run in which something is
   std::string unjudged;    // why nothing can be said
+  Rare rare;               // what was, until then
   std::string charged_to;  // for the finding, if others have one in this body, too
 };
 
 Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
                    const Predicate& unless) {
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-  std::string payer = body.charged_to;
   for (const Run& run : runs) {
-    payer = payer_of(body, run);
+    const std::string& payer = payer_of(body, run);
     if (std::string other = unless ? finding_of(unless, run.evidence) : ""; !other.empty()) {
-      return {&body, "", other, payer};
+      return {&body, "", other, run.rare, payer};
     }
     if (std::string finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
-      return {&body, finding, "", payer};
+      return {&body, finding, "", run.rare, payer};
     }
   }
-  return {&body, "", why_not_judged(body, runs), payer};
+  return {&body, "", why_not_judged(body, runs), runs.empty() ? body.rare : runs.back().rare,
+          body.charged_to};
 }
 
 // What a claim is worth in all bodies of a list.
@@ -106,7 +107,7 @@ std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
   std::vector<Verdict> kept;
   for (const Verdict& verdict : broken) {
     if (std::ranges::none_of(kept, [&](const Verdict& less) {
-          return std::ranges::includes(verdict.body->rare, less.body->rare);
+          return std::ranges::includes(verdict.rare, less.rare);
         })) {
       kept.push_back(verdict);
     }
@@ -139,8 +140,8 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
             (more == 1 ? "" : " and " + std::to_string(more - 1) + " more") +
             (alike == more ? ", by the same exception at the same line" : "");
   }
-  for (const std::string& rare : shown.body->rare) {
-    text += (rare == *shown.body->rare.begin() ? "\nwhat is rare there: " : ", ") + rare;
+  for (const std::string& rare : shown.rare) {
+    text += (rare == *shown.rare.begin() ? "\nwhat is rare there: " : ", ") + rare;
   }
   return text;
 }
@@ -148,7 +149,7 @@ std::string describe_others(const Judgement& found, const Verdict& shown) {
 void settle(const Judgement& found) {
   note_runs(found.judged - static_cast<int>(found.broken.size()), found.judged);
   for (const Verdict& verdict : found.broken) {
-    note_broken({verdict.body->name, verdict.body->rare, verdict.charged_to});
+    note_broken({verdict.body->name, verdict.rare, verdict.charged_to});
   }
   for (const Verdict& verdict : simplest(found.broken)) {
     ADD_FAILURE() << verdict.finding
@@ -176,17 +177,19 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
       return;
     }
     Verdict verdict = verdict_on(body, runs, holds, unless);
-    const bool needed = body.rare.empty() && (&body == &bodies.front() || body.charged_to == test);
+    const bool needed =
+        verdict.rare.empty() && (&body == &bodies.front() || body.charged_to == test);
     if (!verdict.unjudged.empty()) {
       found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
     }
     ++found.judged;
     if (!verdict.finding.empty()) {
-      const auto less = [](const Verdict& each) { return each.body->rare.size(); };
-      found.broken.insert(
-          std::ranges::upper_bound(found.broken, body.rare.size(), {}, less), std::move(verdict));
-      if (settings().brief && body.rare.empty()) {
+      const auto size = [](const Verdict& each) { return each.rare.size(); };
+      const bool usual = verdict.rare.empty();
+      found.broken.insert(std::ranges::upper_bound(found.broken, size(verdict), {}, size),
+                          std::move(verdict));
+      if (settings().brief && usual) {
         break;
       }
     }
@@ -236,10 +239,10 @@ std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::
   return chosen;
 }
 
-std::vector<Body> with(const std::vector<Body>& bodies, const std::string& rare) {
+std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test) {
   std::vector<Body> chosen;
   std::ranges::copy_if(bodies, std::back_inserter(chosen),
-                       [&](const Body& body) { return body.rare.contains(rare); });
+                       [&](const Body& body) { return body.charged_to == test; });
   return chosen;
 }
 

@@ -1,6 +1,14 @@
 #include "support/rare.h"
 
+#include <cstring>
+
 namespace ddp::testing {
+
+namespace {
+
+constexpr const char* kTold = "rare: ";
+
+}  // namespace
 
 Rare rare_of(const World& world) {
   Rare rare;
@@ -12,6 +20,20 @@ Rare rare_of(const World& world) {
   }
   if (!world.subgroups.empty()) {
     rare.insert(kGroups);
+  }
+  return rare;
+}
+
+void tell_rare(Client& client, const std::string& rare) { client.fact(kTold + rare, 1); }
+
+Rare told_rare(const Evidence& evidence) {
+  Rare rare;
+  for (const SeenList& said : evidence.of) {
+    for (const Seen& seen : said) {
+      if (seen.kind == EventKind::kFact && seen.text.starts_with(kTold)) {
+        rare.insert(seen.text.substr(std::strlen(kTold)));
+      }
+    }
   }
   return rare;
 }

@@ -3,7 +3,8 @@
 #include <set>
 #include <string>
 
-#include "ddp/referee/world.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 
 namespace ddp::testing {
 
@@ -28,5 +29,11 @@ constexpr const char* kManyRanks = "more than two ranks";
 
 /// Where two ranks are the ordinary case.
 Rare rare_of(const World& world);
+
+/// Within a body: what comes from here on is rare. What a rank has broken before, it has without it.
+void tell_rare(Client& client, const std::string& rare);
+
+/// All that the ranks of a run have told.
+Rare told_rare(const Evidence& evidence);
 
 }  // namespace ddp::testing

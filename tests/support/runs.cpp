@@ -28,7 +28,7 @@ constexpr int kBodiesWithADraw = 3;
 constexpr int kBodiesOfMessages = 3;
 constexpr std::int64_t kDraws = 9'998;  // of four digits, after those that are not drawn
 constexpr std::size_t kChoicesShown = 3;
-constexpr std::size_t kPatience = 2;  // after so many bodies that hung no other one is run
+constexpr std::size_t kPatience = 3;  // after so many bodies that hung no other one is run
 
 struct Known {
   std::string charged_to;  // which shows that there is but one body of its name
@@ -85,10 +85,13 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
   World world = body.world;
   world.hold = world.hold && !backward_waits();
   world.schedule = schedule;
-  runs.push_back({schedule, run_refereed(world, options, [&](Client& client, RankContext& context) {
-                    run_body(body, client, context);
-                  })});
+  runs.push_back(
+      {schedule,
+       run_refereed(world, options,
+                    [&](Client& client, RankContext& context) { run_body(body, client, context); }),
+       body.rare});
   Evidence& evidence = runs.back().evidence;
+  runs.back().rare.merge(told_rare(evidence));
   note_body_ended();
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
                        return seen.kind == EventKind::kBlocked;
@@ -101,6 +104,7 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
     hung_bodies().push_back(body);
+    hung_bodies().back().rare = runs.back().rare;
   }
 }
 
@@ -172,8 +176,7 @@ std::string why_it_did_not_end(const Body& body) {
   const std::string full = ended.evidence.reports.describe();
   const std::string& payer = payer_of(body, ended);
   return "did not come to its end: " +
-         (will_run(payer) ? "see " + payer + " (" + full.substr(0, full.find('\n')) + ")"
-              : full);
+         (will_run(payer) ? "see " + payer + " (" + full.substr(0, full.find('\n')) + ")" : full);
 }
 
 const std::deque<Run>& runs_of(const Body& body) {

@@ -13,6 +13,7 @@ namespace ddp::testing {
 struct Run {
   Schedule schedule;
   Evidence evidence;
+  Rare rare;  // of the body, and what its ranks told
 
   bool whole() const { return evidence.reports.ok(); }
 };

@@ -76,17 +76,13 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
 
 // What the caller may do with gradients.
 void add_gradients(Bodies& bodies, const ChargedTests& charged) {
-  bodies.add("gradients are replaced between steps", {}, charged.mean, {},
-             [](Training& training) {
-               steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
-             },
-             {kStridedGradients});
+  bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
+    steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
+  });
   bodies.add("gradients of images are replaced between steps", {}, charged.mean,
-             {.layers = {{{2, 3, 2, 2}}}},
-             [](Training& training) {
+             {.layers = {{{2, 3, 2, 2}}}}, [](Training& training) {
                steps(training, 3, {Clear::kNone, Clear::kReplace, Clear::kReplace});
-             },
-             {kStridedGradients});
+             });
   const auto share = [](Training& training) {
     // They fill it, on every other rank in the reverse order.
     std::vector<std::size_t> order = {0, 1, 2};
@@ -176,22 +172,20 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
     }
   });
   const std::string& undefined = charged.undefined.empty() ? charged.mean : charged.undefined;
-  bodies.add("layers that some steps do not use", {}, undefined, {},
-             [](Training& training) {
-               const std::vector<std::vector<std::size_t>> unused = {{0}, {}, {2}, {0, 1}, {}};
-               for (const auto& layers : unused) {
-                 training.clear(Clear::kNone);
-                 training.backward(training.loss(layers));
-                 training.finish();
-               }
-               // Zeros that finish() made are gradients like others.
-               training.clear(Clear::kNone);
-               training.backward(training.loss({0}));
-               training.finish();
-               training.backward();
-               training.finish();
-             },
-             {kUndefined});
+  bodies.add("layers that some steps do not use", {}, undefined, {}, [](Training& training) {
+    const std::vector<std::vector<std::size_t>> unused = {{0}, {}, {2}, {0, 1}, {}};
+    for (const auto& layers : unused) {
+      training.clear(Clear::kNone);
+      training.backward(training.loss(layers));
+      training.finish();
+    }
+    // Zeros that finish() made are gradients like others.
+    training.clear(Clear::kNone);
+    training.backward(training.loss({0}));
+    training.finish();
+    training.backward();
+    training.finish();
+  });
   const auto leave = [](Training& training) {
     training.step();
     training.set_gradient(1, at::Tensor());
@@ -203,7 +197,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
     training.backward(training.loss({1}));
     training.finish();
   };
-  bodies.add("gradients of an earlier step are left", {}, undefined, {}, leave, {kUndefined});
+  bodies.add("gradients of an earlier step are left", {}, undefined, {}, leave);
   bodies.add("a layer is frozen after the first step", {}, charged.mean, {},
              [](Training& training) {
                training.step();
@@ -214,7 +208,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                training.train(1, true);
                training.step();
              },
-             {kThawed, kUndefined});
+             {kThawed});
   bodies.add("a layer that was frozen at construction is trained", {}, charged.mean,
              {.layers = {{{5}}, {{4}, at::kFloat, false}, {{3}}}},
              [](Training& training) {
@@ -235,8 +229,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                  training.finish();
                  training.finish();
                }
-             },
-             {kUndefined});
+             });
 }
 
 // What leaves much evidence comes last: the more memory this process has, the longer a fork takes.

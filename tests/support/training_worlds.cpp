@@ -108,8 +108,7 @@ void add_scopes(Bodies& bodies) {
                }
              });
   bodies.add("gradients of NoSync are replaced, or set to zero, before finish()", {},
-             charged.accumulation, {},
-             [](Training& training) {
+             charged.accumulation, {}, [](Training& training) {
                for (const Clear how : {Clear::kReplace, Clear::kZero}) {
                  training.clear(Clear::kNone);
                  {
@@ -120,8 +119,7 @@ void add_scopes(Bodies& bodies) {
                  training.finish();
                }
                training.step();
-             },
-             {kStridedGradients});
+             });
   // As who drops a micro-batch with NaNs does: all, or all but a last one.
   bodies.add("gradients of NoSync are set to none before finish()", {}, charged.accumulation, {},
              [](Training& training) {
@@ -138,8 +136,7 @@ void add_scopes(Bodies& bodies) {
                  training.finish();
                }
                training.step();
-             },
-             {kUndefined});
+             });
   bodies.add("a NoSync scope between backward and finish()", {}, charged.accumulation, {},
              [](Training& training) {
                for (int step = 0; step < 2; ++step) {
