@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp/referee/client.h"
@@ -27,7 +28,19 @@ struct Body {
 };
 
 /// What is wrong in the evidence of a body, for the student; empty if nothing is.
-using Predicate = std::function<std::string(const Evidence&)>;
+struct Finding {
+  Finding() = default;
+  Finding(const char* what) : text(what) {}
+  Finding(std::string what) : text(std::move(what)) {}
+  bool empty() const { return text.empty(); }
+
+  std::string text;
+  /// What is rare about it, beside what is rare about the body.
+  Rare rare = {};
+  /// Whether the claim holds in the body without that.
+  bool holds_otherwise = false;
+};
+using Predicate = std::function<Finding(const Evidence&)>;
 
 /// Fails the current test if `holds` is not true of all `bodies`. The message names the first with the
 /// least that is rare, so give the simplest first. Where something rare is about all that break it, the

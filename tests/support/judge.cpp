@@ -20,7 +20,7 @@ std::string in_body(const Body& body) {
 }
 
 // What is wrong by a predicate. A body that did not come to its end may lack what it looks for.
-std::string finding_of(const Predicate& holds, const Evidence& evidence) {
+Finding finding_of(const Predicate& holds, const Evidence& evidence) {
   try {
     return holds(evidence);
   } catch (const std::exception&) {
@@ -54,16 +54,17 @@ bool is_stub(const std::deque<Run>& runs) {
 }
 
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
-std::string wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
-  if (std::string finding = finding_of(holds, run.evidence); !finding.empty()) {
+Finding wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
+  if (Finding finding = finding_of(holds, run.evidence); !finding.empty()) {
     const auto is_wrong = [&](const Evidence& evidence) {
       return !finding_of(holds, evidence).empty();
     };
     const bool usual = run.schedule.usual() || settings().schedule || !run.whole();
     const Run& shown = usual ? run : shortest(body, run, is_wrong);
     finding = finding_of(holds, shown.evidence);
-    return "in " + in_body(body) + with_schedule(shown) + ": " + finding + describe_order(shown) +
-           printed_below(finding, shown.evidence.reports);
+    finding.text = "in " + in_body(body) + with_schedule(shown) + ": " + finding.text +
+                   describe_order(shown) + printed_below(finding.text, shown.evidence.reports);
+    return finding;
   }
   return run.whole() || !charged ? ""
                                  : "in " + in_body(body) + with_schedule(run) + ": " +
@@ -77,6 +78,7 @@ struct Verdict {
   std::string unjudged;    // why nothing can be said
   Rare rare;               // what was, until then
   std::string charged_to;  // for the finding, if others have one in this body, too
+  bool holds_otherwise = false;
 };
 
 Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
@@ -84,11 +86,14 @@ Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicat
   const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   for (const Run& run : runs) {
     const std::string& payer = payer_of(body, run);
-    if (std::string other = unless ? finding_of(unless, run.evidence) : ""; !other.empty()) {
-      return {&body, "", other, run.rare, payer};
+    Finding other = unless ? finding_of(unless, run.evidence) : Finding();
+    if (!other.empty()) {
+      other.rare.insert(run.rare.begin(), run.rare.end());
+      return {&body, "", other.text, other.rare, payer};
     }
-    if (std::string finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
-      return {&body, finding, "", run.rare, payer};
+    if (Finding finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
+      finding.rare.insert(run.rare.begin(), run.rare.end());
+      return {&body, finding.text, "", finding.rare, payer, finding.holds_otherwise};
     }
   }
   return {&body, "", why_not_judged(body, runs), runs.empty() ? body.rare : runs.back().rare,
@@ -183,7 +188,7 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
       found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
       continue;
     }
-    ++found.judged;
+    found.judged += verdict.holds_otherwise ? 2 : 1;
     if (!verdict.finding.empty()) {
       const auto size = [](const Verdict& each) { return each.rare.size(); };
       const bool usual = verdict.rare.empty();
@@ -257,11 +262,11 @@ std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
 Predicate all_of(std::vector<Predicate> predicates) {
   return [predicates = std::move(predicates)](const Evidence& evidence) {
     for (const Predicate& holds : predicates) {
-      if (std::string finding = holds(evidence); !finding.empty()) {
+      if (Finding finding = holds(evidence); !finding.empty()) {
         return finding;
       }
     }
-    return std::string();
+    return Finding();
   };
 }
 
