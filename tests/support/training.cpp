@@ -157,6 +157,9 @@ void Training::clear(Clear how) {
 }
 
 void Training::set_gradient(std::size_t layer, const at::Tensor& gradient) {
+  if (gradient.defined() && !gradient.is_contiguous()) {
+    tell_rare(client_, kStridedGradients);
+  }
   parameters_[layer].mutable_grad() = gradient;
   gradients_.keep();
 }

@@ -17,11 +17,10 @@ void Training::hand_in_local() {
     const at::Tensor& gradient = parameters_[i].grad();
     const auto index = static_cast<std::int64_t>(i);
     client_.value("local", seen ? gradients_.of(i) : gradient, index);
-    if (seen && !gradient.defined()) {
+    if (seen && !gradients_.of(i).defined()) {
       tell_rare(client_, kUndefined);
     }
     if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_contiguous()) {
-      tell_rare(client_, kStridedGradients);
       client_.fact(kStridedGradient, fingerprint(at::tensor(gradient.strides(), at::kLong)), index);
     }
   }

@@ -64,5 +64,5 @@ def test_a_report_pays_for_nobody() -> None:
 def test_who_is_forgiven_says_what_it_was_judged_without_and_who_pays() -> None:
     forgiven, nothing_left = test_("b", ("x", "a")), test_("c", ("xy", "a"), held=0)
     assert statuses(test_("a", ("x", "a")), forgiven, nothing_left)["c"] == "not_judged"
-    assert forgiven.failures == [] and forgiven.measured == ["judged without 1 runs: of x see a"]
-    assert nothing_left.failures == ["not judged: of x see a"]
+    assert forgiven.failures == [] and forgiven.measured == ["judged without 1 run: for x see a"]
+    assert nothing_left.failures == ["not judged: for x see a"]

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from tools.grading.results import Broken, Status, TestResult
 
 Rare = frozenset[str]
+WITHOUT = "judged without"
 
 
 def settle(results: list[TestResult]) -> None:
@@ -60,9 +61,13 @@ def _payer(rare: Rare, candidates: list[TestResult]) -> TestResult:
 
 
 def _forgive(result: TestResult, paid: dict[Rare, TestResult]) -> None:
-    why = "; ".join(f"of {', '.join(sorted(rare))} see {payer.spec.name}" for rare, payer in paid.items())
+    why = "; ".join(f"for {', '.join(sorted(rare))} see {payer.spec.claim}" for rare, payer in paid.items())
     if result.runs[0]:
         result.status, result.failures = Status.PASSED, []
-        result.measured = [*result.measured, f"judged without {result.runs[1] - result.runs[0]} runs: {why}"]
+        result.measured = [*result.measured, f"{WITHOUT} {_runs(result.runs[1] - result.runs[0])}: {why}"]
     else:
         result.status, result.failures = Status.NOT_JUDGED, [f"not judged: {why}"]
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + ("s" if count > 1 else "")
