@@ -199,9 +199,6 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
       }
     }
   }
-  if (found.judged == 0 && found.unjudged.empty() && !bodies.empty()) {
-    found.unjudged = "there is no run in which this can be seen, see the tests that fail";
-  }
   settle(found);
 }
 
@@ -227,7 +224,9 @@ void judge_together(const std::vector<Body>& bodies,
     }
     all.push_back(&runs.front().evidence);
   }
-  if (const std::string finding = holds(all); !finding.empty()) {
+  const std::string finding = holds(all);
+  note_runs(finding.empty() ? 1 : 0, 1);
+  if (!finding.empty()) {
     note_broken({bodies.front().name, {}, bodies.front().charged_to});
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);

@@ -2,8 +2,9 @@
 
 A claim is judged on many bodies, of which some have something rare about them: a layout, a dtype, a world of one (see
 tests/support/rare.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
-something is rare is one slip, however many tests meet it: it costs the points of the test that such a body is charged
-to, or of the first one that meets it if that one does not. The others are judged by the rest of their bodies.
+something is rare is one slip, however many tests meet it. It costs the points of one: of a test that nothing is left to
+judge, or else of one with the most points, which such a body is charged to if there is a choice. The others are judged
+by the rest of their bodies.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _meets(found: set[Rare], paid: Rare) -> bool:
 
 def _payer(rare: Rare, candidates: list[TestResult]) -> TestResult:
     charged = {each.charged_to for result in candidates for each in result.broken if each.rare == rare}
-    return next((result for result in candidates if result.spec.name in charged), candidates[0])
+    return max(candidates, key=lambda test: (not test.runs[0], test.spec.points, test.spec.name in charged))
 
 
 def _forgive(result: TestResult, paid: dict[Rare, TestResult]) -> None:
