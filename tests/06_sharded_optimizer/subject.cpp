@@ -43,7 +43,11 @@ class AsSynchronizer : public GradientSynchronizer {
         parameters_(parameters),
         max_norm_(max_norm),
         tells_(client.place().phase == Phase::kConstruction),
-        optimizer_(std::move(optimizer)) {}
+        optimizer_(std::move(optimizer)) {
+    for (const at::Tensor& parameter : parameters_) {
+      places_.push_back(parameter.const_data_ptr());
+    }
+  }
 
   void finish() override {
     if (!synchronizes()) {
@@ -56,6 +60,9 @@ class AsSynchronizer : public GradientSynchronizer {
     optimizer_->step();
     tell_gradients("gradient is left");
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
+      if (parameters_[i].const_data_ptr() != places_[i]) {
+        client_.fact("moved by step()", 1, static_cast<std::int64_t>(i));
+      }
       client_.value("updated", parameters_[i], static_cast<std::int64_t>(i));
     }
   }
@@ -78,6 +85,7 @@ class AsSynchronizer : public GradientSynchronizer {
   const std::vector<at::Tensor> parameters_;
   const double max_norm_;
   const bool tells_;  // whether a Training trains
+  std::vector<const void*> places_;
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<NoSync>> scopes_;
 };

@@ -17,6 +17,7 @@ from tools.grading.stages import Stage
 from tools.grading.sums import Sums
 
 DOES_NOT_COMPILE = "does not compile"
+NOT_HANDED_IN = "was not handed in"
 
 
 class Status(str, enum.Enum):
@@ -89,8 +90,9 @@ class StageReport:
 
     @property
     def left_out(self) -> bool:
-        """A stage of the extension of which nothing is written."""
-        return self.stage.extension and all(result.status is Status.TODO for result in self.results)
+        """A stage of the extension of which nothing is written, or was handed in."""
+        unwritten = all(result.status is Status.TODO for result in self.results)
+        return self.stage.extension and (unwritten or self.problem == NOT_HANDED_IN)
 
     @property
     def seconds(self) -> float:
