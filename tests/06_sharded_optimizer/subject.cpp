@@ -125,21 +125,26 @@ Factory sharded(const Form& form) {
       client.value("max norm", at::scalar_tensor(form.max_norm, at::kDouble));
       client.value(form.options.overlap ? "overlap" : "no overlap", at::Tensor());
     }
-    const auto factory = [&client, form](std::vector<at::Tensor> shards) {
-      for (const at::Tensor& shard : shards) {
-        if (client.place().phase == Phase::kConstruction) {
-          client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
-                          ? "shard"
-                          : "shard that is not a flat leaf with a gradient",
-                      shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
-        }
+    const bool tells = client.place().phase == Phase::kConstruction;
+    std::vector<at::Tensor> made;
+    const auto factory = [&client, &made, tells, form](std::vector<at::Tensor> shards) {
+      for (std::size_t i = 0; tells && i < shards.size(); ++i) {
+        const at::Tensor& shard = shards[i];
+        client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
+                        ? "shard"
+                        : "shard that is not a flat leaf with a gradient",
+                    shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
+        made.push_back(shard);
       }
       return make_inner(form.inner, std::move(shards),
                         [&client](std::int64_t elements) { client.fact("update", elements); });
     };
-    return std::make_unique<AsSynchronizer>(
-        client, parameters, form.max_norm,
-        make_sharded_optimizer(parameters, buffers, group, factory, form.options));
+    auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
+    for (std::size_t b = 0; b < made.size(); ++b) {
+      client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
+    }
+    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
+                                            std::move(optimizer));
   };
 }
 
