@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 
 from matplotlib.text import Text
@@ -41,7 +40,3 @@ class MemoryPerGpu(FigureTest):
             document["series"] = [each for each in document["series"] if each["labels"]["quantity"] != "held"]
 
         self.assert_refused([self.changed(without_held)], "lacks what is held; run the benchmark memory_per_gpu again")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -52,14 +52,5 @@ def course_passage(course: Course) -> str:
     dates = [f"| {stage} | {when:%A, %d %B %Y, %H:%M %Z} |" for stage, when in sorted(course.due.items())]
     table = ["| Stage | Due |", "|---|---|", *dates] if dates else []
     links = [f"- [{what}]({where})" for what, where in course.links.items()]
-    blocks = [[f"**{title}**"] if title else [], table, [_late(course)] if dates else [], links]
+    blocks = [[f"**{title}**"] if title else [], table, links]
     return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n" if any(map(any, blocks)) else ""
-
-
-def _late(course: Course) -> str:
-    free = f" The first {course.free_late_days:g} late days, of all stages together, cost nothing."
-    free = free if course.free_late_days else ""
-    if not course.late_days:
-        return f"What comes later is not graded.{free}"
-    cost = f"{course.late_percent_a_day:g} % of its points"
-    return f"What comes late loses {cost} for each day that has begun, for at most {course.late_days:g} days.{free}"
