@@ -11,12 +11,12 @@
 namespace ddp {
 namespace {
 
-c10d::ReduceOp to_c10d(ReduceOp op, const at::Tensor& tensor) {
+c10d::ReduceOp to_c10d(const char* caller, ReduceOp op, const at::Tensor& tensor) {
   switch (op) {
     case ReduceOp::kSum:
       return c10d::ReduceOp::SUM;
     case ReduceOp::kAverage:
-      TORCH_CHECK(tensor.is_floating_point(), "all_reduce: an average needs floating point, got ",
+      TORCH_CHECK(tensor.is_floating_point(), caller, ": an average needs floating point, got ",
                   tensor.scalar_type(), ": sum and divide instead");
       return c10d::ReduceOp::AVG;
     case ReduceOp::kMin:
@@ -24,7 +24,15 @@ c10d::ReduceOp to_c10d(ReduceOp op, const at::Tensor& tensor) {
     case ReduceOp::kMax:
       return c10d::ReduceOp::MAX;
   }
-  TORCH_CHECK(false, "all_reduce: unknown ReduceOp ", static_cast<int>(op));
+  TORCH_CHECK(false, caller, ": unknown ReduceOp ", static_cast<int>(op));
+}
+
+void check_chunks(const char* caller, const at::Tensor& all, const at::Tensor& chunk, int ranks) {
+  check_defined(caller, all);
+  check_defined(caller, chunk);
+  TORCH_CHECK(all.numel() == chunk.numel() * ranks, caller, ": a tensor of ", all.numel(),
+              " elements is not ", ranks, " chunks of ", chunk.numel(),
+              ", one for each rank; pad it to a multiple of the world size");
 }
 
 }  // namespace
@@ -36,7 +44,7 @@ void all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
 WorkPtr all_reduce_async(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
   check_defined("all_reduce", tensor);
   c10d::AllreduceOptions options;
-  options.reduceOp = to_c10d(op, tensor);
+  options.reduceOp = to_c10d("all_reduce", op, tensor);
   std::vector<at::Tensor> tensors{std::move(tensor)};
   return group->allreduce(tensors, options);
 }
@@ -81,6 +89,19 @@ at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group) {
   std::vector<std::int64_t> shape{group->getSize()};
   shape.insert(shape.end(), input.sizes().begin(), input.sizes().end());
   return gathered.view(shape);
+}
+
+WorkPtr reduce_scatter_async(at::Tensor output, at::Tensor input, const ProcessGroupPtr& group,
+                             ReduceOp op) {
+  check_chunks("reduce_scatter", input, output, group->getSize());
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = to_c10d("reduce_scatter", op, input);
+  return ((*group).*kReduceScatterSingle)(output, input, options);
+}
+
+WorkPtr all_gather_async(at::Tensor output, at::Tensor input, const ProcessGroupPtr& group) {
+  check_chunks("all_gather", output, input, group->getSize());
+  return ((*group).*kAllGatherSingle)(output, input, {});
 }
 
 void barrier(const ProcessGroupPtr& group) { group->barrier()->wait(); }

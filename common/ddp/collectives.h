@@ -53,6 +53,20 @@ void recv(at::Tensor tensor, int peer, const ProcessGroupPtr& group, int tag = 0
 /// [world size, *input.shape].
 at::Tensor all_gather(const at::Tensor& input, const ProcessGroupPtr& group);
 
+/// Starts a reduce-scatter: `input`, a flat tensor, is cut into as many equal chunks as there are
+/// ranks, and `output` becomes the sum (or `op`) over all ranks of the chunk with this rank's number.
+/// Both are in flight until wait() on the handle returns: `input` must not be written, `output` be
+/// neither read nor written. Throws c10::Error before any communication if `input` is not `output`'s
+/// elements times the world size.
+[[nodiscard]] WorkPtr reduce_scatter_async(at::Tensor output, at::Tensor input,
+                                           const ProcessGroupPtr& group,
+                                           ReduceOp op = ReduceOp::kSum);
+
+/// Starts its inverse: `output`, a flat tensor, becomes the `input`s of all ranks, one after the other
+/// in the order of ranks. In flight and errors as above.
+[[nodiscard]] WorkPtr all_gather_async(at::Tensor output, at::Tensor input,
+                                       const ProcessGroupPtr& group);
+
 /// Returns when every rank has called it.
 void barrier(const ProcessGroupPtr& group);
 

@@ -4,6 +4,22 @@ namespace ddp {
 
 class NoSync;
 
+/// What a NoSync scope silences: a synchronizer, or whatever else collects gradients.
+class Silenceable {
+ public:
+  /// False inside a NoSync scope: gradients accumulate locally and nothing is communicated.
+  bool synchronizes() const { return no_sync_depth_ == 0; }
+
+ protected:
+  ~Silenceable() = default;
+  /// A scope begins (1) or ends (-1).
+  virtual void silence(int change) { no_sync_depth_ += change; }
+
+ private:
+  friend class NoSync;
+  int no_sync_depth_ = 0;
+};
+
 /// What each data-parallel stage (01-03) returns: it keeps the gradients of a fixed list of
 /// parameters equal on all ranks of a process group.
 ///
@@ -43,7 +59,7 @@ class NoSync;
 /// backward, for example of somebody else's hook, finish() ends the step, whose gradients are of no
 /// use then, and the next step is as any other. After an error of the synchronizer itself it need
 /// not be usable.
-class GradientSynchronizer {
+class GradientSynchronizer : public Silenceable {
  public:
   GradientSynchronizer() = default;
   GradientSynchronizer(const GradientSynchronizer&) = delete;
@@ -54,13 +70,6 @@ class GradientSynchronizer {
   /// over the ranks. Inside a NoSync scope it does nothing. Throws c10::Error if communication
   /// fails.
   virtual void finish() = 0;
-
-  /// False inside a NoSync scope: gradients accumulate locally and nothing is communicated.
-  bool synchronizes() const { return no_sync_depth_ == 0; }
-
- private:
-  friend class NoSync;
-  int no_sync_depth_ = 0;
 };
 
 /// While a NoSync lives, the synchronizer communicates nothing: the gradients of several
@@ -72,15 +81,15 @@ class GradientSynchronizer {
 ///     synchronizer->finish();
 class NoSync {
  public:
-  explicit NoSync(GradientSynchronizer& synchronizer) : synchronizer_(synchronizer) {
-    ++synchronizer_.no_sync_depth_;
+  explicit NoSync(Silenceable& synchronizer) : synchronizer_(synchronizer) {
+    synchronizer_.silence(1);
   }
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
-  ~NoSync() { --synchronizer_.no_sync_depth_; }
+  ~NoSync() { synchronizer_.silence(-1); }
 
  private:
-  GradientSynchronizer& synchronizer_;
+  Silenceable& synchronizer_;
 };
 
 }  // namespace ddp

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from PIL import Image
 
-from figures.schemes import curves, reductions, steps
+from figures.schemes import curves, reductions, sharding, steps
 
 PICTURES: dict[str, Callable[[], Figure]] = {
     "one_step": steps.one_step,
@@ -26,6 +26,8 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "sync_batch_norm": reductions.sync_batch_norm,
     "variance": curves.variance,
     "ring_steps": reductions.ring_steps,
+    "06_sharded_optimizer.step": sharding.sharded_step,
+    "06_sharded_optimizer.memory": sharding.memory_over_ranks,
 }
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 KEY = "ddp-lab-scheme"  # of the digest in a PNG's metadata

@@ -43,9 +43,7 @@ class ProgramTest(unittest.TestCase):
         for file in (BUILD / "bin" / self.program, *libraries):
             if not file.exists():
                 self.skipTest(f"{file} is not built")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.result = self.folder / "result.json"
 
     @property

@@ -4,7 +4,6 @@ their figures and tables can be made from it.
 
 from __future__ import annotations
 
-import unittest
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,3 @@ class SyncBatchNorm(ProgramTest):
             self.assertRegex(ended.stderr, "Value .* not in range")
         self.result = Path("/proc/none/result.json")
         self.assertIn("cannot write /proc/none/result.json", self.start(*self.tiny).stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -26,9 +26,7 @@ SECONDS = 60
 class StepTime(unittest.TestCase):
     def setUp(self) -> None:
         """A build folder of its own: programs look for stages next to themselves."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (self.folder / "bin").mkdir()
         shutil.copy2(PROGRAM, self.folder / "bin")
         (self.folder / "lib").symlink_to(BUILD / "lib")
@@ -118,7 +116,3 @@ class DrawnTimeline(ProgramTest):
     def test_is_measured_and_drawn(self) -> None:
         self.run_well()
         self.assert_drawn()
-
-
-if __name__ == "__main__":
-    unittest.main()

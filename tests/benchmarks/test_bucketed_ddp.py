@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import unittest
 
 from tests.benchmarks.program_test import REFUSED, SHARED_MEMORY, UNFINISHED, ProgramTest, slow
 from tests.harness.test_launch import free_port
@@ -186,7 +185,3 @@ class BucketOverhead(ProgramTest):
         self.assertEqual(self.start("--caps=1").returncode, 105)
         self.assert_paper_needs("2 GPUs")
         self.assert_output_is_checked(*self.tiny)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,8 +4,6 @@ its table can be made from it.
 
 from __future__ import annotations
 
-import unittest
-
 from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
 from tests.harness.test_launch import free_port
 
@@ -77,7 +75,3 @@ class Collectives(ProgramTest):
         self.assert_refused("--trace draws one world of ranks: choose it with --world-size", "--trace", "trace.json")
         self.assertEqual(self.start("--sizes", 3).returncode, 105)
         self.assert_output_is_checked("--world-size", 2, *self.tiny)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -7,7 +7,6 @@ Each run makes real ResNet-50s, so there are few runs.
 from __future__ import annotations
 
 import json
-import unittest
 from typing import Any
 
 from tests.benchmarks.program_test import SECONDS, SHARED_MEMORY, UNFINISHED, ProgramTest, slow
@@ -111,7 +110,3 @@ class CompareDdp(ProgramTest):
         self.assertIn(quick, ended.stdout)
         for preset in ("full ", "paper"):
             self.assertIn(f"{preset}  buffers of 3, 4, 5 ... 27 M elements; batch 32 of 224x224 images", ended.stdout)
-
-
-if __name__ == "__main__":
-    unittest.main()

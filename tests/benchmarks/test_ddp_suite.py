@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import subprocess
-import unittest
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +160,3 @@ class DdpSuite(ProgramTest):
 
     def test_says_if_the_stage_is_unfinished(self) -> None:
         self.assert_refused("bucketed is left out: TODO(student): 03", *TINY, code=UNFINISHED, impl="assignments")
-
-
-if __name__ == "__main__":
-    unittest.main()

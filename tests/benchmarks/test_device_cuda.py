@@ -72,7 +72,3 @@ class CudaPart(unittest.TestCase):
         load = f"import ctypes, os; ctypes.CDLL('{library}', os.RTLD_NOW).ddp_cuda_library()"
         ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -60,7 +60,3 @@ class HeldOut(unittest.TestCase):
         made = [replace(row, predicted=float(f"{row.predicted:.6g}")) for row in tool.predicted()]
         for row, committed in zip(made, held_out.rows(), strict=True):
             self.assertAlmostEqual(row.predicted, committed.predicted, delta=0.002 * abs(committed.predicted), msg=row)
-
-
-if __name__ == "__main__":
-    unittest.main()

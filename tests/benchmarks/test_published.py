@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import unittest
 from pathlib import Path
 from typing import Any
 
@@ -231,5 +230,3 @@ class DdpSuite(Published):
 
 
 del Published  # else it would be run as a test of its own
-if __name__ == "__main__":
-    unittest.main()

@@ -4,8 +4,6 @@ what they refuse, and that their figures and tables can be made from it.
 
 from __future__ import annotations
 
-import unittest
-
 from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
 from figures.lib.reference_data import load_reference
 from tests.benchmarks.program_test import SHARED_MEMORY, ProgramTest, slow  # first: it finds the tools and the scripts
@@ -194,7 +192,3 @@ class AllReduceAlgorithms(ProgramTest):
         launched = {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
         self.assert_refused("the simulated network is this program's own, with ranks that it forks", **launched)
         self.assert_output_is_checked(*tiny)
-
-
-if __name__ == "__main__":
-    unittest.main()

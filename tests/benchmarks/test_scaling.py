@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import unittest
 
 from tests.benchmarks.program_test import ProgramTest  # first: it finds the tools and the scripts
 
@@ -88,7 +87,3 @@ class Scaling(ProgramTest):
 
     def test_output_is_checked(self) -> None:
         self.assert_output_is_checked(*PAIR)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -172,7 +172,3 @@ class GradedTestsTrace(unittest.TestCase):
         )  # fmt: skip
         self.assertEqual(ended.returncode, 0, ended.stdout)
         self.assertIn("cannot write /dev/null/trace.json", ended.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

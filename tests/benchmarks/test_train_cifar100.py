@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unittest
 
 from tests.benchmarks.cifar100_test import CURVES, EPOCHS, TINY, CifarTest, curves
 from tests.benchmarks.program_test import REFUSED, UNFINISHED, slow
@@ -125,7 +124,3 @@ class Refusals(CifarTest):
         ended = self.start(*TINY)
         self.assertEqual((ended.returncode, ended.stderr.count("\n")), (1, 1), ended.stderr)
         self.assertIn("choose another place with --output", ended.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

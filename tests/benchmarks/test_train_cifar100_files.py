@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import unittest
 from pathlib import Path
 
 from tests.benchmarks.cifar100_test import EPOCHS, RECORD, TEST, TINY, TRAIN, CifarTest, curves
@@ -156,7 +155,3 @@ class Data(CifarTest):
         os.truncate(folder / "train.bin", 5000)
         self.run_well(*TINY)
         self.assertEqual((folder / "train.bin").read_bytes(), before)
-
-
-if __name__ == "__main__":
-    unittest.main()

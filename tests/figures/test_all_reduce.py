@@ -18,9 +18,7 @@ from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds t
 
 class ReferenceData(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def refuse(self, text: str | None, message: str) -> None:
         if text is not None:
@@ -278,7 +276,3 @@ class AllReduceAlgorithms(FigureTest):
         self.assert_refused([self.changed(lambda d: d["parameters"].pop("alpha_ns"))], "lacks the parameter 'alpha_ns'")
         other = self.changed(lambda d: d["series"][0]["labels"].update(more=1))
         self.assert_refused([other], "has series of something else")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unittest
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,3 @@ class SyncBatchNormTable(FigureTest):
         self.assert_refused([missing], "has 0 series of batch_size 32, hidden_dim 128")
         self.assert_refused([self.changed(lambda d: d["series"][0]["values"].pop())], "differ in their number of calls")
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
-
-
-if __name__ == "__main__":
-    unittest.main()

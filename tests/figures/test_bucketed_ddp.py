@@ -230,7 +230,3 @@ class BucketOverhead(FigureTest):
         uneven = self.changed(lambda d: next(s for s in d["series"] if "cap_bytes" in s["labels"])["values"].pop())
         self.assert_refused([uneven], "differ in their number of steps")
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unittest
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +182,3 @@ class CollectivesTable(CollectivesTest):
 
     def test_refuses_what_is_missing(self) -> None:
         self.refuse_what_all_refuse()
-
-
-if __name__ == "__main__":
-    unittest.main()

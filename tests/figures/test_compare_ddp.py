@@ -282,7 +282,3 @@ class Figures(FigureTest):
         for self.script in (compare_ddp, compare_ddp_delta):
             self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
             self.assert_refused([self.folder / "none.json"], "there is no such file; run the benchmark compare_ddp")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -199,7 +199,3 @@ class DdpSuiteAbTable(FigureTest):
             for percent in (75, 95):
                 diff = ddp_suite_ab.own_diffs(suite, "resnet50", "bucketed", percent)[ranks]
                 self.assertIn(f"{diff:+8.1f}%", line)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,7 +269,3 @@ class Timeline(FigureTest):
                 event.update({"ts": event["ts"] + 10} if event["ph"] == "i" else {})
 
         self.refuse_trace(later, "is of another run than")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -64,7 +64,3 @@ class TableForm(FigureTest):
 
     def test_without_rows_breaks_the_schema(self) -> None:
         self.assertEqual(len(violations(self.save(rows=[]), "table_schema.json")), 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

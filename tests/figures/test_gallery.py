@@ -31,12 +31,8 @@ class Gallery(FigureTest):
         self.git("add", ".")
         self.git("-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "first")
         self.commit = self.git("describe", "--always", "--abbrev=12")
-        patch = mock.patch.object(gallery, "ROOT", self.root)
-        patch.start()
-        self.addCleanup(patch.stop)
-        patch = mock.patch.object(gallery, "sources", lambda program: [f"benchmarks/experiments/{program}"])
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(gallery, "ROOT", self.root))
+        self.enterContext(mock.patch.object(gallery, "sources", lambda program: [f"benchmarks/experiments/{program}"]))
 
     def git(self, *command: str) -> str:
         return subprocess.run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import unittest
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,7 +156,3 @@ class Provenance(FigureTest):
             self.refuse(message, "table", "sync_batch_norm")
         (self.folder / "sync_batch_norm.assignments.quick.json").write_text("{")
         self.refuse("is not JSON", "table", "sync_batch_norm")
-
-
-if __name__ == "__main__":
-    unittest.main()

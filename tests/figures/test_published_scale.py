@@ -169,7 +169,3 @@ class Spread(unittest.TestCase):
         own = spread[14]["backward"]["async"]
         self.assertEqual(own.p50, predicted[14]["backward"]["async"].p50)
         self.assertAlmostEqual(own.p90 / own.p50, theirs.p90 / theirs.p50)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 
 from matplotlib.text import Text
@@ -61,7 +60,3 @@ class Scaling(FigureTest):
         self.assert_refused([self.changed(without_alone)], "lacks compute only; run the benchmark scaling again")
         self.assert_refused([self.changed(lambda d: d["parameters"].pop("gpu"))], "lacks the parameter 'gpu'")
         self.assert_refused([OWN_LINK], "comes from the program 'naive_vs_flat'")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -54,7 +54,3 @@ class Pictures(unittest.TestCase):
             Path(folder, "file").write_text("")
             self.assertEqual(draw.main(["--out", f"{folder}/file/deeper"]), 1)
         self.assertIn("choose another folder with --out", said.getvalue())
-
-
-if __name__ == "__main__":
-    unittest.main()

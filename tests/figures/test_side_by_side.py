@@ -84,7 +84,3 @@ class SideBySide(unittest.TestCase):
             lines = reference_data.load_reference(file.stem).source
             due = 0 if lines[0].startswith("Sources: ") else 1  # several have their set-ups in the rows
             self.assertEqual(sum(line.startswith("Setup: ") for line in lines), due, file)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -255,7 +255,3 @@ class WelchTest(unittest.TestCase):
         self.assertTrue(train_cifar100_runs.compare([1, 1], [1, 1]).within_spread())
         self.assertFalse(train_cifar100_runs.compare([1, 1], [2, 2]).within_spread())
         self.assertTrue(math.isnan(train_cifar100_runs.compare([1], [2]).p))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -34,9 +34,7 @@ class WriteupTest(unittest.TestCase):
     """A copy of the writeup's folders, so that answers can be written and figures drawn."""
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
         shutil.copytree(ROOT / "writeup", self.root / "writeup", ignore=shutil.ignore_patterns("out"))
         shutil.copytree(ROOT / "assignments", self.root / "assignments")
         shutil.copytree(ROOT / "solutions" / "writeup", self.root / "solutions" / "writeup")
@@ -274,7 +272,7 @@ class Failures(WriteupTest):
     def test_choices(self) -> None:
         for arguments, message in (
             (["--impl", "mine"], "IMPL=mine is not one of"), (["--preset", "slow"], "PRESET=slow is not one of"),
-            (["--stage", "6"], "STAGE=6 is not one of"),
+            (["--stage", "66"], "STAGE=66 is not one of"),
             (["--impl", "solutions", "--preset", "full"], "reference answers speak of the quick results"),
         ):  # fmt: skip
             code, errors = self.run_main(*arguments)
@@ -321,7 +319,3 @@ class Reference(WriteupTest):
         self.assertEqual(summary.missing, [])
         self.assertEqual(summary.other, [])
         self.assertTrue(self.writeup("solutions").output.read_bytes().startswith(b"%PDF-"))
-
-
-if __name__ == "__main__":
-    unittest.main()

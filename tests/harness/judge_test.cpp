@@ -127,7 +127,7 @@ TEST_F(Judge, TheBodyWithTheLeastThatIsRareIsNamed) {
   const auto texts = failures_in({body_on(3, "two rare things", {"one", "two"}),
                                   body_on(2, "holds", {}), body_on(3, "nothing rare", {})});
   ASSERT_EQ(texts.size(), 1);
-  EXPECT_TRUE(texts[0].starts_with("in \"nothing rare\" (3 ranks): wrong")) << texts[0];
+  EXPECT_TRUE(texts[0].starts_with("Failed\nin \"nothing rare\" (3 ranks): wrong")) << texts[0];
   EXPECT_TRUE(
       texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two rare things\""))
       << texts[0];

@@ -141,7 +141,3 @@ class Links(HostsTest):
     def test_a_distant_machine(self) -> None:
         self.shape("netem", "delay", "20ms")
         self.assertGreater(self.milliseconds("--rounds", "5"), 20)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -125,7 +125,3 @@ class Launch(unittest.TestCase):
             code, output = finish(start(RANK=0, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
         self.assertIn(f"cannot keep the ranks' store at 127.0.0.1:{port}", output)
         self.assertEqual(code, 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

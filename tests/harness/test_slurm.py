@@ -117,7 +117,3 @@ class Slurm(unittest.TestCase):
         self.assertIn("an all-reduce of 1000000 bytes takes", text)
         self.assertEqual(text.count("4 ranks on 2 machines agree with one process"), 5, text)
         self.assertTrue(result.exists(), text)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -200,7 +200,7 @@ std::string backward_launches(const Evidence& evidence) {
       }
       if (ranks.size() > 1 && ready && !launched && launched_inside_no_sync(evidence).empty()) {
         return "rank " + std::to_string(training.rank) +
-               ": backward launched no all-reduce, so nothing overlaps";
+               ": backward launched nothing, so nothing overlaps";
       }
     }
   }

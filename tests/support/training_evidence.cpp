@@ -17,6 +17,7 @@ void sort_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) 
                                                        {"buffer", &training.buffer},
                                                        {"local", &step.local},
                                                        {"gradient", &step.gradient},
+                                                       {"updated", &step.updated},
                                                        {"alone", &step.alone}};
   if (const auto place = places.find(seen.text); place != places.end()) {
     (*place->second)[seen.index] = seen.value;

@@ -34,6 +34,7 @@ struct Payload {
 struct TrainingStep {
   Tensors local;                      // the rank's gradients before communication
   Tensors gradient;                   // after finish()
+  Tensors updated;                    // parameters, where the code under test updates them
   Tensors alone;                      // after a backward without a synchronizer
   std::vector<const Seen*> ready;     // gradients that backward computed and the caller kept
   std::vector<const Seen*> launches;  // operations of any kind, in order

@@ -248,7 +248,7 @@ std::string state_is_rank_0s(const Evidence& evidence) {
                         return !ready->place.no_sync;
                       }));
         reduced = reduced || std::ranges::any_of(step.launches, [](const Seen* launch) {
-                    return is_all_reduce(*launch);
+                    return is_all_reduce(*launch) || is_reduce_scatter(*launch);
                   });
       }
     }

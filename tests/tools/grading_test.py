@@ -217,10 +217,9 @@ class GraderTest(unittest.TestCase):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.checkout = Checkout(Path(scratch.name).resolve() / "lab")
-        self.temporary = Path(scratch.name) / "tmp"
+        scratch = self.enterContext(tempfile.TemporaryDirectory())
+        self.checkout = Checkout(Path(scratch).resolve() / "lab")
+        self.temporary = Path(scratch) / "tmp"
         self.temporary.mkdir()
         self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
 

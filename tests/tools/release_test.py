@@ -29,9 +29,7 @@ class Repository(unittest.TestCase):
     """An instructor's repository with one stage."""
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-course-")
-        self.addCleanup(folder.cleanup)
-        self.top = Path(folder.name).resolve()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-course-"))).resolve()
         self.root = self.top / "course"
         self.root.mkdir()
         git(self.root, "init", "-q")

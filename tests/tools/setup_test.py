@@ -58,9 +58,7 @@ class Checkout(unittest.TestCase):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-setup-")
-        self.addCleanup(folder.cleanup)
-        self.top = Path(folder.name).resolve()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-setup-"))).resolve()
         self.lab, self.bin, self.log = self.top / "lab", self.top / "bin", self.top / "asked"
         shutil.copytree(ROOT / "tools", self.lab / "tools", ignore=shutil.ignore_patterns("__pycache__"))
         (self.lab / "cmake").mkdir()

@@ -49,7 +49,3 @@ class WhatIsMissing(unittest.TestCase):
     def test_is_nothing_on_an_arm64(self) -> None:
         with mock.patch("platform.machine", return_value="aarch64"):
             self.assertIn("this machine is an arm64", check_arm64(context()).skipped[0])
-
-
-if __name__ == "__main__":
-    unittest.main()

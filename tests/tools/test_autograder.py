@@ -43,9 +43,7 @@ PRINTS = (
 
 class Hidden(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def test_no_release_has_it(self) -> None:
         asked = ["git", "check-attr", "export-ignore", "--", "hidden", "hidden/seed"]
@@ -271,7 +269,3 @@ class Grading(Layout):
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
         scores = json.loads(done.stdout.strip().splitlines()[-1])["scores"]
         self.assertEqual((scores[FIRST], scores[FIFTH]), (18, 0))
-
-
-if __name__ == "__main__":
-    unittest.main()

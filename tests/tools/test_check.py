@@ -2,64 +2,190 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
+import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from tests.tools.checking_test import context, report
-from tools.checking import check, formatting, linting, own_tests, remembered
-from tools.checking.context import Outcome, graded_stages
+from tools.checking import check, formatting, linting, own_tests, trials
+from tools.checking.context import Outcome
 from tools.grading import runner
+from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 
+# A lab in which nothing is compiled: its own trials are done by the lab's, and end as the file `planted` says.
+PROJECT = f"""\
+cmake_minimum_required(VERSION 3.25)
+project(lab LANGUAGES NONE)
+enable_testing()
+set(DDP_LAB_TRIALS "{sys.executable}" trial.py)
+add_custom_target(built ALL COMMAND sh -c "! grep broken planted" WORKING_DIRECTORY "${{CMAKE_SOURCE_DIR}}")
+include(cmake/Checks.cmake)
+"""
+TRIAL = f"""\
+import sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from tests.tools.checking_test import context
+from tools.checking.context import Outcome
+from tools.checking.trials import Kind, PASSED, do
+def work(context, *of):
+    with open("done", "a") as done:
+        print(sys.argv[2], file=done)
+    name, _, how = Path("planted").read_text().partition(" ")
+    if name != sys.argv[2]: return Outcome(1)
+    if how == "hangs": time.sleep(1000)
+    if how == "dies": sys.exit(1)
+    if how == "once": Path("planted").write_text("nothing")
+    return {{"skips": Outcome(skipped=["no GPU"]), "idle": Outcome()}}.get(how, Outcome.of("what was planted"))
+if sys.argv[1] == "list":
+    Path(sys.argv[2], PASSED).mkdir(parents=True, exist_ok=True)
+    Path(sys.argv[2], "check/trials.cmake").write_text(Path("trials.txt").read_text())
+elif sys.argv[1] == "prepare":
+    Path("build/check/prepared").touch() if "prepare" not in Path("planted").read_text() else sys.exit("no library")
+else:
+    kinds = dict.fromkeys(("format", "mutants", "gallery"), Kind(work, seconds=1))
+    sys.exit(do(context(build_dir="build"), sys.argv[2], kinds))
+"""
+SOURCE = "${CMAKE_SOURCE_DIR}/source"
+TRIALS = f"""\
+ddp_lab_trial(format LABELS format check all SECONDS 1 NEEDS {SOURCE})
+ddp_lab_trial(mutants.x LABELS mutants check SECONDS 1 NEEDS {SOURCE}
+              PREPARED ${{CMAKE_BINARY_DIR}}/check/prepared FROM {SOURCE})
+ddp_lab_trial(gallery LABELS gallery check all SECONDS 1)
+"""
+SUCCESS = "5 passed, 0 failed"
 
-class Memory(unittest.TestCase):
-    """What passed is remembered by content."""
 
-    def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
-        self.header = self.folder / "stage.h"
-        self.header.write_text("int rank();")
+class Lab:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys = folder, capsys
+        (folder / "cmake").symlink_to(ROOT / "cmake")
+        shutil.copy(ROOT / "CMakePresets.json", folder)
+        for name, text in {
+            "CMakeLists.txt": PROJECT, "trial.py": TRIAL, "trials.txt": TRIALS, "planted": "nothing", "source": ""
+        }.items():  # fmt: skip
+            (folder / name).write_text(text)
+        self.tools = mock.Mock(cmake=toolchain.load().cmake, build_dir=str(folder / "build"), python="")
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(own_tests, "run_pytest", lambda *_: self.pytest)
+        monkeypatch.setattr(check.costs, "measure", lambda _: ["1 s"])
+        monkeypatch.setenv("SEED", "7"), monkeypatch.setenv("ALL", "")
+        subprocess.run([self.tools.cmake, "-GNinja", "-Bbuild"], check=True, capture_output=True)
+        self.pytest = Outcome(2)
 
-    def outcome(self, found: Outcome, *contents: remembered.Content) -> tuple[Outcome, bool]:
-        """What is found, and whether work was done for it."""
-        work = mock.Mock(return_value=found)
-        known = remembered.outcome_of(context(build_dir=str(self.folder)), "it", [self.header, *contents], work)
-        return known, work.called
+    def check(self, *only: str, fresh: bool = False, everything: bool = False) -> tuple[int, str]:
+        (self.folder / "done").write_text("")
+        code = check.check(self.tools, Namespace(only=list(only), seed=7, all=everything, fresh=fresh))
+        return code, self._capsys.readouterr().out
 
-    def test_what_passed_is_not_run_again(self) -> None:
-        self.assertTrue(self.outcome(Outcome(3, skipped=["no GPU"]))[1])
-        again, worked = self.outcome(Outcome(failures=["not run"]))
-        self.assertEqual((again.passed, again.remembered, again.skipped, worked), (3, 3, ["no GPU"], False))
+    def done(self) -> list[str]:
+        return sorted((self.folder / "done").read_text().split())
 
-    def test_failures_are_never_remembered(self) -> None:
-        for found in (Outcome(3, ["b.cpp"]), Outcome(skipped=["no GPU"])):
-            self.outcome(found)
-            self.assertTrue(self.outcome(found)[1])
 
-    def test_a_changed_header_or_flag_is_noticed_and_so_is_a_missing_file(self) -> None:
-        self.outcome(Outcome(1), "-O3")
-        self.assertFalse(self.outcome(Outcome(1), "-O3")[1])
-        self.assertTrue(self.outcome(Outcome(1), "-O2")[1])
-        self.header.write_text("long rank();")
-        self.assertTrue(self.outcome(Outcome(1), "-O2")[1])
-        self.header.unlink()
-        self.assertTrue(self.outcome(Outcome(1), "-O2")[1])
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lab:
+    return Lab(tmp_path, monkeypatch, capsys)
 
-    def test_a_verdict_on_a_stage_hangs_on_its_header_test_program_and_libraries(self) -> None:
-        stage = graded_stages()[0]
-        built = context(build_dir=str(self.folder), cxx="c++")
-        contents = [*remembered.grading(built, stage), *remembered.compiling(built, stage)]
-        names = {path.name for path in contents if isinstance(path, Path)}
-        program = f"tests_{stage.name}"
-        due = {program, f"lib{program}_code.so", "libddp.so", "libddp_testing.so", "results.py", "collectives.h"}
-        self.assertLessEqual(due | {path.name for path in (ROOT / "assignments" / stage.name).glob("*.h")}, names)
+
+def test_what_passed_is_done_again_only_if_something_changed(lab: Lab) -> None:
+    code, said = lab.check()
+    assert (code, said.splitlines()[-1], lab.done()) == (0, SUCCESS, ["format", "gallery", "mutants.x"])
+    assert (lab.check()[0], lab.done()) == (0, ["gallery"])  # it hangs on more than Ninja knows
+    (lab.folder / "source").write_text("changed")
+    assert (lab.check("format")[0], lab.done()) == (0, ["format"])
+    assert (lab.check(fresh=True)[0], lab.done()) == (0, ["format", "gallery", "mutants.x"])
+    assert (lab.check(everything=True)[0], lab.done()) == (0, ["gallery"])
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ("format fails", "check.format\n    what was planted"),
+        ("gallery fails", "check.gallery\n    what was planted"),
+        ("mutants.x fails", "check.mutants.x\n    what was planted"),
+        ("mutants.x prepare", "check.mutants.x\n"),
+        ("format hangs", "format: it had not ended after 1 s"),
+        ("gallery hangs", "gallery: it had not ended after 1 s"),
+        ("gallery dies", "check.gallery"),
+        ("format idle", "format: nothing was looked at"),
+        ("format once", "failed when Ninja did them, and passed again: check/passed/format"),
+        ("broken", "The build"),
+    ],
+)
+def test_each_failure_fails_the_whole(lab: Lab, planted: str, said: str) -> None:
+    (lab.folder / "planted").write_text(planted)
+    code, text = lab.check()
+    assert (code, said in text, text.splitlines()[-1].split(", ")[1]) == (1, True, "1 failed"), text
+    (lab.folder / "planted").write_text("nothing")
+    assert lab.check()[0] == 0
+
+
+def test_failures_of_pytest_and_trials_without_a_verdict_fail_the_whole(lab: Lab) -> None:
+    lab.pytest = Outcome(1, ["test_it\n    line 7"])
+    code, said = lab.check()
+    assert (code, said.splitlines()[-1], "    line 7" in said, "SEED=7" in said) == (
+        1,
+        "4 passed, 1 failed",
+        True,
+        True,
+    )
+    lab.pytest = Outcome(2)
+    with mock.patch.object(check, "listed", return_value=["check.format", "check.gone"]):
+        code, said = lab.check()
+    assert (code, "1 of 2 trials have no verdict: check.gone" in said) == (1, True)
+    (lab.folder / "CMakePresets.json").write_text("{}")
+    assert lab.check()[0] == 1
+
+
+def test_what_is_skipped_is_shown_and_not_passed(lab: Lab) -> None:
+    (lab.folder / "planted").write_text("format skips")
+    code, said = lab.check()
+    assert (code, "  skipped: no GPU\n" in said, "1 skipped, which is not passed." in said) == (0, True, True)
+    assert (lab.check("format")[0], lab.done()) == (0, ["format", "format"])
+
+
+def test_a_verdict_that_is_older_than_what_it_hangs_on_is_reached_anew_by_ctest_alone(lab: Lab) -> None:
+    ctest = [str(Path(lab.tools.cmake).with_name("ctest")), "--test-dir", "build", "-R", "format"]
+    for planted, code in (("nothing", 0), ("format fails", 8)):
+        assert subprocess.run(ctest, capture_output=True).returncode == 0
+        (lab.folder / "planted").write_text(planted)
+        (lab.folder / "source").write_text(planted)
+        assert subprocess.run(ctest, capture_output=True).returncode == code
+
+
+@pytest.mark.parametrize("kind", trials.KINDS)
+def test_a_failure_of_each_kind_leaves_no_verdict(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = trials.KINDS[kind]
+    assert set(known.labels) & {trials.CHECK, trials.ALL, trials.APART}
+    where = context(build_dir=str(tmp_path))
+    passed = tmp_path / trials.PASSED / f"{kind}.it"
+    passed.parent.mkdir(parents=True)
+    for found in (Outcome(3, ["planted"]), Outcome(), LabError("planted"), OSError("planted")):
+        passed.write_text("from before")
+        planted = replace(known, work=mock.Mock(side_effect=[found]))
+        assert (trials.do(where, f"{kind}.it", {kind: planted}), passed.exists()) == (1, False)
+    assert capsys.readouterr().out.count("planted") == 3
+    good = replace(known, work=mock.Mock(return_value=Outcome(1)))
+    assert (trials.do(where, f"{kind}.it", {kind: good}), passed.exists()) == (0, True)
+
+
+def test_each_kind_is_among_the_tests_of_ctest() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        calls = list(trials.described(Path(folder)))
+    names = [call.partition("(")[2].split()[0] for call in calls]
+    assert {name.split(".")[0] for name in names} == set(trials.KINDS)
+    assert len(names) == len(set(names)) > 300
 
 
 CLASHING_COMPILER = """\
@@ -163,68 +289,9 @@ class PythonTests(unittest.TestCase):
 
 
 class Choices(unittest.TestCase):
-    def test_each_sanitizer_is_a_step_that_takes_long(self) -> None:
+    def test_each_sanitizer_takes_long(self) -> None:
         self.assertEqual(set(check.SANITIZERS), {"address", "undefined", "thread"})
-        self.assertLessEqual(set(check.SANITIZERS.values()), set(check.LONG))
-        self.assertLessEqual(set(check.LONG), set(check.STEPS))
+        for kind in check.SANITIZERS.values():
+            self.assertIn(trials.LONG, trials.KINDS[kind].labels)
         with mock.patch("sys.argv", ["make check", "--sanitize=undefined"]):
             self.assertEqual(check.parse_arguments().only, ["address"])
-
-
-class Summary(unittest.TestCase):
-    def run_check(self, *steps: Outcome | Exception, fresh: bool = False) -> tuple[int, str]:
-        names = ("build", "lint", "address")
-
-        def step(result: Outcome | Exception) -> check.Step:
-            return mock.Mock(side_effect=[result])
-
-        table = {name: (name, step(result)) for name, result in zip(names, steps)}
-        options = mock.Mock(only=[], seed=7, all=True, fresh=fresh)
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
-            with (
-                mock.patch.object(check, "STEPS", table),
-                mock.patch("tools.checking.costs.measure", return_value=["1 s"]),
-            ):
-                code = check.check(context(build_dir=folder).toolchain, options)
-        return code, said.getvalue()
-
-    def test_the_last_line_counts(self) -> None:
-        code, said = self.run_check(Outcome(3), Outcome(4, skipped=["no GPU"]))
-        self.assertEqual((code, said.splitlines()[-1]), (0, "7 passed, 0 failed"))
-        self.assertIn("no GPU", said)
-
-    def test_what_is_remembered_is_counted_apart_and_passed_all_the_same(self) -> None:
-        code, said = self.run_check(Outcome(3), Outcome(4, remembered=4))
-        self.assertEqual((code, said.splitlines()[-1]), (0, "7 passed, 0 failed"))
-        self.assertIn("4 of them remembered from an earlier run of the same content; make check FRESH=1", said)
-
-    def test_fresh_forgets(self) -> None:
-        with mock.patch.object(check.remembered, "forget") as forget:
-            self.run_check(Outcome(1))
-            forget.assert_not_called()
-            self.run_check(Outcome(1), fresh=True)
-            forget.assert_called_once()
-        with tempfile.TemporaryDirectory() as folder:
-            built, work = context(build_dir=folder), mock.Mock(return_value=Outcome(1))
-            for _ in range(2):
-                remembered.outcome_of(built, "it", [], work)
-                remembered.forget(Path(folder))
-            self.assertEqual(work.call_count, 2)
-
-    def test_one_failure_fails_the_whole_and_is_shown_in_full(self) -> None:
-        code, said = self.run_check(Outcome(3), Outcome(4, ["b.cpp\n    line 7"]))
-        self.assertEqual((code, said.splitlines()[-1]), (1, "7 passed, 1 failed"))
-        self.assertIn("    line 7", said)
-        self.assertIn("SEED=7", said)
-
-    def test_nothing_runs_on_a_broken_build(self) -> None:
-        code, said = self.run_check(Outcome(0, ["does not compile"]), Outcome(4))
-        self.assertEqual((code, said.splitlines()[-1]), (1, "0 passed, 1 failed"))
-
-    def test_a_step_that_cannot_be_done_is_a_failure(self) -> None:
-        code, said = self.run_check(Outcome(3), LabError("There is no clang-tidy"))
-        self.assertEqual((code, said.splitlines()[-1]), (1, "3 passed, 1 failed"))
-
-
-if __name__ == "__main__":
-    unittest.main()

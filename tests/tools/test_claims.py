@@ -56,7 +56,3 @@ class Match(unittest.TestCase):
     def test_tests_of_another_stage_are_named_with_it(self) -> None:
         self.assertEqual(qualified("sum", "05_ring"), "05 sum")
         self.assertEqual(qualified("03 plan", "support"), "03 plan")
-
-
-if __name__ == "__main__":
-    unittest.main()

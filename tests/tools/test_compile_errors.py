@@ -125,7 +125,3 @@ class Fitted(unittest.TestCase):
         text = condense(AMBIGUOUS_BY_CLANG)
         self.assertEqual(fit(text, 80), text)
         self.assertEqual(fit("x.cpp:1:2: error: one two three four", 24), "x.cpp:1:2: error: one\n  two three four")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -72,9 +72,7 @@ def document(
 
 class DdpDiff(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def write(self, name: str, content: Any) -> Path:
         file = self.folder / name
@@ -198,7 +196,3 @@ class DdpDiff(unittest.TestCase):
         self.assertEqual((both.returncode, both.stdout.count("GPUs"), both.stderr), (0, 2, ""))
         one = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(one.returncode, 2, one.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -115,7 +115,3 @@ class Gdb(unittest.TestCase):
                 done = debug(*(f"--{name}={value}" for name, value in given.items()))
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertIn(expected, done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

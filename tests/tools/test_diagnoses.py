@@ -32,7 +32,3 @@ class Diagnoses(unittest.TestCase):
     def test_a_diagnosis_below_belongs_to_the_line(self) -> None:
         self.assertEqual(first_line("\nstep 1 took 5\n  diagnosis: late\n  more"), "step 1 took 5 diagnosis: late")
         self.assertEqual(first_line(""), "")
-
-
-if __name__ == "__main__":
-    unittest.main()

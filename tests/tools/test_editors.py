@@ -124,7 +124,3 @@ class Container(unittest.TestCase):
             dockerfile = (ROOT / name).parent / document["build"]["dockerfile"]
             self.assertIn(f"ARG USER={document['remoteUser']}\n", dockerfile.read_text())
             self.assertRegex(document["postCreateCommand"], "^make setup")
-
-
-if __name__ == "__main__":
-    unittest.main()

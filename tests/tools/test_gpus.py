@@ -23,15 +23,11 @@ ELSEWHERE = "make setup DEVICE=all"
 class DriverTest(unittest.TestCase):
     def setUp(self) -> None:
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-driver-")
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-driver-")))
 
     def install(self, **answers: object) -> None:
         """From now on the driver answers so, whoever asks."""
-        patch = mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": driver(self.folder, **answers)})
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": driver(self.folder, **answers)}))
 
 
 class Asked(DriverTest):
@@ -170,7 +166,3 @@ class Pin(unittest.TestCase):
         self.assertEqual(toolchain.torch_version(str(folder)).partition("+cu")[2][:-1], str(gpus.CUDA))
         oldest = re.search(rb"\0sm_(\d+)(\d)( sm_\d+a?)*\0", library.read_bytes())
         self.assertEqual((int(oldest[1]), int(oldest[2])), gpus.OLDEST[gpus.CUDA])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import unittest
 from unittest import mock
 from xml.etree import ElementTree
 
@@ -314,7 +313,3 @@ class Files(GraderTest):
             """
         )
         self.assertEqual(self.checkout.statuses(), ["passed"] * 3)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -226,7 +226,3 @@ class Parts(unittest.TestCase):
     def test_printable_is_bounded(self) -> None:
         self.assertEqual(printable("ab\r\x1b\tc", 100), "ab\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\tc")
         self.assertIn("5 characters left out", printable("x" * 15, 10))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,6 @@ import random
 import re
 import signal
 import subprocess
-import unittest
 from xml.etree import ElementTree
 
 from tests.tools.grading_test import ALL_PASS, GraderTest, alive, processes_in, wait_for
@@ -294,7 +293,3 @@ class Accidents(GraderTest):
         self.assertIn("Full marks", second.stdout.read())
         second.stdout.close()
         self.assertEqual(second.wait(20), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

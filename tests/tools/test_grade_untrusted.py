@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import unittest
 from pathlib import Path
 
 from tests.tools.grading_test import ALL_PASS, STAGE, GraderTest, require_jail, wait_for
@@ -123,7 +122,3 @@ class Untrusted(GraderTest):
             done = self.grade(ALL_PASS, "--untrusted", "--stage=01", option)
             self.assertEqual(done.returncode, 2)
             self.assertIn("UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -80,7 +80,3 @@ class Results(unittest.TestCase):
 
     def test_autolabs_last_line(self) -> None:
         self.assertEqual(json.loads(autolab(a_report())), {"scores": {"01_naive_ddp": 2}})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -146,7 +146,3 @@ class Shown(GraderTest):
     def test_a_failure_names_both_levels_where_the_line_has_room(self) -> None:
         self.checkout.student("def run(name): return {'status': 'failed', 'failures': ['no']}")
         self.assertRegex(self.on_terminal(width=100).read_all(), r"TEST=broadcasts_rank_0\S*   # LEVEL=2 says more")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tools.checking import check, includes
+from tools.checking import includes
 from tools.setup.toolchain import ROOT, LabError
 
 
@@ -40,9 +40,6 @@ class ThisRepository(unittest.TestCase):
         text = "".join((ROOT / name).read_text() for name in ("CMakeLists.txt", "cmake/DdpLab.cmake"))
         for folder in includes.INCLUDE_FOLDERS:
             self.assertRegex(text, rf"target_include_directories\(\S+ (PUBLIC|PRIVATE) {folder}\b")
-
-    def test_it_is_a_step_of_make_check(self) -> None:
-        self.assertIs(check.STEPS["includes"][1], includes.check_includes)
 
 
 class Directions(unittest.TestCase):
@@ -149,7 +146,3 @@ class Circles(unittest.TestCase):
             files[f"tools/{room}/{a}.py"] = f"from tools.{room} import {b}\n"
             files[f"tools/{room}/{b}.py"] = f"from tools.{room}.{a} import x\n"
         self.assertEqual(len(found(files)), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -155,7 +155,3 @@ class Answers(Attack):
         source = named(STAGE).sources("solutions")[0].parents[2] / "tests" / STAGE / "signs_of_life.json"
         code = on_load(f'perror(fopen("{source}", "r") ? "opened" : "closed"); abort();')
         self.assert_nothing_gained(code, "closed: Permission denied")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -52,7 +52,3 @@ class SeveralMachines(HostsTest):
         self.assertIn("The graded tests, all of whose ranks run on this machine", text)
         self.assertIn("Total  20 / 20 points", text)
         self.assertNotIn("points", said)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.tools.checking_test import context
-from tools.checking import check, machines, minimal_system
+from tools.checking import check, machines, minimal_system, trials
 from tools.checking.machine_list import CHECKS, MACHINES, Check, Machine
 from tools.checking.minimal_system import Ran, System
 from tools.grading.stages import BadChoice
@@ -79,9 +79,7 @@ class Verdicts(unittest.TestCase):
 
 class Table(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.table = Path(scratch.name, "machines.md")
+        self.table = Path(self.enterContext(tempfile.TemporaryDirectory()), "machines.md")
 
     def row(self, machine: Machine, cell: str) -> list[str]:
         return [machine.name, *[cell] * (len(machines.TITLES) - 1)]
@@ -116,7 +114,7 @@ class Choices(unittest.TestCase):
             machines.chosen("vax")
 
     def test_they_run_only_when_asked_for(self) -> None:
-        self.assertNotIn("machines", check.by_default(True))
+        self.assertEqual(trials.KINDS["machines"].labels, (trials.APART,))
         with mock.patch("sys.argv", ["make check", "--only=machines format"]):
             self.assertEqual(check.parse_arguments().only, ["machines", "format"])
         with mock.patch("sys.argv", ["make check", "--only=machine"]):
@@ -141,7 +139,3 @@ class Network(unittest.TestCase):
         name = f"/{minimal_system.COPIED[minimal_system.CERTIFICATES]}"
         self.assertEqual(found.pop("PIP_CACHE_DIR"), "/var/cache/pip")
         self.assertEqual(found, {"PIP_CERT": name, "HTTPS_PROXY": "http://proxy:1"})
-
-
-if __name__ == "__main__":
-    unittest.main()

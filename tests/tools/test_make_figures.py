@@ -91,9 +91,7 @@ class Stubs(unittest.TestCase):
 
 class MakeFigures(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.calls = self.folder / "calls"
         for name in ("bin", "lib", "figures/data"):
             (self.folder / name).mkdir(parents=True)
@@ -108,9 +106,7 @@ class MakeFigures(unittest.TestCase):
             (figures, "OUT", self.folder / "figures" / "out"),
             (figures, "ROOT", self.folder),
         ):
-            patch = mock.patch.object(module, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.enterContext(mock.patch.object(module, name, value))
         self.give_program()
 
     @staticmethod
@@ -227,9 +223,7 @@ class MakeFigures(unittest.TestCase):
 
     def untouched(self, *untouched: stages.Stage) -> None:
         """Nobody has written anything of these stages, and the others are finished."""
-        patch = mock.patch.object(stages.Stage, "is_stub", lambda stage, _: stage in untouched)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(stages.Stage, "is_stub", lambda stage, _: stage in untouched))
 
     def test_nothing_is_built_for_stages_that_nobody_has_begun(self) -> None:
         self.untouched(NAIVE, OVERLAPPED)
@@ -274,7 +268,3 @@ class MakeFigures(unittest.TestCase):
         self.broken = {OVERLAPPED.name: "error"}
         summary = self.draw(Drawing("draw", (NAIVE, OVERLAPPED), (Run("measure"),)))
         self.assertEqual((len(summary.failed), len(summary.drawn)), (1, 1))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -77,7 +77,3 @@ class Step(unittest.TestCase):
     def test_that_fails_ends_it_with_the_way_back(self) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertRaisesRegex(LabError, "(?s)ended with 1.*make setup", move_torch.step, "It fails", ["false"])
-
-
-if __name__ == "__main__":
-    unittest.main()

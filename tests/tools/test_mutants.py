@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 import unittest
-from dataclasses import replace
 from pathlib import Path
 
 from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
@@ -18,9 +17,7 @@ from tools.setup.toolchain import LabError
 
 class Mutated(unittest.TestCase):
     def write(self, edits: str, **contents: str) -> Path:
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        folder = Path(temporary.name)
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "mutant").mkdir()
         return write_edited(Sums(folder, **contents), mutant(edits=edits).edits, folder / "mutant")
 
@@ -53,9 +50,7 @@ class Compiled(unittest.TestCase):
     """What is compiled again: the compiler here is `echo`, and its log the command."""
 
     def setUp(self) -> None:
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.stage = Sums(self.folder)
         self.solution = self.folder / "solutions" / "09_sums"
         commands = [
@@ -160,19 +155,6 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(names(HEADER + "Only: yes\n", everything=False), ["mean", "order"])
         self.assertEqual(names(HEADER + "Score: 0\n", everything=False), everything)
 
-    def test_a_sample_has_for_each_test_a_mutant_that_it_alone_kills(self) -> None:
-        def named(name: str, killed_by: str) -> mutants.Mutant:
-            return replace(mutant(HEADER + "Only: yes\n"), name=name, killed_by=tuple(killed_by.split()))
-
-        known = [named(f"{test}_{number}", test) for test in ("mean", "order", "bitwise") for number in range(9)]
-        known += [named(f"several_{number}", "mean order") for number in range(9)]
-        for seed in range(20):
-            chosen = mutants.sampled(SPECS, known, seed)
-            self.assertEqual({each.exclusive for each in chosen} | {""}, {"mean", "order", "bitwise", ""})
-            self.assertEqual(len(set(chosen)), 3 + mutants.SAMPLE)
-            self.assertEqual(chosen, mutants.sampled(SPECS, known, seed))
-        self.assertEqual(len(mutants.sampled(SPECS, known[:1], 1)), 1)
-
 
 class ThisRepository(unittest.TestCase):
     """Checks of the mutants that need no build."""
@@ -198,7 +180,3 @@ class ThisRepository(unittest.TestCase):
         for stage in graded_stages():
             scores = [mutant_files.parse(*entry).score for entry in mutant_files.entries(stage).items()]
             self.assertIn(0, scores, stage.name)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -51,13 +51,11 @@ class Prepare(unittest.TestCase):
         self.assertIn("The stubs were graded", self.prepare({"assignments": Status.FAILED, "solutions": Status.PASSED}))
 
     def test_is_ready_where_both_are_right(self) -> None:
-        self.assertIn("Ready to grade 5", self.prepare({"assignments": Status.TODO, "solutions": Status.PASSED}))
+        self.assertRegex(
+            self.prepare({"assignments": Status.TODO, "solutions": Status.PASSED}), r"Ready to grade \d stages"
+        )
 
     def test_is_ready_the_second_time_when_no_solution_is_there(self) -> None:
         said = self.prepare({"assignments": Status.TODO}, there=False)
         self.assertIn("There are no solutions here", said)
-        self.assertIn("Ready to grade 5", said)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertRegex(said, r"Ready to grade \d stages")

@@ -30,7 +30,3 @@ class Primer(unittest.TestCase):
 
     def test_length(self) -> None:
         self.assertLessEqual(len(PRIMER.content.split()), WORDS)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -118,7 +118,3 @@ class Contributing(unittest.TestCase):
         makefile = read("Makefile") + read("instructor.mk")
         for target in set(re.findall(r"\bmake ([a-z]+)\b", read("CONTRIBUTING.md"))):
             self.assertRegex(makefile, rf"(?m)^{target}:", f"make {target}")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -31,9 +31,7 @@ def candidate(about: str, number: int = 0) -> dict[str, object]:
 
 class Pages(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def student(self, name: str, found: dict[str, list[dict[str, object]]]) -> Path:
         folder = self.folder / name
@@ -109,7 +107,3 @@ class TrueOfARun(unittest.TestCase):
             sends = [line for line in events if re.search(r"launched: send\b", line)]
             self.assertEqual(len(sends), int(found[1]))
             self.assertEqual(sum(int(re.search(r"(\d+) bytes", line)[1]) for line in sends), int(found[2]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -27,15 +27,14 @@ PATIENCE_S = 1500
 @pytest.mark.slow
 class BuiltRelease(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="ddp-lab-built-")
-        self.addCleanup(folder.cleanup)
-        written = Path(folder.name) / "written" / "ddp-lab"
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-built-"))
+        written = Path(folder) / "written" / "ddp-lab"
         made = release.write_tree(written, working_tree())
-        archive = Path(folder.name) / "ddp-lab.tar.gz"
+        archive = Path(folder) / "ddp-lab.tar.gz"
         release.write_archive(written, made, archive)
         with tarfile.open(archive) as tar:
-            tar.extractall(folder.name)
-        self.lab = Path(folder.name) / "ddp-lab"
+            tar.extractall(folder)
+        self.lab = Path(folder) / "ddp-lab"
         tools = toolchain.load()
         self.given = f"PYTHON={tools.python}" if tools.python else f"LIBTORCH={tools.libtorch}"
 
@@ -71,7 +70,3 @@ class BuiltRelease(unittest.TestCase):
         self.assertRegex(handed_in, rf"scores: {stage.points} of {stage.points} points, of stage {STAGE} alone")
         self.assertIn("Still missing", handed_in)
         self.run_here("make", "doctor")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import unittest
 from unittest import mock
 
 from tests.tools.release_test import Repository, git
@@ -25,9 +24,7 @@ class Reset(Repository):
         for module, name, value in (
             (stages, "ROOT", self.mine), (reset, "BUILD_DIR", self.mine / "build"), (reset, "ROOT", self.mine)
         ):  # fmt: skip
-            here = mock.patch.object(module, name, value)
-            here.start()
-            self.addCleanup(here.stop)
+            self.enterContext(mock.patch.object(module, name, value))
         stages.all_stages.cache_clear()
         self.addCleanup(stages.all_stages.cache_clear)
         self.edit(MINE)
@@ -105,7 +102,3 @@ class Reset(Repository):
             with self.assertRaisesRegex(BadChoice, said):
                 reset.reset_as_asked(number)
         self.assertEqual(self.text(), MINE)
-
-
-if __name__ == "__main__":
-    unittest.main()

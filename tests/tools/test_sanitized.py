@@ -6,7 +6,6 @@ What sanitizers find is made up here; `make check SANITIZE=address` holds them t
 from __future__ import annotations
 
 import json
-import unittest
 
 from tests.tools.grading_test import ALL_PASS, STAGE, GraderTest
 from tools.grading import sanitizer_reports
@@ -110,7 +109,3 @@ class Sanitized(GraderTest):
         done = self.grade(ALL_PASS, "--sanitize=address")
         self.assertEqual(done.returncode, 3)
         self.assertIn("has no AddressSanitizer and UndefinedBehaviorSanitizer here", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

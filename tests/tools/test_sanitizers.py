@@ -235,7 +235,3 @@ class Exceptions(unittest.TestCase):
             lines = block.strip().splitlines()
             self.assertTrue(lines[0].startswith("# "), block)
             self.assertLessEqual(sum(not line.startswith("#") for line in lines), 1, block)
-
-
-if __name__ == "__main__":
-    unittest.main()

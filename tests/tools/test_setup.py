@@ -325,7 +325,3 @@ class FrontDoor(Checkout):
         self.assertRegex(output, r"missing +python")
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON=self.make_python("old", "2.9.0"))
         self.assertIn("has torch 2.9.0, the lab needs 2.11 to 2.15", output)
-
-
-if __name__ == "__main__":
-    unittest.main()

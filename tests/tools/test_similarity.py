@@ -36,9 +36,7 @@ class Similarity(unittest.TestCase):
             cls.python = environment()
         except LabError as error:
             raise unittest.SkipTest(str(error)) from None
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.top = Path(folder.name)
+        cls.top = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         for student in range(STUDENTS - 4):
             for stage in STAGES:
                 variants = sorted((ROOT / "tests/variants" / stage.name).glob("*.cpp"))
@@ -85,7 +83,3 @@ class Similarity(unittest.TestCase):
             pair.other if pair.one == own else pair.one: pair.score for pair in pairs if own in (pair.one, pair.other)
         }
         return {other for other, score in scores.items() if score == max(scores.values())}
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -15,9 +15,7 @@ from tools.grading.stages import Stage
 
 class Stale(unittest.TestCase):
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = Path(folder.name)
+        root = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.stage = Stage("01_naive_ddp", "01", "naive DDP", 15)
         self.build = root / "build"
         (self.build / "grade").mkdir(parents=True)
@@ -31,9 +29,7 @@ class Stale(unittest.TestCase):
         command = {"file": str(self.source), "command": f"clang++ -c {self.source} -o naive_ddp.o"}
         (self.build / "compile_commands.json").write_text(json.dumps([command]))
         for module in (stages, stale):
-            patch = mock.patch.object(module, "ROOT", root)
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.enterContext(mock.patch.object(module, "ROOT", root))
 
     def is_forgotten(self) -> bool:
         stale.forget_if_changed(self.build, self.stage, "solutions")
@@ -58,7 +54,3 @@ class Stale(unittest.TestCase):
         stale.remember(self.build, self.stage, "solutions")
         self.source.with_name("more.cpp").write_text("new")
         self.assertTrue(self.is_forgotten())
-
-
-if __name__ == "__main__":
-    unittest.main()

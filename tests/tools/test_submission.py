@@ -19,9 +19,7 @@ PLACE = f"assignments/{FIRST}/naive_ddp.cpp"
 
 class Collecting(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name) / "submission"
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory())) / "submission"
         self.folder.mkdir()
 
     def write(self, path: str, content: str | bytes) -> Path:
@@ -124,7 +122,3 @@ class Collecting(unittest.TestCase):
     def test_names_are_printable(self) -> None:
         self.assertEqual(printable_path("a\x1b[31m\n\udc80ü"), "a?[31m?\\udc80\\xfc")
         self.assertLess(len(printable_path("x" * 5000)), 130)
-
-
-if __name__ == "__main__":
-    unittest.main()

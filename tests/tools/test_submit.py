@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import unittest
 import zipfile
 from unittest import mock
 
@@ -39,9 +38,7 @@ class Submit(Repository):
         self.mine = self.top / "mine"
         self.results = self.mine / "build" / "grade" / "scores.json"
         for module in (stages, stale):
-            here = mock.patch.object(module, "ROOT", self.mine)
-            here.start()
-            self.addCleanup(here.stop)
+            self.enterContext(mock.patch.object(module, "ROOT", self.mine))
         stages.all_stages.cache_clear()
         self.addCleanup(stages.all_stages.cache_clear)
         self.edit(STAGE, "int sum() { return 4; }\n")
@@ -184,7 +181,3 @@ class Submit(Repository):
         (self.mine / "release.json").unlink()
         self.assertIn("nobody knows", self.submit())
         self.assertIn(STAGE, self.packed())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -85,7 +85,3 @@ class AllTexts(unittest.TestCase):
         printed = log.read_text(errors="replace")
         self.assertIn(int(code.read_text()), found.codes, printed[-3000:])
         self.assertNotIn("Traceback", printed)
-
-
-if __name__ == "__main__":
-    unittest.main()

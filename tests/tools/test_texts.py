@@ -123,7 +123,3 @@ def _text(content: str) -> Text:
     text = Scratch(ROOT / "README.md")
     object.__setattr__(text, "said", content)
     return text
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -110,7 +110,3 @@ class Shares(unittest.TestCase):
         self.assertEqual(self.take(budget, 2, clock=20, processor=10)[0].allowed, 50)
         part, stopped = self.take(budget, 1, clock=95, processor=91)
         self.assertEqual((part.allowed, part.exceeded, stopped), (90, True, True))
-
-
-if __name__ == "__main__":
-    unittest.main()

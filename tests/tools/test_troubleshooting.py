@@ -63,7 +63,3 @@ class Troubleshooting(unittest.TestCase):
 
     def test_each_kind_of_trouble_has_a_section(self) -> None:
         self.assertLessEqual(SECTIONS, {title[3:] for title in PAGE.headings() if title.startswith("## ")})
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -48,7 +48,3 @@ class Unresolved(unittest.TestCase):
         with Watch(visible=False) as watch, mock.patch.object(building, "edited_note", return_value=""):
             with self.assertRaisesRegex(LabError, r"(?s)not your stage's fault:.*at::data\(int\), for .*CXX="):
                 Builder(tools)._build("common", ["program"], watch)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -70,9 +70,7 @@ class OneFile:
 @unittest.skipUnless(CXX, "there is no C++ compiler")
 class Untrusted(unittest.TestCase):
     def objections(self, code: str) -> str:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = Path(folder.name)
+        root = Path(self.enterContext(tempfile.TemporaryDirectory()))
         source, library = root / "stage.cpp", root / "libstage.so"
         source.write_text(code)
         (root / "neighbour.h").write_text("inline int neighbour() { return 1; }")
@@ -141,7 +139,3 @@ class Names(unittest.TestCase):
             "_ZTHN3c104impl26raw_local_dispatch_key_setE": "c10::impl::raw_local_dispatch_key_set",
         }.items():
             self.assertEqual(qualified_name(symbol), name)
-
-
-if __name__ == "__main__":
-    unittest.main()

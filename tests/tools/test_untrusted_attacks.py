@@ -106,9 +106,7 @@ def jail() -> Sandbox:
 
 class Attack(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.folder.chmod(0o755)  # a jail of root's runs as nobody
         self.tools = toolchain.load()
         self.builder = Builder(self.tools)
@@ -304,7 +302,3 @@ class Seals(Attack):
         self.assertIn("tests_05 changed after the first stage had begun", sandbox.broken_seal())
         file.unlink()
         self.assertIn("tests_05 changed", sandbox.broken_seal())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import unittest
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -162,7 +161,3 @@ class Update(Repository):
         self.assertEqual(released.load(self.mine), released.load(new))
         self.assertEqual(list(released.load(new).differing(self.mine)), [])
         self.assertEqual((self.backup(GIVEN), self.backup(HEADER)), ("int taken();\n", "int sum();\n"))
-
-
-if __name__ == "__main__":
-    unittest.main()

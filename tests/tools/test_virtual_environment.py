@@ -29,8 +29,7 @@ class Environment(Checkout):
             mock.patch.object(virtual_environment, "active_pythons", lambda: [sys.executable]),
             mock.patch.object(virtual_environment.progress, "run", self._run),
         ):
-            patch.start()
-            self.addCleanup(patch.stop)
+            self.enterContext(patch)
 
     def _run(self, argv: list[str], *rest) -> tuple[bool, list[str]]:
         if "venv" in argv:
@@ -248,7 +247,3 @@ class Requirements(unittest.TestCase):
         cmake = (toolchain.ROOT / "CMakeLists.txt").read_text()
         self.assertIn(f"find_package(Libtorch {toolchain.OLDEST_TORCH} ", cmake)
         self.assertRaises(toolchain.LabError, toolchain.pinned, "no-such-package")
-
-
-if __name__ == "__main__":
-    unittest.main()

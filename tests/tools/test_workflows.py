@@ -93,9 +93,7 @@ class Files(unittest.TestCase):
 
 class Classroom(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = tempfile.TemporaryDirectory(prefix="ddp-lab-classroom-")
-        self.addCleanup(scratch.cleanup)
-        self.top = Path(scratch.name).resolve()
+        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-classroom-"))).resolve()
         self.workspace = self.lab("workspace")
         self.hand_in("passed")
 
@@ -207,7 +205,3 @@ class Classroom(unittest.TestCase):
         (self.workspace / "given.json").write_text('{"tests": []}')
         self.assertEqual(job.run(), 3)
         self.assertIn("nothing was graded; see what was printed before", job.printed)
-
-
-if __name__ == "__main__":
-    unittest.main()

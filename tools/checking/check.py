@@ -1,138 +1,46 @@
 """The repository's own tests: make check.
 
-Everything is built; the solutions get full marks and the stubs none; mutants die for the right reason and variants
-live; the harness's and the tools' own tests pass; the format is right and the linter silent. The last line counts what
-passed and failed; the exit code is 0 only if nothing failed.
+Ninja builds everything, and does what hangs on it (trials.py) in the same queue; CTest says what each trial ended
+with, and does those that Ninja cannot remember; pytest runs the Python tests. The last line counts what passed and
+failed; the exit code is 0 only if nothing failed.
 
-A plain run takes a sample of the mutants and of the linter's files. ALL=1 runs all of them, the sanitizers, other
-compilers, the oldest PyTorch, a build for arm64 and the slow Python tests. Neither repeats what has passed on the same
-content: tools/checking/remembered.py. ONLY="format lint" runs these steps alone; ONLY=machines, which no other run
-does, tries the lab on fresh systems.
+A plain run tries one mutant for each graded test, two variants a stage and a sample of the linter's files. ALL=1 tries
+all of them, the sanitizers, other compilers, the oldest PyTorch, a build for arm64 and the slow Python tests. Neither
+repeats what has passed unless a file changed that it hangs on; FRESH=1 does. ONLY="format lint" runs these kinds of
+trials alone; ONLY=machines, which no other run does, tries the lab on fresh systems.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
-from tools.checking import (
-    arm64,
-    claims,
-    compilers,
-    costs,
-    formatting,
-    includes,
-    linting,
-    machines,
-    mutants,
-    own_tests,
-    remembered,
-    sanitizers,
-    variants,
-)
-from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
-from tools.grading import stages, unresolved
+from tools.checking import costs, own_tests
+from tools.checking.context import CORES, Context, Outcome, describe
+from tools.checking.trials import ALL, APART, CHECK, KINDS, LONG, PASSED
+from tools.grading import stages
 from tools.grading.compile_errors import condense
-from tools.grading.results import StageReport, Status, TestResult
-from tools.grading.stages import Stage, short_paths
+from tools.grading.stages import short_paths
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.progress import ProgressLine, elapsed
 from tools.setup.toolchain import LabError, Toolchain
 
-Step = Callable[[Context], Outcome]
-
-
-def build_everything(context: Context) -> Outcome:
-    """The library, all tests, benchmarks, stubs and solutions."""
-    tools, log = context.toolchain, context.folder() / "build.log"
-    command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--", "-k0"]
-    code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
-    failure = describe("The build", condense(text), log) if code else ""
-    if not failure and (missing := unresolved.missing_in(context.build_dir)):
-        failure = describe("What is built lacks what nothing defines", "\n".join(missing))
-    return Outcome.of(failure)
-
-
-def check_solutions(context: Context) -> Outcome:
-    """Each test passes on the solution; a test that this machine cannot run counts as skipped, not as passed."""
-    return Outcome().take(context.each(partial(_grade, context, "solutions", _judge_solution), graded_stages()))
-
-
-def check_stubs(context: Context) -> Outcome:
-    """Each test fails on the stub with its TODO, and nothing crashes."""
-    return Outcome().take(context.each(partial(_grade, context, "assignments", _judge_stub), graded_stages()))
-
-
-def _grade(context: Context, impl: str, judge: Callable[[StageReport], Outcome], stage: Stage) -> Outcome:
-    library = context.builder.library(stage, impl)
-
-    def work() -> Outcome:
-        report = context.grade(stage, library, context.tests_of(stage))
-        if impl == "solutions":
-            claims.keep_bodies(context, report)
-        return judge(report)
-
-    contents = [library, Path(__file__), *remembered.grading(context, stage)]
-    return remembered.outcome_of(context, f"{impl}.{stage.name}", contents, work)
-
-
-def _judge_solution(report: StageReport) -> Outcome:
-    outcome, stage = Outcome(), report.stage
-    for result in not_skipped(report, outcome):
-        outcome.add("" if result.status is Status.PASSED else describe(stage.name, describe_tests([result])))
-    if report.max_score != stage.points:
-        outcome.add(f"the tests of {stage.name} add up to {report.max_score:g} points, but it has {stage.points}")
-    return outcome
-
-
-def _judge_stub(report: StageReport) -> Outcome:
-    outcome = Outcome()
-    for result in not_skipped(report, outcome):
-        due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
-        title = f"{report.stage.name}: on a stub, a test should say TODO"
-        outcome.add("" if due else describe(title, describe_tests([result])))
-    return outcome
-
-
-def not_skipped(report: StageReport, outcome: Outcome) -> list[TestResult]:
-    """The tests with a verdict. The skipped ones are noted in `outcome`, with their reasons."""
-    skipped = [result for result in report.results if result.status is Status.SKIPPED]
-    outcome.skipped += [f"{result.spec.name}: {' '.join(result.measured)}" for result in skipped]
-    return [result for result in report.results if result not in skipped]
-
-
-STEPS: dict[str, tuple[str, Step]] = {
-    "build": ("Building everything", build_everything),
-    "solutions": ("Solutions get full marks", check_solutions),
-    "stubs": ("Stubs say what is to do", check_stubs),
-    "mutants": ("Mutants die for the right reason", mutants.check_mutants),
-    "claims": ("Tables of claims and mutants", claims.check_claims),
-    "variants": ("Correct variants get full marks", variants.check_variants),
-    "address": (sanitizers.ADDRESS.title, partial(sanitizers.check, sanitizers.ADDRESS)),
-    "thread": (sanitizers.THREAD.title, partial(sanitizers.check, sanitizers.THREAD)),
-    "compilers": ("Stages built by other compilers", compilers.check_compilers),
-    "torch": ("Stages built on the oldest PyTorch", compilers.check_oldest_torch),
-    "arm64": ("Everything built for arm64", arm64.check_arm64),
-    "harness": ("Tests of the harness, in C++", own_tests.check_harness),
-    "python": ("Tests of the tools and figures, in Python", own_tests.check_python),
-    "gallery": ("Figures of the gallery", own_tests.check_gallery),
-    "benchmarks": ("Benchmarks run without the stages", own_tests.check_unfinished_benchmark),
-    "includes": ("Include directions", includes.check_includes),
-    "format": ("Format, and Python by ruff", formatting.check_format),
-    "lint": ("Linter", linting.check_lint),
-    "machines": ("The lab on fresh machines", machines.check_machines),
-}
-
-LONG = ("address", "thread", "compilers", "torch", "arm64")  # run with ALL=1 only, or when asked for
-APART = ("machines",)  # only when asked for
+BUILD, PYTHON, COSTS = "build", "python", "costs"
+KNOWN = [BUILD, *KINDS, PYTHON, COSTS]
 SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
+_FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(.*?) *$", re.MULTILINE)
+_NINJAS_OWN = re.compile(r"^(\[\d+/\d+\] |FAILED: |cd .* && |ninja: ).*\n", re.MULTILINE)
+_OUTPUT = ["--output-on-failure", "--no-tests=error", "--test-output-size-passed", "99999"]
 
 
 def main() -> int:
@@ -151,13 +59,13 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make check", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--only", action="append", default=[], help=f"just these of {', '.join([*STEPS, 'costs'])}")
-    parser.add_argument("--sanitize", choices=SANITIZERS, help="just the step of this sanitizer")
+    parser.add_argument("--only", action="append", default=[], help=f"just these of {', '.join(KNOWN)}")
+    parser.add_argument("--sanitize", choices=SANITIZERS, help="just what this sanitizer says")
     parser.add_argument("--all", action="store_true", help="also what takes long, and no samples")
     parser.add_argument("--fresh", action="store_true", help="forget what passed in earlier runs")
     parser.add_argument("--seed", default=os.environ.get("SEED"), help="repeats the run that printed it")
     options = parser.parse_args()
-    options.only = [stages.choose("ONLY", name, [*STEPS, "costs"]) for names in options.only for name in names.split()]
+    options.only = [stages.choose("ONLY", name, KNOWN) for names in options.only for name in names.split()]
     options.only += [SANITIZERS[options.sanitize]] if options.sanitize else []
     options.seed = stages.choose_seed(options.seed)
     return options
@@ -165,40 +73,106 @@ def parse_arguments() -> argparse.Namespace:
 
 def check(tools: Toolchain, options: argparse.Namespace) -> int:
     started, total = time.monotonic(), Outcome()
-    samples = "everything" if options.all else "a sample of mutants and of files for the linter; ALL=1 for everything"
-    print(f"Checking with seed {options.seed} on {CORES} cores: {samples}.", flush=True)
+    tried = "everything" if options.all else "a mutant for each test, two variants a stage; ALL=1 for everything"
+    print(f"Checking with seed {options.seed} on {CORES} cores: {tried}.", flush=True)
+    os.environ |= {"SEED": str(options.seed), "ALL": "1" if options.all else ""}  # for the trials
     with hold(Path(tools.build_dir) / "grade" / "lock", "make check"):
-        if options.fresh:
-            remembered.forget(Path(tools.build_dir))
-        for name, (title, step) in STEPS.items():
-            if name not in (options.only or by_default(options.all)):
-                continue
-            outcome = run_step(title, step, tools, options)
+        for outcome in _steps(tools, options):
             total.take([outcome])
-            if name == "build" and outcome.failures:
-                break  # no later step could be trusted
-    if "costs" in options.only or (options.all and not options.only):
-        print("\nMeasured here, and no part of the verdict:")
-        for line in costs.measure(tools):
-            print(f"  {line}", flush=True)
     print_summary(total, time.monotonic() - started, options.seed)
     return 1 if total.failures else 0
 
 
-def by_default(everything: bool) -> list[str]:
-    left_out = APART if everything else (*APART, *LONG)
-    return [step for step in STEPS if step not in left_out]
-
-
-def run_step(title: str, step: Step, tools: Toolchain, options: argparse.Namespace) -> Outcome:
-    line = ProgressLine(title)
+def _steps(tools: Toolchain, options: argparse.Namespace) -> Iterator[Outcome]:
+    only, line = options.only, ProgressLine("Building, and trying what is built")
+    context = Context(tools, options.seed, line.show, options.all)
+    if options.fresh:
+        shutil.rmtree(context.build_dir / PASSED, ignore_errors=True)
+    trials = not only or any(kind in only for kind in KINDS)
+    chosen = selection(options)
     try:
-        outcome = step(Context(tools, options.seed, line.show, options.all))
-    except (LabError, OSError) as error:
-        outcome = Outcome(failures=[f"{title}: {error}"])
-    except KeyboardInterrupt:
-        line.done("stopped")
-        raise
+        names = listed(context, chosen) if trials else []
+        built, failed_first = build(context, ["all"] if not only or BUILD in only else [], names)
+    except LabError as error:
+        built, failed_first = Outcome.of(str(error)), []
+    yield ended(line, built)
+    if built.failures:
+        return  # nothing else could be trusted
+    if trials:
+        line = ProgressLine("Trials, by CTest")
+        yield ended(line, run_ctest(context, chosen, names, failed_first, line))
+    if not only or PYTHON in only:
+        line = ProgressLine("Tests of the tools and figures, by pytest")
+        context = Context(tools, options.seed, line.show, options.all)
+        yield ended(line, own_tests.run_pytest(context, toolchain.ROOT / "tests"))
+    if COSTS in only or (options.all and not only):
+        print("\nMeasured here, and no part of the verdict:")
+        for text in costs.measure(tools):
+            print(f"  {text}", flush=True)
+
+
+def selection(options: argparse.Namespace) -> list[str]:
+    """CTest's options that choose the trials."""
+    tier = ALL if options.all else CHECK
+    if not options.only:
+        return ["--preset", tier]
+    return ["-L", f"^({tier}|{LONG}|{APART})$", "-L", f"^({'|'.join(options.only)})$"]
+
+
+def listed(context: Context, chosen: list[str]) -> list[str]:
+    """The tests that these options choose."""
+    log = context.folder() / "ctest_list.log"
+    code, text = context.run([*ctest(context, chosen), "--show-only=json-v1"], log)
+    if code:
+        raise LabError(describe("CTest cannot list the trials", text[-4000:], log))
+    return [test["name"] for test in json.loads(text[text.index("{") :])["tests"]]
+
+
+def ctest(context: Context, chosen: list[str]) -> list[str]:
+    folder = [] if "--preset" in chosen else ["--test-dir", str(context.build_dir)]
+    return [str(Path(context.toolchain.cmake).with_name("ctest")), *folder, *chosen]
+
+
+def build(context: Context, targets: list[str], names: list[str]) -> tuple[Outcome, list[str]]:
+    """Builds, and tries what Ninja remembers; returns what did not compile, and the trials that failed."""
+    tools, log = context.toolchain, context.folder() / "build.log"
+    known = (context.build_dir / "build.ninja").read_text(encoding="utf-8")
+    passed = [str(PASSED / name.removeprefix("check.")) for name in names]
+    targets = targets + [name for name in passed if f"build {name} " in known or f"build {name}:" in known]
+    if not targets:
+        return Outcome(), []
+    command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--target", *targets, "--", "-k0"]
+    code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
+    failed = _FAILED.findall(text)
+    if code and not (failed and all(name.startswith("check/") for name in failed)):
+        return Outcome.of(describe("The build", condense(text), log)), []
+    return Outcome(), failed
+
+
+def run_ctest(
+    context: Context, chosen: list[str], names: list[str], failed_first: list[str], line: ProgressLine
+) -> Outcome:
+    found, log = context.folder() / "ctest.xml", context.folder() / "ctest.log"
+    found.unlink(missing_ok=True)
+    command = [*ctest(context, chosen), *_OUTPUT, "--output-junit", str(found), "--parallel", str(CORES)]
+    code, text = context.run(command, log, on_line=lambda said: line.show(said.strip()[:70]))
+    outcome, seen = Outcome(), set()
+    for case in ElementTree.parse(found).iter("testcase") if found.exists() else []:
+        name, said = case.get("name"), _NINJAS_OWN.sub("", case.findtext("system-out") or "")
+        seen.add(name)
+        outcome.skipped += re.findall(r"^skipped: (.*)$", said, re.MULTILINE)
+        wrong = case.get("status") != "run" and f"{said[-8000:]}\n{case.find('*').get('message') or ''}"
+        outcome.add(describe(name, wrong, log) if wrong else "")
+    if missing := set(names) - seen:
+        outcome.add(f"{len(missing)} of {len(names)} trials have no verdict: {', '.join(sorted(missing)[:9])}")
+    if code and not outcome.failures:
+        outcome.add(describe(f"CTest ended with code {code}", text[-4000:], log))
+    if failed_first and not outcome.failures:
+        outcome.add(f"failed when Ninja did them, and passed again: {', '.join(failed_first)}; see check/build.log")
+    return outcome
+
+
+def ended(line: ProgressLine, outcome: Outcome) -> Outcome:
     line.done(counts(outcome))
     for text in outcome.skipped:
         print(f"  skipped: {text}")
@@ -209,8 +183,7 @@ def run_step(title: str, step: Step, tools: Toolchain, options: argparse.Namespa
 
 
 def counts(outcome: Outcome) -> str:
-    parts = [f"{outcome.passed} passed"]
-    parts += [f"{outcome.remembered} of them remembered"] if outcome.remembered else []
+    parts = [f"{outcome.passed} passed"] if outcome.passed or not outcome.failures else []
     parts += [f"{len(outcome.skipped)} skipped"] if outcome.skipped else []
     parts += [f"{len(outcome.failures)} FAILED"] if outcome.failures else []
     return ", ".join(parts)
@@ -224,10 +197,7 @@ def print_summary(total: Outcome, seconds: float, seed: int) -> None:
         print(f"Each in full above. The same again: make check SEED={seed}")
     if total.skipped:
         print(f"{len(total.skipped)} skipped, which is not passed.")
-    print(f"All in {elapsed(seconds)} minutes.")
-    if total.remembered:
-        again = "make check FRESH=1 runs all again"
-        print(f"{total.remembered} of them remembered from an earlier run of the same content; {again}")
+    print(f"All in {elapsed(seconds)} minutes. make check FRESH=1 does again what passed before.")
     print(f"{total.passed} passed, {len(total.failures)} failed", flush=True)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tools.checking import mutants
 from tools.checking.context import Context, Outcome, graded_stages
+from tools.checking.variants import variants_of
 from tools.grading.results import StageReport, replace_file
 from tools.grading.runner import RunOptions, signs_of_life
 from tools.grading.stages import Stage
@@ -102,6 +103,11 @@ class Tables:
         self._tests = {stage: mutants.graded_tests(context, stage) for stage in self._stages}
         self._bodies = {stage: bodies_of(context, stage) for stage in self._stages}
         self.problems += outcome.failures
+        for stage in self._stages:
+            for name in mutants.not_needed(self._tests[stage], self._mutants[stage]):
+                self.problems.append(f"no mutant in tests/mutants/{stage.name}.diff is killed by {name} only")
+            if len(variants_of(stage)) < 2:
+                self.problems.append(f"tests/variants/{stage.name} needs at least two correct, unusual solutions")
         self.files = {CLAIMS: self._claims(), MUTANTS: self._mutant_table()}
         self.files |= {signs_of_life(stage): by_line(self._bodies[stage]["signs"]) for stage in self._stages}
 

@@ -15,7 +15,7 @@ from tools.grading.records import printable
 from tools.grading.results import StageReport, TestResult, TestSpec
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.stages import Stage, all_stages, short_paths
-from tools.grading.test_lists import ask
+from tools.grading.test_lists import TestLists
 from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import Toolchain
 
@@ -32,7 +32,6 @@ class Outcome:
     passed: int = 0
     failures: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    remembered: int = 0  # of those that passed: in an earlier run, on the same content
 
     def add(self, failure: str) -> None:
         """Counts one more check, which passed if `failure` is empty."""
@@ -54,7 +53,6 @@ class Outcome:
             self.passed += part.passed
             self.failures += part.failures
             self.skipped += part.skipped
-            self.remembered += part.remembered
         return self
 
 
@@ -118,7 +116,10 @@ class Context:
         return [future.result() for future in futures]
 
     def tests_of(self, stage: Stage) -> list[TestSpec]:
-        return ask(self.builder.program(stage))
+        lists = TestLists(self.folder("lists"))
+        found = lists.of(self.builder.program(stage))
+        lists.remember()
+        return found
 
     def grade(
         self, stage: Stage, library: Path, tests: list[TestSpec], options: RunOptions | None = None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.checking import remembered
 from tools.checking.context import Context, describe_tests
-from tools.checking.remembered import Content
 from tools.grading.compile_commands import compile_command, object_of
 from tools.grading.compile_errors import condense
 from tools.grading.results import StageReport, TestSpec
@@ -14,12 +12,21 @@ from tools.grading.runner import RunOptions
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import LabError
 
+LIBRARY = "libstage.so"
+
 
 def grade(
     context: Context, stage: Stage, source: Path, folder: Path, tests: list[TestSpec], options: RunOptions
 ) -> tuple[StageReport, Path]:
     """What these tests say of `source`, and the log, which is in `folder` as all that is made of it."""
-    report = context.grade(stage, compile_stage(context, stage, source, folder), tests, options)
+    compile_stage(context, stage, source, folder)
+    return grade_compiled(context, stage, folder, tests, options)
+
+
+def grade_compiled(
+    context: Context, stage: Stage, folder: Path, tests: list[TestSpec], options: RunOptions
+) -> tuple[StageReport, Path]:
+    report = context.grade(stage, folder / LIBRARY, tests, options)
     log = folder / "tests.log"
     log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
     return report, log
@@ -28,12 +35,6 @@ def grade(
 def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
     """The tests with points; a report has none, and may be slow."""
     return [spec for spec in context.tests_of(stage) if spec.points]
-
-
-def surroundings(context: Context, stage: Stage) -> list[Content]:
-    """What a verdict on something compiled in the place of the stage's solution hangs on, beside itself."""
-    command = compile_command(context.build_dir, solution_of(stage))
-    return [" ".join(command), *remembered.compiling(context, stage), *remembered.grading(context, stage)]
 
 
 def solution_of(stage: Stage) -> Path:
@@ -55,7 +56,8 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
     If it lies in a copy of the solution's folder, the copies of the other sources go with it. Those that are as in the
     solution are not compiled again: the build has their objects.
     """
-    library = folder / "libstage.so"
+    library = folder / LIBRARY
+    library.unlink(missing_ok=True)
     copies = {path: source.parent / path.name for path in code_of(stage) if (source.parent / path.name).exists()}
     changed = {path for path, copy in copies.items() if copy.read_bytes() != path.read_bytes()}
     everything = any(path.suffix == ".h" for path in changed)

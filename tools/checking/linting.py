@@ -2,12 +2,12 @@
 
 It looks at all that a file includes. One file costs 19 s of a core, nearly all of it for libtorch: 235 files would take
 37 minutes on two cores. So as many files as compile together are looked at as one, in some 13 units: 4 minutes. A plain
-run looks at what was changed since the commit before last and at SAMPLE other files, in two to four units. A file that
-was clean is not looked at again until it, a header or .clang-tidy changes.
+run looks at what was changed since the commit before last and at SAMPLE other files, in two to four units.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import re
@@ -15,11 +15,9 @@ import shlex
 from collections import defaultdict
 from pathlib import Path
 
-from tools.checking import remembered
 from tools.checking.context import CORES, Context, Outcome, describe
-from tools.checking.formatting import FOLDERS, by_file, sources, tool
+from tools.checking.formatting import FOLDERS, by_file, tool
 from tools.grading.stages import short_paths
-from tools.setup import system_packages
 from tools.setup.configuring import compile_commands
 from tools.setup.toolchain import ROOT
 
@@ -33,20 +31,13 @@ Flags = tuple[str, ...]
 
 
 def check_lint(context: Context) -> Outcome:
-    outcome, unknown, linter = Outcome(), {}, Linter(context)
-    for path, flags in linter.files().items():
-        if known := linter.recall(path, flags):
-            outcome.take([known])
-        else:
-            unknown[path] = flags
-    chosen = unknown if context.everything else sampled(unknown, _changed(context), context.seed)
+    outcome, linter = Outcome(), Linter(context)
+    files = linter.files()
+    chosen = files if context.everything else sampled(files, _changed(context), context.seed)
     found = linter.findings(chosen)
     for path in sorted(found.keys() | chosen.keys()):
         text = found.get(path, "")
         outcome.add(describe(f"clang-tidy: {short_paths(str(path))}", text) if text else "")
-    for path in chosen if found.keys() <= chosen.keys() else ():  # what is found in a header may be any file's
-        if path not in found:
-            linter.keep(path, chosen[path])
     return outcome
 
 
@@ -70,17 +61,6 @@ class Linter:
         self._tool = tool(context.toolchain, "clang-tidy")
         self._folder = context.folder("lint")
         self._texts: dict[Flags, Flags] = {}
-        version = str(system_packages.version_of(self._tool))
-        self._surroundings = [version, repr(context.toolchain), ROOT / ".clang-tidy", *sources("*.h")]
-
-    def recall(self, path: Path, flags: Flags) -> Outcome | None:
-        return remembered.recall(self._context, self._name(path), [path, *flags, *self._surroundings])
-
-    def keep(self, path: Path, flags: Flags) -> None:
-        remembered.keep(self._context, self._name(path), [path, *flags, *self._surroundings], Outcome(1))
-
-    def _name(self, path: Path) -> str:
-        return "lint." + ".".join(path.relative_to(ROOT).parts)
 
     def files(self) -> dict[Path, Flags]:
         """The checkout's sources that the build compiles. All that use a precompiled header share the flags of tests,
@@ -142,7 +122,7 @@ class Linter:
     def _together(self, flags: Flags, paths: list[Path]) -> tuple[Path, list[Path]]:
         """A unit that includes as many of these files as compile together: those that the compiler does
         not complain of after the ones before them."""
-        unit = self._folder / f"{remembered.key_of(map(str, paths))[:16]}.cpp"
+        unit = self._folder / f"{hashlib.sha256(repr(paths).encode()).hexdigest()[:16]}.cpp"
         while True:
             unit.write_text("".join(_PART.format(number=number, path=path) for number, path in enumerate(paths)))
             if len(paths) == 1:

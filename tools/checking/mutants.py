@@ -5,20 +5,14 @@ Each test with points needs a mutant that no other test kills, which shows that 
 
 from __future__ import annotations
 
-import random
-from functools import partial
-
-from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
+from tools.checking.context import Context, Outcome, describe, describe_tests
 from tools.checking.edits import write_edited
-from tools.checking.in_place import grade, graded_tests, surroundings
+from tools.checking.in_place import compile_stage, grade_compiled, graded_tests
 from tools.checking.mutant_files import Mutant, entries, parse
-from tools.checking.remembered import Content, outcome_of
 from tools.grading.results import StageReport, Status, TestSpec
 from tools.grading.runner import RunOptions
-from tools.grading.stages import Stage
+from tools.grading.stages import Stage, choose, named
 from tools.setup.toolchain import LabError
-
-SAMPLE = 2  # of each stage's mutants, beside one for each test
 
 
 def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
@@ -87,48 +81,35 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
     return [spec.name for spec in specs if spec.name not in needed]
 
 
-def check_mutants(context: Context) -> Outcome:
-    outcome, trials = Outcome(), []
-    for stage in graded_stages():
-        tests = graded_tests(context, stage)
-        mutants = [mutant for mutant in load(stage, outcome) if mutant.killed_by]
-        trial = partial(_verdict, context, stage, tests, [*surroundings(context, stage), *stage.sources("solutions")])
-        chosen = mutants if context.everything else sampled(tests, mutants, context.seed)
-        trials += [partial(trial, mutant) for mutant in chosen]
-        for name in not_needed(tests, mutants):
-            outcome.add(f"{stage.name}: no mutant in tests/mutants/{stage.name}.diff is killed by {name} only")
-    return outcome.take(context.each(lambda trial: trial(), trials))
-
-
-def sampled(tests: list[TestSpec], mutants: list[Mutant], seed: int) -> list[Mutant]:
-    """For each test one mutant that it alone kills, and SAMPLE of the others."""
-    draw = random.Random(seed)
-    own = [[mutant for mutant in mutants if mutant.exclusive == spec.name] for spec in tests]
-    chosen = [draw.choice(some) for some in own if some]
-    others = [mutant for mutant in mutants if mutant not in chosen]
-    return chosen + draw.sample(others, min(SAMPLE, len(others)))
-
-
-def _verdict(context: Context, stage: Stage, tests: list[TestSpec], about: list[Content], mutant: Mutant) -> Outcome:
-    contents = [mutant.text, *about]
-    kind = "mutants" if context.everything else "killers"
-    work = partial(_try_mutant, context, stage, tests, mutant)
-    return outcome_of(context, f"{kind}.{stage.name}.{mutant.name}", contents, work)
-
-
-def _try_mutant(context: Context, stage: Stage, tests: list[TestSpec], mutant: Mutant) -> Outcome:
-    folder, title = context.folder("mutants", stage.name, mutant.name), mutant.title(stage)
+def compile_mutant(context: Context, stage_name: str, name: str) -> Outcome:
+    stage = named(stage_name)
+    mutant, folder = _named(stage, name), context.folder("mutants", stage_name, name)
     try:
-        source = write_edited(stage, mutant.edits, folder)
-        brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
-        report, log = grade(context, stage, source, folder, needed(mutant, tests, context.everything), brief)
+        compile_stage(context, stage, write_edited(stage, mutant.edits, folder), folder)
     except LabError as error:
-        return Outcome.of(describe(title, str(error)))
+        return Outcome.of(describe(mutant.title(stage), str(error)))
+    return Outcome(1)
+
+
+def try_mutant(context: Context, stage_name: str, name: str, everything: bool) -> Outcome:
+    stage = named(stage_name)
+    mutant, folder, tests = (
+        _named(stage, name),
+        context.folder("mutants", stage_name, name),
+        graded_tests(context, stage),
+    )
+    brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
+    report, log = grade_compiled(context, stage, folder, needed(mutant, tests, everything), brief)
     problems = faults(mutant, report)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     text = "\n".join([*problems, "", describe_tests(failed)])
-    return Outcome.of(describe(title, text, log) if problems else "")
+    return Outcome.of(describe(mutant.title(stage), text, log) if problems else "")
+
+
+def _named(stage: Stage, name: str) -> Mutant:
+    texts = entries(stage)
+    return parse(name, texts[choose("mutant", name, texts)])
 
 
 def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[TestSpec]:

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.checking import remembered
 from tools.checking.context import CORES, Context, Outcome, describe
-from tools.checking.remembered import Content
+from tools.grading import unresolved
 from tools.grading.stages import all_stages
-from tools.setup.toolchain import ROOT
 
 UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
 
 
-def check_harness(context: Context) -> Outcome:
-    """Runs build/bin/tests_harness and tests_benchmarks, each in as many parts as there are cores."""
-    parts = [(program, index) for program in ("tests_harness", "tests_benchmarks") for index in range(CORES)]
-    return Outcome().take(context.each(lambda part: _shard(context, *part), parts))
-
-
-def _shard(context: Context, program: str, index: int) -> Outcome:
-    contents = remembered.program(context, program, "ddp", "ddp_testing", "ddp_benchmarks")
-    work = partial(run_shard, context, program, index)
-    return remembered.outcome_of(context, f"{program}.{index}_of_{CORES}", [Path(__file__), *contents], work)
-
-
-def run_shard(context: Context, program: str, index: int, env: dict[str, str] | None = None) -> Outcome:
+def run_shard(context: Context, program: str, index: int | str, env: dict[str, str] | None = None) -> Outcome:
     """One of as many parts of a program's tests as there are cores, with these variables."""
     folder, outcome = context.folder("harness"), Outcome()
     found, log = folder / f"{program}.{index}.json", folder / f"{program}.{index}.log"
@@ -60,13 +43,6 @@ def _reason(text: str, test: str) -> str:
     """Why a test was skipped: GoogleTest writes it on the lines after the test's start."""
     found = re.search(rf"\[ RUN +\] \S*{re.escape(test)}\n(?:.*: Skipped\n)?(.*)", text)
     return found[1].strip() if found else "no reason given"
-
-
-def check_python(context: Context) -> Outcome:
-    """All Python tests, by pytest. One may read anything in the checkout and run any program: they are remembered only
-    if nothing changed."""
-    contents = [str(context.everything), *_checkout(), *_built(context.build_dir)]
-    return remembered.outcome_of(context, "pytest", contents, partial(run_pytest, context, ROOT / "tests"))
 
 
 def run_pytest(context: Context, tests: Path) -> Outcome:
@@ -100,18 +76,10 @@ def check_gallery(context: Context) -> Outcome:
     return Outcome.of(describe("figures/gallery", text)) if code else Outcome(skipped=text.strip().splitlines())
 
 
-def _checkout() -> list[Content]:
-    """All files that git does not ignore."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    unknown = [secrets.token_hex()]  # without git nothing is remembered
-    return [ROOT / line for line in done.stdout.splitlines()] if done.returncode == 0 else unknown
-
-
-def _built(build_dir: Path) -> list[Content]:
-    return sorted(
-        path for folder in ("bin", "lib", "stages") for path in (build_dir / folder).rglob("*") if path.is_file()
-    )
+def check_defined(context: Context) -> Outcome:
+    """What is built finds all that it uses."""
+    missing = "\n".join(unresolved.missing_in(context.build_dir))
+    return Outcome.of(describe("What is built lacks what nothing defines", missing) if missing else "")
 
 
 def check_unfinished_benchmark(context: Context) -> Outcome:

@@ -1,4 +1,4 @@
-"""Step of `make check`: other correct solutions get full marks.
+"""Trials: other correct solutions get full marks.
 
 tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual; an entry of
 tests/variants/<stage>.diff is one that differs from ours in some lines (edits.py), and says under `What:` how. With
@@ -9,17 +9,15 @@ ALL=1 each of its bodies runs in a drawn order of events, too, and it runs under
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tools.checking import edits
-from tools.checking.context import Context, Outcome, describe, describe_tests, graded_stages
+from tools.checking.context import Context, Outcome, describe, describe_tests
 from tools.checking.edits import Edit
-from tools.checking.in_place import grade, graded_tests, surroundings
-from tools.checking.remembered import Content, files, outcome_of
-from tools.grading.results import Status
+from tools.checking.in_place import compile_stage, grade, grade_compiled, graded_tests
+from tools.grading.results import StageReport, Status
 from tools.grading.runner import RunOptions
-from tools.grading.stages import Stage, short_paths
+from tools.grading.stages import Stage, choose, named, short_paths
 from tools.setup.toolchain import ROOT, LabError
 
 FOLDER = ROOT / "tests" / "variants"
@@ -39,21 +37,25 @@ class Variant:
         return edits.write_edited(stage, self.edits, folder) if self.edits else self.file
 
 
-def check_variants(context: Context) -> Outcome:
-    outcome, verdicts = Outcome(), []
-    for stage in graded_stages():
-        variants = variants_of(stage)
-        if len(variants) < 2:
-            outcome.add(f"tests/variants/{stage.name} needs at least two correct, unusual solutions")
-        verdicts += [partial(_verdict, context, stage, variant) for variant in variants]
-    return outcome.take(context.each(lambda verdict: verdict(), verdicts))
+def compile_variant(context: Context, stage_name: str, name: str) -> Outcome:
+    stage = named(stage_name)
+    variant, folder = _named(stage, name), context.folder("variants", stage_name, name)
+    try:
+        compile_stage(context, stage, variant.source(stage, folder), folder)
+    except LabError as error:
+        return Outcome.of(describe(variant.title(), str(error)))
+    return Outcome(1)
 
 
-def _verdict(context: Context, stage: Stage, variant: Variant) -> Outcome:
-    ours: list[Content] = [*stage.sources("solutions")] if variant.edits else []
-    about = [*files("tests/variants", "*.h"), *ours, *surroundings(context, stage), str(context.everything)]
-    work = partial(grade_variant, context, RunOptions(context.seed, many_orders=context.everything), stage, variant)
-    return outcome_of(context, f"variants.{stage.name}.{variant.name}", [variant.text, *about], work)
+def try_variant(context: Context, stage_name: str, name: str, many_orders: bool) -> Outcome:
+    stage, options = named(stage_name), RunOptions(context.seed, many_orders=many_orders)
+    folder = context.folder("variants", stage_name, name)
+    return _verdict(_named(stage, name), *grade_compiled(context, stage, folder, graded_tests(context, stage), options))
+
+
+def _named(stage: Stage, name: str) -> Variant:
+    known = {variant.name: variant for variant in variants_of(stage)}
+    return known[choose("variant", name, known)]
 
 
 def variants_of(stage: Stage) -> list[Variant]:
@@ -78,9 +80,13 @@ def grade_variant(context: Context, options: RunOptions, stage: Stage, variant: 
     folder, title = context.folder("variants", stage.name, variant.name), variant.title()
     try:
         source = variant.source(stage, folder)
-        report, log = grade(context, stage, source, folder, graded_tests(context, stage), options)
+        graded = grade(context, stage, source, folder, graded_tests(context, stage), options)
     except LabError as error:
         return Outcome.of(describe(title, str(error)))
+    return _verdict(variant, *graded)
+
+
+def _verdict(variant: Variant, report: StageReport, log: Path) -> Outcome:
     wrong = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
     text = f"is correct, but loses points:\n{describe_tests(wrong)}"
-    return Outcome.of(describe(title, text, log) if wrong else "")
+    return Outcome.of(describe(variant.title(), text, log) if wrong else "")

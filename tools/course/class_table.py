@@ -7,12 +7,11 @@ import html
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
+from statistics import median
 from string import Template
 
-from tools.course import diagnoses, late
-from tools.course.late import Lateness
+from tools.course import diagnoses
 from tools.student.course import Course
 
 PAGE = Path(__file__).with_name("files") / "class.html"
@@ -28,6 +27,7 @@ class Test:
     stage: str
     name: str
     points: float
+    extension: bool = False
 
     @property
     def claim(self) -> str:
@@ -36,39 +36,35 @@ class Test:
 
 @dataclass
 class Row:
-    """A student. `problem`: why there are no results; `after_policy`: the points that are left, by stage."""
+    """A student. `problem`: why there are no results; `earned`: the points, by stage; `beyond`: the stages of the
+    extension, whose points are a sum of their own."""
 
     student: str
-    times: dict[str, datetime] = field(default_factory=dict)
     verdicts: dict[Test, str] = field(default_factory=dict)
     earned: dict[str, float] = field(default_factory=dict)
-    lateness: dict[str, Lateness] = field(default_factory=dict)
+    beyond: set[str] = field(default_factory=set)
     problem: str = ""
     failures: dict[Test, str] = field(default_factory=dict)  # what failed tests said
 
     @property
     def total(self) -> float:
-        return sum(self.earned.values())
+        return round(sum(points for stage, points in self.earned.items() if stage not in self.beyond), 2)
 
     @property
-    def after_policy(self) -> dict[str, float]:
-        factors = {stage: self.lateness[stage[:2]].factor for stage in self.earned if stage[:2] in self.lateness}
-        return {stage: round(points * factors.get(stage, 1), 2) for stage, points in self.earned.items()}
-
-    @property
-    def final(self) -> float:
-        return round(sum(self.after_policy.values()), 2)
+    def extension(self) -> float:
+        return round(sum(points for stage, points in self.earned.items() if stage in self.beyond), 2)
 
 
-def row_of(student: str, folder: Path, times: dict[str, datetime], course: Course) -> Row:
-    row = Row(student, times, lateness=late.lateness(course, times))
+def row_of(student: str, folder: Path) -> Row:
+    row = Row(student)
     try:
         if (folder / "problem").exists():
             row.problem = (folder / "problem").read_text(errors="replace")
         for test in json.loads((folder / "results.json").read_bytes())["tests"]:
             about = test["extra_data"]
             verdict = NOT_BUILT if about.get("problem") else about["status"]
-            claim = Test(about["stage"], about["test"], test["max_score"])
+            claim = Test(about["stage"], about["test"], test["max_score"], about.get("extension", False))
+            row.beyond |= {claim.stage} if claim.extension else set()
             row.verdicts[claim] = verdict
             if verdict in ("failed", NOT_BUILT):
                 row.failures[claim] = test.get("output", "")
@@ -81,23 +77,24 @@ def row_of(student: str, folder: Path, times: dict[str, datetime], course: Cours
 def write(folder: Path, rows: list[Row], course: Course) -> None:
     tests = list(dict.fromkeys(test for row in rows for test in row.verdicts))
     stages = list(dict.fromkeys(test.stage for test in tests))
+    beyond = any(test.extension for test in tests)
     with (folder / "scores.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(["student", "final", "earned", *stages, *(f"{stage} late days" for stage in stages),
-                        "problem", *(test.claim for test in tests)])  # fmt: skip
+        extension = ["extension"] if beyond else []
+        table.writerow(["student", "points", *extension, *stages, "problem", *(test.claim for test in tests)])
         for row in rows:
-            days = [row.lateness[stage[:2]].days if stage[:2] in row.lateness else "" for stage in stages]
-            points = [row.after_policy.get(stage, 0) for stage in stages]
+            points = [row.earned.get(stage, 0) for stage in stages]
             verdicts = [row.verdicts.get(test, "") for test in tests]
-            table.writerow([_text(row.student), row.final, row.total, *points, *days, _text(row.problem), *verdicts])
+            sums = [row.total, row.extension] if beyond else [row.total]
+            table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
     page = Template(PAGE.read_text(encoding="utf-8")).substitute(
         title=html.escape(", ".join(filter(None, (course.course, course.term, course.name)))),
         summary=_summary(rows),
-        totals=_histogram(rows, sum(test.points for test in tests)),
+        totals=_histogram(rows, sum(test.points for test in tests if not test.extension)),
         tests="\n".join(_bar(test, rows) for test in tests),
         diagnoses=diagnoses.table(rows),
         legend=" ".join(f'<span class="{kind}">{kind.replace("_", " ")}</span>' for kind in KINDS),
-        students=_students(rows, stages),
+        students=_students(rows, stages, beyond),
     )
     (folder / "class.html").write_text(page, encoding="utf-8")
 
@@ -108,19 +105,17 @@ def _text(text: str) -> str:
 
 
 def _summary(rows: list[Row]) -> str:
-    finals = sorted(row.final for row in rows if row.verdicts)
-    if not finals:
+    totals = sorted(row.total for row in rows if row.verdicts)
+    if not totals:
         return "Nobody was graded."
-    middle = (finals[(len(finals) - 1) // 2] + finals[len(finals) // 2]) / 2
-    late_ones = sum(any(each.days for each in row.lateness.values()) for row in rows)
     problems = sum(bool(row.problem) for row in rows)
-    return (f"{len(rows)} submissions: median {middle:g}, from {finals[0]:g} to {finals[-1]:g} points; "
-            f"{late_ones} late in some stage, {problems} with a problem.")  # fmt: skip
+    return (f"{len(rows)} submissions: median {median(totals):g}, from {totals[0]:g} to {totals[-1]:g} points; "
+            f"{problems} with a problem.")  # fmt: skip
 
 
 def _histogram(rows: list[Row], most: float) -> str:
-    """Of final points, in BINS parts of what can be had."""
-    counts = Counter(min(BINS - 1, int(BINS * row.final / most)) for row in rows if row.verdicts and most)
+    """Of points, in BINS parts of what can be had."""
+    counts = Counter(min(BINS - 1, int(BINS * row.total / most)) for row in rows if row.verdicts and most)
     highest = max(counts.values(), default=1)
     bars = []
     for each in range(BINS):
@@ -148,12 +143,13 @@ def _bar(test: Test, rows: list[Row]) -> str:
             f'<td class="bar">{parts}</td><td>{details}</td></tr>')  # fmt: skip
 
 
-def _students(rows: list[Row], stages: list[str]) -> str:
+def _students(rows: list[Row], stages: list[str], beyond: bool) -> str:
     head = "".join(f"<th>{html.escape(stage[:2])}</th>" for stage in stages)
-    lines = [f"<tr><th>student</th><th>final</th><th>earned</th>{head}<th>late days</th><th></th></tr>"]
+    extension = "<th>extension</th>" if beyond else ""
+    lines = [f"<tr><th>student</th><th>points</th>{extension}{head}<th></th></tr>"]
     for row in rows:
-        points = "".join(f"<td>{row.after_policy.get(stage, 0):g}</td>" for stage in stages)
-        days = ", ".join(f"{number}: {each.days}" for number, each in row.lateness.items() if each.days)
-        lines.append(f"<tr><td>{html.escape(row.student)}</td><td>{row.final:g}</td><td>{row.total:g}</td>{points}"
-                     f"<td>{days}</td><td>{html.escape(row.problem)}</td></tr>")  # fmt: skip
+        points = "".join(f"<td>{row.earned.get(stage, 0):g}</td>" for stage in stages)
+        extension = f"<td>{row.extension:g}</td>" if beyond else ""
+        lines.append(f"<tr><td>{html.escape(row.student)}</td><td>{row.total:g}</td>{extension}{points}"
+                     f"<td>{html.escape(row.problem)}</td></tr>")  # fmt: skip
     return "\n".join(lines)

@@ -4,7 +4,7 @@ Each is graded by a process of its own (grade_submission), several at a time, an
 other. In the folder that --out names each student has a folder with results.json, log.txt and what was taken. Whoever
 is graded already is not graded again unless the submission changes, so that a run that was stopped goes on; --again
 grades all, and says whose score changed, and by which test (changes.txt). In the end there are two tables, scores.csv
-and class.html, with the late policy of course.json, and questions.html: two for each student about their own run, with
+and class.html, and questions.html: two for each student about their own run, with
 answers; students/<name>/questions.html is the student's page, which has none.
 
 Exit code: 0 all were graded; 1 some could not be; 2, 3 and more as grade_submission.
@@ -24,13 +24,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from tools.course import hidden, questions, regraded
 from tools.course.class_table import Row, row_of, write
-from tools.course.late import read_times, times_of
 from tools.course.submission import ARCHIVES
+from tools.grading import sums
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.processes import BoundedText, GuardedProcess
@@ -41,7 +40,6 @@ from tools.setup.columns import columns, fold
 from tools.setup.progress import elapsed
 from tools.setup.toolchain import BUILD_DIR
 from tools.student import course
-from tools.student.course import Course
 
 PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, which a busy machine stretches
 GRADED = (0, 1)  # exit codes
@@ -66,8 +64,8 @@ class Student:
         except OSError:
             return False
 
-    def row(self, about: Course, given: dict[str, datetime]) -> Row:
-        return row_of(self.name, self.folder, times_of(self.place, about, given.get(self.name)), about)
+    def row(self) -> Row:
+        return row_of(self.name, self.folder)
 
 
 def main() -> int:
@@ -78,13 +76,12 @@ def main() -> int:
 def _grade_as_asked() -> int:
     options = parse_arguments()
     students, about = students_in(options.folder, options.out), course.load()
-    given = read_times(options.times, about) if options.times else {}
     with hold(options.out / "lock", "grading a class"):
         todo = [student for student in students if options.again or not student.is_graded()]
-        before = {each.name: each.row(about, given) for each in students if options.again and each.is_graded()}
+        before = {each.name: each.row() for each in students if options.again and each.is_graded()}
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
-        rows = [each.row(about, given) for each in students]
+        rows = [each.row() for each in students]
         write(options.out, rows, about)
         questions.write(options.out, {each.name: each.folder for each in students}, common_seed(options.out))
         if options.again:
@@ -103,7 +100,6 @@ def parse_arguments() -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("folder", type=Path, help="of submissions")
     parser.add_argument("--out", type=Path, default=BUILD_DIR / "class", help="for results (build/class)")
-    parser.add_argument("--times", type=Path, help="when each was handed in: a CSV with the columns student,time")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2),
                         help="how many at a time; each keeps two cores busy (%(default)s here)")  # fmt: skip
     parser.add_argument("--limit", default="", help="seconds for all tests of one (grade_submission's)")
@@ -184,7 +180,7 @@ def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) 
         return f"not graded, {ending}"
     replace_file(student.folder / "graded", fingerprint.encode())
     found = json.loads(results.read_bytes())
-    return f"{found['score']:g} / {sum(test['max_score'] for test in found['tests']):g}"
+    return str(sums.of_tests(found["tests"]))
 
 
 if __name__ == "__main__":

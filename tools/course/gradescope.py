@@ -53,7 +53,7 @@ def _summary(report: Report, shown: Shown) -> str:
     """What a student reads first."""
     seed = "" if shown.secret else f", seed {report.seed}"
     stages = [f"{stage.stage.title}: {stage.score:g} / {stage.max_score:g}" for stage in report.stages]
-    lines = [f"{report.score:g} of {report.max_score:g} points{seed}", *stages]
+    lines = [f"{report.sums}{seed}", *stages]
     answers = ", ".join(name.partition("_")[0] for name in sorted(shown.submission.answers))
     lines += [f"Answers for the writeup, which a person reads: {answers or 'none'}"]
     return "\n".join([*lines, *(f"Note: {note}" for note in shown.submission.notes)])

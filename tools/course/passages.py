@@ -6,6 +6,9 @@
 <!-- student              this line and the next mark go, and what is between them is a
 -->                       part of the text that is handed out;
 
+<!-- extension -->        from here ...
+<!-- /extension -->       ... to here is not handed out by a course without the extension;
+
 <!-- course -->           is replaced by the course's name, dates and links;
 
 <!-- rule -->             by the course's own rule for assistants, if it has one.
@@ -19,16 +22,18 @@ from tools.setup.toolchain import LabError
 from tools.student.course import Course
 
 _INSTRUCTOR = re.compile(r"^<!-- instructor -->\n.*?^<!-- /instructor -->\n", re.MULTILINE | re.DOTALL)
+_EXTENSION = re.compile(r"^<!-- extension -->\n(.*?)^<!-- /extension -->\n", re.MULTILINE | re.DOTALL)
 _STUDENT = re.compile(r"^<!-- student\n(.*?)^-->\n", re.MULTILINE | re.DOTALL)
 _COURSE = re.compile(r"^<!-- course -->\n", re.MULTILINE)
 _RULE = re.compile(r"^<!-- rule -->\n", re.MULTILINE)
-_LEFT = re.compile(r"<!-- /?(instructor|student)\b.*")
+_LEFT = re.compile(r"<!-- /?(instructor|student|extension)\b.*")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def for_students(text: str, name: str, course: Course) -> str:
     """The text as it is handed out; `name` is its file's, for messages."""
     text = _COURSE.sub(lambda _: course_passage(course), _STUDENT.sub(r"\1", _INSTRUCTOR.sub("", text)))
+    text = _EXTENSION.sub(r"\1" if course.extension else "", text)
     text = _RULE.sub(lambda _: rule_passage(course), text)
     if left := _LEFT.search(text):
         line = text.count("\n", 0, left.start()) + 1
@@ -47,14 +52,5 @@ def course_passage(course: Course) -> str:
     dates = [f"| {stage} | {when:%A, %d %B %Y, %H:%M %Z} |" for stage, when in sorted(course.due.items())]
     table = ["| Stage | Due |", "|---|---|", *dates] if dates else []
     links = [f"- [{what}]({where})" for what, where in course.links.items()]
-    blocks = [[f"**{title}**"] if title else [], table, [_late(course)] if dates else [], links]
+    blocks = [[f"**{title}**"] if title else [], table, links]
     return "\n\n".join("\n".join(block) for block in blocks if any(block)) + "\n" if any(map(any, blocks)) else ""
-
-
-def _late(course: Course) -> str:
-    free = f" The first {course.free_late_days:g} late days, of all stages together, cost nothing."
-    free = free if course.free_late_days else ""
-    if not course.late_days:
-        return f"What comes later is not graded.{free}"
-    cost = f"{course.late_percent_a_day:g} % of its points"
-    return f"What comes late loses {cost} for each day that has begun, for at most {course.late_days:g} days.{free}"

@@ -14,7 +14,7 @@ def said(before: dict[str, Row], rows: list[Row]) -> str:
     lines = [f"Graded again: {len(known)}, of whom {len(changed)} changed."]
     tests: Counter[str] = Counter()
     for old, new, found in changed:
-        lines.append(f"  {new.student}: {old.total:g} -> {new.total:g} points, final {old.final:g} -> {new.final:g}")
+        lines.append(f"  {new.student}: {old.total:g} -> {new.total:g} points")
         lines += [f"    {line}" for line in found]
         tests.update(line.partition(":")[0] for line in found)
     lines += [f"  {count} by {name}" for name, count in tests.most_common()] if len(changed) > 1 else []

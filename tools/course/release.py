@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from tools.course.passages import for_students
 from tools.grading.exit_codes import ending_of
@@ -36,6 +37,8 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
         raise LabError(f"{destination} is not empty. Name a new folder.")
     files = dict(_handed_out(root, commit))
     about = course.parse(files[course.FILE][0].decode()) if course.FILE in files else course.Course()
+    if not about.extension:
+        files = without_extension(files)
     for name, (content, mode) in files.items():
         path = destination / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,6 +53,16 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
     release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums, originals)
     release.write(destination)
     return release
+
+
+def without_extension(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
+    """Those that belong to no stage of it: whose path has no part named as one, or as in its manifest's `also`."""
+    manifests = {PurePath(name).parent.name: json.loads(content) for name, (content, _) in files.items()
+                 if PurePath(name).match("assignments/*/stage.json")}  # fmt: skip
+    beyond = {name for stage, fields in manifests.items() if fields.get("extension")
+              for name in (stage, *fields.get("also", ()))}  # fmt: skip
+    return {name: file for name, file in files.items()
+            if beyond.isdisjoint(part.partition(".")[0] for part in PurePath(name).parts)}  # fmt: skip
 
 
 def write_archive(tree: Path, release: Release, archive: Path) -> None:

@@ -151,7 +151,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
                 scorecard.stage(stage)
     except Interrupted:
         terminal.print()
-        terminal.print(f"Stopped. {report.score:g} points until then; what did not run is not counted.")
+        terminal.print(f"Stopped. {report.sums} until then; what did not run is not counted.")
         raise
     finally:
         files.write(report)

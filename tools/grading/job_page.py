@@ -75,7 +75,9 @@ def page(tests: list[Test], edited: list[str]) -> str:
     for stage in all_stages():
         if own := [test for test in tests if test["extra_data"]["stage"] == stage.name]:
             lines.append(_row(stage.title, own))
-    lines += [_row("**all**", tests), "", *_whose(edited), ""]
+    lab, beyond = ([test for test in tests if _is_beyond(test) is extension] for extension in (False, True))
+    lines += [_row("**all**", lab)] * bool(lab) + [_row("**extension**", beyond)] * bool(beyond)
+    lines += ["", *_whose(edited), ""]
     lines += [_details(test) for test in tests if _is_seen(test) and test["status"] != "passed"]
     return "\n".join(lines) + "\n"
 
@@ -96,6 +98,11 @@ def _whose(edited: list[str]) -> list[str]:
     return ["**These points do not count**: this repository's copy of the lab is not as it was handed out. "
             "Bring these files back; your code goes into the stages' `.cpp` files.",
             "", *(f"- `{name}`" for name in edited[:SHOWN]), *more]  # fmt: skip
+
+
+def _is_beyond(test: Test) -> bool:
+    """Its points are no part of the lab's sum."""
+    return test["extra_data"].get("extension", False)
 
 
 def _counts(test: Test) -> bool:
@@ -119,6 +126,7 @@ def _details(test: Test) -> str:
 
 def for_classroom(tests: list[Test], edited: list[str]) -> dict[str, Any]:
     """What its graders report: https://github.com/classroom-resources/autograding-grading-reporter"""
+    tests = [test for test in tests if not _is_beyond(test)]  # there is one sum only
     most = sum(test["max_score"] for test in tests)
     if edited:
         message = f"the lab's own files were edited: {', '.join(edited[:SHOWN])}"

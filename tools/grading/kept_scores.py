@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tools.grading import sums
 from tools.grading.results import Report, StageReport, Status, gradescope, replace_file
 
 FILE = "scores.json"
@@ -27,9 +28,8 @@ def keep(folder: Path, report: Report, stage: StageReport) -> None:
         return
     tests = sorted([*(test for test in tests if test["extra_data"]["stage"] != name), *one["tests"]], key=_place)
     stages[name] = {**one["extra_data"]["stages"][name], "date": report.date, "seed": report.seed}
-    score = sum(test["score"] for test in tests)
     found = {
-        "score": score,
+        "score": sums.of_tests(tests).score,
         "tests": tests,
         "extra_data": {"impl": report.impl, "stages": dict(sorted(stages.items()))},
     }

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tools.grading import sums
 from tools.grading.stages import Stage
+from tools.grading.sums import Sums
 
 DOES_NOT_COMPILE = "does not compile"
+NOT_HANDED_IN = "was not handed in"
 
 
 class Status(str, enum.Enum):
@@ -100,6 +103,12 @@ class StageReport:
         return sum(result.spec.points for result in self.results)
 
     @property
+    def left_out(self) -> bool:
+        """A stage of the extension of which nothing is written, or was handed in."""
+        unwritten = all(result.status is Status.TODO for result in self.results)
+        return self.stage.extension and (unwritten or self.problem == NOT_HANDED_IN)
+
+    @property
     def seconds(self) -> float:
         return sum(result.seconds for result in self.results)
 
@@ -126,20 +135,17 @@ class Report:
         return [result for stage in self.stages for result in stage.results]
 
     @property
-    def score(self) -> float:
-        return sum(stage.score for stage in self.stages)
-
-    @property
-    def max_score(self) -> float:
-        return sum(stage.max_score for stage in self.stages)
+    def sums(self) -> Sums:
+        return sums.add_up((stage.stage.extension, stage.score, stage.max_score) for stage in self.stages)
 
     def full_marks(self) -> bool:
         """All points of the chosen tests, and nothing skipped. A report (0 points) may fail, but must have run unless
-        it was left out."""
-        due = [result for result in self.results if not result.left_out]
+        it was left out, as a stage of the extension may be beside others."""
+        begun = [stage for stage in self.stages if not (stage.left_out and len(self.stages) > 1)]
+        due = [result for stage in begun for result in stage.results if not result.left_out]
         if any(result.status in (Status.SKIPPED, Status.NOT_RUN, Status.TODO) for result in due):
             return False
-        decisive = [result for result in self.results if result.spec.points] or self.results
+        decisive = [result for result in due if result.spec.points] or self.results
         return bool(decisive) and all(result.status is Status.PASSED for result in decisive)
 
 
@@ -192,11 +198,11 @@ def _write_whole(path: Path, content: bytes) -> None:
 def gradescope(report: Report) -> dict[str, object]:
     """The run in Gradescope's schema for autograders."""
     return {
-        "score": report.score,
+        "score": report.sums.score,
         "execution_time": round(time.monotonic() - report.started, 3),
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "output": f"{report.score:g} of {report.max_score:g} points, seed {report.seed}",
+        "output": f"{report.sums}, seed {report.seed}",
         "tests": [
             _gradescope_test(stage, index, result)
             for stage in report.stages
@@ -209,6 +215,7 @@ def gradescope(report: Report) -> dict[str, object]:
             "seed": report.seed,
             "date": report.date,
             "partial": report.partial,
+            "extension": {"score": report.sums.extension, "max_score": report.sums.most_of_extension},
             "stages": {
                 stage.stage.name: {"sources": stage.sources, "compiles": stage.compiles} for stage in report.stages
             },
@@ -228,6 +235,7 @@ def _gradescope_test(stage: StageReport, index: int, result: TestResult) -> dict
         "visibility": "visible",
         "extra_data": {
             "stage": stage.stage.name,
+            "extension": stage.stage.extension,
             "test": result.spec.name,
             "status": result.status.value,
             "seconds": result.seconds,

@@ -118,8 +118,13 @@ class Scorecard:
         if report.sanitize:
             passed = sum(result.status is Status.PASSED for result in report.results)
             return self._print(f"{passed} of {len(report.results)} tests passed.")
-        total = f"Total  {report.score:g} / {report.max_score:g} points"
-        self._print(self._paint(total, "bold", "green" if report.full_marks() else "bold") + self._coverage())
+        sums, colour = report.sums, "green" if report.full_marks() else "bold"
+        if sums.most or not sums.most_of_extension:
+            total = f"Total  {sums.score:g} / {sums.most:g} points"
+            self._print(self._paint(total, "bold", colour) + self._coverage())
+        if sums.most_of_extension:
+            total = f"Extension, a sum of its own  {sums.extension:g} / {sums.most_of_extension:g} points"
+            self._print(self._paint(total, "bold", colour))
         self._print(fold(self._next_step(), self._width))
 
     def _ungraded(self) -> None:
@@ -133,9 +138,9 @@ class Scorecard:
         """The lab has 100 points; while stages have no tests, fewer can be earned."""
         if not self._report.ungraded:
             return ""
-        lab = sum(stage.points for stage in all_stages())
-        graded = sum(stage.points for stage in all_stages() if stage.has_tests())
-        return f"\n({graded} of the lab's {lab} points are graded in this version)"
+        lab = [stage for stage in all_stages() if not stage.extension]
+        most, graded = sum(stage.points for stage in lab), sum(stage.points for stage in lab if stage.has_tests())
+        return f"\n({graded} of the lab's {most} points are graded in this version)"
 
     def _failures(self) -> None:
         failures = [

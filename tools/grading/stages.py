@@ -35,6 +35,7 @@ class Stage:
     number: str
     topic: str
     points: int
+    extension: bool = False  # its points are a sum of their own, beside those of the others
 
     @property
     def title(self) -> str:
@@ -64,7 +65,8 @@ def is_stub(code: str) -> bool:
 def read_manifest(manifest: Path) -> Stage:
     try:
         fields = json.loads(manifest.read_text())
-        stage = Stage(manifest.parent.name, fields["number"], fields["title"], int(fields["points"]))
+        stage = Stage(manifest.parent.name, fields["number"], fields["title"], int(fields["points"]),
+                      bool(fields.get("extension", False)))  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise LabError(
             f"{short_paths(str(manifest))} cannot be read ({error}); "
@@ -77,8 +79,18 @@ def read_manifest(manifest: Path) -> Stage:
 
 @functools.cache
 def all_stages() -> tuple[Stage, ...]:
-    """All stages, in the order of their folders' names."""
-    return tuple(map(read_manifest, sorted((ROOT / "assignments").glob("*/stage.json"))))
+    """The course's stages, in the order of their folders' names."""
+    stages = map(read_manifest, sorted((ROOT / "assignments").glob("*/stage.json")))
+    extension = has_extension()
+    return tuple(stage for stage in stages if extension or not stage.extension)
+
+
+def has_extension() -> bool:
+    """What course.json says, which tools/student/course.py reads in full."""
+    try:
+        return json.loads((ROOT / "course.json").read_text(encoding="utf-8")).get("extension") is not False
+    except (OSError, ValueError, AttributeError):
+        return True
 
 
 def named(name: str) -> Stage:

@@ -70,7 +70,11 @@ def run_typst(writeup: Writeup, inputs: dict[str, str], **request: Any) -> dict[
     inputs = {
         "answers": f"/{writeup.answers}",
         "stages": " ".join(stage.name for stage in writeup.stages),
-        "all-stages": " ".join(path.stem for path in sorted((writeup.root / "writeup/questions").glob("*.typ"))),
+        "all-stages": " ".join(
+            stage.name
+            for stage in stages.all_stages()
+            if (writeup.root / f"writeup/questions/{stage.name}.typ").exists()
+        ),
         **inputs,
     }
     document = {"root": str(writeup.root), "input": MAIN, "inputs": inputs, **request}

@@ -3,14 +3,11 @@
 name                of the folder and the archive that are handed out: "ddp-lab"
 course, term        as the README says them: "CS 149, Parallel Computing", "autumn 2026"
 timezone            of all times below: "Europe/Berlin"
-released            when the lab was handed out: "2026-10-05"; a day without a time begins at midnight
 due                 by stage: {"01": "2026-10-19 18:00"}; a day without a time ends at 23:59:59
-late_days           how many days late is still taken
-late_percent_a_day  what each begun day costs, of the points that were earned
-free_late_days      days that cost nothing, in all; the earliest late stages get them
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
 partial             true: a test that fails gets the share of its points for the runs in which its claim holds
 assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
+extension           false leaves out the stages beyond the 100 points: nothing that is handed out speaks of them
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
                     after_published
 """
@@ -39,14 +36,11 @@ class Course:
     course: str = ""
     term: str = ""
     timezone: tzinfo = UTC
-    released: datetime | None = None
     due: dict[str, datetime] = field(default_factory=dict)
-    late_days: int = 0
-    late_percent_a_day: float = 0
-    free_late_days: int = 0
     partial: bool = False
     links: dict[str, str] = field(default_factory=dict)
     assistants: str = ""
+    extension: bool = True
     visibility: dict[str, str] = field(default_factory=dict)
 
 
@@ -89,21 +83,15 @@ def _text(name: str, value: Any, _: tzinfo) -> str:
     return value
 
 
-def _flag(name: str, value: Any, _: tzinfo) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(name, "true or false", value)
-    return value
-
-
 def _file_name(name: str, value: Any, _: tzinfo) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", value):
         raise _wrong(name, 'a name for a folder, such as "ddp-lab"', value)
     return value
 
 
-def _number(name: str, value: Any, _: tzinfo) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
-        raise _wrong(name, "a number from 0 to 100", value)
+def _flag(name: str, value: Any, _: tzinfo) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "true or false", value)
     return value
 
 
@@ -120,21 +108,21 @@ def _visibility(name: str, value: Any, _: tzinfo) -> dict[str, str]:
     return value
 
 
-def _moment(name: str, value: Any, zone: tzinfo, of_day: time = time()) -> datetime:
-    """`of_day`: what a day without a time means."""
+def _end_of(name: str, value: Any, zone: tzinfo) -> datetime:
+    """A time, or the end of a day."""
     try:
         found = datetime.fromisoformat(value)
     except (ValueError, TypeError):
         raise _wrong(name, 'a day or a time, such as "2026-10-19 23:59"', value) from None
     if len(value) == len("2026-10-19"):
-        found = datetime.combine(found.date(), of_day)
+        found = datetime.combine(found.date(), END_OF_DAY)
     return found if found.tzinfo else found.replace(tzinfo=zone)
 
 
 def _due(name: str, value: Any, zone: tzinfo) -> dict[str, datetime]:
     if not isinstance(value, dict):
         raise _wrong(name, 'an object such as {"01": "2026-10-19 23:59"}', value)
-    return {stage: _moment(f"{name}, {stage}", when, zone, END_OF_DAY) for stage, when in value.items()}
+    return {stage: _end_of(f"{name}, {stage}", when, zone) for stage, when in value.items()}
 
 
 _READERS: dict[str, Any] = {
@@ -142,13 +130,10 @@ _READERS: dict[str, Any] = {
     "course": _text,
     "term": _text,
     "timezone": lambda name, value, zone: zone,
-    "released": lambda name, value, zone: _moment(name, value, zone) if value else None,
     "due": _due,
-    "late_days": _number,
-    "late_percent_a_day": _number,
-    "free_late_days": _number,
     "partial": _flag,
     "links": _links,
     "assistants": _text,
+    "extension": _flag,
     "visibility": _visibility,
 }

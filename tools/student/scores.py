@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.grading import kept_scores, stale
+from tools.grading import kept_scores, stale, sums
 from tools.grading.stages import Stage, all_stages
 
 _MARKS = {"passed": "+", "todo": "o", "skipped": "-"}
@@ -31,13 +31,12 @@ class Scores:
         return {name: about["date"] for name, about in self.stages.items()}
 
     def line(self) -> str:
-        points, most = (sum(test[field] for test in self.tests) for field in ("score", "max_score"))
         graded = [stage for stage in all_stages() if stage.name in self.stages]
         some = "" if len(graded) == len(all_stages()) else f", of stage {_numbers(graded)} alone"
         at = {date: [stage for stage in graded if self.stages[stage.name]["date"] == date]
               for date in sorted(self.dates().values())}  # fmt: skip
         when = " and ".join(date if len(at) == 1 else f"{date} ({_numbers(own)})" for date, own in at.items())
-        return f"{points:g} of {most:g} points{some}, graded {when}"
+        return f"{sums.of_tests(self.tests)}{some}, graded {when}"
 
     def card(self) -> str:
         """As text, with a line for each test."""

@@ -49,4 +49,15 @@ bool is_all_reduce(const Event& launch) {
                                                launch.type == c10d::OpType::ALLREDUCE_COALESCED);
 }
 
+bool is_reduce_scatter(const Event& launch) {
+  return launch.kind == EventKind::kLaunch && (launch.type == c10d::OpType::REDUCE_SCATTER ||
+                                               launch.type == c10d::OpType::_REDUCE_SCATTER_BASE);
+}
+
+bool is_all_gather(const Event& launch) {
+  return launch.kind == EventKind::kLaunch &&
+         (launch.type == c10d::OpType::ALLGATHER || launch.type == c10d::OpType::_ALLGATHER_BASE ||
+          launch.type == c10d::OpType::ALLGATHER_COALESCED);
+}
+
 }  // namespace ddp

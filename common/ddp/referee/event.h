@@ -93,5 +93,7 @@ std::string describe_operation(const Event& launch);
 std::string describe_agreement(const Event& launch);
 
 bool is_all_reduce(const Event& launch);
+bool is_reduce_scatter(const Event& launch);
+bool is_all_gather(const Event& launch);
 
 }  // namespace ddp

@@ -8,6 +8,7 @@
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/referee/exchange.h"
 #include "ddp/referee/own_memory.h"
+#include "ddp/referee/witness.h"
 
 namespace ddp {
 

@@ -1,0 +1,114 @@
+"""Draws what a GPU holds of a large model over the number of GPUs, with stages 03 and 06, beside ZeRO's table 1.
+
+Reads one result file of the benchmark memory_per_gpu.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from figures.lib import script, style
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import Result, ResultError
+
+PROGRAM = "memory_per_gpu"
+PARAMETERS = ("dtype", "optimizer")
+LOOKS = {"03_bucketed_ddp": (style.VERMILION, "stage 03"), "06_sharded_optimizer": (style.BLUE, "stage 06")}
+PUBLISHED = {"os": ("^", "state divided"), "os+g": ("o", "and gradients"), "os+g+p": ("v", "and parameters")}
+CARD_GB = 80
+HEIGHT = 2.9  # inches
+
+Held = dict[int, float]  # GB, by GPUs
+
+
+def held_by(result: Result, quantity: str = "held") -> dict[int, dict[str, Held]]:
+    """By the model's parameters, then by the stage."""
+    found: dict[int, dict[str, Held]] = {}
+    for series in result.series:
+        labels = series["labels"]
+        if labels.get("quantity") == quantity:
+            of_stage = found.setdefault(labels["parameters"], {}).setdefault(labels["stage"], {})
+            of_stage[labels["world_size"]] = 1e-9 * result.values("bytes", **labels)[0]
+    if not found:
+        raise ResultError(f"{result.file}: lacks what is {quantity}; run the benchmark {PROGRAM} again")
+    return found
+
+
+def published(parameters: int) -> dict[str, Held]:
+    """ZeRO's table 1 for a model of that size, by what is divided; empty if it has none."""
+    table = load_reference(PROGRAM)
+    sizes, gpus = table.numbers("billions"), table.numbers("gpus")
+    return {
+        name: {int(count): gb for size, count, gb in zip(sizes, gpus, table.numbers(name)) if 1e9 * size == parameters}
+        for name in PUBLISHED
+    }
+
+
+def largest_error(by_size: dict[int, dict[str, Held]]) -> float:
+    """In percent: of stage 06 on more than one GPU, from what is published of state and gradients that are divided."""
+    errors = [
+        abs(gb / published(parameters)["os+g"][gpus] - 1)
+        for parameters, stages in by_size.items()
+        for gpus, gb in stages.get("06_sharded_optimizer", {}).items()
+        if gpus > 1 and gpus in published(parameters)["os+g"]
+    ]
+    return 100 * max(errors, default=0)
+
+
+def draw_size(axes: Axes, parameters: int, stages: dict[str, Held]) -> None:
+    for stage, held in stages.items():
+        colour, name = LOOKS[stage]
+        axes.plot(*zip(*sorted(held.items())), color=colour, linewidth=1.2, label=name)
+    for name, values in published(parameters).items():
+        marker, text = PUBLISHED[name]
+        axes.plot(*zip(*sorted(values.items())) if values else ([], []), color="#444444", marker=marker, markersize=3.8,
+                  markerfacecolor="white", linestyle="none", label=f"ZeRO: {text}")  # fmt: skip
+    axes.axhline(CARD_GB, color=style.GREY, linestyle=":", linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    counts = sorted({gpus for held in stages.values() for gpus in held})
+    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda gb, _: f"{gb:,g}"))
+    axes.set_title(f"{parameters / 1e9:,g} billion", loc="left")
+    axes.set_xlabel("GPUs")
+    axes.grid()
+
+
+def draw(result: Result) -> Figure:
+    style.use_style()
+    by_size = held_by(result)
+    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    panels = figure.subplots(1, len(by_size), squeeze=False)[0]
+    for axes, parameters in zip(panels, sorted(by_size)):
+        draw_size(axes, parameters, by_size[parameters])
+    panels[0].set_ylabel("GB on each GPU")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=7)
+    most = held_by(result, "most")
+    within = max(
+        most[parameters][stage][gpus] / gb
+        for parameters, stages in by_size.items() for stage, held in stages.items() for gpus, gb in held.items()
+    )  # fmt: skip
+    text = (
+        "Bytes between steps of a model of that many parameters in half precision, with AdamW and float32 copies of "
+        "the\nparameters, counted while the code ran, on tensors that have shapes and no memory. Activations are not "
+        "counted, nor\nin the published table (ZeRO, table 1), from which stage 06 differs by at most "
+        f"{largest_error(by_size):.1f} %: where the table has a\ngradient's N-th, between steps a rank has a shard's "
+        f"copy. Within a step stages hold up to {within:.1f} times as much.\nDotted: a card of {CARD_GB} GB."
+    )
+    style.add_caption(figure, text, [result])
+    return figure
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Handout 06: an optimizer between the halves of an all-reduce, and what a rank holds over the number of ranks."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.lib import style
+from figures.schemes.boxes import PALE, arrow, box, label, page
+
+CHUNKS = "abc"
+BYTES_A_NUMBER, MOMENTS = 4, 2  # float32, AdamW
+
+
+def _row(axes: Axes, left: float, top: float, texts: list[str], colour: str) -> None:
+    for place, text in enumerate(texts):
+        box(axes, left + 0.62 * place, top, 0.58, 0.55, text, colour if text else PALE)
+
+
+def sharded_step() -> Figure:
+    """One bucket of three chunks on three ranks: gradients, means, new shards, new parameters."""
+    figure, axes = page(10.6, 2.7, 3.9)
+    columns = (1.1, 3.5, 5.9, 8.3)
+    titles = ("gradients", "means", "new shards", "new parameters")
+    calls = ("reduce-\nscatter", "optimizer", "all-\ngather")
+    for left, title in zip(columns, titles):
+        label(axes, left + 0.91, 0.3, title, "center", weight="bold")
+    for rank in range(3):
+        top = 0.8 + 1.15 * rank
+        label(axes, 0.95, top + 0.28, f"rank {rank}", "right", weight="bold")
+        own = [each if place == rank else "" for place, each in enumerate(CHUNKS)]
+        _row(axes, columns[0], top, [f"{each}{rank}" for each in CHUNKS], style.YELLOW)
+        _row(axes, columns[1], top, own, style.YELLOW)
+        _row(axes, columns[2], top, [each.upper() for each in own], style.SKY)
+        _row(axes, columns[3], top, [each.upper() for each in CHUNKS], style.SKY)
+        for left, call in zip(columns, calls):
+            arrow(axes, (left + 1.87, top + 0.28), (left + 2.36, top + 0.28))
+            if rank == 0:
+                label(axes, left + 2.12, top - 0.2, call, "center", color="#555555")
+    return figure
+
+
+def held_bytes(parameters: float, ranks: float, sharded: bool) -> float:
+    """Of a rank between steps, with AdamW: parameters, then gradients and moments, or shards of all of these."""
+    number = BYTES_A_NUMBER * parameters
+    return number + (number * (2 + MOMENTS) / ranks if sharded else number * (1 + MOMENTS))
+
+
+def memory_over_ranks() -> Figure:
+    """Bytes that a rank holds for each parameter."""
+    style.use_style()
+    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 2.4), layout="constrained")
+    ranks = np.geomspace(1, 512, 100)
+    for sharded, colour, text in ((False, style.VERMILION, "stage 03"), (True, style.BLUE, "stage 06")):
+        axes.plot(ranks, [held_bytes(1, n, sharded) for n in ranks], color=colour, linewidth=2, label=text)
+    axes.axhline(BYTES_A_NUMBER, color="grey", linestyle=":", label="parameters alone")
+    for n in (1, 8, 64):
+        held = held_bytes(1, n, sharded=True)
+        axes.plot(n, held, "o", color=style.BLUE)
+        axes.annotate(f"{held:.3g}", (n, held), xytext=(4, 6), textcoords="offset points")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1, 2, 8, 64, 512], ["1", "2", "8", "64", "512"])
+    axes.set_ylim(0, 24)
+    axes.set_xlabel("N: ranks")
+    axes.set_ylabel("bytes a parameter")
+    axes.grid(True)
+    axes.legend(loc="upper right")
+    return figure

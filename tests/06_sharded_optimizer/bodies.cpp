@@ -1,0 +1,200 @@
+#include "bodies.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "subject.h"
+#include "support/misuse_bodies.h"
+#include "support/toy_bodies.h"
+#include "support/training_bodies.h"
+
+namespace ddp::testing {
+
+namespace {
+
+// Without those that ask for what this stage does not have: one value for weights that are the same
+// memory, and gradients that are there after a step. One about NoSync is charged as such.
+std::vector<Body> fitting(std::vector<Body> bodies) {
+  std::erase_if(bodies, [](const Body& body) {
+    return body.name.ends_with("weights that are the same memory") ||
+           body.name.ends_with("a rank without a backward");
+  });
+  for (Body& body : bodies) {
+    if (body.name.ends_with("a rank that accumulates inside NoSync only")) {
+      body.charged_to = kAccumulationTest;
+    }
+  }
+  return bodies;
+}
+
+// The bodies in which buckets of another size, another optimizer, or no overlap, are another path.
+std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
+  std::vector<std::string> names;
+  for (const char* name :
+       {"three layers, three steps", "one rank", "float64, five ranks", "layers of several dtypes",
+        "a tied and a frozen weight", "layers that some steps do not use",
+        "two micro-batches inside NoSync, one outside", "all micro-batches inside NoSync",
+        "layers of 0, 1 and many elements"}) {
+    names.push_back(form.form + name);
+  }
+  return named(training_bodies(form), names);
+}
+
+// Each rank uses the layers in its own order, and some not at all; in the last step rank 1 has no
+// backward.
+Body in_other_orders(int ranks, std::int64_t cap) {
+  return {"layers in another order on each rank, cap " + std::to_string(cap),
+          {.ranks = ranks},
+          [cap](Client& client) {
+            Training training(client, {.layers = {{{3}}, {{5}}, {{7}}, {{11}}, {{13}}, {{17}}}},
+                              sharded({.options = {.cap_bytes = cap}}));
+            training.construct();
+            for (int step = 0; step < 3; ++step) {
+              std::vector<std::size_t> order = {5, 2, 4, 1, 3, 0};
+              std::rotate(order.begin(), order.begin() + client.rank() + step, order.end());
+              order.resize(6 - step);
+              training.clear(Clear::kNone);
+              if (step < 2 || client.rank() != 1) {
+                training.backward(training.loss_in_order(order));
+              }
+              training.finish();
+            }
+          },
+          kOrderTest};
+}
+
+// Weights, gradients, their sums and means, and momentum have few bits each, so that no order of adding
+// rounds anything.
+Body without_rounding(std::int64_t cap) {
+  return {"numbers of few bits, four ranks, cap " + std::to_string(cap),
+          {.ranks = 4},
+          [cap](Client& client) {
+            Training training(client,
+                              {.layers = {{{3, 5}}, {{7}}, {{4, 2}}, {{1}}},
+                               .memory = TrainingOptions::Memory::kOneTensor},
+                              sharded({.options = {.cap_bytes = cap}}));
+            training.construct();
+            for (int step = 0; step < 3; ++step) {
+              training.clear(Clear::kNone);
+              at::Tensor loss = at::zeros({}, at::kDouble);
+              for (const at::Tensor& weight : training.parameters()) {
+                const at::Tensor count =
+                    at::arange(weight.numel(), weight.options().requires_grad(false));
+                loss = with_term(loss, weight, (count + client.rank() + step).view_as(weight));
+              }
+              training.backward(loss);
+              training.finish();
+            }
+          },
+          kEndTest};
+}
+
+// Layers differ in elements, so that no two launches look alike.
+Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
+           const ShardedOptimizerOptions& options) {
+  std::vector<Layer> layers;
+  layers.reserve(elements.size());
+  for (const std::int64_t count : elements) {
+    layers.push_back({{count}});
+  }
+  return {name + ", cap " + std::to_string(options.cap_bytes) +
+              (options.overlap ? "" : ", without overlap") + ", " + std::to_string(ranks) +
+              " ranks",
+          {.ranks = ranks},
+          [layers, options](Client& client) {
+            Training training(client, {.layers = layers}, sharded({.options = options}));
+            training.construct();
+            training.step();
+            training.step();
+          },
+          "step_time_is_the_chain_of_buckets"};
+}
+
+}  // namespace
+
+const std::vector<Body>& same_order() {
+  static const std::vector<Body> bodies =
+      joined({fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
+              recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
+              a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
+              a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
+              named(training_bodies(subject(
+                        {.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: ")),
+                    {"AdamW: float64, five ranks"})});
+  return bodies;
+}
+
+const std::vector<Body>& overlapping() {
+  static const std::vector<Body> bodies = joined(
+      {same_order(),
+       {in_other_orders(2, kEach), in_other_orders(3, 60), in_other_orders(3, kOne)},
+       fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kSome}}))),
+       fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kEach}}, "each: ")))});
+  return bodies;
+}
+
+const std::vector<Body>& without_overlap() {
+  static const std::vector<Body> bodies = [] {
+    const auto sync =
+        subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
+    return joined({a_few_of(sync), fitting(rank_dependent_bodies(sync))});
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& exact() {
+  static const std::vector<Body> bodies = {without_rounding(60), without_rounding(kOne)};
+  return bodies;
+}
+
+const std::vector<Body>& clipping() {
+  static const std::vector<Body> bodies =
+      joined({a_few_of(subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ")),
+              named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
+                                            "not clipped: ")),
+                    {"not clipped: three layers, three steps"}),
+              named(training_bodies(subject(
+                        {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
+                        "clipped without overlap: ")),
+                    {"clipped without overlap: three layers, three steps"})});
+  return bodies;
+}
+
+const std::vector<Body>& small_models() {
+  static const std::vector<Body> bodies = {
+      toy_body(2, {same_order_models()},
+               sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
+      toy_body(4, {same_order_models()},
+               sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
+  return bodies;
+}
+
+const std::vector<Body>& branching_models() {
+  static const std::vector<Body> bodies = [] {
+    Body body =
+        toy_body(3, {{ToyKind::kRankBranch}},
+                 sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
+    body.name += ", with a branch";
+    return std::vector<Body>{body};
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& timed() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all;
+    int ranks = 2;
+    for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
+      const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 515};
+      all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
+      all.push_back(
+          chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
+      ranks = ranks == 4 ? 2 : ranks + 1;
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,185 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "bodies.h"
+#include "ddp/meters/memory_meter.h"
+#include "ddp/referee/client_group.h"
+#include "subject.h"
+#include "support/attempt.h"
+#include "support/misuse_bodies.h"
+#include "support/settings.h"
+
+// Bodies for errors, lifetime and memory.
+
+namespace ddp::testing {
+
+namespace {
+
+const OptimizerFactory kMomentum = [](std::vector<at::Tensor> shards) {
+  return make_inner(Inner::kMomentum, std::move(shards));
+};
+
+// The last may be wrong.
+std::vector<at::Tensor> eight_weights() {
+  std::vector<at::Tensor> weights(8);
+  for (at::Tensor& weight : weights) {
+    weight = at::ones({5, 3}, settings().device).set_requires_grad(true);
+  }
+  weights[3] = weights[1];  // tied
+  return weights;
+}
+
+void construct_wrongly(Client& client) {
+  const ProcessGroupPtr group = make_group(client.shared_from_this());
+  const auto with = [&](const std::string& what, const OptimizerFactory& factory,
+                        std::int64_t cap) {
+    attempt(client, what, [&] {
+      static_cast<void>(
+          make_sharded_optimizer(eight_weights(), {}, group, factory, {.cap_bytes = cap}));
+    });
+  };
+  with("a cap of 0 bytes", kMomentum, 0);
+  with("a cap of -5 bytes", kMomentum, -5);
+  with("a factory that is empty", {}, kSome);
+  with(
+      "a factory that returns nothing", [](auto) { return nullptr; }, kSome);
+  int made = 0;
+  with(
+      "a factory that returns nothing for the second bucket",
+      [&](std::vector<at::Tensor> shards) {
+        return made++ == 1 ? nullptr : make_inner(Inner::kSgd, std::move(shards));
+      },
+      kEach);
+}
+
+// Then a step as any other.
+void call_wrongly(Client& client) {
+  const auto weights = eight_weights();
+  const auto optimizer =
+      make_sharded_optimizer(weights, {}, make_group(client.shared_from_this()), kMomentum);
+  weights[0].sum().backward();
+  for (const double max_norm : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    attempt(client, "clip_grad_norm(" + std::to_string(max_norm) + ")",
+            [&] { optimizer->clip_grad_norm(max_norm); });
+  }
+  {
+    const NoSync scope(*optimizer);
+    attempt(client, "step() inside NoSync", [&] { optimizer->step(); });
+    attempt(client, "clip_grad_norm() inside NoSync", [&] { optimizer->clip_grad_norm(1); });
+  }
+  optimizer->step();
+}
+
+// All weights are in one bucket, so that nothing is in flight when the error is found, in the second
+// step.
+void move_to_float64(Client& client, bool overlap) {
+  const std::vector<at::Tensor> weights = eight_weights();
+  const auto optimizer = make_sharded_optimizer(weights, {}, make_group(client.shared_from_this()),
+                                                kMomentum, {.cap_bytes = kOne, .overlap = overlap});
+  const auto step = [&] {
+    at::Tensor loss = at::zeros({}, settings().device);
+    for (const at::Tensor& weight : weights) {
+      loss = loss + weight.sum().to(at::kFloat);
+    }
+    loss.backward();
+    optimizer->step();
+  };
+  step();
+  weights[7].set_data(weights[7].detach().to(at::kDouble));
+  attempt(client, "a parameter that has been moved to float64 (index 7)", step);
+}
+
+// Eight layers of equal bytes, and AdamW, which keeps two numbers for each. Backward keeps nothing but
+// the gradients, and briefly needs space for one more.
+void count_memory(Client& client, const ShardedOptimizerOptions& options) {
+  constexpr std::int64_t kLayer = 64 * 60 * 4;
+  constexpr std::int64_t kAll = 8 * kLayer;
+  std::vector<at::Tensor> parameters(8);
+  for (at::Tensor& parameter : parameters) {
+    parameter = at::ones({64, 60}).set_requires_grad(true);
+  }
+  const auto ranks = static_cast<std::int64_t>(client.world().ranks);
+  const std::int64_t bucket = std::min(std::max(options.cap_bytes, kLayer), kAll);
+  const std::int64_t held = 4 * kAll / ranks;
+  MemoryMeter meter;
+  const auto optimizer = make_sharded_optimizer(
+      parameters, {}, make_group(client.shared_from_this()),
+      [](std::vector<at::Tensor> shards) { return make_inner(Inner::kAdamW, std::move(shards)); },
+      options);
+  for (int step = 0; step < 61; ++step) {
+    meter.reset_peak();
+    at::Tensor loss = at::zeros({});
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (step % 3 != 1 || i % 2 == 0) {
+        loss = loss + (parameters[i] * 2).sum();
+      }
+    }
+    loss.backward();
+    loss.reset();
+    client.fact("bytes allowed", held + kAll + 2 * bucket + kLayer);
+    client.fact("bytes backward's tensors and what is held", meter.peak_bytes());
+    meter.reset_peak();
+    optimizer->step();
+    client.fact("bytes allowed", held + kAll + 2 * bucket);
+    client.fact("bytes step()'s tensors and what is held", meter.peak_bytes());
+    client.fact("bytes allowed", held);
+    client.fact("bytes shards, their gradients and AdamW's state between steps",
+                meter.live_bytes());
+    if (step == 20 || step == 40 || step == 60) {
+      client.fact("held: handles of operations", client.live_handles());
+      client.fact("held: bytes of tensors", meter.live_bytes());
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Body>& misuse() {
+  static const std::vector<Body> bodies = [] {
+    const SynchronizerUnderTest& some = subject({.options = {.cap_bytes = kSome}});
+    std::vector<Body> all =
+        joined({misuse_bodies(some), second_backward_bodies(some),
+                misuse_bodies(subject({.options = {.cap_bytes = kSome, .overlap = false}},
+                                      "without overlap: "))});
+    all.push_back({"wrong caps and factories", {}, construct_wrongly, kErrorsTest});
+    all.push_back({"wrong calls", {}, call_wrongly, kErrorsTest});
+    for (const bool overlap : {true, false}) {
+      all.push_back(
+          {std::string(overlap ? "" : "without overlap: ") + "a parameter is moved to float64",
+           {},
+           [overlap](Client& client) { move_to_float64(client, overlap); },
+           kErrorsTest});
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+const std::vector<Body>& destruction() {
+  static const std::vector<Body> bodies =
+      destruction_bodies(subject({.options = {.cap_bytes = kSome}}));
+  return bodies;
+}
+
+const std::vector<Body>& memory() {
+  static const std::vector<Body> bodies = [] {
+    constexpr std::int64_t kLayer = 64 * 60 * 4;
+    std::vector<Body> all;
+    for (const ShardedOptimizerOptions& options : {ShardedOptimizerOptions{.cap_bytes = kLayer},
+                                                   {.cap_bytes = 2 * kLayer},
+                                                   {.cap_bytes = kOne},
+                                                   {.cap_bytes = 2 * kLayer, .overlap = false}}) {
+      all.push_back({std::string(options.overlap ? "" : "without overlap: ") +
+                         "memory with a cap of " + std::to_string(options.cap_bytes) + " bytes",
+                     {.ranks = 4},
+                     [options](Client& client) { count_memory(client, options); },
+                     kMemoryTest});
+    }
+    return all;
+  }();
+  return bodies;
+}
+
+}  // namespace ddp::testing

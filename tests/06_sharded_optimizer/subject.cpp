@@ -1,0 +1,163 @@
+#include "subject.h"
+
+#include <ATen/ATen.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <utility>
+
+#include "ddp/bucket_plan.h"
+#include "ddp/referee/own_access.h"
+
+namespace ddp::testing {
+
+namespace {
+
+using Stepped = std::function<void(std::int64_t elements)>;
+
+// An optimizer of libtorch that says when it has stepped.
+template <typename Optimizer>
+class Told : public Optimizer {
+ public:
+  template <typename Options>
+  Told(std::vector<at::Tensor> parameters, Options options, Stepped stepped)
+      : Optimizer(std::move(parameters), options), stepped_(std::move(stepped)) {}
+
+  at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
+    at::Tensor loss = Optimizer::step(std::move(closure));
+    if (stepped_) {
+      stepped_(this->param_groups()[0].params()[0].numel());
+    }
+    return loss;
+  }
+
+ private:
+  Stepped stepped_;
+};
+
+class AsSynchronizer : public GradientSynchronizer {
+ public:
+  AsSynchronizer(Client& client, const std::vector<at::Tensor>& parameters, double max_norm,
+                 std::unique_ptr<ShardedOptimizer> optimizer)
+      : client_(client),
+        parameters_(parameters),
+        max_norm_(max_norm),
+        tells_(client.place().phase == Phase::kConstruction),
+        optimizer_(std::move(optimizer)) {
+    for (const at::Tensor& parameter : parameters_) {
+      places_.push_back(parameter.const_data_ptr());
+    }
+  }
+
+  void finish() override {
+    if (!synchronizes()) {
+      return;
+    }
+    tell_gradients("gradient is kept");
+    if (max_norm_ > 0) {
+      client_.value("norm", at::scalar_tensor(optimizer_->clip_grad_norm(max_norm_), at::kDouble));
+    }
+    optimizer_->step();
+    tell_gradients("gradient is left");
+    for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
+      if (parameters_[i].const_data_ptr() != places_[i]) {
+        client_.fact("moved by step()", 1, static_cast<std::int64_t>(i));
+      }
+      client_.value("updated", parameters_[i], static_cast<std::int64_t>(i));
+    }
+  }
+
+ private:
+  void silence(int change) override {
+    GradientSynchronizer::silence(change);
+    change > 0 ? scopes_.push_back(std::make_unique<NoSync>(*optimizer_)) : scopes_.pop_back();
+  }
+
+  void tell_gradients(const char* what) {
+    for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
+      if (parameters_[i].requires_grad() && parameters_[i].grad().defined()) {
+        client_.fact(what, 1, static_cast<std::int64_t>(i));
+      }
+    }
+  }
+
+  Client& client_;
+  const std::vector<at::Tensor> parameters_;
+  const double max_norm_;
+  const bool tells_;  // whether a Training trains
+  std::vector<const void*> places_;
+  std::unique_ptr<ShardedOptimizer> optimizer_;
+  std::vector<std::unique_ptr<NoSync>> scopes_;
+};
+
+// Each bucket's indices, then -1.
+at::Tensor as_values(const std::vector<std::vector<std::size_t>>& plan) {
+  std::vector<std::int64_t> values;
+  for (const auto& bucket : plan) {
+    values.insert(values.end(), bucket.begin(), bucket.end());
+    values.push_back(-1);
+  }
+  return at::tensor(values, at::kLong);
+}
+
+}  // namespace
+
+std::unique_ptr<torch::optim::Optimizer> make_inner(Inner inner, std::vector<at::Tensor> parameters,
+                                                    const Stepped& stepped) {
+  using torch::optim::AdamW;
+  using torch::optim::SGD;
+  if (inner == Inner::kAdamW) {
+    const auto options = torch::optim::AdamWOptions(learning_rate(inner)).weight_decay(0.25);
+    return std::make_unique<Told<AdamW>>(std::move(parameters), options, stepped);
+  }
+  const double momentum = inner == Inner::kMomentum ? 0.5 : 0;
+  const auto options = torch::optim::SGDOptions(learning_rate(inner)).momentum(momentum);
+  return std::make_unique<Told<SGD>>(std::move(parameters), options, stepped);
+}
+
+Factory sharded(const Form& form) {
+  return [form](Client& client, const std::vector<at::Tensor>& parameters,
+                const std::vector<at::Tensor>& buffers,
+                const ProcessGroupPtr& group) -> std::unique_ptr<GradientSynchronizer> {
+    if (client.place().phase == Phase::kConstruction) {
+      client.value("plan", as_values(plan_buckets(parameters, form.options.cap_bytes)));
+      client.value("inner", at::scalar_tensor(static_cast<int>(form.inner), at::kLong));
+      client.value("max norm", at::scalar_tensor(form.max_norm, at::kDouble));
+      client.value(form.options.overlap ? "overlap" : "no overlap", at::Tensor());
+    }
+    const bool tells = client.place().phase == Phase::kConstruction;
+    std::vector<at::Tensor> made;
+    const auto factory = [&client, &made, tells, form](std::vector<at::Tensor> shards) {
+      for (std::size_t i = 0; tells && i < shards.size(); ++i) {
+        const at::Tensor& shard = shards[i];
+        client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
+                        ? "shard"
+                        : "shard that is not a flat leaf with a gradient",
+                    shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
+        made.push_back(shard);
+      }
+      return make_inner(form.inner, std::move(shards),
+                        [&client](std::int64_t elements) { client.fact("update", elements); });
+    };
+    auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
+    for (std::size_t b = 0; b < made.size(); ++b) {
+      client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
+    }
+    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
+                                            std::move(optimizer));
+  };
+}
+
+SynchronizerUnderTest subject(const Form& form, const std::string& name) {
+  const bool overlap = form.options.overlap;
+  return {.make = sharded(form),
+          .charged = {.mean = overlap ? kEndTest : kNoOverlapTest,
+                      .missing = overlap ? kOrderTest : kNoOverlapTest,
+                      .accumulation = overlap ? kAccumulationTest : kNoOverlapTest,
+                      .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
+                      .growth = kMemoryTest,
+                      .errors = kErrorsTest},
+          .form = name};
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,233 @@
+#include "values.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "subject.h"
+#include "support/claim_tools.h"
+#include "support/compare.h"
+#include "support/training_claims.h"
+
+namespace ddp::testing {
+
+namespace {
+
+using Ranks = std::vector<TrainingOfRank>;
+
+double epsilon_of(at::ScalarType dtype) {
+  return dtype == at::kHalf       ? 0x1p-10
+         : dtype == at::kBFloat16 ? 0x1p-7
+         : dtype == at::kDouble   ? std::numeric_limits<double>::epsilon()
+                                  : std::numeric_limits<float>::epsilon();
+}
+
+// One process that trains with everybody's gradients and the whole of the optimizer.
+class Unsharded {
+ public:
+  explicit Unsharded(const Ranks& ranks) : ranks_(ranks) {
+    for (const std::int64_t layer : ranks[0].trainable) {
+      parameters_[layer] = ranks[0].start.at(layer).clone().set_requires_grad(true);
+      scale_[layer] = largest(parameters_[layer]);
+      epsilon_ = std::max(epsilon_, epsilon_of(parameters_[layer].scalar_type()));
+    }
+    std::vector<at::Tensor> all;
+    for (const auto& [layer, parameter] : parameters_) {
+      all.push_back(parameter);
+    }
+    inner_ = static_cast<Inner>(ranks[0].others.at("inner").item<std::int64_t>());
+    max_norm_ = ranks[0].others.at("max norm").item<double>();
+    optimizer_ = all.empty() ? nullptr : make_inner(inner_, all);
+  }
+
+  /// False if the ranks have not said what their gradients are.
+  bool step(int number) {
+    double squares = 0;
+    for (auto& [layer, parameter] : parameters_) {
+      at::Tensor sum = at::zeros_like(parameter, at::kDouble);
+      at::Tensor magnitude = sum.clone();
+      for (const TrainingOfRank& training : ranks_) {
+        const Tensors& local = training.steps.at(number).local;
+        if (!local.contains(layer)) {
+          return false;
+        }
+        if (const at::Tensor& gradient = local.at(layer); gradient.defined()) {
+          sum += gradient.to(at::kDouble);
+          magnitude += gradient.to(at::kDouble).abs();
+        }
+      }
+      const at::Tensor mean = sum / static_cast<double>(ranks_.size());
+      parameter.mutable_grad() = mean.to(parameter.scalar_type());
+      squares += mean.square().sum().item<double>();
+      scale_[layer] = std::max(scale_[layer], largest(parameter));
+      gradient_[layer] = std::max(gradient_[layer], largest(magnitude));
+    }
+    norm_ = std::sqrt(squares);
+    if (const double scale = max_norm_ / (norm_ + 1e-6); max_norm_ > 0 && scale < 1) {
+      for (auto& [layer, parameter] : parameters_) {
+        parameter.mutable_grad().mul_(scale);
+      }
+    }
+    if (optimizer_) {
+      optimizer_->step();
+    }
+    ++steps_;
+    return true;
+  }
+
+  double norm() const { return norm_; }
+  const std::map<std::int64_t, at::Tensor>& parameters() const { return parameters_; }
+  const at::Tensor& start(std::int64_t layer) const { return ranks_[0].start.at(layer); }
+
+  /// However sums were rounded: in each step a gradient may be off by some roundings, a parameter, too,
+  /// and the norm by some of the coarsest dtype; AdamW divides by gradients.
+  double tolerance_of(std::int64_t layer) const {
+    const double once = learning_rate(inner_) * gradient_.at(layer) + scale_.at(layer);
+    const double epsilon = epsilon_of(parameters_.at(layer).scalar_type());
+    const double scaling =
+        max_norm_ > 0 ? epsilon_ * learning_rate(inner_) * gradient_.at(layer) : 0;
+    return (inner_ == Inner::kAdamW ? 1e4 : 8) * steps_ * (epsilon * once + scaling);
+  }
+
+ private:
+  static double largest(const at::Tensor& tensor) {
+    return tensor.numel() == 0
+               ? 0
+               : tensor.detach().to(at::kDouble).abs().nan_to_num(0, 0, 0).max().item<double>();
+  }
+
+  const Ranks& ranks_;
+  Inner inner_{};
+  double max_norm_ = 0;
+  double norm_ = 0;
+  double epsilon_ = 0;  // the coarsest
+  int steps_ = 0;
+  std::map<std::int64_t, at::Tensor> parameters_;
+  std::map<std::int64_t, double> scale_,
+      gradient_;  // the largest so far; gradients of all ranks together
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+using Compare = std::function<std::string(const TrainingOfRank&, int step, const Unsharded&)>;
+
+// `compare` after each step that all ranks have ended, for as long as they say what they computed.
+std::string first_after_steps(const Evidence& evidence, const Compare& compare) {
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";
+  }
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    if (!ranks[0].others.contains("inner")) {
+      continue;
+    }
+    Unsharded unsharded(ranks);
+    for (const auto& [number, step] : ranks[0].steps) {
+      const bool whole = std::ranges::all_of(ranks, [&](const TrainingOfRank& training) {
+        const auto found = training.steps.find(number);
+        return found != training.steps.end() && found->second.ended;
+      });
+      if (!whole || !unsharded.step(number)) {
+        break;
+      }
+      for (const TrainingOfRank& training : ranks) {
+        if (std::string text = compare(training, number, unsharded); !text.empty()) {
+          return text;
+        }
+      }
+    }
+  }
+  return "";
+}
+
+using CompareTensor = std::function<::testing::AssertionResult(
+    const Subject&, const at::Tensor& actual, const at::Tensor& expected, double tolerance)>;
+
+std::string first_parameter(const Evidence& evidence, const CompareTensor& compare) {
+  return first_after_steps(
+      evidence,
+      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
+        for (const auto& [index, updated] : training.steps.at(step).updated) {
+          const std::int64_t own = training.listed.at(index);
+          const auto expected = unsharded.parameters().find(own);
+          if (expected == unsharded.parameters().end()) {
+            continue;
+          }
+          const at::Tensor& before =
+              step == 0 ? unsharded.start(own) : training.steps.at(step - 1).updated.at(index);
+          const Subject subject{
+              .name = in(training, step) + ": after step() the parameter of " + layer(own),
+              .otherwise =
+                  is_identical(updated, before) ? "exactly as before step(): not updated?" : ""};
+          if (auto text = said(compare(subject, updated, expected->second.detach(),
+                                       unsharded.tolerance_of(own)));
+              !text.empty()) {
+            return text;
+          }
+        }
+        return "";
+      });
+}
+
+}  // namespace
+
+std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence) {
+  return first_parameter(evidence, [](const Subject& subject, const at::Tensor& actual,
+                                      const at::Tensor& expected, double tolerance) {
+    return is_identical(actual, expected) ? ::testing::AssertionSuccess()
+                                          : is_close(subject, actual, expected, tolerance);
+  });
+}
+
+std::string parameters_are_the_same_bits(const Evidence& evidence) {
+  return first_parameter(
+      evidence, [](const Subject& subject, const at::Tensor& actual, const at::Tensor& expected,
+                   double) { return is_bitwise_equal(subject, actual, expected); });
+}
+
+std::string parameters_stay_in_place(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    return fact.text == "moved by step()"
+               ? where(fact, rank) + ": after step() parameter " + std::to_string(fact.index) +
+                     " has another storage: new values must be written into its own"
+               : "";
+  });
+}
+
+std::string ranks_have_the_same_bits(const Evidence& evidence) {
+  return first_in_steps(evidence, [](const Ranks& ranks, int step) -> std::string {
+    for (const TrainingOfRank& training : ranks) {
+      for (const auto& [index, updated] : training.steps.at(step).updated) {
+        const at::Tensor& first = ranks[0].steps.at(step).updated.at(index);
+        if (!same_bits(updated, first)) {
+          return in(training, step) + ": after step() the parameter of " +
+                 layer(training.listed.at(index)) + " has other bits than rank " +
+                 std::to_string(ranks[0].rank) + "'s";
+        }
+      }
+    }
+    return "";
+  });
+}
+
+std::string norm_is_that_of_the_means(const Evidence& evidence) {
+  return first_after_steps(
+      evidence,
+      [&](const TrainingOfRank& training, int step, const Unsharded& unsharded) -> std::string {
+        for (const Seen& seen : evidence.of[training.rank]) {
+          if (seen.kind == EventKind::kValue && seen.text == "norm" && seen.place.step == step) {
+            const double norm = seen.value.item<double>();
+            const double off = std::abs(norm - unsharded.norm());
+            if (!(off <= 2e-3 * unsharded.norm())) {
+              return in(training, step) + ": clip_grad_norm() returned " + std::to_string(norm) +
+                     ", and the mean gradients of all parameters together have a norm of " +
+                     std::to_string(unsharded.norm());
+            }
+          }
+        }
+        return "";
+      });
+}
+
+}  // namespace ddp::testing

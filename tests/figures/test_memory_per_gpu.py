@@ -1,0 +1,42 @@
+"""The figure of memory on each GPU, on small data, good and bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.text import Text
+
+from figures.lib.result_files import Result, load_group
+from figures.plots import memory_per_gpu
+from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
+
+
+class MemoryPerGpu(FigureTest):
+    script = memory_per_gpu
+    sample = TEST_DATA / "memory_per_gpu.json"
+
+    def result(self) -> Result:
+        return load_group([self.sample], "memory_per_gpu", shared=(), own=memory_per_gpu.PARAMETERS)[0]
+
+    def test_writes_png_and_pdf(self) -> None:
+        self.assert_drawn([self.sample], "memory_per_gpu.solutions.quick")
+
+    def test_what_is_published_is_found_again(self) -> None:
+        held = memory_per_gpu.held_by(self.result())
+        self.assertEqual(sorted(held), [7_500_000_000, 128_000_000_000, 1_000_000_000_000])
+        small = held[7_500_000_000]
+        self.assertEqual([round(small[stage][64], 1) for stage in memory_per_gpu.LOOKS], [120.0, 16.6])
+        self.assertEqual(memory_per_gpu.published(7_500_000_000)["os+g"][64], 16.6)
+        self.assertLess(memory_per_gpu.largest_error(held), 0.5, "percent")
+        self.assertEqual(memory_per_gpu.published(1)["os"], {})
+
+    def test_says_what_it_counts(self) -> None:
+        texts = " ".join(text.get_text() for text in memory_per_gpu.draw(self.result()).findobj(Text))
+        for expected in ("7.5 billion", "1,000 billion", "ZeRO: and gradients", "Activations are not"):
+            self.assertIn(expected, texts)
+
+    def test_refuses_what_lacks_bytes(self) -> None:
+        def without_held(document: dict[str, Any]) -> None:
+            document["series"] = [each for each in document["series"] if each["labels"]["quantity"] != "held"]
+
+        self.assert_refused([self.changed(without_held)], "lacks what is held; run the benchmark memory_per_gpu again")
