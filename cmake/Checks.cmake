@@ -20,7 +20,7 @@ function(ddp_lab_trial name)
     endif()
     add_custom_command(OUTPUT "${passed}" COMMAND ${command} DEPENDS ${arg_NEEDS} ${arg_PREPARED}
                        WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}" COMMENT "${name}" VERBATIM)
-    set_property(GLOBAL APPEND PROPERTY ddp_lab_passed "${passed}")
+    add_custom_target(check.${name} DEPENDS "${passed}")  # one each: all of a target waits for whatever a part needs
     set(command sh "${CMAKE_SOURCE_DIR}/cmake/passed.sh" "${CMAKE_COMMAND}" "${CMAKE_BINARY_DIR}" ${name}
                 ${arg_NEEDS} ${arg_PREPARED} ${arg_FROM})
   endif()
@@ -30,12 +30,6 @@ function(ddp_lab_trial name)
   if(arg_ALONE)
     set_tests_properties(check.${name} PROPERTIES RUN_SERIAL ON)
   endif()
-endfunction()
-
-# Called last: Ninja knows only what a target asks for.
-function(ddp_lab_trials_end)
-  get_property(passed GLOBAL PROPERTY ddp_lab_passed)
-  add_custom_target(trials DEPENDS ${passed})
 endfunction()
 
 # All files that the compilers, the formatters and the linter look at.
@@ -63,4 +57,3 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${entries} ${chec
 execute_process(COMMAND ${DDP_LAB_TRIALS} list "${CMAKE_BINARY_DIR}" WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
                 COMMAND_ERROR_IS_FATAL ANY)
 include("${CMAKE_BINARY_DIR}/check/trials.cmake")
-ddp_lab_trials_end()

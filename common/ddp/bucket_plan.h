@@ -13,6 +13,9 @@ namespace ddp {
 /// 03_bucketed_ddp/bucketed_ddp.h has its rules), for those who build on it. A bucket is closed once it
 /// holds at least `cap_bytes` and has one dtype and device; frozen parameters are in none, tied ones,
 /// which are listed several times, count at their smallest index.
+///
+/// Throws c10::Error for cap_bytes <= 0, an empty list, an undefined tensor or one that is not a leaf
+/// (the message names its index).
 std::vector<std::vector<std::size_t>> plan_buckets(const std::vector<at::Tensor>& parameters,
                                                    std::int64_t cap_bytes);
 

@@ -27,7 +27,8 @@ const SynchronizerUnderTest& subject(Form form) {
                   .accumulation = "one_all_reduce_per_parameter",
                   .lifetime = "mistakes_are_errors_and_hang_nobody",
                   .growth = "mistakes_are_errors_and_hang_nobody",
-                  .errors = "mistakes_are_errors_and_hang_nobody"}};
+                  .errors = "mistakes_are_errors_and_hang_nobody",
+                  .undefined = "missing_gradients_count_as_zero"}};
   static const std::string one = "flat_form_is_one_all_reduce";
   static const SynchronizerUnderTest flat = {
       .make =
@@ -107,7 +108,8 @@ Body sparse_among_dense(const SynchronizerUnderTest& subject) {
                   [&] { synchronizer->finish(); });
         }
       },
-      subject.charged.errors};
+      subject.charged.errors,
+      {kEmpty}};
 }
 
 // More than the 25 MiB of which PyTorch makes a bucket.
@@ -156,8 +158,13 @@ const std::vector<Body>& all_training() {
 
 const std::vector<Body>& small_models() {
   static const std::vector<Body> bodies = {
-      toy_body(2, all_toy_models(), subject(Form::kPerParameter).make, kTrainingTest),
-      toy_body(4, all_toy_models(), subject(Form::kPerParameter).make, kTrainingTest)};
+      toy_body(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
+  return bodies;
+}
+
+const std::vector<Body>& all_models() {
+  static const std::vector<Body> bodies = {
+      toy_body(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
   return bodies;
 }
 
@@ -174,7 +181,8 @@ const std::vector<Body>& misuse() {
                                                 {"flat: construction with two dtypes, on one rank",
                                                  {.ranks = 1},
                                                  construct_with_two_dtypes,
-                                                 subject(Form::kFlat).charged.errors}}});
+                                                 subject(Form::kFlat).charged.errors,
+                                                 {kOneRank}}}});
   return all;
 }
 

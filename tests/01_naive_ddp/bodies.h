@@ -17,8 +17,9 @@ const std::vector<Body>& rank_dependent(Form form);
 /// Both, of both forms.
 const std::vector<Body>& all_training();
 
-/// Toy models.
+/// Toy models: plain_models(), and all of them.
 const std::vector<Body>& small_models();
+const std::vector<Body>& all_models();
 
 /// Misuse of both forms, which must be refused; and the destruction of their synchronizers.
 const std::vector<Body>& misuse();

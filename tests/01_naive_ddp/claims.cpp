@@ -148,7 +148,8 @@ const GradedTest kTraining{
      .hint = "One step works, but not several? Get each parameter's gradient again in every "
              "finish(): between steps it may be set to none, and is then a different tensor."},
     [] {
-      judge(small_models(), training_ends_at_the_oracle(all_toy_models()), misused_in_flight);
+      judge(small_models(), training_ends_at_the_oracle(plain_models()), misused_in_flight);
+      judge(all_models(), training_ends_at_the_oracle({all_toy_models()}), misused_in_flight);
       judge(all_training(), state_is_left_alone);
     }};
 
@@ -157,7 +158,11 @@ const GradedTest kMissing{
      .points = 2,
      .hint = "A gradient that is undefined here may exist on another rank, which waits for you: "
              "take part with zeros, and keep the mean."},
-    [] { judge(rank_dependent(Form::kPerParameter), gradients_are_means, misused_in_flight); }};
+    [] {
+      judge(joined({rank_dependent(Form::kPerParameter),
+                    charged_to(training(Form::kPerParameter), "missing_gradients_count_as_zero")}),
+            gradients_are_means, misused_in_flight);
+    }};
 
 const GradedTest kOneEach{
     {.name = "one_all_reduce_per_parameter",

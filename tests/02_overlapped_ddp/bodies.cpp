@@ -27,13 +27,18 @@ Factory overlapped() {
 
 const std::vector<Body>& small_models() {
   static const std::vector<Body> bodies = {
-      toy_body(2, same_order_models(), overlapped(), "five_sgd_steps_end_at_the_oracle"),
-      toy_body(4, same_order_models(), overlapped(), "five_sgd_steps_end_at_the_oracle")};
+      toy_body(2, plain_models(), overlapped(), "five_sgd_steps_end_at_the_oracle")};
+  return bodies;
+}
+
+const std::vector<Body>& all_models() {
+  static const std::vector<Body> bodies = {
+      toy_body(4, {same_order_models()}, overlapped(), "five_sgd_steps_end_at_the_oracle")};
   return bodies;
 }
 
 const std::vector<Body>& all_bodies() {
-  static const std::vector<Body> bodies = joined({training(), small_models()});
+  static const std::vector<Body> bodies = joined({training(), small_models(), all_models()});
   return bodies;
 }
 

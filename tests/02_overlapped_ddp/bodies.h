@@ -13,8 +13,9 @@ Factory overlapped();
 /// What ranks do with this stage, the simplest first.
 const std::vector<Body>& training();
 
-/// Toy models: same_order_models().
+/// Toy models: plain_models(), and same_order_models().
 const std::vector<Body>& small_models();
+const std::vector<Body>& all_models();
 
 /// Both.
 const std::vector<Body>& all_bodies();

@@ -34,7 +34,8 @@ const GradedTest kTraining{
      .hint = "One step works, but not several? Between steps gradients are set to zero, or to none "
              "and are then different tensors. Get each parameter's gradient again in every step."},
     [] {
-      judge(small_models(), training_ends_at_the_oracle(same_order_models()), misused_in_flight);
+      judge(small_models(), training_ends_at_the_oracle(plain_models()), misused_in_flight);
+      judge(all_models(), training_ends_at_the_oracle({same_order_models()}), misused_in_flight);
       judge(training(), state_is_left_alone);
     }};
 

@@ -34,6 +34,10 @@ std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
 Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
                      const std::function<std::vector<std::size_t>(int, int)>& order_of,
                      at::ScalarType of_odd_layers = at::kFloat) {
+  Rare rare = rare_of(World{.ranks = ranks});
+  if (of_odd_layers != at::kFloat) {
+    rare.insert(kDtype);
+  }
   return {name,
           {.ranks = ranks},
           [cap, order_of, of_odd_layers](Client& client) {
@@ -49,7 +53,8 @@ Body in_other_orders(const std::string& name, int ranks, std::int64_t cap,
               training.finish();
             }
           },
-          kOrderTest};
+          kOrderTest,
+          rare};
 }
 
 std::vector<Body> orders() {
@@ -93,7 +98,8 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
             training.step();
             training.step(Clear::kZero);
           },
-          "step_time_is_the_chain_of_buckets"};
+          "step_time_is_the_chain_of_buckets",
+          rare_of(World{.ranks = ranks})};
 }
 
 }  // namespace
@@ -129,19 +135,23 @@ const std::vector<Body>& without_overlap() {
 }
 
 const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(2, same_order_models(), bucketed({.cap_bytes = kSome}),
-               "five_sgd_steps_end_at_the_oracle"),
-      toy_body(4, same_order_models(), bucketed({.cap_bytes = kEach}),
-               "five_sgd_steps_end_at_the_oracle")};
+  static const std::vector<Body> bodies = {toy_body(
+      2, plain_models(), bucketed({.cap_bytes = kSome}), "five_sgd_steps_end_at_the_oracle")};
+  return bodies;
+}
+
+const std::vector<Body>& all_models() {
+  static const std::vector<Body> bodies = {toy_body(4, {same_order_models()},
+                                                    bucketed({.cap_bytes = kEach}),
+                                                    "five_sgd_steps_end_at_the_oracle")};
   return bodies;
 }
 
 const std::vector<Body>& branching_models() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all = {
-        toy_body(3, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kSome}), kOrderTest),
-        toy_body(4, {ToyKind::kRankBranch}, bucketed({.cap_bytes = kEach}), kOrderTest)};
+        toy_body(3, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kSome}), kOrderTest),
+        toy_body(4, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kEach}), kOrderTest)};
     for (Body& body : all) {
       body.name += ", with a branch";
     }

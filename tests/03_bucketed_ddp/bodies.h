@@ -19,8 +19,9 @@ const std::vector<Body>& overlapping();
 /// With overlap = false.
 const std::vector<Body>& without_overlap();
 
-/// Toy models: same_order_models(), and the one that is not among them.
+/// Toy models: plain_models(), same_order_models(), and the one that is not among them.
 const std::vector<Body>& small_models();
+const std::vector<Body>& all_models();
 const std::vector<Body>& branching_models();
 
 /// Models of layers that take time, with several caps.

@@ -72,7 +72,8 @@ const GradedTest kTraining{
      .hint = "Between steps a gradient may be set to none, and is then a different tensor from the "
              "one before; or set to zero, and is the same. Both must work."},
     [] {
-      judge(small_models(), training_ends_at_the_oracle(same_order_models()), misused_in_flight);
+      judge(small_models(), training_ends_at_the_oracle(plain_models()), misused_in_flight);
+      judge(all_models(), training_ends_at_the_oracle({same_order_models()}), misused_in_flight);
       judge(overlapping(), state_is_left_alone);
     }};
 
@@ -101,7 +102,7 @@ const GradedTest kOneOrder{
     [] {
       judge(overlapping(), all_of({in_plan_order, rest_is_launched_before_it_is_awaited}),
             plan_is_wrong);
-      judge(branching_models(), training_ends_at_the_oracle({ToyKind::kRankBranch}),
+      judge(branching_models(), training_ends_at_the_oracle({{ToyKind::kRankBranch}}),
             misused_in_flight);
     }};
 
@@ -131,7 +132,7 @@ const GradedTest kNoWaits{
              "next bucket or to end the last step; finish() waits for all."},
     [] {
       judge(overlapping(), backward_never_waits);
-      judge(small_models(), backward_never_waits);
+      judge(joined({small_models(), all_models()}), backward_never_waits);
       judge(misuse(), backward_never_waits);
       judge(named(same_order(), {"three layers, three steps", "310 layers"}), backward_launches);
     }};
@@ -144,7 +145,7 @@ const GradedTest kInFlight{
     [] {
       judge(overlapping(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
       judge(without_overlap(), buffers_in_flight_are_left_alone);
-      judge(small_models(), buffers_in_flight_are_left_alone);
+      judge(joined({small_models(), all_models()}), buffers_in_flight_are_left_alone);
     }};
 
 const GradedTest kMemory{

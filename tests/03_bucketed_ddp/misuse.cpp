@@ -16,13 +16,12 @@ namespace ddp::testing {
 
 namespace {
 
-// Eight weights, of which the last may be wrong.
+// Of which the last may be wrong.
 std::vector<at::Tensor> eight_weights() {
   std::vector<at::Tensor> weights(8);
   for (at::Tensor& weight : weights) {
     weight = at::ones({5, 3}, settings().device).set_requires_grad(true);
   }
-  weights[3] = weights[1];  // tied
   return weights;
 }
 
@@ -188,7 +187,8 @@ const std::vector<Body>& misuse() {
                      [layer](Client& client) { second_backward_of_a_bucket(client, layer); },
                      kErrorsTest});
     }
-    all.push_back({"a parameter is moved to bfloat16", {}, move_to_bfloat16, kErrorsTest});
+    all.push_back(
+        {"a parameter is moved to bfloat16", {}, move_to_bfloat16, kErrorsTest, {kDtype}});
     return all;
   }();
   return bodies;
@@ -206,11 +206,15 @@ const std::vector<Body>& memory() {
     const auto add = [&](std::int64_t cap, bool overlap, LayerKind kind = LayerKind::kPlain,
                          const std::string& layers = "") {
       const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
+      const Rare rare = kind == LayerKind::kTransposed  ? Rare{kStridedState, kStridedGradients}
+                        : kind == LayerKind::kTwoDtypes ? Rare{kDtype}
+                                                        : Rare{};
       all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
                          std::to_string(cap) + " bytes" + layers,
                      {},
                      [=](Client& client) { count_memory(client, options, kind); },
-                     "buckets_take_the_gradients_bytes_and_one_bucket"});
+                     "buckets_take_the_gradients_bytes_and_one_bucket",
+                     rare});
     };
     add(kLayer, true);
     add(2 * kLayer, true);

@@ -222,7 +222,9 @@ Body body_of(const std::string& name, int ranks, const std::string& charged_to,
             run(uses);
             uses.end();
           },
-          charged_to};
+          charged_to,
+          rare_of(World{.ranks = ranks}),
+          charged_to == kOutputTest ? kGradientsTest : ""};
 }
 
 std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& name,

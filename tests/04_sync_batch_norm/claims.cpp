@@ -135,9 +135,11 @@ const GradedTest kOfWholeBatch{
       judge(joined({plain(), upstreams()}),
             all_of({right(kTraining, kGradients), graph_keeps_the_group}),
             [](const Evidence& evidence) {
-              return right(kTraining, {"output"})(evidence).empty()
-                         ? ""
-                         : "outputs are wrong, which another test reports";
+              Finding wrong = right(kTraining, {"output"})(evidence);
+              if (!wrong.empty()) {
+                wrong.text = "outputs are wrong, which another test reports";
+              }
+              return wrong;
             });
     }};
 

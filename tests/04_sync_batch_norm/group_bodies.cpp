@@ -41,6 +41,7 @@ Body alone_first() {
     }
   });
   body.world.subgroups = {{0}, {1}};
+  body.rare.insert(kGroups);
   return body;
 }
 
@@ -48,6 +49,7 @@ Body in_groups(const std::string& name, const std::string& charged_to,
                const std::function<void(Uses&)>& run) {
   Body body = body_of(name, 4, charged_to, run);
   body.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
+  body.rare.insert(kGroups);
   return body;
 }
 

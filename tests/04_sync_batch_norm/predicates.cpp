@@ -79,17 +79,27 @@ std::string wrong_launches(const std::vector<const Seen*>& launches, int due, st
 
 }  // namespace
 
-// What `check` finds in the first batch of a mode.
+// What `check` finds in the first batch of a mode; in the first of float64, if the others are right.
 Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) {
-  return [mode, check = std::move(check)](const Evidence& evidence) -> std::string {
+  return [mode, check = std::move(check)](const Evidence& evidence) -> Finding {
+    Finding of_float64;
+    bool right = false;  // of another dtype
     for (const Batch& batch : batches_in(evidence)) {
-      if (batch[0].training == (mode == kTraining)) {
-        if (std::string text = check(batch); !text.empty()) {
+      const bool is_float64 = batch[0].at("input", kBefore).scalar_type() == at::kDouble;
+      const bool known = is_float64 && !of_float64.empty();
+      const bool of_mode = batch[0].training == (mode == kTraining);
+      if (std::string text = of_mode && !known ? check(batch) : ""; !text.empty()) {
+        if (!is_float64) {
           return text;
         }
+        of_float64.text = text;
+        of_float64.rare = {"float64"};
+      } else {
+        right = right || (of_mode && !is_float64);
       }
     }
-    return "";
+    of_float64.holds_otherwise = right;
+    return of_float64;
   };
 }
 

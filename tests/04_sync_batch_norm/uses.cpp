@@ -12,6 +12,7 @@
 #include "ddp/referee/own_access.h"
 #include "support/attempt.h"
 #include "support/operator_watch.h"
+#include "support/rare.h"
 #include "support/settings.h"
 #include "support/surroundings.h"
 #include "support/training.h"
@@ -108,6 +109,28 @@ void Use::hand_in(Moment moment) {
   }
 }
 
+void Use::tell_what_is_rare() const {
+  const bool none = std::ranges::find(options_.rows, 0) != options_.rows.end();
+  if (none || input.numel() == 0) {
+    tell_rare(client_, kEmpty);
+  }
+  if (input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16) {
+    tell_rare(client_, "half or bfloat16");
+  }
+  for (const auto& [tensor, name] :
+       {std::pair(tensors.weight, "weight"), std::pair(tensors.bias, "bias"),
+        std::pair(tensors.running_mean, "running statistics")}) {
+    if (!tensor.defined()) {
+      tell_rare(client_, "no " + std::string(name));
+    }
+  }
+  for (const auto& [name, tensor] : state()) {
+    if (!tensor.is_contiguous()) {
+      tell_rare(client_, kStridedTensors);
+    }
+  }
+}
+
 void Use::call() {
   const OperatorWatch watch;
   const at::Tensor given = options_.temporary ? input * 1 : input;
@@ -136,6 +159,7 @@ void Use::forward() {
   client_.value("options", at::tensor({mode.training ? 1.0 : 0.0, mode.momentum, mode.eps,
                                        module_ != nullptr ? 1.0 : 0.0}));
   hand_in(kBefore);
+  tell_what_is_rare();
   go_to(Phase::kForward);
   {
     const c10::InferenceMode inference(options_.inference);
@@ -170,6 +194,7 @@ c10::weak_intrusive_ptr<c10d::ProcessGroup> Use::drop_group() {
 void Use::attempt(const std::string& what) {
   go_to(Phase::kSetup);
   hand_in(kBefore);
+  tell_what_is_rare();
   const at::AutoGradMode grad_mode(options_.graph);
   testing::attempt(client_, what, [&] { call(); });
   output.reset();

@@ -91,6 +91,7 @@ class Use {
  private:
   std::vector<std::pair<std::string, at::Tensor>> state() const;
   void note_places();
+  void tell_what_is_rare() const;
   void make_tensors();
   void make_input(const std::vector<std::int64_t>& rows);
   void make_upstream(const std::vector<std::int64_t>& rows);

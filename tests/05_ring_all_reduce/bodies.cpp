@@ -34,15 +34,19 @@ struct Plan {
   World world;
   Calls calls;
   std::string charged_to;
-  bool rare_modes = false;  // which the caller has chosen
+  Rare rare = {};  // beside the number of ranks
 };
+
+constexpr const char* kModes = "modes that the caller has chosen";
+constexpr const char* kAutograd = "tensors that autograd knows";
+constexpr const char* kOddNumbers = "numbers that are subnormal, infinite or none";
 
 Body body_of(const Plan& plan, Function function) {
   Calls calls;
   std::ranges::copy_if(plan.calls, std::back_inserter(calls),
                        [&](const RingCall& call) { return call.function == function; });
   return {to_string(function) + ", " + plan.name, plan.world,
-          [calls, modes = plan.rare_modes](Client& client) {
+          [calls, modes = plan.rare.contains(kModes)](Client& client) {
             if (modes) {
               choose_rare_modes();
             }
@@ -51,7 +55,8 @@ Body body_of(const Plan& plan, Function function) {
               caller.call(call);
             }
           },
-          plan.charged_to.empty() ? kCharged[static_cast<int>(function)] : plan.charged_to};
+          plan.charged_to.empty() ? kCharged[static_cast<int>(function)] : plan.charged_to,
+          with_ranks(plan.rare, plan.world.ranks)};
 }
 
 struct Kind {
@@ -85,27 +90,37 @@ void append(Calls& calls, const Calls& more) {
   calls.insert(calls.end(), more.begin(), more.end());
 }
 
-// Sizes around the number of ranks, and others, each with another kind.
+// Sizes around the number of ranks, and others.
 Plan small_tensors(int ranks) {
   const std::int64_t n = ranks;
   std::vector<std::int64_t> sizes = {n + 1, 1, 64 * n, 2 * n - 1};
   if (ranks < 5) {
-    sizes.insert(sizes.end(), {0, n - 1, n, 17, 1003});
+    sizes.insert(sizes.end(), {std::max(n - 1, std::int64_t{1}), n, 17, 1003});
   }
-  Calls calls = calls_of(sizes[0], {at::kFloat, ReduceOp::kSum});
-  append(calls, calls_of(sizes[0], {at::kFloat, ReduceOp::kAverage}));
-  for (std::size_t i = 1; i < sizes.size(); ++i) {
-    append(calls, calls_of(sizes[i], kKinds[(3 * ranks + i) % std::size(kKinds)]));
+  Calls calls;
+  for (const std::int64_t size : sizes) {
+    append(calls, calls_of(size, {at::kFloat,
+                                  calls.size() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kAverage}));
   }
   return {"small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, ""};
 }
 
-Plan all_kinds() {
+Plan no_elements(int ranks) {
+  Calls calls = calls_of(0, {at::kFloat, ReduceOp::kSum});
+  append(calls, calls_of(0, {at::kFloat, ReduceOp::kAverage}));
+  append(calls, calls_of(5, {at::kFloat, ReduceOp::kAverage}));
+  return {"tensors without elements, " + on_ranks(ranks), {.ranks = ranks}, calls, "", {kEmpty}};
+}
+
+// Every kind, of sizes around the number of ranks, too.
+Plan all_kinds(int ranks) {
   Calls calls;
+  std::int64_t elements = ranks == 2 ? 257 : 1;
   for (const Kind& kind : kKinds) {
-    append(calls, calls_of(257, kind));
+    append(calls, calls_of(elements, kind));
+    elements += ranks == 2 ? 0 : 1;
   }
-  return {"all dtypes", {.ranks = 3}, calls, ""};
+  return {"all dtypes, " + on_ranks(ranks), {.ranks = ranks}, calls, "", {kDtype}};
 }
 
 // Enough numbers, and enough ranks, that some results are rounded as much as they may be.
@@ -116,7 +131,7 @@ Plan rounded(int ranks) {
       calls.push_back({.elements = 4'099, .dtype = dtype, .op = op});
     }
   }
-  return {"numbers that are rounded, " + on_ranks(ranks), {.ranks = ranks}, calls, ""};
+  return {"numbers that are rounded, " + on_ranks(ranks), {.ranks = ranks}, calls, "", {kDtype}};
 }
 
 Plan odd_numbers(int ranks) {
@@ -132,7 +147,8 @@ Plan odd_numbers(int ranks) {
   return {"numbers that are subnormal, infinite or none, " + on_ranks(ranks),
           {.ranks = ranks},
           calls,
-          ""};
+          "",
+          {kOddNumbers, kDtype}};
 }
 
 // A group's ranks are not the world's, and some ranks are in more groups than others.
@@ -147,32 +163,39 @@ Plan several_groups() {
   return {"several groups",
           {.ranks = 5, .subgroups = {{3, 1, 4}, {0, 4}, {4, 3, 2, 1, 0}, {2}}},
           calls,
-          ""};
+          "",
+          {kGroups}};
 }
 
 Plan slow_network() {
   Calls calls;
   append(calls, calls_of(12, {at::kFloat, ReduceOp::kAverage}));
-  return {"a slow network", {.ranks = 3, .slow = true}, calls, ""};
+  return {"a slow network", {.ranks = 2, .slow = true}, calls, ""};
 }
 
 // About a mebibyte, so that chunks are larger than what memory is not counted. Larger and larger
 // ones: a chunk's memory may be kept.
 Plan large_tensors(int ranks) {
   const std::int64_t bytes = std::int64_t{1} << 20;
+  const bool plain = ranks == 2;
   std::vector<Kind> kinds = {{at::kHalf, ReduceOp::kAverage},   {at::kInt, ReduceOp::kSum},
                              {at::kBFloat16, ReduceOp::kSum},   {at::kFloat, ReduceOp::kAverage},
                              {at::kDouble, ReduceOp::kAverage}, {at::kLong, ReduceOp::kSum},
                              {at::kChar, ReduceOp::kSum}};
   Calls calls = {{.elements = 10}, {.elements = 10, .op = ReduceOp::kAverage}};
   for (std::size_t i = 0; i < (ranks < 5 ? 3 : 1); ++i) {
-    const Kind& kind = kinds[(ranks + 2 * i) % kinds.size()];
+    const Kind kind = plain ? Kind{at::kFloat, i % 2 == 0 ? ReduceOp::kAverage : ReduceOp::kSum}
+                            : kinds[(ranks + 2 * i) % kinds.size()];
     const auto size = static_cast<std::int64_t>(c10::elementSize(kind.dtype));
     const std::int64_t elements = (bytes + static_cast<std::int64_t>(i) * 40'000) / size + 1;
     calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
   calls.push_back({.elements = 10});  // what a large one needed is not kept
-  return {"large tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, kMemoryTest};
+  return {"large tensors, " + on_ranks(ranks),
+          {.ranks = ranks},
+          calls,
+          kMemoryTest,
+          plain ? Rare{} : Rare{kDtype}};
 }
 
 Plan many_ranks() {
@@ -182,10 +205,10 @@ Plan many_ranks() {
 Plan a_million_elements() {
   return {"a million elements",
           {.ranks = 2},
-          {{.elements = 65'537, .dtype = at::kShort},
-           {.elements = (1 << 20) + 3, .dtype = at::kHalf, .op = ReduceOp::kAverage},
+          {{.elements = 65'537},
+           {.elements = (1 << 20) + 3},
            {.elements = 1 << 20, .op = ReduceOp::kAverage},
-           {.elements = 9 << 20, .dtype = at::kChar}},  // chunks of more than 4 MiB
+           {.elements = 9 << 18}},  // chunks of more than 4 MiB
           ""};
 }
 
@@ -193,22 +216,26 @@ Plan strided(int ranks) {
   Calls calls;
   for (const StridedView& view : strided_views()) {
     calls.push_back({.view = &view});
-    calls.push_back({.dtype = at::kDouble, .op = ReduceOp::kAverage, .view = &view});
+    calls.push_back({.op = ReduceOp::kAverage, .view = &view});
     for (const Function function : {Function::kReduceScatter, Function::kAllGather}) {
-      calls.push_back({.function = function, .dtype = at::kLong, .view = &view});
+      calls.push_back({.function = function, .view = &view});
     }
   }
   calls.push_back(
       {.function = Function::kAllGather, .values = Values::kZeros, .view = &strided_views()[0]});
-  return {
-      "tensors that are not contiguous, " + on_ranks(ranks), {.ranks = ranks}, calls, kLayoutsTest};
+  return {"tensors that are not contiguous, " + on_ranks(ranks),
+          {.ranks = ranks},
+          calls,
+          kLayoutsTest,
+          {kStridedTensors}};
 }
 
 Plan strided_on_odd_ranks() {
   return {"a tensor that is not contiguous on odd ranks alone",
           {.ranks = 2},
-          {{.dtype = at::kDouble, .view = &strided_views()[0], .on_odd_ranks = true}},
-          kLayoutsTest};
+          {{.view = &strided_views()[0], .on_odd_ranks = true}},
+          kLayoutsTest,
+          {kStridedTensors}};
 }
 
 Plan autograd_knows(int ranks) {
@@ -229,7 +256,8 @@ Plan autograd_knows(int ranks) {
   return {"parameters, and results of autograd, " + on_ranks(ranks),
           {.ranks = ranks},
           calls,
-          kStorageTest};
+          kStorageTest,
+          {kAutograd, kStridedTensors}};
 }
 
 Plan rare_modes() {
@@ -237,7 +265,7 @@ Plan rare_modes() {
           {},
           calls_of(12, {at::kFloat, ReduceOp::kAverage}),
           kStorageTest,
-          /*rare_modes=*/true};
+          {kModes}};
 }
 
 Plan pipelined(int ranks) {
@@ -275,21 +303,28 @@ Body wrong_segments() {
 
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
-      small_tensors(2),  small_tensors(1),     small_tensors(3),
-      small_tensors(4),  small_tensors(5),     small_tensors(6),
-      small_tensors(7),  small_tensors(8),     small_tensors(9),
-      all_kinds(),       rounded(3),           rounded(4),
-      rounded(8),        odd_numbers(2),       odd_numbers(3),
-      several_groups(),  slow_network(),       strided(2),
-      strided(1),        strided(3),           strided_on_odd_ranks(),
-      autograd_knows(2), autograd_knows(1),    autograd_knows(3),
-      large_tensors(2),  large_tensors(3),     large_tensors(5),
-      large_tensors(8),  a_million_elements(), many_ranks(),
-      rare_modes()};
+      small_tensors(2),  small_tensors(1),  small_tensors(3),  small_tensors(4),
+      small_tensors(5),  small_tensors(6),  small_tensors(7),  small_tensors(8),
+      small_tensors(9),  all_kinds(2),      all_kinds(3),      rounded(3),
+      rounded(4),        no_elements(2),    no_elements(3),    rounded(8),
+      odd_numbers(2),    odd_numbers(3),    several_groups(),  slow_network(),
+      strided(2),        strided(1),        strided(3),        strided_on_odd_ranks(),
+      autograd_knows(2), autograd_knows(1), autograd_knows(3), large_tensors(2),
+      large_tensors(3),  large_tensors(5),  large_tensors(8),  a_million_elements(),
+      many_ranks(),      rare_modes()};
   return all;
 }
 
 }  // namespace
+
+Rare with_ranks(Rare rare, int ranks) {
+  if (ranks == 1) {
+    rare.insert(kOneRank);
+  } else if (ranks % 2 == 1 || ranks == 6) {
+    rare.insert("a number of ranks that is no power of two");
+  }
+  return rare;
+}
 
 std::vector<Body> bodies_of(Function function) {
   std::vector<Body> bodies;

@@ -12,6 +12,9 @@ namespace ddp::testing {
 /// "3 ranks".
 std::string on_ranks(int ranks);
 
+/// What is rare with so many ranks; rings of two, four and eight are the ordinary ones.
+Rare with_ranks(Rare rare, int ranks);
+
 /// A body for each number of ranks.
 std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks));
 

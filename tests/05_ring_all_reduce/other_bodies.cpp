@@ -33,7 +33,8 @@ Body printing(int ranks) {
               caller.print(message);
             }
           },
-          kPrintingTest};
+          kPrintingTest,
+          with_ranks({}, ranks)};
 }
 
 Body printing_in_groups() {
@@ -45,7 +46,8 @@ Body printing_in_groups() {
               caller.print("rank " + std::to_string(client.rank()), group);
             }
           },
-          kPrintingTest};
+          kPrintingTest,
+          {kGroups}};
 }
 
 using CallOfTensor = std::function<void(const at::Tensor&, const ProcessGroupPtr&)>;
@@ -117,7 +119,8 @@ Body misuse(int ranks) {
             client.fact("attempt", 0);
             caller.call({.elements = 10, .op = ReduceOp::kAverage});
           },
-          kErrorsTest};
+          kErrorsTest,
+          with_ranks({}, ranks)};
 }
 
 // One of the messages of a call is lost: in the middle, or the last. It is the only call that fails.
@@ -134,7 +137,8 @@ Body lost_connection(int ranks, bool last) {
                           "tensor, a parameter, without requires_grad");
               caller.call({.elements = 10, .group = 1});
             },
-            kErrorsTest};
+            kErrorsTest,
+            with_ranks({}, ranks)};
   const int all = 4 * (ranks - 1);  // sends and recvs of both halves
   body.world.failure = Failure{.operation = last ? all - 1 : ranks};
   return body;
@@ -179,7 +183,7 @@ Body many_calls_of_one_kind() {
 // As a sharded optimizer does, which updates its rank's chunk in between.
 Body one_tensor_in_several_calls() {
   return {"one tensor in several calls",
-          {.ranks = 3},
+          {.ranks = 4},
           [](Client& client) {
             RingCaller caller(client);
             for (const StridedView* view :
@@ -193,7 +197,8 @@ Body one_tensor_in_several_calls() {
               }
             }
           },
-          "all_gather_hands_chunk_r_of_rank_r_to_all"};
+          "all_gather_hands_chunk_r_of_rank_r_to_all",
+          {kStridedTensors}};
 }
 
 std::string on_ranks(int ranks) {

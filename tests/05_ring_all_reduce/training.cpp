@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "05_ring_all_reduce/ring_all_reduce.h"
+#include "bodies.h"
 #include "claims.h"
 #include "support/toy_bodies.h"
 
@@ -60,7 +61,8 @@ class RingSynchronizer : public GradientSynchronizer {
   at::Tensor buffer_;  // [elements of all gradients]; undefined: each in its own tensor
 };
 
-const std::vector<ToyKind> kModels = {ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRankBranch};
+const ToyModels kModels = {{ToyKind::kMlp, ToyKind::kTiedWeights, ToyKind::kRankBranch},
+                           {at::kFloat}};
 
 }  // namespace
 
@@ -73,6 +75,7 @@ std::vector<Body> training_bodies_of_ring(const std::string& charged_to) {
       return std::make_unique<RingSynchronizer>(parameters, group, flat);
     };
     all.push_back(toy_body(ranks, kModels, ring, charged_to));
+    all.back().rare = with_ranks({}, ranks);  // whatever the models are: the ring sees tensors
     all.back().name += flat ? ", gradients in one buffer" : ", each gradient in its own tensor";
   }
   return all;

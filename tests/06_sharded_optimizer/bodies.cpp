@@ -163,9 +163,9 @@ const std::vector<Body>& clipping() {
 
 const std::vector<Body>& small_models() {
   static const std::vector<Body> bodies = {
-      toy_body(2, same_order_models(),
+      toy_body(2, {same_order_models()},
                sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
-      toy_body(4, same_order_models(),
+      toy_body(4, {same_order_models()},
                sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
   return bodies;
 }
@@ -173,7 +173,7 @@ const std::vector<Body>& small_models() {
 const std::vector<Body>& branching_models() {
   static const std::vector<Body> bodies = [] {
     Body body =
-        toy_body(3, {ToyKind::kRankBranch},
+        toy_body(3, {{ToyKind::kRankBranch}},
                  sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
     body.name += ", with a branch";
     return std::vector<Body>{body};

@@ -57,9 +57,9 @@ const GradedTest kEnd{
       judge(exact(), parameters_are_the_same_bits, misused_in_flight);
       judge(overlapping(),
             all_of({parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
-                    surroundings_are_left_alone}),
+                    parameters_stay_in_place, surroundings_are_left_alone}),
             misused_in_flight);
-      judge(small_models(), training_ends_at_the_oracle(same_order_models()), misused_in_flight);
+      judge(small_models(), training_ends_at_the_oracle({same_order_models()}), misused_in_flight);
     }};
 
 const GradedTest kOneEach{
@@ -81,7 +81,7 @@ const GradedTest kOrder{
              "the same order, before it waits. All-gathers follow, in the same order."},
     [] {
       judge(overlapping(), in_plan_order);
-      judge(branching_models(), training_ends_at_the_oracle({ToyKind::kRankBranch}),
+      judge(branching_models(), training_ends_at_the_oracle({{ToyKind::kRankBranch}}),
             misused_in_flight);
     }};
 

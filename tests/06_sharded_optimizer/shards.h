@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,24 @@ struct Launches {
 };
 Launches launches_of(const TrainingStep& step);
 
+/// What `check` finds in the first step that has ended, on any rank. One rank has nobody to talk to.
+using StepCheck = std::function<std::string(const TrainingOfRank&, const TrainingStep&,
+                                            const std::vector<Bucket>&)>;
+std::string first_in_buckets(const Evidence& evidence, const StepCheck& check);
+
+/// What these are made of: "bucket 0 of 2, of layer 1", "12, 24 bytes", what each rank puts in.
+std::string name_of(const std::vector<Bucket>& buckets, std::size_t b);
+std::string listed(const std::vector<std::int64_t>& bytes);
+std::vector<std::int64_t> bytes_of(const std::vector<const Seen*>& launches);
+std::vector<std::int64_t> bytes_of(const std::vector<Bucket>& buckets, std::size_t chunks);
+std::size_t ranks_of(const Evidence& evidence, const TrainingOfRank& training);
+
 /// Every step leaves each bucket reduced once and gathered once, and nothing else is launched but what
 /// clipping needs.
 std::string each_bucket_once(const Evidence& evidence);
 
-/// The factory was called once for each bucket, with a flat leaf of its N-th.
+/// The factory was called once for each bucket, with a flat leaf of its N-th; after construction it has
+/// rank 0's values of that chunk.
 std::string each_bucket_has_a_shard(const Evidence& evidence);
 
 /// Reduce-scatters in plan order, then all-gathers in plan order; step() launches all reduce-scatters

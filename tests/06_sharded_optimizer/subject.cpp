@@ -43,7 +43,11 @@ class AsSynchronizer : public GradientSynchronizer {
         parameters_(parameters),
         max_norm_(max_norm),
         tells_(client.place().phase == Phase::kConstruction),
-        optimizer_(std::move(optimizer)) {}
+        optimizer_(std::move(optimizer)) {
+    for (const at::Tensor& parameter : parameters_) {
+      places_.push_back(parameter.const_data_ptr());
+    }
+  }
 
   void finish() override {
     if (!synchronizes()) {
@@ -56,6 +60,9 @@ class AsSynchronizer : public GradientSynchronizer {
     optimizer_->step();
     tell_gradients("gradient is left");
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
+      if (parameters_[i].const_data_ptr() != places_[i]) {
+        client_.fact("moved by step()", 1, static_cast<std::int64_t>(i));
+      }
       client_.value("updated", parameters_[i], static_cast<std::int64_t>(i));
     }
   }
@@ -78,6 +85,7 @@ class AsSynchronizer : public GradientSynchronizer {
   const std::vector<at::Tensor> parameters_;
   const double max_norm_;
   const bool tells_;  // whether a Training trains
+  std::vector<const void*> places_;
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<NoSync>> scopes_;
 };
@@ -117,21 +125,26 @@ Factory sharded(const Form& form) {
       client.value("max norm", at::scalar_tensor(form.max_norm, at::kDouble));
       client.value(form.options.overlap ? "overlap" : "no overlap", at::Tensor());
     }
-    const auto factory = [&client, form](std::vector<at::Tensor> shards) {
-      for (const at::Tensor& shard : shards) {
-        if (client.place().phase == Phase::kConstruction) {
-          client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
-                          ? "shard"
-                          : "shard that is not a flat leaf with a gradient",
-                      shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
-        }
+    const bool tells = client.place().phase == Phase::kConstruction;
+    std::vector<at::Tensor> made;
+    const auto factory = [&client, &made, tells, form](std::vector<at::Tensor> shards) {
+      for (std::size_t i = 0; tells && i < shards.size(); ++i) {
+        const at::Tensor& shard = shards[i];
+        client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
+                        ? "shard"
+                        : "shard that is not a flat leaf with a gradient",
+                    shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
+        made.push_back(shard);
       }
       return make_inner(form.inner, std::move(shards),
                         [&client](std::int64_t elements) { client.fact("update", elements); });
     };
-    return std::make_unique<AsSynchronizer>(
-        client, parameters, form.max_norm,
-        make_sharded_optimizer(parameters, buffers, group, factory, form.options));
+    auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
+    for (std::size_t b = 0; b < made.size(); ++b) {
+      client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
+    }
+    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
+                                            std::move(optimizer));
   };
 }
 

@@ -186,6 +186,15 @@ std::string parameters_are_the_same_bits(const Evidence& evidence) {
                    double) { return is_bitwise_equal(subject, actual, expected); });
 }
 
+std::string parameters_stay_in_place(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& fact, int rank) {
+    return fact.text == "moved by step()"
+               ? where(fact, rank) + ": after step() parameter " + std::to_string(fact.index) +
+                     " has another storage: new values must be written into its own"
+               : "";
+  });
+}
+
 std::string ranks_have_the_same_bits(const Evidence& evidence) {
   return first_in_steps(evidence, [](const Ranks& ranks, int step) -> std::string {
     for (const TrainingOfRank& training : ranks) {

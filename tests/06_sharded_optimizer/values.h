@@ -13,6 +13,9 @@ std::string parameters_are_the_unsharded_optimizers(const Evidence& evidence);
 /// The same bit for bit, where no sum is rounded.
 std::string parameters_are_the_same_bits(const Evidence& evidence);
 
+/// Each is in the storage that it had.
+std::string parameters_stay_in_place(const Evidence& evidence);
+
 /// They have the same bits on all ranks.
 std::string ranks_have_the_same_bits(const Evidence& evidence);
 

@@ -67,23 +67,6 @@ TEST_F(Judge, ARankThatHasReturnedIsSaidToHave) {
                           "last seen: has returned; no operation launched");
 }
 
-// The failures of a claim that each of these bodies breaks.
-int failures_of(const std::vector<Body>& bodies) {
-  using Reporter = ::testing::ScopedFakeTestPartResultReporter;
-  ::testing::TestPartResultArray failures;
-  const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
-  judge(bodies, [](const Evidence&) { return "wrong"; });
-  return failures.size();
-}
-
-TEST_F(Judge, BrieflyTheFirstBodyThatBreaksAClaimIsEnough) {
-  const std::vector<Body> bodies = {printing_body("is wrong"), printing_body("is wrong, too")};
-  settings().brief = true;
-  EXPECT_EQ(failures_of(bodies), 1);
-  settings().brief = false;
-  EXPECT_EQ(failures_of(bodies), 2) << "the second says how many more there are";
-}
-
 // Four all-reduces: whether the callback of each one's future ran before wait() returned.
 Body body_with_callbacks() {
   const auto run = [](Client& client) {
@@ -118,6 +101,53 @@ TEST_F(Judge, AFailureHasTheShortestScheduleThatShowsIt) {
       "  rank 0, all-reduce #2 of a tensor float32 [2] (8 bytes): its waiter went on before the "
       "callbacks of its future ran\n"
       "  rank 1, all-reduce #2 of");
+}
+
+// The messages of a claim that holds on two ranks alone.
+std::vector<std::string> failures_in(const std::vector<Body>& bodies) {
+  using Reporter = ::testing::ScopedFakeTestPartResultReporter;
+  ::testing::TestPartResultArray failures;
+  const Reporter reporter(Reporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+  judge(bodies, [](const Evidence& evidence) { return evidence.world.ranks == 2 ? "" : "wrong"; });
+  std::vector<std::string> texts;
+  for (int i = 0; i < failures.size(); ++i) {
+    texts.emplace_back(failures.GetTestPartResult(i).message());
+  }
+  return texts;
+}
+
+Body body_on(int ranks, const std::string& name, const Rare& rare) {
+  Body body = printing_body(name);
+  body.world.ranks = ranks;
+  body.rare = rare;
+  return body;
+}
+
+TEST_F(Judge, TheBodyWithTheLeastThatIsRareIsNamed) {
+  const auto texts = failures_in({body_on(3, "two rare things", {"one", "two"}),
+                                  body_on(2, "holds", {}), body_on(3, "nothing rare", {})});
+  ASSERT_EQ(texts.size(), 1);
+  EXPECT_TRUE(texts[0].starts_with("Failed\nin \"nothing rare\" (3 ranks): wrong")) << texts[0];
+  EXPECT_TRUE(
+      texts[0].ends_with("the claim holds in 1 of 3 runs; it is broken in \"two rare things\""))
+      << texts[0];
+}
+
+TEST_F(Judge, EachRareThingHasAFailureThatNamesIt) {
+  const auto texts = failures_in(
+      {body_on(2, "ordinary", {}), body_on(3, "a rare thing", {"a rare thing"}),
+       body_on(3, "another", {"another"}), body_on(3, "both", {"a rare thing", "another"})});
+  ASSERT_EQ(texts.size(), 2);
+  EXPECT_TRUE(texts[0].ends_with("\nwhat is rare there: a rare thing")) << texts[0];
+  EXPECT_TRUE(texts[1].ends_with("\nwhat is rare there: another")) << texts[1];
+}
+
+TEST_F(Judge, BrieflyTheFirstBodyThatBreaksAClaimIsEnough) {
+  const std::vector<Body> bodies = {body_on(3, "is wrong", {}), body_on(3, "is wrong, too", {})};
+  settings().brief = true;
+  EXPECT_EQ(failures_in(bodies).at(0).find(" runs"), std::string::npos);
+  settings().brief = false;
+  EXPECT_NE(failures_in(bodies).at(0).find("holds in 0 of 2 runs"), std::string::npos);
 }
 
 TEST(Prints, OfAnotherRankAreBetterThanNone) {

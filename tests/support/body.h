@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
+#include "support/rare.h"
 
 // Tests look at what ranks do from outside. A *body* is what every rank of a world does with a
 // stage; it decides nothing. A *claim* is what must be true of all that the ranks of a body said and
@@ -19,21 +21,42 @@ struct Body {
   std::function<void(Client&)> run;
   /// The graded test that fails if this body does not come to its end. Others do without it.
   std::string charged_to;
+  /// What is about it beside the ordinary path, from its beginning on; see also tell_rare().
+  Rare rare = {};
+  /// The test that fails instead if backward does not come to its end; empty: charged_to.
+  std::string charged_in_backward = {};
 };
 
 /// What is wrong in the evidence of a body, for the student; empty if nothing is.
-using Predicate = std::function<std::string(const Evidence&)>;
+struct Finding {
+  Finding() = default;
+  Finding(const char* what) : text(what) {}
+  Finding(std::string what) : text(std::move(what)) {}
+  bool empty() const { return text.empty(); }
 
-/// Fails the current test if `holds` is not true of all `bodies`. The message names the first of
-/// which it is not, so give the simplest first. Nothing is judged in a body in which `unless` finds
-/// something that makes `holds` meaningless, which another test reports; or, without a finding, in a
-/// body that did not come to its end. If that leaves out the first body, the test is not judged.
+  std::string text;
+  /// What is rare about it, beside what is rare about the body.
+  Rare rare = {};
+  /// Whether the claim holds in the body without that.
+  bool holds_otherwise = false;
+};
+using Predicate = std::function<Finding(const Evidence&)>;
+
+/// Fails the current test if `holds` is not true of all `bodies`. The message names the first with the
+/// least that is rare, so give the simplest first. Where something rare is about all that break it, the
+/// grader may let another test pay: tools/grading/price.py. Nothing is judged in a body in which
+/// `unless` finds something that makes `holds` meaningless, which another test reports; or, without a
+/// finding, in a body that did not come to its end. If that leaves out the first body, and there is
+/// nothing rare about that, the test is not judged.
 void judge(const std::vector<Body>& bodies, const Predicate& holds,
            const Predicate& unless = nullptr);
 
 /// The same for a statement about several bodies together.
 void judge_together(const std::vector<Body>& bodies,
                     const std::function<std::string(const std::vector<const Evidence*>&)>& holds);
+
+/// Those of `bodies` that are charged to a test.
+std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test);
 
 /// Those of `bodies` with these names, which must exist.
 std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names);

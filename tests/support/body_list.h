@@ -17,19 +17,28 @@ class Bodies {
  public:
   explicit Bodies(const SynchronizerUnderTest& subject) : subject_(subject) {}
 
-  /// A body with one model, which has been constructed.
+  /// A body with one model, which has been constructed. `rare`: what is, beside the model and the
+  /// world.
   void add(const std::string& name, const World& world, const std::string& charged,
-           const TrainingOptions& options, const std::function<void(Training&)>& run) {
-    add(name, world, charged, [make = make(), options, run](Client& client) {
-      Training training(client, options, make);
-      training.construct();
-      run(training);
-    });
+           const TrainingOptions& options, const std::function<void(Training&)>& run,
+           const Rare& rare = {}) {
+    Rare all = rare_of(options);
+    all.insert(rare.begin(), rare.end());
+    add(
+        name, world, charged,
+        [make = make(), options, run](Client& client) {
+          Training training(client, options, make);
+          training.construct();
+          run(training);
+        },
+        all);
   }
 
   void add(const std::string& name, const World& world, const std::string& charged,
-           const std::function<void(Client&)>& run) {
-    all_.push_back({subject_.form + name, world, run, charged});
+           const std::function<void(Client&)>& run, const Rare& rare = {}) {
+    Rare all = rare_of(world);
+    all.insert(rare.begin(), rare.end());
+    all_.push_back({subject_.form + name, world, run, charged, all});
   }
 
   const ChargedTests& charged() const { return subject_.charged; }

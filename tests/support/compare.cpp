@@ -57,6 +57,8 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
 }
 
 // Whether the same values have come in the order of another layout.
+const std::string kOwnValue = "exactly this rank's own value: ";
+
 bool is_permuted(const at::Tensor& actual, const at::Tensor& expected) {
   const auto close = [](const at::Tensor& a, const at::Tensor& b) {
     return at::allclose(a, b, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);
@@ -85,7 +87,7 @@ std::string diagnose(const Subject& subject, const at::Tensor& actual, const at:
       return at::allclose(own, other, tolerance, 0, /*equal_nan=*/true);
     };
     if (close(actual, 1e-6) && !close(expected, 0)) {  // it is no mistake to keep the right one
-      return "exactly this rank's own value: " + subject.if_local;
+      return kOwnValue + subject.if_local;
     }
     if (close(actual * world, 1e-6) && !close(expected * world, 0)) {
       return "exactly this rank's own value / " + std::to_string(subject.world_size) +
@@ -163,8 +165,11 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor a = actual.detach().to(at::kCPU);
   const at::Tensor e = expected.detach().to(at::kCPU);
   std::string diagnosis = misused_memory(a);
-  diagnosis =
-      diagnosis.empty() ? diagnose(subject, a.to(at::kDouble), e.to(at::kDouble)) : diagnosis;
+  if (diagnosis.empty()) {  // numbers that are none are told apart by their bits
+    const bool own = subject.local.defined() && is_identical(subject.local, actual);
+    diagnosis = own ? kOwnValue + subject.if_local
+                    : diagnose(subject, a.to(at::kDouble), e.to(at::kDouble));
+  }
   diagnosis = diagnosis.empty() ? subject.otherwise : diagnosis;
   return ::testing::AssertionFailure()
          << subject.name << " is wrong" << (diagnosis.empty() ? "" : "\n  diagnosis: " + diagnosis)

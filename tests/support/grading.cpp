@@ -32,6 +32,9 @@ struct Notes {
   std::vector<std::string> failures;
   std::vector<std::string> measured;
   std::vector<std::string> bodies;
+  int runs_held = 0;
+  int runs = 0;
+  nlohmann::json broken = nlohmann::json::array();
 };
 
 Notes& notes() {
@@ -69,13 +72,19 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
   void OnTestEnd(const ::testing::TestInfo& test) override {
     const auto& result = *test.result();
+    if (notes().runs == 0 && !result.Failed() && !result.Skipped() && !notes().bodies.empty()) {
+      notes().not_judged = true;
+      notes().failures = {"not judged: there is no run in which this can be seen"};
+    }
     write_line({{"event", "test_finished"},
                 {"name", test.name()},
                 {"status", status_of(result)},
                 {"seconds", static_cast<double>(result.elapsed_time()) / 1e3},
                 {"failures", notes().failures},
                 {"measured", notes().measured},
-                {"bodies", notes().bodies}});
+                {"bodies", notes().bodies},
+                {"runs", {notes().runs_held, notes().runs}},
+                {"broken", notes().broken}});
   }
 
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
@@ -84,7 +93,7 @@ class RecordWriter : public ::testing::EmptyTestEventListener {
 
  private:
   static const char* status_of(const ::testing::TestResult& result) {
-    if (result.Failed()) {
+    if (result.Failed() || notes().not_judged) {
       return notes().todo ? "todo" : notes().not_judged ? "not_judged" : "failed";
     }
     return result.Skipped() ? "skipped" : "passed";
@@ -169,6 +178,16 @@ void note_body_ended() {
   if (record_writer() != nullptr) {
     record_writer()->body_ended();
   }
+}
+
+void note_runs(int holds, int judged) {
+  notes().runs_held += holds;
+  notes().runs += judged;
+}
+
+void note_broken(const Broken& broken) {
+  notes().broken.push_back(
+      {{"body", broken.body}, {"rare", broken.rare}, {"charged_to", broken.charged_to}});
 }
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }

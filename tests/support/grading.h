@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "support/rare.h"
+
 namespace ddp::testing {
 
 /// A test worth points. Its name is the claim it checks, in snake_case.
@@ -55,6 +57,19 @@ void note_body(const std::string& name);
 
 /// Call it within a test: a body has run. A sign of life for the grader, which ends a silent program.
 void note_body_ended();
+
+/// Call it within a test: the claim holds in so many of the runs that it is judged on.
+void note_runs(int holds, int judged);
+
+/// A body in which a claim is broken, and whose price that may be: tools/grading/price.py.
+struct Broken {
+  std::string body;
+  Rare rare;
+  std::string charged_to;
+};
+
+/// Call it within a test that fails for it.
+void note_broken(const Broken& broken);
 
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);

@@ -20,7 +20,7 @@ std::string in_body(const Body& body) {
 }
 
 // What is wrong by a predicate. A body that did not come to its end may lack what it looks for.
-std::string finding_of(const Predicate& holds, const Evidence& evidence) {
+Finding finding_of(const Predicate& holds, const Evidence& evidence) {
   try {
     return holds(evidence);
   } catch (const std::exception&) {
@@ -33,12 +33,11 @@ std::string finding_of(const Predicate& holds, const Evidence& evidence) {
 
 // Why nothing can be said of a body.
 std::string why_not_judged(const Body& body, const std::deque<Run>& runs) {
-  if (runs.empty()) {
-    return "\"" + hung_body() + "\" hung, and no other body was run; it " +
-           why_it_did_not_end(hung_body());
+  if (const Body* hung = hung_before(body); hung != nullptr && runs.empty()) {
+    return in_body(*hung) + " hung, and no body like it was run; it " + why_it_did_not_end(*hung);
   }
   const bool whole = std::ranges::all_of(runs, &Run::whole);
-  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body.name);
+  return whole ? "" : in_body(body) + " " + why_it_did_not_end(body);
 }
 
 // True if the code under test is a stub, which ends the test.
@@ -54,18 +53,18 @@ bool is_stub(const std::deque<Run>& runs) {
   return culprit.not_implemented;
 }
 
-// What is wrong in the first run of a body in which something is; empty if nothing is. `charged`: a run
-// that did not come to its end is wrong, too.
-std::string wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
-  if (std::string finding = finding_of(holds, run.evidence); !finding.empty()) {
+// What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
+Finding wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
+  if (Finding finding = finding_of(holds, run.evidence); !finding.empty()) {
     const auto is_wrong = [&](const Evidence& evidence) {
       return !finding_of(holds, evidence).empty();
     };
     const bool usual = run.schedule.usual() || settings().schedule || !run.whole();
     const Run& shown = usual ? run : shortest(body, run, is_wrong);
     finding = finding_of(holds, shown.evidence);
-    return "in " + in_body(body) + with_schedule(shown) + ": " + finding + describe_order(shown) +
-           printed_below(finding, shown.evidence.reports);
+    finding.text = "in " + in_body(body) + with_schedule(shown) + ": " + finding.text +
+                   describe_order(shown) + printed_below(finding.text, shown.evidence.reports);
+    return finding;
   }
   return run.whole() || !charged ? ""
                                  : "in " + in_body(body) + with_schedule(run) + ": " +
@@ -74,21 +73,98 @@ std::string wrong_in(const Body& body, const Run& run, const Predicate& holds, b
 
 // What a claim is worth in a body.
 struct Verdict {
-  std::string finding;
-  std::string unjudged;  // why nothing can be said
+  const Body* body;
+  std::string finding;     // what is wrong in the first run in which something is
+  std::string unjudged;    // why nothing can be said
+  Rare rare;               // what was, until then
+  std::string charged_to;  // for the finding, if others have one in this body, too
+  bool holds_otherwise = false;
 };
 
 Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
-                   const Predicate& unless, bool charged) {
+                   const Predicate& unless) {
+  const std::string test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
   for (const Run& run : runs) {
-    if (std::string other = unless ? finding_of(unless, run.evidence) : ""; !other.empty()) {
-      return {"", other};
+    const std::string& payer = payer_of(body, run);
+    Finding other = unless ? finding_of(unless, run.evidence) : Finding();
+    if (!other.empty()) {
+      other.rare.insert(run.rare.begin(), run.rare.end());
+      return {&body, "", other.text, other.rare, payer};
     }
-    if (std::string finding = wrong_in(body, run, holds, charged); !finding.empty()) {
-      return {finding, ""};
+    if (Finding finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
+      finding.rare.insert(run.rare.begin(), run.rare.end());
+      return {&body, finding.text, "", finding.rare, payer, finding.holds_otherwise};
     }
   }
-  return {"", why_not_judged(body, runs)};
+  return {&body, "", why_not_judged(body, runs), runs.empty() ? body.rare : runs.back().rare,
+          body.charged_to};
+}
+
+// What a claim is worth in all bodies of a list.
+struct Judgement {
+  std::vector<Verdict> broken;  // with the least that is rare first
+  int judged = 0;               // bodies of which something can be said
+  std::string unjudged;         // why the test cannot be judged, if nothing is broken
+};
+
+// Of what breaks a claim, what has nothing rare that another one does without.
+std::vector<Verdict> simplest(const std::vector<Verdict>& broken) {
+  std::vector<Verdict> kept;
+  for (const Verdict& verdict : broken) {
+    if (std::ranges::none_of(kept, [&](const Verdict& less) {
+          return std::ranges::includes(verdict.rare, less.rare);
+        })) {
+      kept.push_back(verdict);
+    }
+  }
+  return kept;
+}
+
+// What was thrown, and where; empty if a body came to its end.
+std::string thrown(const Verdict& verdict) {
+  const std::string& text = verdict.finding;
+  const auto from = text.find(" threw an exception: ");
+  return from == text.npos ? "" : text.substr(from, text.find("last seen", from) - from);
+}
+
+// "the claim holds in 24 of 26 runs; it is broken in "a", too, and in 1 more"
+std::string describe_others(const Judgement& found, const Verdict& shown) {
+  std::string text = "the claim holds in " +
+                     std::to_string(found.judged - static_cast<int>(found.broken.size())) + " of " +
+                     std::to_string(found.judged) + " runs";
+  std::string next;
+  std::size_t alike = 0;
+  for (const Verdict& each : found.broken) {
+    const bool other = each.body != shown.body;
+    next = other && next.empty() ? "\"" + each.body->name + "\"" : next;
+    alike += other && !thrown(shown).empty() && thrown(each) == thrown(shown) ? 1 : 0;
+  }
+  const std::size_t more = found.broken.size() - 1;
+  if (more > 0) {
+    text += "; it is broken in " + next +
+            (more == 1 ? "" : " and " + std::to_string(more - 1) + " more") +
+            (alike == more ? ", by the same exception at the same line" : "");
+  }
+  for (const std::string& rare : shown.rare) {
+    text += (rare == *shown.rare.begin() ? "\nwhat is rare there: " : ", ") + rare;
+  }
+  return text;
+}
+
+void settle(const Judgement& found) {
+  note_runs(found.judged - static_cast<int>(found.broken.size()), found.judged);
+  for (const Verdict& verdict : found.broken) {
+    note_broken({verdict.body->name, verdict.rare, verdict.charged_to});
+  }
+  for (const Verdict& verdict : simplest(found.broken)) {
+    ADD_FAILURE() << verdict.finding
+                  << (settings().brief || found.judged == 1
+                          ? ""
+                          : "\n" + describe_others(found, verdict));
+  }
+  if (found.broken.empty() && !found.unjudged.empty()) {
+    note_not_judged(found.unjudged);
+  }
 }
 
 }  // namespace
@@ -98,36 +174,32 @@ void judge(const std::vector<Body>& bodies, const Predicate& holds, const Predic
   if (settings().device.is_cuda() && !why_no_gpu().empty()) {
     GTEST_SKIP() << why_no_gpu();
   }
-  std::vector<std::string> broken;  // names of bodies
-  std::string unjudged;             // why the first body, or one that is this test's, says nothing
+  Judgement found;
   for (const Body& body : bodies) {
     note_body(body.name);
     const std::deque<Run>& runs = runs_of(body);
     if (is_stub(runs)) {
       return;
     }
-    const bool charged = body.charged_to == test;
-    const Verdict verdict = verdict_on(body, runs, holds, unless, charged);
-    if (!verdict.unjudged.empty() && unjudged.empty() && (&body == &bodies.front() || charged)) {
-      unjudged = verdict.unjudged;
+    Verdict verdict = verdict_on(body, runs, holds, unless);
+    const bool needed =
+        verdict.rare.empty() && (&body == &bodies.front() || body.charged_to == test);
+    if (!verdict.unjudged.empty()) {
+      found.unjudged = found.unjudged.empty() && needed ? verdict.unjudged : found.unjudged;
+      continue;
     }
+    found.judged += verdict.holds_otherwise ? 2 : 1;
     if (!verdict.finding.empty()) {
-      if (broken.empty()) {
-        ADD_FAILURE() << verdict.finding;
+      const auto size = [](const Verdict& each) { return each.rare.size(); };
+      const bool usual = verdict.rare.empty();
+      found.broken.insert(std::ranges::upper_bound(found.broken, size(verdict), {}, size),
+                          std::move(verdict));
+      if (settings().brief && usual) {
+        break;
       }
-      if (settings().brief) {
-        return;
-      }
-      broken.push_back("\"" + body.name + "\"");
     }
   }
-  if (broken.size() > 1) {
-    ADD_FAILURE() << "the same claim is broken in " << broken[1]
-                  << (broken.size() == 2 ? ""
-                                         : " and " + std::to_string(broken.size() - 2) + " more");
-  } else if (!unjudged.empty()) {
-    note_not_judged(unjudged);
-  }
+  settle(found);
 }
 
 void judge_together(const std::vector<Body>& bodies,
@@ -146,12 +218,16 @@ void judge_together(const std::vector<Body>& bodies,
       return note_not_judged(why_not_judged(body, runs));
     }
     if (!runs.front().whole()) {
+      note_broken({body.name, {}, body.charged_to});
       ADD_FAILURE() << "in " << in_body(body) << ": " << runs.front().evidence.reports.describe();
       return;
     }
     all.push_back(&runs.front().evidence);
   }
-  if (const std::string finding = holds(all); !finding.empty()) {
+  const std::string finding = holds(all);
+  note_runs(finding.empty() ? 1 : 0, 1);
+  if (!finding.empty()) {
+    note_broken({bodies.front().name, {}, bodies.front().charged_to});
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);
   }
@@ -167,6 +243,13 @@ std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::
   return chosen;
 }
 
+std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test) {
+  std::vector<Body> chosen;
+  std::ranges::copy_if(bodies, std::back_inserter(chosen),
+                       [&](const Body& body) { return body.charged_to == test; });
+  return chosen;
+}
+
 std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
   std::vector<Body> all;
   for (const std::vector<Body>& list : lists) {
@@ -178,11 +261,11 @@ std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
 Predicate all_of(std::vector<Predicate> predicates) {
   return [predicates = std::move(predicates)](const Evidence& evidence) {
     for (const Predicate& holds : predicates) {
-      if (std::string finding = holds(evidence); !finding.empty()) {
+      if (Finding finding = holds(evidence); !finding.empty()) {
         return finding;
       }
     }
-    return std::string();
+    return Finding();
   };
 }
 

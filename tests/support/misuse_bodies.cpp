@@ -14,30 +14,33 @@ Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int 
   return {subject.form + name,
           {.ranks = ranks},
           [make = subject.make, run](Client& client) { run(client, make); },
-          charged_to};
+          charged_to,
+          rare_of(World{.ranks = ranks})};
 }
 
 namespace {
 
 constexpr std::size_t kBad = 7;  // the index of the bad element, in a list of ten
 
-std::vector<at::Tensor> ten_parameters() {
+std::vector<at::Tensor> ten_parameters(bool tied) {
   std::vector<at::Tensor> parameters;
   for (std::size_t i = 0; i < 10; ++i) {
     parameters.push_back(at::ones({2, 3}, settings().device).set_requires_grad(i != 2));
   }
-  parameters[5] = parameters[1];  // tied
+  if (tied) {
+    parameters[5] = parameters[1];
+  }
   return parameters;
 }
 
 // Construction with each argument that must be refused.
-void construct_wrongly(Client& client, const Factory& make) {
+void construct_with(Client& client, const Factory& make, bool tied) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
   const auto with = [&](const std::string& what, const std::vector<at::Tensor>& parameters,
                         const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& in) {
     attempt(client, what, [&] { static_cast<void>(make(client, parameters, buffers, in)); });
   };
-  const std::vector<at::Tensor> good = ten_parameters();
+  const std::vector<at::Tensor> good = ten_parameters(tied);
   std::vector<at::Tensor> hole = good;
   hole[kBad] = at::Tensor();
   std::vector<at::Tensor> inner = good;
@@ -62,14 +65,17 @@ void construct_wrongly(Client& client, const Factory& make) {
        group);
 }
 
+void construct_wrongly(Client& client, const Factory& make) {
+  construct_with(client, make, /*tied=*/false);
+}
+
 // Only the parameter at kBad is trainable: a table, of which backward reads `rows` rows. A frozen one
 // has a sparse gradient of the caller's. Made on all ranks together, with its synchronizer.
 struct Table {
-  Table(Client& client, const Factory& make) : parameters(ten_parameters()) {
+  Table(Client& client, const Factory& make, bool tied = false) : parameters(ten_parameters(tied)) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = at::ones({2, 3}, settings().device).set_requires_grad(i == kBad);
+      parameters[i].set_requires_grad(i == kBad);
     }
-    parameters[5] = parameters[1];  // tied
     parameters[0].mutable_grad() = at::ones({2, 3}, settings().device).to_sparse();
     synchronizer = make(client, parameters, {}, make_group(client.shared_from_this()));
   }
@@ -88,9 +94,9 @@ struct Table {
   std::unique_ptr<GradientSynchronizer> synchronizer;
 };
 
-void train_with_sparse_gradients(Client& client, const Factory& make) {
+void train_with_sparse_gradients(Client& client, const Factory& make, bool tied) {
   for (const int rows : {2, 0}) {
-    const Table table(client, make);
+    const Table table(client, make, tied);
     attempt(client,
             std::string("a sparse gradient") + (rows > 0 ? "" : " without values") + " (index 7)",
             [&] {
@@ -98,6 +104,16 @@ void train_with_sparse_gradients(Client& client, const Factory& make) {
               table.synchronizer->finish();
             });
   }
+}
+
+void train_with_a_sparse_gradient(Client& client, const Factory& make) {
+  train_with_sparse_gradients(client, make, /*tied=*/false);
+}
+
+// The index is the place in the list, in which a tied weight has two.
+void err_beside_a_tied_weight(Client& client, const Factory& make) {
+  construct_with(client, make, /*tied=*/true);
+  train_with_sparse_gradients(client, make, /*tied=*/true);
 }
 
 // By the hook inside the scope or by finish() after it: both come before anything is sent.
@@ -209,13 +225,16 @@ std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject) {
   std::vector<Body> bodies = {
       body("construction with wrong arguments", 2, construct_wrongly),
       body("construction with wrong arguments, on one rank", 1, construct_wrongly),
-      body("a sparse gradient", 2, train_with_sparse_gradients),
-      body("a sparse gradient on the only rank", 1, train_with_sparse_gradients),
+      body("a sparse gradient", 2, train_with_a_sparse_gradient),
+      body("a sparse gradient on the only rank", 1, train_with_a_sparse_gradient),
+      body("wrong arguments and a sparse gradient beside a tied weight", 2,
+           err_beside_a_tied_weight),
       body("a sparse gradient inside NoSync", 2, accumulate_sparse_gradients),
       body("a frozen parameter has a sparse gradient", 2, step_beside_a_sparse_gradient),
       body("rank 1 is given a wrong argument", 3, construct_wrongly_on_one_rank),
       body("rank 1 has a sparse gradient", 3, finish_wrongly_on_one_rank),
       body("rank 1 ends before the step", 3, end_early_on_one_rank)};
+  bodies[4].rare.insert(kTied);
   return joined({bodies, lost_connection_bodies(subject)});
 }
 

@@ -28,9 +28,10 @@ constexpr int kBodiesWithADraw = 3;
 constexpr int kBodiesOfMessages = 3;
 constexpr std::int64_t kDraws = 9'998;  // of four digits, after those that are not drawn
 constexpr std::size_t kChoicesShown = 3;
+constexpr std::size_t kPatience = 3;  // after so many bodies that hung no other one is run
 
 struct Known {
-  std::string charged_to;  // of the body, which shows that there is but one of its name
+  std::string charged_to;  // which shows that there is but one body of its name
   std::deque<Run> runs;
   std::deque<Run> shortened;
 };
@@ -41,9 +42,14 @@ std::map<std::string, Known>& all_known() {
   return all;
 }
 
-std::string& name_of_hung() {
-  static std::string name;
-  return name;
+std::vector<Body>& hung_bodies() {
+  static std::vector<Body> bodies;
+  return bodies;
+}
+
+bool ended_in_backward(const Evidence& evidence) {
+  const auto& said = evidence.of[evidence.reports.culprit];
+  return !evidence.reports.ok() && !said.empty() && said.back().place.phase == Phase::kBackward;
 }
 
 // Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
@@ -79,10 +85,13 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
   World world = body.world;
   world.hold = world.hold && !backward_waits();
   world.schedule = schedule;
-  runs.push_back({schedule, run_refereed(world, options, [&](Client& client, RankContext& context) {
-                    run_body(body, client, context);
-                  })});
+  runs.push_back(
+      {schedule,
+       run_refereed(world, options,
+                    [&](Client& client, RankContext& context) { run_body(body, client, context); }),
+       body.rare});
   Evidence& evidence = runs.back().evidence;
+  runs.back().rare.merge(told_rare(evidence));
   note_body_ended();
   backward_waits() = backward_waits() || any_event(evidence, [](const Seen& seen) {
                        return seen.kind == EventKind::kBlocked;
@@ -94,7 +103,8 @@ void run(const Body& body, const Schedule& schedule, std::deque<Run>& runs) {
   }
   const RankReports& reports = evidence.reports;
   if (!reports.ok() && reports.ranks[reports.culprit].outcome == RankOutcome::kTimedOut) {
-    name_of_hung() = body.name;
+    hung_bodies().push_back(body);
+    hung_bodies().back().rare = runs.back().rare;
   }
 }
 
@@ -146,23 +156,33 @@ std::int64_t launches_in(const Evidence& evidence) {
 
 }  // namespace
 
-const std::string& hung_body() { return name_of_hung(); }
+const Body* hung_before(const Body& body) {
+  const std::vector<Body>& hung = hung_bodies();
+  const auto found = std::ranges::find_if(hung, [&](const Body& other) {
+    return hung.size() >= kPatience || std::ranges::includes(body.rare, other.rare);
+  });
+  return found == hung.end() ? nullptr : &*found;
+}
 
-std::string why_it_did_not_end(const std::string& body) {
-  const Known& known = all_known().at(body);
+const std::string& payer_of(const Body& body, const Run& run) {
+  const bool by_backward = !body.charged_in_backward.empty() && ended_in_backward(run.evidence);
+  return by_backward ? body.charged_in_backward : body.charged_to;
+}
+
+std::string why_it_did_not_end(const Body& body) {
+  const Known& known = all_known().at(body.name);
   const auto run = std::ranges::find(known.runs, false, &Run::whole);
   const Run& ended = run != known.runs.end() ? *run : known.shortened.back();
   const std::string full = ended.evidence.reports.describe();
+  const std::string& payer = payer_of(body, ended);
   return "did not come to its end: " +
-         (will_run(known.charged_to)
-              ? "see " + known.charged_to + " (" + full.substr(0, full.find('\n')) + ")"
-              : full);
+         (will_run(payer) ? "see " + payer + " (" + full.substr(0, full.find('\n')) + ")" : full);
 }
 
 const std::deque<Run>& runs_of(const Body& body) {
   Known& known = all_known().try_emplace(body.name, Known{body.charged_to, {}, {}}).first->second;
   TORCH_CHECK(known.charged_to == body.charged_to, "two bodies are called \"", body.name, "\"");
-  if (known.runs.empty() && hung_body().empty()) {
+  if (known.runs.empty() && hung_before(body) == nullptr) {
     run(body, settings().schedule.value_or(Schedule()), known.runs);
     trace(body, known.runs.front());
     if (!settings().schedule && known.runs.front().whole()) {

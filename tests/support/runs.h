@@ -13,19 +13,24 @@ namespace ddp::testing {
 struct Run {
   Schedule schedule;
   Evidence evidence;
+  Rare rare;  // of the body, and what its ranks told
 
   bool whole() const { return evidence.reports.ok(); }
 };
 
-/// All runs of a body, in the usual order first; with SCHEDULE= that one alone. None if an earlier body
-/// hung: what hangs once usually hangs everywhere. Made when they are asked for first.
+/// All runs of a body, in the usual order first; with SCHEDULE= that one alone. None if hung_before().
+/// Made when they are asked for first.
 const std::deque<Run>& runs_of(const Body& body);
 
-/// The first body that hung; empty if none did.
-const std::string& hung_body();
+/// The body because of which another one is not run; null if it is. What hangs where nothing is rare
+/// usually hangs everywhere, and what hangs with something rare, with that and more.
+const Body* hung_before(const Body& body);
+
+/// The test that fails if a run does not come to its end: the one about what was being done.
+const std::string& payer_of(const Body& body, const Run& run);
 
 /// Why a body did not come to its end; in full if no other test of this program's run says so.
-std::string why_it_did_not_end(const std::string& body);
+std::string why_it_did_not_end(const Body& body);
 
 /// A run of which `is_wrong` is true, with as few operations in another order as can be found from
 /// `run` on.

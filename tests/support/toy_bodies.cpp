@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "ddp/libtorch_versions.h"
@@ -18,7 +19,6 @@ namespace {
 constexpr std::uint64_t kOtherSeeds = 1000;
 constexpr int kSteps = 5;
 constexpr double kLearningRate = 0.1;
-constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat};
 
 ToyOptions options_of(int rank, at::ScalarType dtype) {
   ToyOptions options;
@@ -128,26 +128,44 @@ const std::vector<ToyKind>& same_order_models() {
   return kinds;
 }
 
-Body toy_body(int ranks, const std::vector<ToyKind>& kinds, const Factory& make,
-              const std::string& charged_to) {
-  return {"small models with real layers, " + std::to_string(ranks) + " ranks",
-          {.ranks = ranks},
-          [kinds, make](Client& client) {
-            int number = 0;
-            for (const ToyKind kind : kinds) {
-              for (const at::ScalarType dtype : kDtypes) {
-                train(client, kind, dtype, number++, make);
-              }
-            }
-          },
-          charged_to};
+const ToyModels& plain_models() {
+  static const ToyModels models = {{ToyKind::kMlp, ToyKind::kFrozenBias}, {at::kFloat}};
+  return models;
 }
 
-Predicate training_ends_at_the_oracle(const std::vector<ToyKind>& kinds) {
-  return [kinds](const Evidence& evidence) -> std::string {
+Body toy_body(int ranks, const ToyModels& models, const Factory& make,
+              const std::string& charged_to) {
+  Body body = {"small models with real layers, " + std::to_string(ranks) + " ranks",
+               {.ranks = ranks},
+               [models, make](Client& client) {
+                 int number = 0;
+                 for (const ToyKind kind : models.kinds) {
+                   for (const at::ScalarType dtype : models.dtypes) {
+                     train(client, kind, dtype, number++, make);
+                   }
+                 }
+               },
+               charged_to,
+               rare_of(World{.ranks = ranks})};
+  if (models.dtypes != std::vector{at::kFloat}) {
+    body.rare.insert(kDtype);
+  }
+  for (const auto& [kind, rare] :
+       {std::pair(ToyKind::kTiedWeights, kTied), std::pair(ToyKind::kRankBranch, kUndefined),
+        std::pair(ToyKind::kUnusedParameter, kUndefined),
+        std::pair(ToyKind::kBatchNorm, kDtype)}) {  // its counter
+    if (std::ranges::find(models.kinds, kind) != models.kinds.end()) {
+      body.rare.insert(rare);
+    }
+  }
+  return body;
+}
+
+Predicate training_ends_at_the_oracle(const ToyModels& models) {
+  return [models](const Evidence& evidence) -> std::string {
     int number = 0;
-    for (const ToyKind kind : kinds) {
-      for (const at::ScalarType dtype : kDtypes) {
+    for (const ToyKind kind : models.kinds) {
+      for (const at::ScalarType dtype : models.dtypes) {
         if (std::string text = compare(evidence, kind, dtype, number++); !text.empty()) {
           return text;
         }

@@ -6,6 +6,7 @@
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
+#include "support/rare.h"
 #include "support/settings.h"
 #include "support/surroundings.h"
 #include "support/training_data.h"
@@ -144,6 +145,9 @@ void Training::clear(Clear how) {
                                                : Layout::kEverySecond;
       const bool row_major = (i + client_.rank() + backwards_) % 2 == 0;
       gradient = laid_out(at::zeros_like(gradient), row_major ? Layout::kSlice : other);
+      if (!gradient.is_contiguous()) {
+        tell_rare(client_, kStridedGradients);
+      }
     }
   }
   gradients_.keep();
@@ -153,6 +157,9 @@ void Training::clear(Clear how) {
 }
 
 void Training::set_gradient(std::size_t layer, const at::Tensor& gradient) {
+  if (gradient.defined() && !gradient.is_contiguous()) {
+    tell_rare(client_, kStridedGradients);
+  }
   parameters_[layer].mutable_grad() = gradient;
   gradients_.keep();
 }

@@ -11,6 +11,8 @@ namespace ddp::testing {
 struct ChargedTests {
   std::string mean, missing, accumulation, lifetime, growth, errors;
   std::string construction = "construction_broadcasts_rank_0";
+  /// Where gradients are undefined on all ranks; empty: as `mean`.
+  std::string undefined = "";
 };
 
 /// A synchronizer of stages 01-03 under test, of which a stage may have several forms.

@@ -173,4 +173,26 @@ std::vector<at::Tensor> buffers_of(const TrainingOptions& options,
   return buffers;
 }
 
+Rare rare_of(const TrainingOptions& options) {
+  Rare rare;
+  const auto add = [&](bool is, const char* what) {
+    if (is) {
+      rare.insert(what);
+    }
+  };
+  add(options.tied, kTied);
+  add(options.memory != TrainingOptions::Memory::kOwn || options.state == State::kShared, kShared);
+  add(options.state == State::kStrided, kStridedState);
+  add(options.state == State::kDtypes, kDtype);
+  add(options.state == State::kEmpty, kEmpty);
+  for (const Layer& layer : options.layers) {
+    const bool strided = layer.layout != Layout::kRowMajor;
+    add(strided, kStridedState);
+    add(strided && layer.trainable, kStridedGradients);
+    add(layer.dtype != at::kFloat, kDtype);
+    add(count_of(layer) == 0, kEmpty);
+  }
+  return rare;
+}
+
 }  // namespace ddp::testing

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddp/referee/event.h"
+#include "support/rare.h"
 
 // The numbers that a Training computes with.
 
@@ -46,6 +47,9 @@ struct TrainingOptions {
   GroupIndex group = 0;
   State state = State::kPlain;
 };
+
+/// What is rare about such a model.
+Rare rare_of(const TrainingOptions& options);
 
 /// The weights of a rank before construction.
 std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank);

@@ -2,6 +2,7 @@
 
 #include "ddp/referee/own_access.h"
 #include "support/compare.h"
+#include "support/rare.h"
 #include "support/training.h"
 #include "support/training_evidence.h"
 
@@ -16,6 +17,9 @@ void Training::hand_in_local() {
     const at::Tensor& gradient = parameters_[i].grad();
     const auto index = static_cast<std::int64_t>(i);
     client_.value("local", seen ? gradients_.of(i) : gradient, index);
+    if (seen && !gradients_.of(i).defined()) {
+      tell_rare(client_, kUndefined);
+    }
     if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_contiguous()) {
       client_.fact(kStridedGradient, fingerprint(at::tensor(gradient.strides(), at::kLong)), index);
     }

@@ -36,7 +36,7 @@ void construct_again(Client& client, const Factory& make) {
 
 void add_scopes(Bodies& bodies) {
   const ChargedTests& charged = bodies.charged();
-  bodies.add("two micro-batches inside NoSync, one outside", {.ranks = 3}, charged.accumulation, {},
+  bodies.add("two micro-batches inside NoSync, one outside", {}, charged.accumulation, {},
              [](Training& training) {
                for (int step = 0; step < 3; ++step) {
                  training.clear(step == 1 ? Clear::kZero : Clear::kNone);
@@ -51,7 +51,7 @@ void add_scopes(Bodies& bodies) {
                }
                training.step();
              });
-  bodies.add("all micro-batches inside NoSync", {.ranks = 3}, charged.accumulation, {},
+  bodies.add("all micro-batches inside NoSync", {}, charged.accumulation, {},
              [](Training& training) {
                for (int step = 0; step < 2; ++step) {
                  training.clear(Clear::kNone);
@@ -154,7 +154,7 @@ void add_scopes(Bodies& bodies) {
 void add_worlds(Bodies& bodies) {
   const ChargedTests& charged = bodies.charged();
   const Factory make = bodies.make();
-  bodies.add("three models at once", {.ranks = 3}, charged.lifetime, [make](Client& client) {
+  const auto three_models = [make](Client& client) {
     Training first(client, {}, make);
     TrainingOptions in_float64{.model = 1};  // as many elements as the others
     for (Layer& layer : in_float64.layers) {
@@ -176,9 +176,10 @@ void add_worlds(Bodies& bodies) {
         model->finish();
       }
     }
-  });
+  };
+  bodies.add("three models at once", {}, charged.lifetime, three_models, {kSeveral, kDtype});
   bodies.add("another synchronizer has been there before", {}, charged.mean,
-             [make](Client& client) { construct_again(client, make); });
+             [make](Client& client) { construct_again(client, make); }, {kSeveral, kStridedState});
   bodies.add("a group whose ranks are not the world's", {.ranks = 3, .subgroups = {{2, 1}, {0}}},
              charged.mean, [make](Client& client) {
                const GroupIndex group = client.rank() == 0 ? 2 : 1;
@@ -197,7 +198,8 @@ void add_worlds(Bodies& bodies) {
                  of_half.step();
                  of_all.step();
                }
-             });
+             },
+             {kSeveral});
   bodies.add("backward or finish() on another thread", {}, charged.mean, {},
              [](Training& training) {
                const auto elsewhere = [&](void (Training::*call)()) {
@@ -213,7 +215,7 @@ void add_worlds(Bodies& bodies) {
                  step == 1 ? elsewhere(&Training::finish) : training.finish();
                }
              });
-  bodies.add("RANK, WORLD_SIZE and modes are another program's", {.ranks = 3}, charged.mean,
+  bodies.add("RANK, WORLD_SIZE and modes are another program's", {}, charged.mean,
              [make](Client& client) {
                choose_rare_modes();
                setenv("RANK", "7", 1);

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.tools.release_test import Repository, working_tree
 from tools.course import class_table, release
 from tools.course.passages import for_students
-from tools.grading.results import Report, StageReport, Status, TestResult, TestSpec, gradescope
+from tools.grading.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
 from tools.grading.stages import Stage
 from tools.grading.sums import Sums, of_tests
 from tools.setup.toolchain import ROOT
@@ -47,6 +47,9 @@ class Points(unittest.TestCase):
         self.assertTrue(report(Status.PASSED, Status.TODO).full_marks())
         self.assertFalse(report(Status.PASSED, Status.FAILED).full_marks())
         self.assertFalse(report(None, Status.TODO).full_marks())
+        without = report(Status.PASSED, Status.FAILED)
+        without.stages[1].problem = NOT_HANDED_IN
+        self.assertTrue(without.full_marks())
 
     def test_a_class_has_both(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

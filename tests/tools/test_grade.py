@@ -52,6 +52,14 @@ class Verdicts(GraderTest):
         self.assertIn("[... 52 more lines with VERBOSE=1 ...]", brief)
         self.assertLess(len(brief.splitlines()), 60)
 
+    def test_a_course_may_give_the_share_of_runs_in_which_a_claim_holds(self) -> None:
+        student = "def run(name): return {'status': 'failed', 'failures': ['almost'], 'runs': [24, 32]}"
+        self.assertIn("Total  0 / 15 points", self.grade(student).stdout)
+        (self.checkout.root / "course.json").write_text('{"partial": true}')
+        self.assertIn("Total  11.25 / 15 points", self.grade(student).stdout)
+        more = "def run(name): return {'status': 'failed', 'failures': [], 'runs': [3, 2]}"
+        self.assertIn("Total  0 / 15 points", self.grade(more).stdout)
+
     def test_a_fresh_clone_says_todo_and_where_to_begin(self) -> None:
         done = self.grade(
             """\

@@ -8,7 +8,7 @@ tests/mutants/<stage>.diff has those of a stage, one after the other:
     Only: yes                             and no other test may fail
     Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
     Score: 0                              the points that remain, if they matter
-    Loses: 2                              the points that it costs; needless after Only or Score, which say it
+    Loses: 2                              the most points that it costs, if not the sum of its tests after Only
     Because: nothing is sent at all       why no fewer, where they are more than the first test's
     Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
 

@@ -129,7 +129,7 @@ def _of_stage(stage: Stage, build_dir: Path) -> Iterator[str]:
 
 
 def _program(build_dir: Path, name: str, *libraries: str) -> list[Path]:
-    """What Ninja has to have built. It is named by its files: by targets, one trial would wait for those of all."""
+    """What Ninja has to have built."""
     needed = [f"{name}_code", "ddp", *(f"ddp_{library}" for library in libraries)]
     return [build_dir / "bin" / name, *(build_dir / "lib" / f"lib{library}.so" for library in needed)]
 

@@ -30,7 +30,7 @@ from tools.course.time_limit import Budget, Part
 from tools.grading.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
-from tools.grading.results import Report, StageReport, Status, TestResult, replace_file
+from tools.grading.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, replace_file
 from tools.grading.runner import RunOptions, run_stage
 from tools.grading.sandbox import make_sandbox
 from tools.grading.scorecard import Scorecard
@@ -151,13 +151,13 @@ class Grading:
         content = self._submission.sources.get(stage.stage.name)
         if content is None:
             names = " or ".join(path.name for path in stage.stage.sources("assignments"))
-            return mark_build_error(stage, f"There is no {names} in what was handed in.", "was not handed in")
+            return mark_build_error(stage, f"There is no {names} in what was handed in.", NOT_HANDED_IN)
         code = handed_in.hand_in(stage.stage, content, BUILD_DIR, folder)
         mark_build_error(stage, *handed_in.build(code))
 
     def _run_all(self, folder: Path) -> None:
         runnable = [stage for stage in self.report.stages if not stage.build_error]
-        options = RunOptions(self.report.seed)
+        options = RunOptions(self.report.seed, partial=course.load().partial)
         if runnable:
             programs = [self._builder.program(stage.stage) for stage in runnable]
             libraries = [library_of(folder, stage.stage) for stage in runnable]

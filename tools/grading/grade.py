@@ -29,6 +29,7 @@ from tools.grading.test_lists import TestLists
 from tools.setup import gpus, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
+from tools.student import course
 
 
 def main() -> int:
@@ -109,7 +110,13 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
     at_a_time = side_by_side.width() if len(graded) > 1 and not options.untrusted else 1
-    run = RunOptions(report.seed, report.device, environment=trace_variable(options.trace), schedule=options.schedule)
+    run = RunOptions(
+        report.seed,
+        report.device,
+        environment=trace_variable(options.trace),
+        schedule=options.schedule,
+        partial=course.load().partial,
+    )
     if options.sanitize:
         run = sanitized.watching(run, folder)
     if at_a_time > 1:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from tools.grading.results import Status, TestResult
+from tools.grading.results import Broken, Status, TestResult
 from tools.grading.stages import short_paths
 
 MAX_LINE = 1 << 20
@@ -98,6 +98,7 @@ class Records:
         failures, measured = _texts(record.get("failures", [])), _texts(record.get("measured", []))
         result = self._results[self._current]
         result.seconds, result.measured, result.bodies = seconds, measured, _texts(record.get("bodies", []))
+        result.runs, result.broken = _runs(record.get("runs", [0, 0])), _broken(record.get("broken", []))
         self._end(result, status, failures)
         return True
 
@@ -124,9 +125,20 @@ class Records:
             self._fail(self._results[name], DISTURBED)
 
     def _fail(self, result: TestResult, reason: str) -> None:
-        result.status = Status.FAILED
+        result.status, result.runs, result.broken = Status.FAILED, (0, 0), []
         if reason not in result.failures:
             result.failures.append(reason)
+
+
+def _runs(value: object) -> tuple[int, int]:
+    holds, judged = value  # type: ignore[misc]
+    if not 0 <= int(holds) <= int(judged):
+        raise ValueError("a claim holds in no more runs than it is judged on")
+    return int(holds), int(judged)
+
+
+def _broken(value: list[dict]) -> list[Broken]:
+    return [Broken(str(each["body"]), frozenset(_texts(each["rare"])), str(each["charged_to"])) for each in value]
 
 
 def _texts(value: object) -> list[str]:

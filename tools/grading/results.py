@@ -17,6 +17,7 @@ from tools.grading.stages import Stage
 from tools.grading.sums import Sums
 
 DOES_NOT_COMPILE = "does not compile"
+NOT_HANDED_IN = "was not handed in"
 
 
 class Status(str, enum.Enum):
@@ -43,6 +44,15 @@ class TestSpec:
         return self.name.replace("_", " ")
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A body that breaks a test's claim, what is rare about it, and the test that it is charged to."""
+
+    body: str
+    rare: frozenset[str]
+    charged_to: str
+
+
 @dataclass
 class TestResult:
     spec: TestSpec
@@ -51,9 +61,14 @@ class TestResult:
     failures: list[str] = field(default_factory=list)
     measured: list[str] = field(default_factory=list)
     bodies: list[str] = field(default_factory=list)  # what it was judged on
+    runs: tuple[int, int] = (0, 0)  # in how many of them the claim holds, of how many it could be judged on
+    broken: list[Broken] = field(default_factory=list)
+    partial: bool = False  # a claim that fails gets the share of runs in which it holds
 
     @property
     def score(self) -> float:
+        if self.status is Status.FAILED and self.partial and self.runs[1]:
+            return round(self.spec.points * self.runs[0] / self.runs[1], 2)
         return self.spec.points if self.status is Status.PASSED else 0
 
     @property
@@ -89,8 +104,9 @@ class StageReport:
 
     @property
     def left_out(self) -> bool:
-        """A stage of the extension of which nothing is written."""
-        return self.stage.extension and all(result.status is Status.TODO for result in self.results)
+        """A stage of the extension of which nothing is written, or was handed in."""
+        unwritten = all(result.status is Status.TODO for result in self.results)
+        return self.stage.extension and (unwritten or self.problem == NOT_HANDED_IN)
 
     @property
     def seconds(self) -> float:

@@ -8,7 +8,9 @@ What a test program build/bin/tests_<stage> understands:
             runs its tests and writes a JSON object per line to file descriptor N:
               {"event": "test_started", "name": ...}
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
-               "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...]}
+               "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
+               "runs": [24, 26], the claim holds in 24 of 26 runs
+               "broken": [{"body": ..., "rare": [...], "charged_to": ...}, ...]}  for tools/grading/price.py
               {"event": "run_finished"}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
@@ -22,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.grading import price
 from tools.grading.processes import BoundedText, GuardedProcess
 from tools.grading.records import Records, printable
 from tools.grading.results import StageReport, TestResult
@@ -51,6 +54,7 @@ class RunOptions:
     schedule: int | None = None  # the only order of events, see common/ddp/referee/schedule.h; none: some
     many_orders: bool = False  # every body with an order to choose is run in a drawn one, too
     brief: bool = False  # a claim is judged no further than to the first body that breaks it
+    partial: bool = False  # course.json: points for the share of runs in which a claim holds
     machine: Path | None = None  # programs that run at the same time share it by this file
     stopping: threading.Event = field(default_factory=threading.Event)  # set: to end now, as by Ctrl-C
     sandbox: Sandbox | None = None  # for a stage that is not trusted
@@ -64,6 +68,8 @@ def run_stage(
     on_change: Callable[[TestResult], None],
 ) -> None:
     """Runs the tests in `report`, which holds the results so far if they are stopped."""
+    for result in report.results:
+        result.partial = options.partial
     records = Records(report.results, on_change)
     output = BoundedText(MAX_OUTPUT)
     environment = [f"{name}={value}" for name, value in {**MEMORY, **options.environment}.items()]
@@ -93,6 +99,7 @@ def run_stage(
     if exit_code and records.run_finished:
         records.distrust(reason)
     records.close(reason)
+    price.settle(report.results)
     report.signs, report.questions = records.signs, records.questions
 
 

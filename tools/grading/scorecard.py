@@ -6,6 +6,7 @@ import itertools
 import re
 import textwrap
 
+from tools.grading import price
 from tools.grading.compile_errors import fit
 from tools.grading.results import Report, StageReport, Status, TestResult
 from tools.grading.stages import Stage, all_stages, make_command, short_paths
@@ -85,10 +86,10 @@ class Scorecard:
             sign = self._paint(mark, colour) if number == 0 else " "
             self._print(f"  {sign} {line}{self._paint(note, 'dim') if number == len(above) else ''}")
         if reason and reason != self._last_reason:
-            self._below(reason, colour)
+            self._below(reason, "dim" if result.status is Status.PASSED else colour)
         self._last_reason = reason
         is_report = not result.spec.points and result.status is not Status.SKIPPED
-        for text in result.measured if is_report or self._verbose else []:
+        for text in (text for text in result.measured if text != reason) if is_report or self._verbose else []:
             self._below(text, "dim")
 
     def _note(self, stage: Stage, result: TestResult) -> tuple[str, str]:
@@ -102,7 +103,8 @@ class Scorecard:
             return "skipped", f"skipped: {' '.join(result.measured) or 'no reason given'}"
         if result.status is Status.NOT_JUDGED:
             return "", result.failures[0].splitlines()[0] if result.failures else "not judged"
-        return "not run" if result.status is Status.NOT_RUN else f"{result.seconds:.2f} s", ""
+        without = next((text for text in result.measured if text.startswith(price.WITHOUT)), "")
+        return "not run" if result.status is Status.NOT_RUN else f"{result.seconds:.2f} s", without
 
     def _todo(self, stage: Stage, result: TestResult) -> str:
         return todo_place(stage, self._report.impl, "\n".join(result.failures))

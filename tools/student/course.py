@@ -5,6 +5,7 @@ course, term        as the README says them: "CS 149, Parallel Computing", "autu
 timezone            of all times below: "Europe/Berlin"
 due                 by stage: {"01": "2026-10-19 18:00"}; a day without a time ends at 23:59:59
 links               by what they lead to: {"Questions": "https://forum.example.edu/ddp"}
+partial             true: a test that fails gets the share of its points for the runs in which its claim holds
 assistants          the course's own rule for language models, a sentence or more: AGENTS.md has it first
 extension           false leaves out the stages beyond the 100 points: nothing that is handed out speaks of them
 visibility          of "tests", of "hidden" tests and of "stdout" on Gradescope: visible, hidden, after_due_date or
@@ -36,6 +37,7 @@ class Course:
     term: str = ""
     timezone: tzinfo = UTC
     due: dict[str, datetime] = field(default_factory=dict)
+    partial: bool = False
     links: dict[str, str] = field(default_factory=dict)
     assistants: str = ""
     extension: bool = True
@@ -129,6 +131,7 @@ _READERS: dict[str, Any] = {
     "term": _text,
     "timezone": lambda name, value, zone: zone,
     "due": _due,
+    "partial": _flag,
     "links": _links,
     "assistants": _text,
     "extension": _flag,

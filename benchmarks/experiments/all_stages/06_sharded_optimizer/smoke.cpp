@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-
 #include <torch/optim/sgd.h>
 
 #include "06_sharded_optimizer/sharded_optimizer.h"
@@ -14,8 +13,8 @@ void step(const DeviceContext& device_context) {
   const int world_size = device_context.group->getSize();
   const auto on_device = at::device(device_context.device).dtype(at::kFloat);
   const at::Tensor weight = at::full({1001}, rank + 1, on_device).set_requires_grad(true);
-  const auto optimizer = make_sharded_optimizer(
-      {weight}, {}, device_context.group, [](std::vector<at::Tensor> shard) {
+  const auto optimizer =
+      make_sharded_optimizer({weight}, {}, device_context.group, [](std::vector<at::Tensor> shard) {
         return std::make_unique<torch::optim::SGD>(std::move(shard), torch::optim::SGDOptions(0.5));
       });
   const at::Tensor places = at::arange(1001, on_device);

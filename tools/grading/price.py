@@ -1,0 +1,74 @@
+"""One slip, one price.
+
+A claim is judged on many bodies, of which some have something rare about them: a layout, a dtype, a world of one (see
+tests/support/rare.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
+something is rare is one slip, however many tests meet it. It costs the points of one: of a test that nothing is left to
+judge, or else of one with the most points, which such a body is charged to if there is a choice. The others are judged
+by the rest of their bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tools.grading.results import Broken, Status, TestResult
+
+Rare = frozenset[str]
+WITHOUT = "judged without"
+
+
+def settle(results: list[TestResult]) -> None:
+    """Lets tests that fail for something rare alone pass, in place, where another one pays for it."""
+    found = {result.spec.name: _simplest(result.broken) for result in results if _only_rare(result)}
+    in_question = [result for result in results if result.spec.name in found]
+    paid: dict[Rare, TestResult] = {}
+    for rare in sorted(_union(found.values()), key=lambda rare: (len(rare), sorted(rare))):
+        if not any(less <= rare for less in paid):
+            payer = _payer(rare, [result for result in in_question if rare in found[result.spec.name]])
+            paid |= dict.fromkeys(found[payer.spec.name], payer)
+    for result in in_question:
+        if result not in paid.values():
+            _forgive(result, {less: payer for less, payer in paid.items() if _meets(found[result.spec.name], less)})
+
+
+def _only_rare(result: TestResult) -> bool:
+    """Whether it fails, for points, and nowhere without something rare."""
+    bodies = tuple(f'in "{broken.body}" (' for broken in result.broken)
+    return (
+        result.status is Status.FAILED
+        and result.spec.points > 0
+        and all(broken.rare for broken in result.broken)
+        and all(failure.startswith(bodies) for failure in result.failures)
+    )
+
+
+def _simplest(broken: Iterable[Broken]) -> set[Rare]:
+    """What is rare where it fails, but for what has all that another one has, and more."""
+    everything = {each.rare for each in broken}
+    return {rare for rare in everything if not any(less < rare for less in everything)}
+
+
+def _union(sets: Iterable[set[Rare]]) -> set[Rare]:
+    return {rare for each in sets for rare in each}
+
+
+def _meets(found: set[Rare], paid: Rare) -> bool:
+    return any(paid <= rare for rare in found)
+
+
+def _payer(rare: Rare, candidates: list[TestResult]) -> TestResult:
+    charged = {each.charged_to for result in candidates for each in result.broken if each.rare == rare}
+    return max(candidates, key=lambda test: (not test.runs[0], test.spec.points, test.spec.name in charged))
+
+
+def _forgive(result: TestResult, paid: dict[Rare, TestResult]) -> None:
+    why = "; ".join(f"for {', '.join(sorted(rare))} see {payer.spec.claim}" for rare, payer in paid.items())
+    if result.runs[0]:
+        result.status, result.failures = Status.PASSED, []
+        result.measured = [*result.measured, f"{WITHOUT} {_runs(result.runs[1] - result.runs[0])}: {why}"]
+    else:
+        result.status, result.failures = Status.NOT_JUDGED, [f"not judged: {why}"]
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + ("s" if count > 1 else "")
