@@ -33,8 +33,12 @@ class Presets(unittest.TestCase):
 
     def test_the_stages_are_all_stages(self) -> None:
         presets = {preset["name"]: preset for preset in read("CMakePresets.json")["buildPresets"]}
-        targets = [f"assignments_{stage.name}" for stage in all_stages()]
-        self.assertEqual(presets["stages"]["targets"], targets)
+        (target,) = presets["stages"]["targets"]
+        tools = toolchain.load()
+        command = [tools.ninja, "-C", str(BUILD_DIR), "-t", "query", target]
+        inputs = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for stage in all_stages():
+            self.assertIn(f"stages/assignments/{stage.name}/libstage.so", inputs)
 
     def test_it_configures_as_setup_does(self) -> None:
         """With setup's own choices in the cache, which is what an editor finds."""
@@ -65,12 +69,11 @@ class VisualStudioCode(unittest.TestCase):
             self.assertLessEqual({each.partition("=")[0] for each in given}, {*known}, task["label"])
         self.assertLessEqual({"test", "watch", "hint", "submit"}, {task["args"][0] for task in tasks})
 
-    def test_inputs_are_there_and_stages_are_all_stages(self) -> None:
+    def test_inputs_are_there(self) -> None:
         document = read(".vscode/tasks.json")
         inputs = {one["id"]: one for one in document["inputs"]}
         asked = re.findall(r"\$\{input:(\w+)\}", json.dumps(document["tasks"]))
         self.assertEqual({*asked}, {*inputs})
-        self.assertEqual(inputs["stage"]["options"], [stage.number for stage in all_stages()])
 
     def test_settings_and_extensions_can_be_read_and_agree(self) -> None:
         wanted = read(".vscode/extensions.json")["recommendations"]

@@ -44,7 +44,11 @@ def test_it_costs_the_first_that_meets_it_if_that_one_does_not() -> None:
 
 
 def test_it_costs_a_test_that_nothing_is_left_of_or_one_with_many_points() -> None:
-    a, b, c = test_("a", ("x", "a"), points=1), test_("b", ("x", "a"), points=3), test_("c", ("x", "a"), points=1, held=0)
+    a, b, c = (
+        test_("a", ("x", "a"), points=1),
+        test_("b", ("x", "a"), points=3),
+        test_("c", ("x", "a"), points=1, held=0),
+    )
     assert statuses(a, b) == {"a": "passed", "b": "failed"}
     assert statuses(test_("a", ("x", "a")), c) == {"a": "passed", "c": "failed"}
 

@@ -59,6 +59,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make setup && cmake --build build --target hello_ranks && build/bin/hello_ranks .*", Run()),
     # Figures and writeup: with a stub there is nothing to measure, which takes seconds and has to be said.
     (r"make figures.*", Run("make figures STAGE=01", UNFINISHED)),
+    (r"make calibrate FROM=\S+", NotRun("fits for minutes; tests/benchmarks/test_calibrate_machine.py tests it")),
     (r"make ab", NotRun("measures for minutes; tests/benchmarks/test_ddp_suite.py runs its parts")),
     (r"make writeup PRESET=full", Run(codes=UNFINISHED)),
     (r"make writeup( IMPL=solutions| STAGE=0\d)?", Run(codes=UNFINISHED)),

@@ -29,7 +29,6 @@ from tools.grading.test_lists import TestLists
 from tools.setup import gpus, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
-from tools.student import course
 
 
 def main() -> int:
@@ -115,7 +114,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         report.device,
         environment=trace_variable(options.trace),
         schedule=options.schedule,
-        partial=course.load().partial,
+        partial=stages.in_course("partial", False),
     )
     if options.sanitize:
         run = sanitized.watching(run, folder)

@@ -37,6 +37,7 @@ def _only_rare(result: TestResult) -> bool:
     return (
         result.status is Status.FAILED
         and result.spec.points > 0
+        and len(result.broken) > 0
         and all(broken.rare for broken in result.broken)
         and all(failure.startswith(bodies) for failure in result.failures)
     )

@@ -86,11 +86,16 @@ def all_stages() -> tuple[Stage, ...]:
 
 
 def has_extension() -> bool:
-    """What course.json says, which tools/student/course.py reads in full."""
+    return in_course("extension", True)
+
+
+def in_course(name: str, otherwise: bool) -> bool:
+    """What course.json says, which tools/student/course.py reads in full and complains of."""
     try:
-        return json.loads((ROOT / "course.json").read_text(encoding="utf-8")).get("extension") is not False
+        given = json.loads((ROOT / "course.json").read_text(encoding="utf-8")).get(name)
     except (OSError, ValueError, AttributeError):
-        return True
+        return otherwise
+    return given if isinstance(given, bool) else otherwise
 
 
 def named(name: str) -> Stage:
