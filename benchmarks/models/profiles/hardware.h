@@ -21,7 +21,8 @@ cluster::Device known_gpu(const std::string& name, const std::string& precision 
 /// What NCCL's tables call it.
 cluster::NcclMachine::Generation generation_of(const std::string& gpu);
 
-/// What a short kernel takes a GPU, launched in time: NVIDIA, "Getting Started with CUDA Graphs".
+/// What a kernel, launched in time, is assumed to take beside its work: the time of a short one in NVIDIA's "Getting
+/// Started with CUDA Graphs", quoted from memory.
 constexpr double kKernelNs = 3'800;
 
 const std::vector<std::string>& known_links();
