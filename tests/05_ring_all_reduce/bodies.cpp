@@ -5,12 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "ddp/referee/client_group.h"
 #include "ring_calls.h"
-#include "support/attempt.h"
-#include "support/settings.h"
 #include "support/surroundings.h"
-#include "support/training.h"
 
 namespace ddp::testing {
 
@@ -23,7 +19,6 @@ constexpr const char* kCharged[] = {"reduce_scatter_completes_chunk_r_on_rank_r"
 constexpr const char* kStorageTest = "the_result_is_in_the_callers_storage";
 constexpr const char* kLayoutsTest = "tensors_need_not_be_contiguous";
 constexpr const char* kMemoryTest = "memory_beside_the_tensor_is_one_chunk";
-constexpr const char* kPipeliningTest = "pipelined_ring_beside_gloos_all_reduce";
 
 using Calls = std::vector<RingCall>;
 
@@ -42,21 +37,12 @@ constexpr const char* kAutograd = "tensors that autograd knows";
 constexpr const char* kOddNumbers = "numbers that are subnormal, infinite or none";
 
 Body body_of(const Plan& plan, Function function) {
-  Calls calls;
+  std::vector<RingCall> calls;
   std::ranges::copy_if(plan.calls, std::back_inserter(calls),
                        [&](const RingCall& call) { return call.function == function; });
-  return {to_string(function) + ", " + plan.name, plan.world,
-          [calls, modes = plan.rare.contains(kModes)](Client& client) {
-            if (modes) {
-              choose_rare_modes();
-            }
-            RingCaller caller(client);
-            for (const RingCall& call : calls) {
-              caller.call(call);
-            }
-          },
-          plan.charged_to.empty() ? kCharged[static_cast<int>(function)] : plan.charged_to,
-          with_ranks(plan.rare, plan.world.ranks)};
+  return calling(to_string(function) + ", " + plan.name, plan.world, calls,
+                 plan.charged_to.empty() ? kCharged[static_cast<int>(function)] : plan.charged_to,
+                 with_ranks(plan.rare, plan.world.ranks));
 }
 
 struct Kind {
@@ -268,39 +254,6 @@ Plan rare_modes() {
           {kModes}};
 }
 
-Plan pipelined(int ranks) {
-  constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
-  Calls calls;
-  const auto add = [&](std::int64_t segment_bytes, RingCall call) {
-    call.function = Function::kPipelined;
-    call.segment_bytes = segment_bytes;
-    calls.push_back(call);
-  };
-  for (const std::int64_t segment_bytes : {std::int64_t{1}, std::int64_t{12}, kWhole}) {
-    for (const std::int64_t elements : {0, 1, 11}) {
-      add(segment_bytes, {.elements = elements});
-    }
-  }
-  add(256, {.elements = 1001, .dtype = at::kLong});
-  add(100, {.elements = 999, .dtype = at::kBFloat16, .op = ReduceOp::kAverage});
-  add(300, {.elements = 2051, .op = ReduceOp::kAverage});
-  return {"the pipelined ring, " + on_ranks(ranks), {.ranks = ranks}, calls, kPipeliningTest};
-}
-
-Body wrong_segments() {
-  return {"the pipelined ring, segments of no size",
-          {},
-          [](Client& client) {
-            const ProcessGroupPtr group = make_group(client.shared_from_this());
-            for (const std::int64_t bytes : {0, -1}) {
-              attempt(client, "segment_bytes = " + std::to_string(bytes), [&] {
-                pipelined_ring_all_reduce(at::ones({6}), group, {.segment_bytes = bytes});
-              });
-            }
-          },
-          kPipeliningTest};
-}
-
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {
       small_tensors(2),  small_tensors(1),  small_tensors(3),  small_tensors(4),
@@ -326,6 +279,21 @@ Rare with_ranks(Rare rare, int ranks) {
   return rare;
 }
 
+Body calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
+             const std::string& charged_to, const Rare& rare) {
+  return {name, world,
+          [calls, modes = rare.contains(kModes)](Client& client) {
+            if (modes) {
+              choose_rare_modes();
+            }
+            RingCaller caller(client);
+            for (const RingCall& call : calls) {
+              caller.call(call);
+            }
+          },
+          charged_to, rare};
+}
+
 std::vector<Body> bodies_of(Function function) {
   std::vector<Body> bodies;
   for (const Plan& plan : plans()) {
@@ -342,23 +310,6 @@ std::vector<Body> bodies_of(Function function) {
 std::vector<Body> all_bodies() {
   return joined({bodies_of(Function::kAllReduce), bodies_of(Function::kReduceScatter),
                  bodies_of(Function::kAllGather)});
-}
-
-const std::vector<Body>& pipelined_bodies() {
-  static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3, 4},
-                        [](int ranks) { return body_of(pipelined(ranks), Function::kPipelined); }),
-              {wrong_segments()}});
-  return bodies;
-}
-
-const Body& pipelined_megabyte() {
-  const RingCall call{.function = Function::kPipelined,
-                      .elements = 1 << 18,
-                      .segment_bytes = PipelinedRingOptions().segment_bytes};
-  static const Body body = body_of({"a megabyte on 4 ranks", {.ranks = 4}, {call}, kPipeliningTest},
-                                   Function::kPipelined);
-  return body;
 }
 
 }  // namespace ddp::testing

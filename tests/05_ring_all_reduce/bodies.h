@@ -15,6 +15,10 @@ std::string on_ranks(int ranks);
 /// What is rare with so many ranks; rings of two, four and eight are the ordinary ones.
 Rare with_ranks(Rare rare, int ranks);
 
+/// A body whose ranks make these calls.
+Body calling(const std::string& name, const World& world, const std::vector<RingCall>& calls,
+             const std::string& charged_to, const Rare& rare);
+
 /// A body for each number of ranks.
 std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int ranks));
 
