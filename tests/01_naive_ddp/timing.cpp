@@ -75,14 +75,10 @@ Predicate steps_take_their_time(bool flat) {
 }
 
 std::vector<Body> timed(Form form) {
-  const std::string prefix = form == Form::kFlat ? "flat: " : "";
-  std::vector<std::string> names;
-  for (const char* name :
-       {"three layers, three steps", "one rank", "float64, five ranks", "310 layers",
-        "sixty steps of several kinds", "a NoSync scope between backward and finish()"}) {
-    names.push_back(prefix + name);
-  }
-  return named(training(form), names);
+  return named(training(form),
+               {"three layers, three steps", "one rank", "float64, five ranks", "310 layers",
+                "sixty steps of several kinds", "a NoSync scope between backward and finish()"},
+               form == Form::kFlat ? "flat: " : "");
 }
 
 const GradedTest kStepTime{

@@ -15,19 +15,17 @@ namespace {
 
 // The bodies in which buckets of another size, or without overlap, are another path.
 std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
-  std::vector<std::string> names;
-  for (const char* name :
-       {"three layers, three steps", "one rank", "float16, nine ranks", "layers of several dtypes",
-        "a tied and a frozen weight", "weights that are not row-major",
-        "gradients are replaced between steps", "layers that some steps do not use",
-        "gradients of an earlier step are left",
-        "a layer that was frozen at construction is trained",
-        "no backward at all, then finish() three times a step", "sixty steps of several kinds",
-        "two micro-batches inside NoSync, one outside", "all micro-batches inside NoSync",
-        "a NoSync scope between backward and finish()", "70 layers, inside NoSync only"}) {
-    names.push_back(form.form + name);
-  }
-  return named(training_bodies(form), names);
+  return named(
+      training_bodies(form),
+      {"three layers, three steps", "one rank", "float16, nine ranks", "layers of several dtypes",
+       "a tied and a frozen weight", "weights that are not row-major",
+       "gradients are replaced between steps", "layers that some steps do not use",
+       "gradients of an earlier step are left",
+       "a layer that was frozen at construction is trained",
+       "no backward at all, then finish() three times a step", "sixty steps of several kinds",
+       "two micro-batches inside NoSync, one outside", "all micro-batches inside NoSync",
+       "a NoSync scope between backward and finish()", "70 layers, inside NoSync only"},
+      form.form);
 }
 
 // Each rank uses the layers in its own order, and some not at all: `order_of`, by rank and step.
@@ -83,17 +81,12 @@ std::vector<Body> orders() {
 // Layers differ in elements, so that no two launches look alike.
 Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
            const BucketedDdpOptions& options) {
-  std::vector<Layer> layers;
-  layers.reserve(elements.size());
-  for (const std::int64_t count : elements) {
-    layers.push_back({{count}});
-  }
   return {name + ", cap " + std::to_string(options.cap_bytes) +
               (options.overlap ? "" : ", without overlap") + ", " + std::to_string(ranks) +
               " ranks",
           {.ranks = ranks},
-          [layers, options](Client& client) {
-            Training training(client, {.layers = layers}, bucketed(options));
+          [elements, options](Client& client) {
+            Training training(client, {.layers = layers_of_sizes(elements)}, bucketed(options));
             training.construct();
             training.step();
             training.step(Clear::kZero);
@@ -110,7 +103,7 @@ const std::vector<Body>& same_order() {
       {training_bodies(subject({.cap_bytes = kSome})),
        recovery_bodies(subject({.cap_bytes = kSome})),
        a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
-       named(training_bodies(one), {"one: 310 layers", "one: layers of 0, 1 and many elements"})});
+       named(training_bodies(one), {"310 layers", "layers of 0, 1 and many elements"}, one.form)});
   return bodies;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <optional>
 #include <sstream>
 
 #include "ddp/libtorch_versions.h"
@@ -95,34 +94,13 @@ std::string first_in_buckets(const Evidence& evidence, const StepCheck& check) {
       });
 }
 
-// The gradients that backward computed outside NoSync, in order.
-std::vector<const Seen*> ready_outside(const TrainingStep& step) {
-  std::vector<const Seen*> ready;
-  std::ranges::copy_if(step.ready, std::back_inserter(ready),
-                       [](const Seen* seen) { return !seen->place.no_sync; });
-  return ready;
-}
-
-// The place in `ready` of a bucket's last gradient; nothing if one never came.
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready, const Bucket& bucket) {
-  std::size_t last = 0;
-  for (const std::int64_t layer : bucket.layers) {
-    const auto found = std::ranges::find(ready, layer, [](const Seen* s) { return s->index; });
-    if (found == ready.end()) {
-      return std::nullopt;
-    }
-    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
-  }
-  return last;
-}
-
 std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step, int) {
   const std::vector<Bucket> buckets = buckets_of(training);
   const std::vector<const Seen*> ready = ready_outside(step);
   std::vector<const Seen*> launches = step.launches;
   std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const auto last = last_ready(ready, buckets[b]);
+    const auto last = last_ready(ready, buckets[b].layers);
     may_start = std::max(may_start, last.value_or(ready.size()));
     if (buckets[b].payload.elements == 0) {
       continue;  // need not be sent; if it is, the next one waits for it

@@ -8,6 +8,7 @@
 #include "ddp/referee/client_group.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
+#include "support/layer_times.h"
 #include "support/training_bodies.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
@@ -15,30 +16,6 @@
 namespace ddp::testing {
 
 namespace {
-
-// What a layer of `elements` elements costs; ranks with higher numbers are slower.
-std::int64_t forward_ns(std::int64_t elements) { return 3'000 + elements; }
-std::int64_t backward_ns(std::int64_t elements, int rank) {
-  return 5'000 + 7 * elements + 1'100 * rank;
-}
-
-std::int64_t forward_of_all(const TrainingOfRank& training) {
-  std::int64_t ns = 0;
-  for (const auto& [layer, parameter] : training.parameter) {
-    ns += forward_ns(parameter.numel());
-  }
-  return ns;
-}
-
-ComputeCost cost_of(const TrainingOfRank& training) {
-  return [&training](const Seen& seen, int rank) -> std::int64_t {
-    if (seen.kind == EventKind::kReady) {
-      return backward_ns(training.parameter.at(seen.index).numel(), rank);
-    }
-    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
-    return forward ? forward_of_all(training) : 0;
-  };
-}
 
 // The moments by a rank's clock that the contract implies. Each launch adds its overhead.
 struct RankTimes {
@@ -50,7 +27,7 @@ RankTimes times_of(const TrainingOfRank& training, const TrainingStep& step, boo
                    std::int64_t overhead_ns) {
   const std::vector<Bucket> buckets = buckets_of(training);
   RankTimes times;
-  times.ended = forward_of_all(training);
+  times.ended = forward_ns(training);
   std::map<std::int64_t, bool> ready;
   const auto launch_complete = [&] {
     while (times.launched.size() < buckets.size() &&
@@ -61,7 +38,7 @@ RankTimes times_of(const TrainingOfRank& training, const TrainingStep& step, boo
     }
   };
   for (const Seen* seen : step.ready) {
-    times.ended += backward_ns(training.parameter.at(seen->index).numel(), training.rank);
+    times.ended += backward_ns(training, seen->index, training.rank);
     ready[seen->index] = true;
     if (overlap) {
       launch_complete();
@@ -120,7 +97,7 @@ Blocking blocking_of(const std::vector<TrainingOfRank>& ranks, int step,
 
 std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const auto& ranks = trainings_in(evidence).at(0);
-  const VirtualTime time(evidence, network, cost_of(ranks[0]));
+  const VirtualTime time(evidence, network, layer_times(ranks[0]));
   const bool overlap = ranks[0].others.contains("overlap");
   for (const auto& [number, step] : ranks[0].steps) {
     if (!step.ended) {
@@ -143,15 +120,8 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
 }
 
 std::string steps_take_the_chain(const Evidence& evidence) {
-  for (const NetworkModel& network :
-       {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
-        NetworkModel{.alpha_ns = 20'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 700},
-        NetworkModel{.alpha_ns = 0, .beta_ns_per_byte = 30.0, .launch_overhead_ns = 5'000}}) {
-    if (std::string text = wrong_time(evidence, network); !text.empty()) {
-      return text;
-    }
-  }
-  return "";
+  return on_each_network(
+      [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }
 
 const GradedTest kStepTime{

@@ -30,15 +30,12 @@ std::vector<Body> fitting(std::vector<Body> bodies) {
 
 // The bodies in which buckets of another size, another optimizer, or no overlap, are another path.
 std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
-  std::vector<std::string> names;
-  for (const char* name :
-       {"three layers, three steps", "one rank", "float64, five ranks", "layers of several dtypes",
-        "a tied and a frozen weight", "layers that some steps do not use",
-        "two micro-batches inside NoSync, one outside", "all micro-batches inside NoSync",
-        "layers of 0, 1 and many elements"}) {
-    names.push_back(form.form + name);
-  }
-  return named(training_bodies(form), names);
+  return named(training_bodies(form),
+               {"three layers, three steps", "one rank", "float64, five ranks",
+                "layers of several dtypes", "a tied and a frozen weight",
+                "layers that some steps do not use", "two micro-batches inside NoSync, one outside",
+                "all micro-batches inside NoSync", "layers of 0, 1 and many elements"},
+               form.form);
 }
 
 // Each rank uses the layers in its own order, and some not at all; in the last step rank 1 has no
@@ -93,17 +90,13 @@ Body without_rounding(std::int64_t cap) {
 // Layers differ in elements, so that no two launches look alike.
 Body chain(const std::string& name, const std::vector<std::int64_t>& elements, int ranks,
            const ShardedOptimizerOptions& options) {
-  std::vector<Layer> layers;
-  layers.reserve(elements.size());
-  for (const std::int64_t count : elements) {
-    layers.push_back({{count}});
-  }
   return {name + ", cap " + std::to_string(options.cap_bytes) +
               (options.overlap ? "" : ", without overlap") + ", " + std::to_string(ranks) +
               " ranks",
           {.ranks = ranks},
-          [layers, options](Client& client) {
-            Training training(client, {.layers = layers}, sharded({.options = options}));
+          [elements, options](Client& client) {
+            Training training(client, {.layers = layers_of_sizes(elements)},
+                              sharded({.options = options}));
             training.construct();
             training.step();
             training.step();
@@ -121,7 +114,7 @@ const std::vector<Body>& same_order() {
               a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
               named(training_bodies(subject(
                         {.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: ")),
-                    {"AdamW: float64, five ranks"})});
+                    {"float64, five ranks"}, "AdamW: ")});
   return bodies;
 }
 
@@ -153,11 +146,11 @@ const std::vector<Body>& clipping() {
       joined({a_few_of(subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ")),
               named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
                                             "not clipped: ")),
-                    {"not clipped: three layers, three steps"}),
+                    {"three layers, three steps"}, "not clipped: "),
               named(training_bodies(subject(
                         {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
                         "clipped without overlap: ")),
-                    {"clipped without overlap: three layers, three steps"})});
+                    {"three layers, three steps"}, "clipped without overlap: ")});
   return bodies;
 }
 

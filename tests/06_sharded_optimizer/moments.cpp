@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <functional>
-#include <optional>
 #include <set>
 
 #include "shards.h"
@@ -12,34 +10,12 @@ namespace ddp::testing {
 
 namespace {
 
-// The gradients that backward computed outside NoSync, in order.
-std::vector<const Seen*> ready_outside(const TrainingStep& step) {
-  std::vector<const Seen*> ready;
-  std::ranges::copy_if(step.ready, std::back_inserter(ready),
-                       [](const Seen* seen) { return !seen->place.no_sync; });
-  return ready;
-}
-
-// The place in `ready` of a bucket's last gradient; nothing if one never came.
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready, const Bucket& bucket) {
-  std::size_t last = 0;
-  for (const std::int64_t layer : bucket.layers) {
-    const auto found =
-        std::ranges::find(ready, layer, [](const Seen* seen) { return seen->index; });
-    if (found == ready.end()) {
-      return std::nullopt;
-    }
-    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
-  }
-  return last;
-}
-
 std::string wrong_moment(const TrainingStep& step, const std::vector<Bucket>& buckets) {
   const std::vector<const Seen*> ready = ready_outside(step);
   const std::vector<const Seen*> launches = launches_of(step).reduce_scatters;
   std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
   for (std::size_t b = 0; b < std::min(buckets.size(), launches.size()); ++b) {
-    const auto last = last_ready(ready, buckets[b]);
+    const auto last = last_ready(ready, buckets[b].layers);
     may_start = std::max(may_start, last.value_or(ready.size()));
     const Seen& launch = *launches[b];
     const bool in_step = launch.place.phase == Phase::kFinish;

@@ -5,6 +5,7 @@
 #include "ddp/simulation/virtual_time.h"
 #include "shards.h"
 #include "support/grading.h"
+#include "support/layer_times.h"
 #include "support/training_bodies.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
@@ -13,33 +14,14 @@ namespace ddp::testing {
 
 namespace {
 
-// What a layer of `elements` elements costs; ranks with higher numbers are slower.
-std::int64_t forward_ns(std::int64_t elements) { return 3'000 + elements; }
-std::int64_t backward_ns(std::int64_t elements, int rank) {
-  return 5'000 + 7 * elements + 1'100 * rank;
-}
 std::int64_t update_ns(std::int64_t elements, int rank) {
   return 2'000 + 5 * elements + 300 * rank;
 }
 
-std::int64_t forward_of_all(const TrainingOfRank& training) {
-  std::int64_t ns = 0;
-  for (const auto& [layer, parameter] : training.parameter) {
-    ns += forward_ns(parameter.numel());
-  }
-  return ns;
-}
-
 ComputeCost cost_of(const TrainingOfRank& training) {
-  return [&training](const Seen& seen, int rank) -> std::int64_t {
-    if (seen.kind == EventKind::kReady) {
-      return backward_ns(training.parameter.at(seen.index).numel(), rank);
-    }
-    if (seen.kind == EventKind::kFact && seen.text == "update") {
-      return update_ns(seen.number, rank);
-    }
-    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
-    return forward ? forward_of_all(training) : 0;
+  return [of_layers = layer_times(training)](const Seen& seen, int rank) {
+    const bool update = seen.kind == EventKind::kFact && seen.text == "update";
+    return update ? update_ns(seen.number, rank) : of_layers(seen, rank);
   };
 }
 
@@ -93,11 +75,11 @@ class Chain {
   void backward() {
     launched_.assign(buckets_.size(), 0);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      clock_[r] = forward_of_all(ranks_[r]);
+      clock_[r] = forward_ns(ranks_[r]);
       std::map<std::int64_t, bool> ready;
       std::size_t next = 0;
       for (const Seen* seen : ranks_[r].steps.at(step_).ready) {
-        clock_[r] += backward_ns(ranks_[r].parameter.at(seen->index).numel(), ranks_[r].rank);
+        clock_[r] += backward_ns(ranks_[r], seen->index, ranks_[r].rank);
         ready[seen->index] = true;
         while (overlap_ && next < buckets_.size() &&
                std::ranges::all_of(buckets_[next].layers, [&](auto own) { return ready[own]; })) {
@@ -165,15 +147,8 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
 }
 
 std::string steps_take_the_chain(const Evidence& evidence) {
-  for (const NetworkModel& network :
-       {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
-        NetworkModel{.alpha_ns = 20'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 700},
-        NetworkModel{.alpha_ns = 0, .beta_ns_per_byte = 30.0, .launch_overhead_ns = 5'000}}) {
-    if (std::string text = wrong_time(evidence, network); !text.empty()) {
-      return text;
-    }
-  }
-  return "";
+  return on_each_network(
+      [&](const NetworkModel& network) { return wrong_time(evidence, network); });
 }
 
 // What other tests report.

@@ -58,8 +58,9 @@ void judge_together(const std::vector<Body>& bodies,
 /// Those of `bodies` that are charged to a test.
 std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test);
 
-/// Those of `bodies` with these names, which must exist.
-std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names);
+/// Those of `bodies` with these names after `form`, which must exist.
+std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names,
+                        const std::string& form = "");
 
 /// All bodies of several lists.
 std::vector<Body> joined(const std::vector<std::vector<Body>>& lists);

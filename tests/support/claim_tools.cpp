@@ -35,6 +35,27 @@ std::string said(const ::testing::AssertionResult& result) {
   return result ? "" : std::string(result.message());
 }
 
+std::vector<const Seen*> ready_outside(const TrainingStep& step) {
+  std::vector<const Seen*> ready;
+  std::ranges::copy_if(step.ready, std::back_inserter(ready),
+                       [](const Seen* seen) { return !seen->place.no_sync; });
+  return ready;
+}
+
+std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
+                                      const std::vector<std::int64_t>& layers) {
+  std::size_t last = 0;
+  for (const std::int64_t layer : layers) {
+    const auto found =
+        std::ranges::find(ready, layer, [](const Seen* seen) { return seen->index; });
+    if (found == ready.end()) {
+      return std::nullopt;
+    }
+    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
+  }
+  return last;
+}
+
 std::string first_in_steps(
     const Evidence& evidence,
     const std::function<std::string(const std::vector<TrainingOfRank>&, int step)>& what) {

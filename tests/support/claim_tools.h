@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ std::string in(const TrainingOfRank& training, int step);
 
 /// The message of a comparison that failed, or nothing.
 std::string said(const ::testing::AssertionResult& result);
+
+/// The gradients that backward computed outside NoSync, in order.
+std::vector<const Seen*> ready_outside(const TrainingStep& step);
+
+/// The place in `ready` of the last of these layers' gradients; nothing if one never came.
+std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
+                                      const std::vector<std::int64_t>& layers);
 
 /// What `check` finds in the first step of any model, among those that all ranks have ended.
 std::string first_in_steps(

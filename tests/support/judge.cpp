@@ -233,11 +233,12 @@ void judge_together(const std::vector<Body>& bodies,
   }
 }
 
-std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names) {
+std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names,
+                        const std::string& form) {
   std::vector<Body> chosen;
   for (const std::string& name : names) {
-    const auto found = std::ranges::find(bodies, name, &Body::name);
-    TORCH_CHECK(found != bodies.end(), "there is no body \"", name, "\"");
+    const auto found = std::ranges::find(bodies, form + name, &Body::name);
+    TORCH_CHECK(found != bodies.end(), "there is no body \"", form, name, "\"");
     chosen.push_back(*found);
   }
   return chosen;

@@ -128,6 +128,15 @@ std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank) 
   return parameters;
 }
 
+std::vector<Layer> layers_of_sizes(const std::vector<std::int64_t>& elements) {
+  std::vector<Layer> layers;
+  layers.reserve(elements.size());
+  for (const std::int64_t count : elements) {
+    layers.push_back({{count}});
+  }
+  return layers;
+}
+
 std::vector<Layer> equal_layers(int count, std::int64_t elements) {
   return std::vector<Layer>(count, {{elements}});
 }

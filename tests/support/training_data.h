@@ -54,7 +54,8 @@ Rare rare_of(const TrainingOptions& options);
 /// The weights of a rank before construction.
 std::vector<at::Tensor> parameters_of(const TrainingOptions& options, int rank);
 
-/// `count` layers of `elements` elements.
+/// A layer of so many elements each; `count` layers of `elements` elements.
+std::vector<Layer> layers_of_sizes(const std::vector<std::int64_t>& elements);
 std::vector<Layer> equal_layers(int count, std::int64_t elements);
 
 /// The same values with another layout in memory.

@@ -1,0 +1,39 @@
+#include "support/layer_times.h"
+
+namespace ddp::testing {
+
+std::int64_t forward_ns(const TrainingOfRank& training) {
+  std::int64_t ns = 0;
+  for (const auto& [layer, parameter] : training.parameter) {
+    ns += 3'000 + parameter.numel();
+  }
+  return ns;
+}
+
+std::int64_t backward_ns(const TrainingOfRank& training, std::int64_t layer, int rank) {
+  return 5'000 + 7 * training.parameter.at(layer).numel() + 1'100 * rank;
+}
+
+ComputeCost layer_times(const TrainingOfRank& training) {
+  return [&training](const Seen& seen, int rank) -> std::int64_t {
+    if (seen.kind == EventKind::kReady) {
+      return backward_ns(training, seen.index, rank);
+    }
+    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
+    return forward ? forward_ns(training) : 0;
+  };
+}
+
+std::string on_each_network(const std::function<std::string(const NetworkModel& network)>& check) {
+  for (const NetworkModel& network :
+       {NetworkModel{.alpha_ns = 1'000, .beta_ns_per_byte = 0.1},
+        NetworkModel{.alpha_ns = 20'000, .beta_ns_per_byte = 2.0, .launch_overhead_ns = 700},
+        NetworkModel{.alpha_ns = 0, .beta_ns_per_byte = 30.0, .launch_overhead_ns = 5'000}}) {
+    if (std::string text = check(network); !text.empty()) {
+      return text;
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

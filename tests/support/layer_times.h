@@ -1,0 +1,26 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "ddp/simulation/virtual_time.h"
+#include "support/training_evidence.h"
+
+// What layers of several sizes cost in virtual time, and the networks that steps are timed on.
+
+namespace ddp::testing {
+
+/// Forward of all layers of a model.
+std::int64_t forward_ns(const TrainingOfRank& training);
+
+/// Backward of one layer; ranks with higher numbers are slower.
+std::int64_t backward_ns(const TrainingOfRank& training, std::int64_t layer, int rank);
+
+/// Both, where a rank computes them. `training` must outlive it.
+ComputeCost layer_times(const TrainingOfRank& training);
+
+/// What `check` finds on the first of several networks: a fast one, one with latency, and a slow one
+/// of costly launches.
+std::string on_each_network(const std::function<std::string(const NetworkModel& network)>& check);
+
+}  // namespace ddp::testing
