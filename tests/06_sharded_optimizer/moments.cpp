@@ -16,7 +16,8 @@ std::string wrong_moment(const TrainingStep& step, const std::vector<Bucket>& bu
   std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
   for (std::size_t b = 0; b < std::min(buckets.size(), launches.size()); ++b) {
     const auto last = last_ready(ready, buckets[b].layers);
-    may_start = std::max(may_start, last.value_or(ready.size()));
+    const auto empty = last_ready(ready, buckets[b].empty_before);
+    may_start = std::max({may_start, last.value_or(ready.size()), empty.value_or(ready.size())});
     const Seen& launch = *launches[b];
     const bool in_step = launch.place.phase == Phase::kFinish;
     if (!in_step && (!last || launch.order < ready[*last]->order)) {

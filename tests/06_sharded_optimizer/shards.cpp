@@ -132,10 +132,14 @@ std::vector<Bucket> buckets_of(const TrainingOfRank& training, std::size_t ranks
     }
     const auto count = static_cast<std::int64_t>(ranks);
     bucket.chunk = (bucket.elements + count - 1) / count;
+    Bucket next;
     if (bucket.elements > 0) {
       buckets.push_back(bucket);
+    } else {
+      next.empty_before = std::move(bucket.empty_before);
+      std::ranges::copy(bucket.layers, std::back_inserter(next.empty_before));
     }
-    bucket = {};
+    bucket = std::move(next);
   }
   return buckets;
 }

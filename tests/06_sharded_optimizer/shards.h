@@ -14,6 +14,7 @@ namespace ddp::testing {
 /// A bucket as its members' layers.
 struct Bucket {
   std::vector<std::int64_t> layers;
+  std::vector<std::int64_t> empty_before;  // layers of the buckets before it that have no elements
   at::ScalarType dtype = at::kFloat;
   std::int64_t elements = 0;
   std::int64_t chunk = 0;  // elements of a shard
@@ -56,8 +57,9 @@ std::string each_bucket_has_a_shard(const Evidence& evidence);
 /// that are left, and then waits.
 std::string in_plan_order(const Evidence& evidence);
 
-/// A reduce-scatter starts with its bucket's last gradient, when it is its turn; the bucket's gradients
-/// are gone by then, and all are after step().
+/// A reduce-scatter starts with its bucket's last gradient, when it is its turn (a bucket without
+/// elements need not, but may be waited for); the bucket's gradients are gone by then, and all are after
+/// step().
 std::string with_its_last_gradient(const Evidence& evidence);
 
 /// A bucket's all-gather starts between its optimizer's step and the next one's.
