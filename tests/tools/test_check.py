@@ -17,7 +17,7 @@ import pytest
 from tests.tools.checking_test import context, report
 from tools.checking import check, formatting, linting, own_tests, trials
 from tools.checking.context import Outcome
-from tools.grading import runner
+from tools.grading.running import runner
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 
