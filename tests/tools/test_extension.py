@@ -94,5 +94,7 @@ class LeftOut(Repository):
                 self.assertNotRegex(text, speaking, name)
 
     def test_a_mark_needs_its_other_end(self) -> None:
-        with self.assertRaisesRegex(Exception, "has no other end"):
+        with self.assertRaisesRegex(
+            Exception, "README.md: the mark <!-- extension --> .about line 1. has no other end"
+        ):
             for_students("<!-- extension -->\nMore.\n", "README.md", Course())
