@@ -25,7 +25,7 @@ void evaluate(Uses& uses, UseOptions options) {
 }
 
 using Dtypes = std::vector<at::ScalarType>;
-const Dtypes kWideDtypes = {at::kDouble, at::kFloat};
+const Dtypes kWideDtypes = {at::kFloat, at::kDouble};
 const Dtypes kNarrowDtypes = {at::kHalf, at::kBFloat16};
 
 // With running statistics, or those of the rank's own batch.
@@ -138,7 +138,7 @@ void evaluates_not_a_number(Uses& uses) {
 
 void one_rank_evaluates(Uses& uses) {
   if (uses.client().rank() == 0) {
-    const NormModule module = uses.module({.num_features = 3}, at::kDouble);
+    const NormModule module = uses.module({.num_features = 3});
     module->eval();
     uses.run({}, module);
     uses.run({.shape = {1, 3}}, module);
@@ -166,7 +166,7 @@ class Parent : public torch::nn::Module {
 
 // Its tensors will have changed at the end.
 void run_before_conversion(Uses& uses, const NormModule& module) {
-  Use& use = *uses.add({.shape = {5, 4}, .dtype = at::kFloat}, module);
+  Use& use = *uses.add({.shape = {5, 4}}, module);
   use.run();
   use.output.reset();
 }
@@ -248,19 +248,19 @@ void use_modules(Uses& uses) {
     module_steps(uses, momentum);
   }
   const NormModule switched = uses.module({.num_features = 4});
-  Use& use =
-      *uses.add({.shape = {5, 4}, .dtype = at::kFloat, .note = "eval() before backward"}, switched);
+  Use& use = *uses.add({.shape = {5, 4}, .note = "eval() before backward"}, switched);
   use.forward();
   switched->eval();
   use.backward();
-  const NormModule converted = uses.module({.num_features = 4});
-  run_before_conversion(uses, converted);
-  converted->to(at::kDouble);
-  uses.run({.shape = {5, 4}, .note = "a module that has been converted"}, converted);
   const NormModule frozen = uses.module({.num_features = 4});
   frozen->weight.set_requires_grad(false);
   frozen->bias.set_requires_grad(false);
-  uses.run({.shape = {5, 4}, .dtype = at::kFloat, .wants_input = false}, frozen);
+  uses.run({.shape = {5, 4}, .wants_input = false}, frozen);
+  const NormModule converted = uses.module({.num_features = 4});
+  run_before_conversion(uses, converted);
+  converted->to(at::kDouble);
+  uses.run({.shape = {5, 4}, .dtype = at::kDouble, .note = "a module that has been converted"},
+           converted);
 }
 
 }  // namespace

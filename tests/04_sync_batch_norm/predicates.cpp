@@ -93,7 +93,7 @@ Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) 
           return text;
         }
         of_float64.text = text;
-        of_float64.rare = {"float64"};
+        of_float64.rare = {kFloat64};
       } else {
         right = right || (of_mode && !is_float64);
       }
