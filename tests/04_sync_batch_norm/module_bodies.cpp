@@ -119,15 +119,17 @@ void statistics_are_loaded(Uses& uses) {
 void statistics_change(Uses& uses) {
   const std::string what =
       "the caller changed running_mean and running_var after forward; backward must not need them";
-  Use& use = *uses.add({.mode = evaluating(), .note = what});
-  use.forward();
-  use.tensors.running_mean.add_(3);
-  use.tensors.running_var.mul_(2);
-  uses.client().fact("the caller changes the running statistics", 1);
-  try {
-    use.backward();
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, what, " (keep copies): ", error.what_without_backtrace());
+  for (const at::ScalarType dtype : kWideDtypes) {
+    Use& use = *uses.add({.dtype = dtype, .mode = evaluating(), .note = what});
+    use.forward();
+    use.tensors.running_mean.add_(3);
+    use.tensors.running_var.mul_(2);
+    uses.client().fact("the caller changes the running statistics", 1);
+    try {
+      use.backward();
+    } catch (const c10::Error& error) {
+      TORCH_CHECK(false, what, " (keep copies): ", error.what_without_backtrace());
+    }
   }
 }
 

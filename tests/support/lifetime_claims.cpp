@@ -193,7 +193,8 @@ std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t he
       if (growth > (heap ? heap_noise + of_threads(evidence.of[rank]) : 0)) {
         return "rank " + std::to_string(rank) + ": " + what + " grew by about " +
                std::to_string(rounded(held.at(2) - held.at(0))) + " in " +
-               std::to_string(2 * steps) + " repetitions: somebody collects them, and does not let go of them";
+               std::to_string(2 * steps) +
+               " repetitions: somebody collects them, and does not let go of them";
       }
     }
   }
