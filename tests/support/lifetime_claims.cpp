@@ -191,10 +191,10 @@ std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t he
       const auto growth = heap ? (held.at(2) - held.at(0)) / 2
                                : std::min(held.at(1) - held.at(0), held.at(2) - held.at(1));
       if (growth > (heap ? heap_noise + of_threads(evidence.of[rank]) : 0)) {
-        return "rank " + std::to_string(rank) + ": " + what + " grew by about " +
-               std::to_string(rounded(held.at(2) - held.at(0))) + " in " +
-               std::to_string(2 * steps) +
-               " repetitions: somebody collects them, and does not let go of them";
+        const auto each = rounded((held.at(2) - held.at(0)) / (2 * steps));
+        return "rank " + std::to_string(rank) + ": " + what + " grew by " +
+               (each > 0 ? "about " + std::to_string(each) : "less than one") +
+               " in each repetition: somebody collects them, and does not let go of them";
       }
     }
   }
