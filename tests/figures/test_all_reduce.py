@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,6 @@ from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds t
 
 
 class ReferenceData(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-
     def refuse(self, text: str | None, message: str) -> None:
         if text is not None:
             (self.folder / "table.csv").write_text(text)
