@@ -78,6 +78,12 @@ class FigureTest(unittest.TestCase):
         file.write_text(json.dumps(document))
         return file
 
+    def kept(self, keep: Callable[[dict[str, Any]], bool]) -> Path:
+        """The sample, with the series alone whose labels `keep` likes."""
+        return self.changed(
+            lambda document: document.update(series=[one for one in document["series"] if keep(one["labels"])])
+        )
+
     def assert_refused(self, files: list[Path], message: str) -> None:
         code, errors = self.draw(*files)
         self.assertEqual(code, 1)

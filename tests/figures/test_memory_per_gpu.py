@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.text import Text
 
 from figures.lib.result_files import Result, load_group
@@ -42,7 +40,7 @@ class MemoryPerGpu(FigureTest):
             self.assertIn(expected, texts)
 
     def test_refuses_what_lacks_bytes(self) -> None:
-        def without_held(document: dict[str, Any]) -> None:
-            document["series"] = [each for each in document["series"] if each["labels"]["quantity"] != "held"]
-
-        self.assert_refused([self.changed(without_held)], "lacks what is held; run the benchmark memory_per_gpu again")
+        self.assert_refused(
+            [self.kept(lambda labels: labels["quantity"] != "held")],
+            "lacks what is held; run the benchmark memory_per_gpu again",
+        )
