@@ -68,7 +68,8 @@ class LeftOut(Repository):
                 "assignments/02_more/more.cpp": "// TODO(student)\n",
                 "tests/02_more/claims.cpp": "int claims();\n",
                 "writeup/answers/02_more.typ": '#answer("2.1")[\n  #todo\n]\n',
-                "README.md": "# Lab\n\n<!-- extension -->\nMore.\n<!-- /extension -->\n",
+                "README.md": "# Lab\n\n<!-- repository -->\nHere.\n<!-- /repository -->\n"
+                "<!-- extension -->\nMore.\n<!-- /extension -->\n",
             }
         )
         whole = release.write_tree(self.top / "whole", root=self.root)
