@@ -16,14 +16,13 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import textwrap
 import time
 import unittest
 from pathlib import Path
 
-from tools.grading.sandbox import make_sandbox
+from tools.grading.strangers.sandbox import make_sandbox
 from tools.setup.toolchain import ROOT
 
 STAGE = "01_naive_ddp"
@@ -217,9 +216,8 @@ class GraderTest(unittest.TestCase):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def setUp(self) -> None:
-        scratch = self.enterContext(tempfile.TemporaryDirectory())
-        self.checkout = Checkout(Path(scratch).resolve() / "lab")
-        self.temporary = Path(scratch) / "tmp"
+        self.checkout = Checkout(self.folder / "lab")
+        self.temporary = self.folder / "tmp"
         self.temporary.mkdir()
         self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
 

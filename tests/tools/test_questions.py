@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import unittest
 from pathlib import Path
 
 from tools.course import questions
-from tools.grading.building import Builder
-from tools.grading.results import StageReport, TestResult
-from tools.grading.runner import RunOptions, run_stage
+from tools.grading.compiling.building import Builder
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import ask
+from tools.grading.scoring.results import StageReport, TestResult
 from tools.grading.stages import all_stages
-from tools.grading.test_lists import ask
 from tools.setup import toolchain
 from tools.setup.toolchain import LabError
 
@@ -30,9 +29,6 @@ def candidate(about: str, number: int = 0) -> dict[str, object]:
 
 
 class Pages(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-
     def student(self, name: str, found: dict[str, list[dict[str, object]]]) -> Path:
         folder = self.folder / name
         folder.mkdir()

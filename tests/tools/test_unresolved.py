@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
-from tools.grading import building, unresolved
-from tools.grading.building import Builder, Watch
+from tools.grading.compiling import building, unresolved
+from tools.grading.compiling.building import Builder, Watch
 from tools.setup.toolchain import LabError
 
 CODE = """\
@@ -21,7 +20,6 @@ int use() { return at::data(1) + ddp::make_naive_ddp(2) + ddp::forgotten(3); }
 
 class Unresolved(unittest.TestCase):
     def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.program, self.library = self.folder / "bin" / "program", self.folder / "libcode.so"
         self.program.parent.mkdir()
         self.compile(self.library, "-fPIC", "-shared", code=CODE)

@@ -6,13 +6,12 @@ import json
 import shlex
 import shutil
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
-from tools.grading import untrusted
 from tools.grading.stages import IMPLEMENTATIONS, all_stages, named
-from tools.grading.untrusted import Compiled, is_public, objections, qualified_name
+from tools.grading.strangers import untrusted
+from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
 
 CXX = shutil.which("clang++") or shutil.which("c++") or shutil.which("g++")
@@ -70,7 +69,7 @@ class OneFile:
 @unittest.skipUnless(CXX, "there is no C++ compiler")
 class Untrusted(unittest.TestCase):
     def objections(self, code: str) -> str:
-        root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        root = self.folder
         source, library = root / "stage.cpp", root / "libstage.so"
         source.write_text(code)
         (root / "neighbour.h").write_text("inline int neighbour() { return 1; }")
