@@ -1,0 +1,40 @@
+#include "bodies.h"
+
+#include "cases.h"
+#include "trainer.h"
+
+namespace ddp::testing {
+
+namespace {
+
+bool is_plain(const Case& one) { return !accumulates(one) && !clips(one); }
+
+}  // namespace
+
+const std::vector<Body>& training() {
+  static const std::vector<Body> bodies = bodies_of_cases(is_plain);
+  return bodies;
+}
+
+const std::vector<Body>& determined() {
+  static const std::vector<Body> bodies = bodies_of_cases(is_determined);
+  return bodies;
+}
+
+const std::vector<Body>& accumulating() {
+  static const std::vector<Body> bodies = bodies_of_cases(accumulates);
+  return bodies;
+}
+
+const std::vector<Body>& clipping() {
+  static const std::vector<Body> bodies = bodies_of_cases(clips);
+  return bodies;
+}
+
+const std::vector<Body>& timed() {
+  static const std::vector<Body> bodies =
+      bodies_of_cases([](const Case& one) { return is_plain(one) && is_determined(one); });
+  return bodies;
+}
+
+}  // namespace ddp::testing
