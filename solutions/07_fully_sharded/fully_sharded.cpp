@@ -243,7 +243,8 @@ class Model : public FullySharded {
     whole_gradient_.reset();
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = reduced_->shard.mutable_grad();
-    gradient.defined() ? gradient.add_(mean_) : gradient = std::exchange(mean_, at::Tensor());
+    gradient = gradient.defined() ? gradient.add_(mean_) : mean_;
+    mean_.reset();
   }
 
   /// The saved states by rank, once they are all there and this model's.

@@ -20,6 +20,9 @@ constexpr std::int64_t kUnit = kElements * 4;
 
 enum class Loop { kSteps, kNoSync, kEvaluation };
 
+constexpr int kMany = 61;
+constexpr int kFew = 3;
+
 // Sums the squares: backward needs the parameters again. Little is left but the unit's gradient.
 at::Tensor sum_of_squares(const at::Tensor& x, const std::vector<at::Tensor>& parameters) {
   at::Tensor sum = x;
@@ -70,7 +73,7 @@ class Account {
   MemoryMeter meter_;
 };
 
-void account(Client& client, const FullyShardedOptions& options, Loop loop) {
+void account(Client& client, const FullyShardedOptions& options, Loop loop, int steps) {
   const std::int64_t shards = kUnits * kUnit / client.world().ranks;
   Account account(client, shards);
   const auto model =
@@ -78,7 +81,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop) {
   account.within("the given parameters, the shards and construction's tensors", kUnits + 2, 0);
   account.held("the shards between construction and steps", 0);
   const std::int64_t ahead = std::min<std::int64_t>(1 + options.prefetch, kUnits);
-  for (int step = 0; step < 61; ++step) {
+  for (int step = 0; step < steps; ++step) {
     const std::int64_t own = step == 0 ? 0 : shards;  // gradients that were not cleared
     const bool inside = loop == Loop::kNoSync && step % 2 == 0;
     std::optional<NoSync> scope;
@@ -117,18 +120,19 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop) {
 const std::vector<Body>& memory() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
-    const auto add = [&](const std::string& name, const FullyShardedOptions& options, Loop loop) {
+    const auto add = [&](const std::string& name, const FullyShardedOptions& options, Loop loop,
+                         int steps) {
       all.push_back({"memory: " + name,
                      {.ranks = 4, .hold = false},
-                     [options, loop](Client& client) { account(client, options, loop); },
+                     [=](Client& client) { account(client, options, loop, steps); },
                      kHeldTest});
     };
-    for (const int prefetch : {1, 0, 3}) {
-      add("prefetch " + std::to_string(prefetch), {.prefetch = prefetch}, Loop::kSteps);
-    }
-    add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps);
-    add("evaluation", {}, Loop::kEvaluation);
-    add("NoSync", {}, Loop::kNoSync);
+    add("60 steps", {}, Loop::kSteps, kMany);
+    add("prefetch 0", {.prefetch = 0}, Loop::kSteps, kFew);
+    add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
+    add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
+    add("evaluation", {}, Loop::kEvaluation, kFew);
+    add("NoSync in every other of 60 steps", {}, Loop::kNoSync, kMany);
     return all;
   }();
   return bodies;
