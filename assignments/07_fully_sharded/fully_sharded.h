@@ -3,13 +3,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "ddp/collectives.h"
 #include "ddp/gradient_synchronizer.h"
+#include "ddp/saved_shards.h"
 
 namespace ddp {
 
@@ -32,14 +32,6 @@ struct FullyShardedOptions {
   int prefetch = 1;
   /// True: a forward that autograd records keeps the last unit of the list whole until backward.
   bool keep_last = false;
-};
-
-/// What a rank saves of a model.
-struct SavedShards {
-  int rank = 0;
-  int ranks = 1;                       // of the group that saved
-  std::vector<std::int64_t> elements;  // of each unit, without padding
-  std::vector<at::Tensor> shards;      // of each unit, padded
 };
 
 /// A training step of one rank:
@@ -122,18 +114,17 @@ class FullySharded : public Silenceable {
   /// Sets all parameters to what the ranks of a group of any size have saved: `saved` has what each of
   /// them saved, in any order. Bit for bit; communicates nothing; between steps.
   ///
-  /// Throws c10::Error, and changes nothing, if a rank is missing or there twice, or if the states are
-  /// another model's: another number of units, of elements of a unit (the message names it), of
-  /// elements or dtype of a shard.
+  /// Throws c10::Error, and changes nothing, if the states are not one of each rank of a group, or are
+  /// another model's (in_order_of_ranks(), ddp/saved_shards.h, checks that).
   virtual void load(const std::vector<SavedShards>& saved) = 0;
 };
 
 /// Construction is collective. Every unit's values become rank 0's, bit for bit; of the given tensors,
 /// which are only read, none is kept.
 ///
-/// A unit's parameters lie flat, one after the other in the order of the list, each in row-major order,
-/// one that is listed twice in a unit (tied) only at its first place; then zeros up to a multiple of N,
-/// the world size. The rank with number r in the group owns chunk r of N equal ones: its shard, a flat
+/// A unit's parameters lie flat (FlatLayout, ddp/flat_layout.h): one after the other in the order of the
+/// list, each in row-major order, one that is listed twice in a unit (tied) only at its first place; then
+/// zeros up to a multiple of N, the world size. The rank with number r in the group owns chunk r of N equal ones: its shard, a flat
 /// leaf tensor of the unit's dtype and device that requires a gradient. A gather carries shards, a
 /// reduce-scatter the padded flat gradient, and its result is the mean over the ranks. A single rank may
 /// communicate nothing.

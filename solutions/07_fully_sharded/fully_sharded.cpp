@@ -20,7 +20,7 @@ constexpr const char* kWho = "fully sharded: ";  // begins all messages
 struct ShardedUnit {
   UnitFunction function;
   FlatLayout layout;
-  at::Tensor shard;
+  at::Tensor shard = {};
   at::Tensor flat = {};  // autograd's leaf, which has memory only while the unit is whole
   WorkPtr gathering = {};
   GradientHook hook = {};
@@ -39,13 +39,17 @@ class Model : public FullySharded {
  public:
   Model(const std::vector<Unit>& units, ProcessGroupPtr group, const FullyShardedOptions& options)
       : group_(std::move(group)), ranks_(group_->getSize()), options_(options) {
-    for (const Unit& given : units) {
-      const FlatLayout layout(given.parameters, ranks_);
-      at::Tensor flat = layout.flatten(given.parameters.data());
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      units_.push_back(
+          {units[i].function, FlatLayout(units[i].parameters, ranks_, c10::str(kWho, "unit ", i))});
+    }
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      at::Tensor flat = units_[i].layout.flatten(units[i].parameters);
       broadcast(flat, group_);
-      shards_.push_back(own_chunk(flat).clone().set_requires_grad(true));
+      units_[i].shard = own_chunk(flat).clone().set_requires_grad(true);
+      shards_.push_back(units_[i].shard);
       empty_storage(flat);
-      units_.push_back({given.function, layout, shards_.back(), flat.set_requires_grad(true)});
+      units_[i].flat = flat.set_requires_grad(true);
     }
     for (ShardedUnit& unit : units_) {
       unit.hook = on_gradient_ready(unit.flat, [this, &unit](const at::Tensor&) {
@@ -70,12 +74,12 @@ class Model : public FullySharded {
     const auto at_the_end = c10::make_scope_exit([&] { kept ? void() : unit.let_go(); });
     at::Tensor y = unit.function(x, unit.parameters());
     if (at::GradMode::is_enabled() && y.requires_grad()) {
-      y.register_hook([this, index, use = first_use_ + uses_.size(),
-                       alive = std::weak_ptr(alive_)](const at::Tensor&) {
+      const std::size_t use = ++last_use_;
+      uses_[use] = index;
+      y.register_hook([this, index, use, alive = std::weak_ptr(alive_)](const at::Tensor&) {
         TORCH_CHECK(!alive.expired(), kWho, "this graph's model has been destroyed");
         before_backward(index, use);
       });
-      uses_.push_back({index});
       kept = options_.keep_last && index + 1 == units_.size();
     }
     return y;
@@ -92,7 +96,6 @@ class Model : public FullySharded {
     for (ShardedUnit& unit : units_) {
       unit.let_go();
     }
-    first_use_ += uses_.size();
     uses_.clear();
   }
 
@@ -104,10 +107,8 @@ class Model : public FullySharded {
     at::Tensor squares = at::zeros({1}, shards_[0].options().dtype(at::kDouble));
     std::vector<at::Tensor> gradients;
     for (const at::Tensor& shard : shards_) {
-      if (shard.grad().defined()) {
-        gradients.push_back(shard.grad());
-        squares += gradients.back().to(at::kDouble).square().sum();
-      }
+      gradients.push_back(shard.grad().defined() ? shard.grad() : at::zeros({0}));
+      squares += gradients.back().to(at::kDouble).square().sum();
     }
     all_reduce(squares, group_);
     const double norm = std::sqrt(squares.item<double>());
@@ -134,23 +135,17 @@ class Model : public FullySharded {
   }
 
   void load_whole(const std::vector<at::Tensor>& parameters) override {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> chunks;
     std::size_t next = 0;
     for (const ShardedUnit& unit : units_) {
-      for (std::size_t i = 0; i < unit.layout.tensors(); ++i, ++next) {
-        TORCH_CHECK(next < parameters.size() && parameters[next].defined() &&
-                        parameters[next].sizes() == unit.layout.shape(i) &&
-                        parameters[next].dtype() == unit.shard.dtype(),
-                    kWho, "another model's parameters: number ", next, " should be ",
-                    unit.shard.dtype(), " of shape ", unit.layout.shape(i));
-      }
+      chunks.push_back(own_chunk(unit.layout.flatten(parameters, next)).clone());
+      next += unit.layout.tensors();
     }
-    TORCH_CHECK(next == parameters.size(), kWho, "another model's parameters: there are ",
-                parameters.size(), ", and should be ", next);
-    const at::NoGradGuard no_grad;
-    const at::Tensor* first = parameters.data();
-    for (const ShardedUnit& unit : units_) {
-      unit.shard.copy_(own_chunk(unit.layout.flatten(first)));
-      first += unit.layout.tensors();
+    TORCH_CHECK(next == parameters.size(), kWho, "there are ", parameters.size(),
+                " parameters to load, and should be ", next);
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      shards_[i].copy_(chunks[i]);
     }
   }
 
@@ -164,26 +159,21 @@ class Model : public FullySharded {
   }
 
   void load(const std::vector<SavedShards>& saved) override {
-    const std::vector<const SavedShards*> of_rank = in_order_of_ranks(saved);
+    const std::vector<SavedShards> states = in_order_of_ranks(saved, save());
     const at::NoGradGuard no_grad;
     for (std::size_t i = 0; i < units_.size(); ++i) {
       std::vector<at::Tensor> chunks;
-      for (const SavedShards* state : of_rank) {
-        chunks.push_back(state->shards[i]);
+      for (const SavedShards& state : states) {
+        chunks.push_back(state.shards[i]);
       }
-      const std::int64_t elements = units_[i].layout.elements();
-      const at::Tensor flat = at::zeros_like(units_[i].flat);
-      flat.narrow(0, 0, elements).copy_(at::cat(chunks).narrow(0, 0, elements));
-      units_[i].shard.copy_(own_chunk(flat));
+      const FlatLayout& layout = units_[i].layout;
+      const at::Tensor flat = at::cat(chunks).narrow(0, 0, layout.elements());
+      const std::int64_t padding = layout.padded_elements() - layout.elements();
+      shards_[i].copy_(own_chunk(at::constant_pad_nd(flat, {0, padding})));
     }
   }
 
  private:
-  struct Use {
-    std::size_t unit;
-    bool begun = false;  // its backward
-  };
-
   at::Tensor own_chunk(const at::Tensor& flat) const {
     return flat.chunk(ranks_)[group_->getRank()];
   }
@@ -214,14 +204,10 @@ class Model : public FullySharded {
 
   void before_backward(std::size_t index, std::size_t use) {
     std::vector<std::size_t> wanted = {index};
-    if (use >= first_use_) {
-      uses_[use - first_use_].begun = true;
-      for (std::size_t i = use - first_use_; i-- > 0 && wants_more(wanted);) {
-        if (!uses_[i].begun) {
-          wanted.push_back(uses_[i].unit);
-        }
-      }
+    for (auto before = uses_.lower_bound(use); before != uses_.begin() && wants_more(wanted);) {
+      wanted.push_back((--before)->second);
     }
+    uses_.erase(use);
     want(wanted);
   }
 
@@ -247,39 +233,13 @@ class Model : public FullySharded {
     mean_.reset();
   }
 
-  /// The saved states by rank, once they are all there and this model's.
-  std::vector<const SavedShards*> in_order_of_ranks(const std::vector<SavedShards>& saved) const {
-    TORCH_CHECK(!saved.empty(), kWho, "there is nothing to load");
-    std::vector<const SavedShards*> of_rank(saved.size());
-    for (const SavedShards& state : saved) {
-      const auto ranks = static_cast<std::int64_t>(saved.size());
-      TORCH_CHECK(state.ranks == ranks && state.rank >= 0 && state.rank < ranks, kWho, "rank ",
-                  state.rank, " of ", state.ranks, " is saved beside ", ranks - 1, " others");
-      TORCH_CHECK(!std::exchange(of_rank[state.rank], &state), kWho, "rank ", state.rank,
-                  " is there twice");
-      TORCH_CHECK(state.elements.size() == units_.size() && state.shards.size() == units_.size(),
-                  kWho, "another model's state: it has ", state.elements.size(), " units, not ",
-                  units_.size());
-      for (std::size_t i = 0; i < units_.size(); ++i) {
-        const std::int64_t elements = units_[i].layout.elements();
-        const at::Tensor& shard = state.shards[i];
-        TORCH_CHECK(state.elements[i] == elements && shard.defined() && shard.dim() == 1 &&
-                        shard.numel() == (elements + ranks - 1) / ranks &&
-                        shard.dtype() == units_[i].shard.dtype(),
-                    kWho, "another model's state: unit ", i, " should have ", elements,
-                    " elements of ", units_[i].shard.dtype(), " in ", ranks, " equal shards");
-      }
-    }
-    return of_rank;
-  }
-
   ProcessGroupPtr group_;
   const int ranks_;
   const FullyShardedOptions options_;
   std::vector<ShardedUnit> units_;  // hooks refer to its elements
   std::vector<at::Tensor> shards_;
-  std::vector<Use> uses_;  // since the last finish(), in forward's order
-  std::size_t first_use_ = 0;
+  std::map<std::size_t, std::size_t> uses_;  // units by number of use, until their backward begins
+  std::size_t last_use_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // for hooks of graphs
 
   WorkPtr reducing_;  // the reduce-scatter under way: of which unit, what goes in, what comes out
@@ -287,29 +247,21 @@ class Model : public FullySharded {
   at::Tensor whole_gradient_, mean_;
 };
 
+/// What FlatLayout does not look at.
 void check(const std::vector<Unit>& units) {
   TORCH_CHECK(!units.empty(), kWho, "the list of units is empty");
   std::map<const c10::TensorImpl*, std::size_t> unit_of;
   for (std::size_t u = 0; u < units.size(); ++u) {
-    const std::vector<at::Tensor>& parameters = units[u].parameters;
     TORCH_CHECK(units[u].function, kWho, "the function of unit ", u, " is empty");
-    TORCH_CHECK(!parameters.empty(), kWho, "unit ", u, " has no parameters");
-    std::int64_t elements = 0;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const at::Tensor& parameter = parameters[i];
-      const auto which = [&] { return c10::str(kWho, "parameter ", i, " of unit ", u, " "); };
-      TORCH_CHECK(parameter.defined(), which(), "is undefined");
-      TORCH_CHECK(
-          parameter.is_floating_point() && parameter.requires_grad(), which(),
-          "should be of floating point and require a gradient; a function may capture others");
-      TORCH_CHECK(parameter.dtype() == parameters[0].dtype() &&
-                      parameter.device() == parameters[0].device(),
-                  which(), "has another dtype or device than the unit's first");
+    for (std::size_t i = 0; i < units[u].parameters.size(); ++i) {
+      const at::Tensor& parameter = units[u].parameters[i];
+      TORCH_CHECK(parameter.defined() && parameter.is_floating_point() && parameter.requires_grad(),
+                  kWho, "parameter ", i, " of unit ", u,
+                  " should be there, be of floating point and require a gradient");
       const std::size_t owner = unit_of.emplace(parameter.unsafeGetTensorImpl(), u).first->second;
-      TORCH_CHECK(owner == u, which(), "is one of unit ", owner, ", too");
-      elements += parameter.numel();
+      TORCH_CHECK(owner == u, kWho, "parameter ", i, " of unit ", u, " is in unit ", owner,
+                  ", too");
     }
-    TORCH_CHECK(elements > 0, kWho, "the parameters of unit ", u, " have no elements");
   }
 }
 

@@ -165,7 +165,7 @@ int ranks_of(const Case& one) {
 }
 
 Bytes bytes_of(const Case& one, std::size_t unit) {
-  const FlatLayout layout(parameters_of(one, 0)[unit], ranks_of(one));
+  const FlatLayout layout(parameters_of(one, 0)[unit], ranks_of(one), "unit");
   const auto size = static_cast<std::int64_t>(c10::elementSize(one.dtype));
   return {layout.padded_elements() / ranks_of(one) * size, layout.padded_elements() * size};
 }

@@ -16,7 +16,7 @@ namespace ddp::testing {
 namespace {
 
 at::Tensor flat_of(const std::vector<at::Tensor>& parameters) {
-  return FlatLayout(parameters, 1).flatten(parameters.data());
+  return FlatLayout(parameters, 1, "unit").flatten(parameters);
 }
 
 // Undefined if no backward reached the unit.
@@ -31,7 +31,7 @@ at::Tensor flat_gradient(const std::vector<at::Tensor>& parameters) {
     return {};
   }
   // Tied parameters share a gradient, and so a place.
-  return FlatLayout(parameters, 1).flatten(gradients.data());
+  return FlatLayout(parameters, 1, "unit").flatten(gradients);
 }
 
 class Unsharded {

@@ -79,7 +79,7 @@ std::vector<SavedShards> exchanged(const ProcessGroupPtr& group, const SavedShar
 SavedShards empty_state(int ranks) {
   SavedShards state{.rank = 0, .ranks = ranks, .elements = {}, .shards = {}};
   for (const auto& parameters : parameters_of(kSaved, 0)) {
-    const FlatLayout layout(parameters, ranks);
+    const FlatLayout layout(parameters, ranks, "unit");
     state.elements.push_back(layout.elements());
     state.shards.push_back(at::zeros({layout.padded_elements() / ranks}));
   }

@@ -95,7 +95,7 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
                                   int place) {
   std::vector<at::Tensor> chunks;
   for (const auto& parameters : units) {
-    const at::Tensor flat = FlatLayout(parameters, ranks).flatten(parameters.data());
+    const at::Tensor flat = FlatLayout(parameters, ranks, "unit").flatten(parameters);
     chunks.push_back(flat.chunk(ranks)[place]);
   }
   return chunks;
