@@ -60,7 +60,7 @@ class FullySharded : public Silenceable {
   FullySharded& operator=(const FullySharded&) = delete;
   virtual ~FullySharded() = default;
 
-  /// Returns the function's result for x. Collective.
+  /// Calls the unit's function, once, and returns its result for x. Collective.
   ///
   /// Lets go of all units but this one and the `prefetch` units after it in the list, starts the
   /// all-gathers of those that are not whole, in the list's order, and then waits for this unit's alone.

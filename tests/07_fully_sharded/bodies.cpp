@@ -21,6 +21,12 @@ const std::vector<Body>& determined() {
   return bodies;
 }
 
+const std::vector<Body>& without_accumulation() {
+  static const std::vector<Body> bodies =
+      bodies_of_cases([](const Case& one) { return is_determined(one) && !accumulates(one); });
+  return bodies;
+}
+
 const std::vector<Body>& accumulating() {
   static const std::vector<Body> bodies = bodies_of_cases(accumulates);
   return bodies;
@@ -32,8 +38,9 @@ const std::vector<Body>& clipping() {
 }
 
 const std::vector<Body>& timed() {
-  static const std::vector<Body> bodies =
-      bodies_of_cases([](const Case& one) { return is_plain(one) && is_determined(one); });
+  static const std::vector<Body> bodies = bodies_of_cases([](const Case& one) {
+    return is_plain(one) && is_determined(one) && one.ranks > 1;  // one rank need not launch
+  });
   return bodies;
 }
 

@@ -14,6 +14,7 @@ constexpr const char* kDestructionTest = "destruction_ends_everything";
 const std::vector<Body>& training();
 /// Of which the header says where each all-gather comes.
 const std::vector<Body>& determined();
+const std::vector<Body>& without_accumulation();
 const std::vector<Body>& accumulating();
 const std::vector<Body>& clipping();
 
@@ -27,6 +28,9 @@ const std::vector<Body>& memory();
 
 /// What memory() tells of as "... <which>" takes no more bytes than it may.
 std::string memory_is_bounded(const Evidence& evidence, const std::string& which);
+
+/// whole_parameters() gathers each unit once, in the list's order.
+std::string whole_parameters_are_gathered_once(const Evidence& evidence);
 
 /// States that were loaded are those that were saved, bit for bit, and nothing was communicated.
 std::string states_are_those_saved(const Evidence& evidence);

@@ -44,7 +44,9 @@ const GradedTest kCount{
      .points = 3,
      .hint = "One all-gather for each use in forward, one in backward, one reduce-scatter for each "
              "unit: three times (N-1)/N of the parameters' bytes."},
-    [] { judge(determined(), each_use_is_gathered); }};
+    [] {
+      judge(without_accumulation(), all_of({nothing_else_is_launched, each_use_is_gathered}));
+    }};
 
 const GradedTest kOrder{
     {.name = "gathers_come_in_the_order_of_use",
@@ -102,7 +104,8 @@ const GradedTest kAccumulation{
          "Inside NoSync a unit's whole gradient stays in the flat leaf. The next backward outside "
          "adds to it and reduces the sum; finish() reduces what is left."},
     [] {
-      judge(accumulating(), all_of({no_sync_reduces_nothing, values_are_the_unsharded_models}));
+      judge(accumulating(), all_of({no_sync_reduces_nothing, each_use_is_gathered,
+                                    values_are_the_unsharded_models}));
     }};
 
 const GradedTest kNorm{
@@ -115,12 +118,15 @@ const GradedTest kNorm{
       judge(clipping(), all_of({norm_is_that_of_all_units, values_are_the_unsharded_models}));
     }};
 
-const GradedTest kStates{{.name = "states_load_into_worlds_of_other_sizes",
-                          .points = 2,
-                          .hint = "Joined in the order of ranks, shards are the flat unit and "
-                                  "padding. Cut that off, pad for "
-                                  "the new number of ranks, and take your chunk."},
-                         [] { judge(states(), states_are_those_saved); }};
+const GradedTest kStates{
+    {.name = "states_load_into_worlds_of_other_sizes",
+     .points = 2,
+     .hint = "Joined in the order of ranks, shards are the flat unit and "
+             "padding. Cut that off, pad for "
+             "the new number of ranks, and take your chunk."},
+    [] {
+      judge(states(), all_of({states_are_those_saved, whole_parameters_are_gathered_once}));
+    }};
 
 const GradedTest kDestruction{
     {.name = "destruction_ends_everything",

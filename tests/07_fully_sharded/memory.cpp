@@ -80,6 +80,11 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
       make_fully_sharded(equal_units(), make_group(client.shared_from_this()), options);
   account.within("the given parameters, the shards and construction's tensors", kUnits + 2, 0);
   account.held("the shards between construction and steps", 0);
+  const bool root = client.rank() == 0;
+  static_cast<void>(model->whole_parameters(0));
+  account.within(root ? "the copies, the shards and whole_parameters()'s tensors"
+                      : "the shards and whole_parameters()'s tensors",
+                 root ? kUnits + 2 : 2, 0);
   const std::int64_t ahead = std::min<std::int64_t>(1 + options.prefetch, kUnits);
   for (int step = 0; step < steps; ++step) {
     const std::int64_t own = step == 0 ? 0 : shards;  // gradients that were not cleared

@@ -233,16 +233,21 @@ std::string name_of(const Deed& deed) {
 
 Deeds expected_deeds(const Case& one, int step) { return Rules(one).deeds(one.steps.at(step)); }
 
+std::string nothing_else_is_launched(const Evidence& evidence) {
+  return first_deeds(evidence, [&](const Done& done, const Deeds&) -> std::string {
+    return done.others.empty()
+               ? ""
+               : describe_operation(*done.others.front()) +
+                     " is neither needed nor allowed: a step makes all-gathers of whole shards and "
+                     "reduce-scatters of whole padded gradients, and for the norm one all-reduce "
+                     "of one float64 number";
+  });
+}
+
 std::string each_use_is_gathered(const Evidence& evidence) {
-  return first_deeds(evidence, [&](const Done& done, const Deeds& expected) -> std::string {
-    if (!done.others.empty()) {
-      return describe_operation(*done.others.front()) +
-             " is neither needed nor allowed: a step makes all-gathers of whole shards and "
-             "reduce-scatters of whole padded gradients, and for the norm one all-reduce of one "
-             "float64 number";
-    }
+  return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
     const std::size_t units = case_of(evidence).units.size();
-    std::string text = wrong_count(Kind::kGather, done.deeds, expected, units);
+    const std::string text = wrong_count(Kind::kGather, done.deeds, expected, units);
     return text.empty() ? wrong_count(Kind::kReduce, done.deeds, expected, units) : text;
   });
 }

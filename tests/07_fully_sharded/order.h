@@ -27,8 +27,11 @@ std::string name_of(const Deed& deed);
 Deeds expected_deeds(const Case& one, int step);
 
 /// Each use is gathered in forward and again in backward, each gradient reduced once, of exactly the
-/// padded bytes; and nothing else is launched.
+/// padded bytes.
 std::string each_use_is_gathered(const Evidence& evidence);
+
+/// A step launches these alone, and for the norm one all-reduce of a number.
+std::string nothing_else_is_launched(const Evidence& evidence);
 
 /// All-gathers are launched in the order, and at the moments, that the header says.
 std::string gathers_have_their_moment(const Evidence& evidence);

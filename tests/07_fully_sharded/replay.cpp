@@ -166,9 +166,16 @@ std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& s
         one, in_step(seen, rank) + ": after finish() the gradient of the shard" + unit(seen.index),
         seen.value, of_chunk(step.gradients), ranks);
   }
-  return difference(
-      one, in_step(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index),
-      seen.value, of_chunk(step.parameters), ranks);
+  const std::string name =
+      in_step(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
+  const at::Tensor expected = of_chunk(step.parameters);
+  const std::int64_t elements = step.parameters[seen.index].numel();
+  const std::int64_t own =
+      std::clamp<std::int64_t>(elements - owner.place * expected.numel(), 0, expected.numel());
+  const bool fits = seen.value.defined() && seen.value.sizes() == expected.sizes();
+  return fits ? difference(one, name, seen.value.narrow(0, 0, own), expected.narrow(0, 0, own),
+                           ranks)
+              : name + " is no flat tensor of " + std::to_string(expected.numel()) + " elements";
 }
 
 }  // namespace

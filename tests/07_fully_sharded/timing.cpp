@@ -122,7 +122,10 @@ const GradedTest kStepTime{
      .hint =
          "Without prefetch a step is the sum of gathers and units; with it a unit's gather lasts "
          "while the unit before it computes, and only what is longer is waited for."},
-    [] { judge(timed(), steps_take_the_chain, each_use_is_gathered); }};
+    [] {
+      judge(timed(), steps_take_the_chain,
+            all_of({nothing_else_is_launched, each_use_is_gathered}));
+    }};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "ddp/flat_layout.h"
@@ -96,7 +97,10 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
   std::vector<at::Tensor> chunks;
   for (const auto& parameters : units) {
     const at::Tensor flat = FlatLayout(parameters, ranks, "unit").flatten(parameters);
-    chunks.push_back(flat.chunk(ranks)[place]);
+    const std::int64_t chunk = flat.numel() / ranks;
+    const std::int64_t elements = FlatLayout(parameters, 1, "unit").elements();
+    chunks.push_back(flat.narrow(0, place * chunk,
+                                 std::clamp<std::int64_t>(elements - place * chunk, 0, chunk)));
   }
   return chunks;
 }

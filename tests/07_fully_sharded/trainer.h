@@ -45,7 +45,7 @@ class Trainer {
 /// The units of a case, whose functions tell what they do. `throws`: when they are to throw.
 std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool* throws);
 
-/// The rank's chunk of each unit's flat parameters, in the padded layout of the header.
+/// The rank's chunk of each unit's flat parameters, without padding.
 std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& units, int ranks,
                                   int place);
 
