@@ -14,7 +14,7 @@ namespace ddp::testing {
 
 namespace {
 
-constexpr std::int64_t kUnits = 16;
+constexpr std::int64_t kUnits = 10;
 constexpr std::int64_t kElements = 4 * 1200;
 constexpr std::int64_t kUnit = kElements * 4;
 
@@ -132,12 +132,12 @@ const std::vector<Body>& memory() {
                      [=](Client& client) { account(client, options, loop, steps); },
                      kHeldTest});
     };
-    add("60 steps", {}, Loop::kSteps, kMany);
+    add("prefetch 1", {}, Loop::kSteps, kFew);
     add("prefetch 0", {.prefetch = 0}, Loop::kSteps, kFew);
     add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
     add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
     add("evaluation", {}, Loop::kEvaluation, kFew);
-    add("NoSync in every other of 60 steps", {}, Loop::kNoSync, kMany);
+    add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
     return all;
   }();
   return bodies;

@@ -82,7 +82,7 @@ class Drawing:
 NAIVE, OVERLAPPED, BUCKETED = map(stages.named, ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp"))
 BATCH_NORM, RING = map(stages.named, ("04_sync_batch_norm", "05_ring_all_reduce"))
 AVERAGING = (NAIVE, OVERLAPPED, BUCKETED)
-SHARDED = [stage for stage in stages.all_stages() if stage.name == "06_sharded_optimizer"]  # of the extension
+SHARDED = tuple(stage for stage in stages.all_stages() if stage.extension)
 # Ranks that share memory take no core from computing to move data, so that a limited link is what is seen.
 SHARED_MEMORY = ("--backend", "shm")
 LIMITED_LINK = (*SHARED_MEMORY, "--rate-gbit", "3", "--latency-us", "200")
@@ -144,7 +144,7 @@ DRAWINGS = (
     Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
     Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
-    *(Drawing("plots.memory_per_gpu", (BUCKETED, sharded), (Run("memory_per_gpu"),)) for sharded in SHARDED),
+    *(Drawing("plots.memory_per_gpu", (BUCKETED, *SHARDED), (Run("memory_per_gpu"),), SHARDED[0]) for _ in SHARDED[:1]),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
     Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
