@@ -57,3 +57,5 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${entries} ${chec
 execute_process(COMMAND ${DDP_LAB_TRIALS} list "${CMAKE_BINARY_DIR}" WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
                 COMMAND_ERROR_IS_FATAL ANY)
 include("${CMAKE_BINARY_DIR}/check/trials.cmake")
+configure_file("${CMAKE_CURRENT_LIST_DIR}/PythonTests.cmake" "${CMAKE_BINARY_DIR}/check/PythonTests.cmake" @ONLY)
+set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${CMAKE_BINARY_DIR}/check/PythonTests.cmake")

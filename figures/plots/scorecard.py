@@ -16,7 +16,12 @@ import matplotlib.pyplot as plt
 
 BACKGROUND = "#1E1E1E"
 TEXT = "#D4D4D4"
-COLOURS = {"✔": "#6CC26C", "✘": "#F07070", "○": "#E0C060", "–": "#8C8C8C"}  # the marks of tools/grading/scorecard.py
+COLOURS = {
+    "✔": "#6CC26C",
+    "✘": "#F07070",
+    "○": "#E0C060",
+    "–": "#8C8C8C",
+}  # the marks of tools/grading/scorecard.py
 FONT_SIZE = 8
 LINE_HEIGHT = 0.165  # inches at that size
 CHARACTER_WIDTH = 0.0675

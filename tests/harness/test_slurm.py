@@ -21,7 +21,7 @@ from tests.harness.hosts import HELLO, Host, hosts, why_no_hosts
 from tests.harness.test_launch import hello
 from tools.setup import toolchain
 
-GUARD = ROOT / "tools/grading/guard.py"
+GUARD = ROOT / "tools/grading/running/guard.py"
 SCRIPT = "docs/several_machines/two_nodes.sbatch"
 STARTING_S = 60
 CONFIGURATION = """\

@@ -44,7 +44,7 @@ using Predicate = std::function<Finding(const Evidence&)>;
 
 /// Fails the current test if `holds` is not true of all `bodies`. The message names the first with the
 /// least that is rare, so give the simplest first. Where something rare is about all that break it, the
-/// grader may let another test pay: tools/grading/price.py. Nothing is judged in a body in which
+/// grader may let another test pay: tools/grading/scoring/price.py. Nothing is judged in a body in which
 /// `unless` finds something that makes `holds` meaningless, which another test reports; or, without a
 /// finding, in a body that did not come to its end. If that leaves out the first body, and there is
 /// nothing rare about that, the test is not judged.

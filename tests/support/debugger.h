@@ -2,7 +2,7 @@
 
 #include <string>
 
-// `make debug`: gdb on one rank of one body. tools/grading/debug.py starts it.
+// `make debug`: gdb on one rank of one body. tools/grading/other_ways/debug.py starts it.
 
 namespace ddp::testing {
 

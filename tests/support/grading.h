@@ -61,7 +61,7 @@ void note_body_ended();
 /// Call it within a test: the claim holds in so many of the runs that it is judged on.
 void note_runs(int holds, int judged);
 
-/// A body in which a claim is broken, and whose price that may be: tools/grading/price.py.
+/// A body in which a claim is broken, and whose price that may be: tools/grading/scoring/price.py.
 struct Broken {
   std::string body;
   Rare rare;
@@ -78,7 +78,7 @@ void note_measured(const std::string& text);
 std::string failure_text(const ::testing::TestPartResult& part);
 
 /// Writes test events to `fd`, one JSON object per line, and nothing else to anywhere; see
-/// tools/grading/runner.py. Call before RUN_ALL_TESTS().
+/// tools/grading/running/runner.py. Call before RUN_ALL_TESTS().
 void write_records_to(int fd);
 
 }  // namespace ddp::testing

@@ -9,7 +9,7 @@
 namespace ddp::testing {
 
 /// What is rare about a body: a student who has not thought of it has made one slip, which shows in
-/// every body that has it, and costs the points of one test; see tools/grading/price.py. Most bodies have
+/// every body that has it, and costs the points of one test; see tools/grading/scoring/price.py. Most bodies have
 /// nothing rare, and those that have, one such thing, where more than one does not matter.
 using Rare = std::set<std::string>;
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tools.checking import mutant_files
 from tools.checking.context import Context
-from tools.grading.results import StageReport, Status, TestResult, TestSpec
+from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import Toolchain
 

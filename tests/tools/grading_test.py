@@ -23,7 +23,7 @@ import time
 import unittest
 from pathlib import Path
 
-from tools.grading.sandbox import make_sandbox
+from tools.grading.strangers.sandbox import make_sandbox
 from tools.setup.toolchain import ROOT
 
 STAGE = "01_naive_ddp"

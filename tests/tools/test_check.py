@@ -17,7 +17,7 @@ import pytest
 from tests.tools.checking_test import context, report
 from tools.checking import check, formatting, linting, own_tests, trials
 from tools.checking.context import Outcome
-from tools.grading import runner
+from tools.grading.running import runner
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 
@@ -160,6 +160,22 @@ def test_a_verdict_that_is_older_than_what_it_hangs_on_is_reached_anew_by_ctest_
         (lab.folder / "planted").write_text(planted)
         (lab.folder / "source").write_text(planted)
         assert subprocess.run(ctest, capture_output=True).returncode == code
+
+
+def test_each_python_test_is_one_of_ctest_too(lab: Lab) -> None:
+    (lab.folder / "build/toolchain.json").write_text(f'{{"toolchain": {{"figure_python": "{sys.executable}"}}}}')
+    (lab.folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    test = lab.folder / "tests/test_it.py"
+    test.parent.mkdir()
+    ctest = [str(Path(lab.tools.cmake).with_name("ctest")), "--test-dir", "build", "-L", "python"]
+    for body, said in (
+        ("def test_a(): pass", "100% tests passed, 0 tests failed out of 1"),
+        ("def test_a(): pass\ndef test_b(): 1 / 0", "tests/test_it.py::test_b (Failed)"),
+        ("import pytest\ndef test_c(): pytest.skip('no GPU')", "tests/test_it.py::test_c (Skipped)"),
+        ("1 / 0", "python.collection (Failed)"),
+    ):
+        test.write_text(body)
+        assert said in subprocess.run(ctest, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize("kind", trials.KINDS)

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tools.grading.compile_errors import condense, fit
+from tools.grading.compiling.compile_errors import condense, fit
 from tools.setup.toolchain import ROOT
 
 AMBIGUOUS_BY_CLANG = f"""\

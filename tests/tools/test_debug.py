@@ -19,7 +19,7 @@ STAGE, TEST = "01", "one_all_reduce_per_parameter"
 GRADED = BUILD_DIR / "stages/solutions/01_naive_ddp/libstage.so"
 PATIENCE_S = 12  # more than any rank may be silent for: tests/support/settings.h
 PROGRAM = BUILD_DIR / "bin" / "tests_01_naive_ddp"
-MODULE = "tools.grading.debug"
+MODULE = "tools.grading.other_ways.debug"
 SOURCE = ROOT / "solutions/01_naive_ddp/naive_ddp.cpp"
 SYS_PTRACE = {"x86_64": 101, "aarch64": 117}.get(os.uname().machine)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from tests.tools.release_test import Repository, working_tree
 from tools.course import class_table, release
 from tools.course.passages import for_students
-from tools.grading.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
+from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
+from tools.grading.scoring.sums import Sums, of_tests
 from tools.grading.stages import Stage
-from tools.grading.sums import Sums, of_tests
 from tools.setup.toolchain import ROOT
 from tools.student.course import Course
 
@@ -94,5 +94,7 @@ class LeftOut(Repository):
                 self.assertNotRegex(text, speaking, name)
 
     def test_a_mark_needs_its_other_end(self) -> None:
-        with self.assertRaisesRegex(Exception, "has no other end"):
+        with self.assertRaisesRegex(
+            Exception, "README.md: the mark <!-- extension --> .about line 1. has no other end"
+        ):
             for_students("<!-- extension -->\nMore.\n", "README.md", Course())

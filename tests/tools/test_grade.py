@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 from tests.harness.cuda_driver_test import driver
 from tests.tools.grading_test import ALL_PASS, NAMES, STAGE, GraderTest, wait_for
-from tools.grading import stages, stale
+from tools.grading import stages
+from tools.grading.compiling import stale
 from tools.setup import gpus
 
 

@@ -11,9 +11,9 @@ import unittest
 
 from tests.tools.grading_test import ALL_PASS, GraderTest
 from tools.grading.exit_codes import explain
-from tools.grading.processes import BoundedText
-from tools.grading.records import Records, printable
-from tools.grading.results import Status, TestResult, TestSpec
+from tools.grading.running.processes import BoundedText
+from tools.grading.running.records import Records, printable
+from tools.grading.scoring.results import Status, TestResult, TestSpec
 from tools.setup.columns import fold_command
 
 

@@ -11,7 +11,7 @@ import subprocess
 from xml.etree import ElementTree
 
 from tests.tools.grading_test import ALL_PASS, GraderTest, alive, processes_in, wait_for
-from tools.grading.records import DISTURBED
+from tools.grading.running.records import DISTURBED
 
 
 class Cheats(GraderTest):
@@ -155,7 +155,7 @@ class Accidents(GraderTest):
         self.assertFalse(alive(int(pids.read_text())))
 
     def test_a_program_that_hangs_is_stopped(self) -> None:
-        runner = self.checkout.root / "tools/grading/runner.py"
+        runner = self.checkout.root / "tools/grading/running/runner.py"
         runner.write_text(runner.read_text().replace("SILENCE_S = 120.0", "SILENCE_S = 0.5"))
         done = self.grade(
             """
@@ -236,7 +236,7 @@ class Accidents(GraderTest):
                 self.assertEqual(processes_in(self.checkout.root), [])
 
     def test_a_program_that_is_stopped_is_ended(self) -> None:
-        runner = self.checkout.root / "tools/grading/runner.py"
+        runner = self.checkout.root / "tools/grading/running/runner.py"
         runner.write_text(runner.read_text().replace("SILENCE_S = 120.0", "SILENCE_S = 0.5"))
         done = self.grade("def run(name): os.kill(os.getpid(), 19); return {'status': 'passed'}")
         self.assertEqual(self.checkout.statuses(), ["failed", "not_run", "not_run"])
@@ -252,7 +252,7 @@ class Accidents(GraderTest):
         self.assertEqual(process.wait(20), 130)
 
     def test_result_files_that_cannot_be_written(self) -> None:
-        results = self.checkout.root / "tools/grading/results.py"
+        results = self.checkout.root / "tools/grading/scoring/results.py"
         broken = "raise OSError(28, 'No space left on device')"
         results.write_text(results.read_text().replace("_write_whole(new, content)", broken))
         done = self.grade(ALL_PASS)

@@ -8,7 +8,7 @@ import unittest
 from tools.course.gradescope import SECRET, Shown, autolab, results
 from tools.course.submission import Submission
 from tools.grading.grade import mark_build_error
-from tools.grading.results import Report, StageReport, Status, TestResult, TestSpec
+from tools.grading.scoring.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import all_stages
 from tools.student.course import Course, parse
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.tools.grading_test import ALL_PASS, NAMES, GraderTest
 from tools.grading import declared
+from tools.grading.running.test_lists import ask
 from tools.grading.stages import Stage, all_stages
-from tools.grading.test_lists import ask
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
@@ -119,7 +119,7 @@ class Shown(GraderTest):
 
     def test_a_typo_is_said_with_the_closest_name_and_before_anything_is_built(self) -> None:
         with hold(self.checkout.root / "build/grade/lock", "make test"):
-            for tool in ("hint", "grade", "debug"):
+            for tool in ("hint", "grade", "other_ways.debug"):
                 done = self.tool(tool, "--test=broadcast rank 0")
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn("There are:\n  broadcasts_rank_0\nmake hint lists all", done.stderr)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import unittest
 from pathlib import Path
 
-from tools.checking import includes
+import pytest
+
+from tools.checking import includes, pictures
 from tools.setup.toolchain import ROOT, LabError
 
 
@@ -40,6 +43,21 @@ class ThisRepository(unittest.TestCase):
         text = "".join((ROOT / name).read_text() for name in ("CMakeLists.txt", "cmake/DdpLab.cmake"))
         for folder in includes.INCLUDE_FOLDERS:
             self.assertRegex(text, rf"target_include_directories\(\S+ (PUBLIC|PRIVATE) {folder}\b")
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_the_committed_pictures_are_of_this_tree(name: str) -> None:
+    drawn = (pictures.FOLDER / f"{name}.svg").read_text()
+    assert drawn == pictures.PICTURES[name](), "draw them anew: python3 -m tools.checking.pictures"
+    assert not [
+        path for path in re.findall(r">((?:common|tests|tools)/\S+\.(?:cpp|py))<", drawn) if not (ROOT / path).is_file()
+    ]
+
+
+def test_a_room_has_no_arrow_to_what_it_includes_by_way_of_another() -> None:
+    uses = [includes.Use(f"{a}/x.py", 1, f"{b}/x.py") for a, b in ("ab", "bc", "ac", "dc")]
+    assert pictures.needed_rooms(uses) == {"a": {"b"}, "b": {"c"}, "c": set(), "d": {"c"}}
+    assert pictures.rows_of(pictures.needed_rooms(uses)) == [["c"], ["b", "d"], ["a"]]
 
 
 class Directions(unittest.TestCase):

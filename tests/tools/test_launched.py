@@ -1,4 +1,4 @@
-"""`make test` as one of a launcher's ranks, on one machine and on several: tools/grading/launched.py."""
+"""`make test` as one of a launcher's ranks, on one machine and on several: tools/grading/other_ways/launched.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import unittest
 import pytest
 
 from tests.harness.hosts import HostsTest
-from tools.grading import launched, stages
+from tools.grading import stages
+from tools.grading.other_ways import launched
 from tools.setup.toolchain import BUILD_DIR
 
 ALL_STAGES = BUILD_DIR / "bin" / "all_stages"

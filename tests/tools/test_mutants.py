@@ -11,7 +11,7 @@ from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums,
 from tools.checking import in_place, mutant_files, mutants, variants
 from tools.checking.context import graded_stages
 from tools.checking.edits import write_edited
-from tools.grading.results import Status
+from tools.grading.scoring.results import Status
 from tools.setup.toolchain import LabError
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from tools.course import prepare
-from tools.grading.results import Status
+from tools.grading.scoring.results import Status
 from tools.setup.toolchain import LabError
 
 

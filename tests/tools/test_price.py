@@ -1,9 +1,9 @@
-"""Who pays for a mistake that shows only where something is rare: tools/grading/price.py."""
+"""Who pays for a mistake that shows only where something is rare: tools/grading/scoring/price.py."""
 
 from __future__ import annotations
 
-from tools.grading.price import settle
-from tools.grading.results import Broken, Status, TestResult, TestSpec
+from tools.grading.scoring.price import settle
+from tools.grading.scoring.results import Broken, Status, TestResult, TestSpec
 
 
 def test_(name: str, *broken: tuple[str, str], points: float = 2, held: int = 9) -> TestResult:

@@ -9,11 +9,11 @@ import unittest
 from pathlib import Path
 
 from tools.course import questions
-from tools.grading.building import Builder
-from tools.grading.results import StageReport, TestResult
-from tools.grading.runner import RunOptions, run_stage
+from tools.grading.compiling.building import Builder
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import ask
+from tools.grading.scoring.results import StageReport, TestResult
 from tools.grading.stages import all_stages
-from tools.grading.test_lists import ask
 from tools.setup import toolchain
 from tools.setup.toolchain import LabError
 

@@ -15,7 +15,6 @@ from unittest import mock
 
 from tests.tools.release_test import Repository, git, working_tree
 from tools.course import release
-from tools.course.passages import for_students
 from tools.grading import released, stages
 from tools.setup.toolchain import ROOT, LabError
 from tools.student import course
@@ -122,7 +121,7 @@ class ReleasedTree(unittest.TestCase):
         paths = [*self.texts, self.tree / "Makefile", *self.tree.rglob("*.typ"), *self.tree.rglob("*.json")]
         lines = [(path, line) for path in paths for line in path.read_text().splitlines()]
         found = [f"{path.relative_to(self.tree)}: {line}" for path, line in lines if INSTRUCTORS.search(line)]
-        self.assertEqual(found, [], "mark it as the instructor's: tools/course/passages.py")
+        self.assertEqual(found, [], "it belongs into CONTRIBUTING.md or INSTRUCTOR.md")
 
     def test_no_link_is_dead(self) -> None:
         links = [(path, link) for path in self.texts for link in links_of(path)]
@@ -192,18 +191,14 @@ class Release(Repository):
     def test_course_and_passages_are_filled_in(self) -> None:
         about = {"course": "CS 149", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
                  "timezone": "Europe/Berlin"}  # fmt: skip
-        text = (
-            "# Lab\n\n<!-- course -->\n<!-- instructor -->\nThe answer is 42.\n<!-- /instructor -->\n"
-            "<!-- student\nGuess.\n-->\n"
-        )
+        text = "# Lab\n\n<!-- course -->\n<!-- extension -->\nMore.\n<!-- /extension -->\n"
         self.commit({"course.json": str(about).replace("'", '"'), "README.md": text})
         self.released("out")
         readme = (self.top / "out" / "README.md").read_text()
         for part in ("**CS 149**", "| 01 | Monday, 19 October 2026, 23:59 CEST |", "[Questions](https://example.edu)",
-                     "\nGuess.\n"):  # fmt: skip
+                     "\nMore.\n"):  # fmt: skip
             self.assertIn(part, readme)
-        for part in ("42", "<!--", "-->"):
-            self.assertNotIn(part, readme)
+        self.assertNotIn("<!--", readme)
 
     def test_the_courses_own_rule_for_assistants_stands_first(self) -> None:
         rule = "In stage 01 a model may write code."
@@ -216,10 +211,6 @@ class Release(Repository):
             self.assertNotIn("<!--", found)
             for wanted in ("Explain", "Ask", "Review", "Don't write a stage", "writeup"):
                 self.assertIn(wanted, found)
-
-    def test_a_mark_without_an_end_is_refused(self) -> None:
-        with self.assertRaisesRegex(LabError, "page.md: the mark <!-- instructor --> .about line 2. has no other end"):
-            for_students("Text\n<!-- instructor -->\nsecret\n", "page.md", course.Course())
 
     def test_an_edit_is_known_without_git(self) -> None:
         made = self.released("out")

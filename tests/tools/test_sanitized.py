@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from tests.tools.grading_test import ALL_PASS, STAGE, GraderTest
-from tools.grading import sanitizer_reports
+from tools.grading.other_ways import sanitizer_reports
 
 SOURCE = f"assignments/{STAGE}/naive_ddp.cpp"
 OVERFLOW = f"""\

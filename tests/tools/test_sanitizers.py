@@ -13,9 +13,9 @@ from tests.tools.checking_test import context, mutant, report
 from tools.checking import sanitizers
 from tools.checking.context import Context, Outcome, graded_stages
 from tools.checking.sanitizers import ADDRESS, THREAD, Watcher
-from tools.grading import sanitizer_reports
-from tools.grading.results import StageReport, TestSpec
-from tools.grading.runner import RunOptions
+from tools.grading.other_ways import sanitizer_reports
+from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.results import StageReport, TestSpec
 from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT
 

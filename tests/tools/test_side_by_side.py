@@ -8,7 +8,7 @@ import unittest
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from tools.grading import side_by_side
+from tools.grading.scoring import side_by_side
 
 PATIENCE_S = 60.0
 

@@ -9,7 +9,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from tools.grading import stages, stale
+from tools.grading import stages
+from tools.grading.compiling import stale
 from tools.grading.stages import Stage
 
 

@@ -11,8 +11,10 @@ import zipfile
 from unittest import mock
 
 from tests.tools.release_test import Repository, git
-from tools.grading import kept_scores, stages, stale
-from tools.grading.results import Report, StageReport, Status, TestResult, TestSpec
+from tools.grading import stages
+from tools.grading.compiling import stale
+from tools.grading.scoring import kept_scores
+from tools.grading.scoring.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.setup.toolchain import LabError
 from tools.student import submit
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.text_commands_test import NotRun, Run, class_of, commands
-from tools.grading.processes import GuardedProcess
+from tools.grading.running.processes import GuardedProcess
 from tools.setup.toolchain import ROOT
 
 SECONDS = 600  # for one command

@@ -13,7 +13,7 @@ from unittest import mock
 
 from tests.tools.grading_test import wait_for
 from tools.course.time_limit import Budget, Part
-from tools.grading.waiting_clock import Look, Silence, look, seconds_between
+from tools.grading.running.waiting_clock import Look, Silence, look, seconds_between
 
 SPIN = "while True: pass"
 SLEEP = "import time; time.sleep(1000)"
@@ -45,7 +45,7 @@ class Looks(unittest.TestCase):
     def test_what_ends_while_it_is_looked_at_is_passed_over(self) -> None:
         with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
             process.wait()
-        with mock.patch("tools.grading.waiting_clock.descendants", return_value={process.pid: process.pid}):
+        with mock.patch("tools.grading.running.waiting_clock.descendants", return_value={process.pid: process.pid}):
             self.assertFalse(look().ready)
 
     def test_time_stands_still_for_those_who_wait_for_a_processor(self) -> None:

@@ -8,8 +8,8 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from tools.grading import building, unresolved
-from tools.grading.building import Builder, Watch
+from tools.grading.compiling import building, unresolved
+from tools.grading.compiling.building import Builder, Watch
 from tools.setup.toolchain import LabError
 
 CODE = """\

@@ -10,9 +10,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from tools.grading import untrusted
 from tools.grading.stages import IMPLEMENTATIONS, all_stages, named
-from tools.grading.untrusted import Compiled, is_public, objections, qualified_name
+from tools.grading.strangers import untrusted
+from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
 
 CXX = shutil.which("clang++") or shutil.which("c++") or shutil.which("g++")

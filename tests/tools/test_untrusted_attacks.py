@@ -16,13 +16,13 @@ import unittest
 from pathlib import Path
 
 from tests.tools.grading_test import alive, require_jail
-from tools.grading.building import Builder
 from tools.grading.compile_commands import object_of
-from tools.grading.results import StageReport, TestResult, TestSpec
-from tools.grading.runner import RunOptions, run_stage
-from tools.grading.sandbox import Sandbox, make_sandbox
+from tools.grading.compiling.building import Builder
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import ask
+from tools.grading.scoring.results import StageReport, TestResult, TestSpec
 from tools.grading.stages import named
-from tools.grading.test_lists import ask
+from tools.grading.strangers.sandbox import Sandbox, make_sandbox
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 
@@ -268,7 +268,7 @@ class WhatIsLacking(Attack):
             + f"forbid({list(forbidden)})\n"
             + textwrap.dedent(f"""
             from pathlib import Path
-            from tools.grading.sandbox import make_sandbox
+            from tools.grading.strangers.sandbox import make_sandbox
             try:
                 print(*make_sandbox(Path({str(program)!r}), []).gaps)
             except Exception as error:

@@ -87,7 +87,7 @@ class Files(unittest.TestCase):
         self.assertEqual(job["script"], ["make test"])
         written = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
         self.assertEqual(written, ["build/grade/results.json", "build/grade/junit.xml"])
-        known = re.findall(r'"(\S+\.\w+)"', (ROOT / "tools/grading/results.py").read_text())
+        known = re.findall(r'"(\S+\.\w+)"', (ROOT / "tools/grading/scoring/results.py").read_text())
         self.assertLessEqual({Path(each).name for each in written}, {*known})
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tools.checking.context import Context, Outcome, describe, graded_stages
 from tools.checking.second_build import fetch_torch, lacking, second_build
-from tools.grading.untrusted import refused_functions
+from tools.grading.strangers.untrusted import refused_functions
 from tools.setup import system_packages
 from tools.setup.system_packages import Need
 from tools.setup.toolchain import ROOT, pinned

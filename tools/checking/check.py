@@ -28,7 +28,7 @@ from tools.checking import costs, own_tests
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.trials import ALL, APART, CHECK, KINDS, LONG, PASSED
 from tools.grading import stages
-from tools.grading.compile_errors import condense
+from tools.grading.compiling.compile_errors import condense
 from tools.grading.stages import short_paths
 from tools.setup import toolchain
 from tools.setup.checkout_lock import hold
@@ -54,7 +54,7 @@ def main() -> int:
         return 2 if isinstance(error, stages.BadChoice) else 3
     except KeyboardInterrupt:
         print("\nStopped.", flush=True)
-        os._exit(130)  # at once: tools/grading/guard.py ends what other threads still run
+        os._exit(130)  # at once: tools/grading/running/guard.py ends what other threads still run
 
 
 def parse_arguments() -> argparse.Namespace:

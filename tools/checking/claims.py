@@ -22,8 +22,8 @@ from pathlib import Path
 from tools.checking import mutants
 from tools.checking.context import Context, Outcome, graded_stages
 from tools.checking.variants import variants_of
-from tools.grading.results import StageReport, replace_file
-from tools.grading.runner import RunOptions, signs_of_life
+from tools.grading.running.runner import RunOptions, signs_of_life
+from tools.grading.scoring.results import StageReport, replace_file
 from tools.grading.stages import Stage
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from tools.grading.building import Builder
-from tools.grading.processes import BoundedText, GuardedProcess
-from tools.grading.records import printable
-from tools.grading.results import StageReport, TestResult, TestSpec
-from tools.grading.runner import RunOptions, run_stage
+from tools.grading.compiling.building import Builder
+from tools.grading.running.processes import BoundedText, GuardedProcess
+from tools.grading.running.records import printable
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import TestLists
+from tools.grading.scoring.results import StageReport, TestResult, TestSpec
 from tools.grading.stages import Stage, all_stages, short_paths
-from tools.grading.test_lists import TestLists
 from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import Toolchain
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tools.checking.context import Context, describe_tests
 from tools.grading.compile_commands import compile_command, object_of
-from tools.grading.compile_errors import condense
-from tools.grading.results import StageReport, TestSpec
-from tools.grading.runner import RunOptions
+from tools.grading.compiling.compile_errors import condense
+from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.results import StageReport, TestSpec
 from tools.grading.stages import Stage, short_paths
 from tools.setup.toolchain import LabError
 

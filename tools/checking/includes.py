@@ -18,6 +18,7 @@ PUBLIC, SIMULATION, CLUSTER = "common/ddp", "common/ddp/simulation", "common/ddp
 # From the bottom up: each may use those before it.
 LAYERS = (PUBLIC, "common/ddp/meters", "common/ddp/ranks", "common/ddp/backends", "common/ddp/shm",
           "common/ddp/referee", SIMULATION, CLUSTER)  # fmt: skip
+GRADING = tuple(f"tools/grading/{room}" for room in ("scoring", "strangers", "running", "compiling", "other_ways"))
 COMMON = (PUBLIC, "common/ddp/*")
 CONTRACTS = "assignments/*"
 SHARED = ("benchmarks/harness", "benchmarks/models", "benchmarks/peers")
@@ -50,11 +51,12 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("figures/schemes", ("figures/lib",), "a scheme shows an example or a formula, and no result"),
     ("figures/tables", ("figures/lib", "figures/plots"), "a table knows result files alone"),
     ("tools/setup", (), "it runs first, where nothing is set up yet"),
-    ("tools/grading", ("tools/setup",), "it must work without the other tools"),
-    ("tools/checking", ("tools/setup", "tools/grading"), "move what both need to tools/grading"),
-    ("tools/report", ("tools/setup", "tools/grading"), "move what both need to tools/grading"),
-    ("tools/student", ("tools/setup", "tools/grading"), "move what both need to tools/grading"),
-    ("tools/course", ("tools/setup", "tools/grading", "tools/student"), "students get none of it"),
+    *((room, ("tools/setup", "tools/grading", *GRADING[:height]), "move what both need down, or the user up")
+      for height, room in enumerate(GRADING)),
+    ("tools/grading", ("tools/setup", *GRADING), "it must work without the other tools"),
+    *((f"tools/{room}", ("tools/setup", "tools/grading", *GRADING), "move what both need to tools/grading")
+      for room in ("checking", "report", "student")),
+    ("tools/course", ("tools/setup", "tools/grading", *GRADING, "tools/student"), "students get none of it"),
 )  # fmt: skip
 # The table of the A/B is what `python3 tools/report/ddp_diff.py` prints, and that has to work without the rest.
 # Constants are fitted to the errors that figures and tables show.

@@ -9,8 +9,8 @@ from tools.checking.context import Context, Outcome, describe, describe_tests
 from tools.checking.edits import write_edited
 from tools.checking.in_place import compile_stage, grade_compiled, graded_tests
 from tools.checking.mutant_files import Mutant, entries, parse
-from tools.grading.results import StageReport, Status, TestSpec
-from tools.grading.runner import RunOptions
+from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.results import StageReport, Status, TestSpec
 from tools.grading.stages import Stage, choose, named
 from tools.setup.toolchain import LabError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tools.checking.context import CORES, Context, Outcome, describe
-from tools.grading import unresolved
+from tools.grading.compiling import unresolved
 from tools.grading.stages import all_stages
 
 UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h

@@ -26,9 +26,9 @@ from tools.checking.mutants import Mutant
 from tools.checking.own_tests import run_shard
 from tools.checking.second_build import grade_solutions, second_build, stage_targets
 from tools.checking.variants import grade_variant, variants_of
-from tools.grading import sanitizer_reports
-from tools.grading.runner import RunOptions
-from tools.grading.sanitizer_reports import Sanitizer, found, is_installed, no_reports
+from tools.grading.other_ways import sanitizer_reports
+from tools.grading.other_ways.sanitizer_reports import Sanitizer, found, is_installed, no_reports
+from tools.grading.running.runner import RunOptions
 from tools.grading.stages import Stage
 from tools.setup.toolchain import LabError
 

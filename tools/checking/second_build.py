@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from tools.checking.context import CORES, Context, Outcome, describe, describe_tests, graded_stages
-from tools.grading import unresolved
-from tools.grading.compile_errors import condense
-from tools.grading.results import Status
-from tools.grading.runner import RunOptions
+from tools.grading.compiling import unresolved
+from tools.grading.compiling.compile_errors import condense
+from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.results import Status
 from tools.grading.stages import Stage
 from tools.setup import system_packages
 from tools.setup.configuring import cmake_command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.checking import claims
 from tools.checking.context import Context, Outcome, describe, describe_tests
-from tools.grading.results import StageReport, Status, TestResult
+from tools.grading.scoring.results import StageReport, Status, TestResult
 from tools.grading.stages import named
 
 

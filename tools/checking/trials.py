@@ -34,7 +34,7 @@ from tools.checking import (
 )
 from tools.checking.context import CORES, Context, Outcome, graded_stages
 from tools.checking.in_place import LIBRARY
-from tools.grading.results import replace_file
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import Stage, choose, choose_seed
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError

@@ -15,8 +15,8 @@ from tools.checking import edits
 from tools.checking.context import Context, Outcome, describe, describe_tests
 from tools.checking.edits import Edit
 from tools.checking.in_place import compile_stage, grade, grade_compiled, graded_tests
-from tools.grading.results import StageReport, Status
-from tools.grading.runner import RunOptions
+from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.results import StageReport, Status
 from tools.grading.stages import Stage, choose, named, short_paths
 from tools.setup.toolchain import ROOT, LabError
 

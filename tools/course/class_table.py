@@ -15,8 +15,8 @@ from tools.course import diagnoses
 from tools.student.course import Course
 
 PAGE = Path(__file__).with_name("files") / "class.html"
-# In the order in which a bar shows them; grading/results.py says what each means. A stage that could not be built says
-# nothing about single claims.
+# In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
+# built says nothing about single claims.
 NOT_BUILT = "not_built"
 KINDS = ("passed", "failed", "not_judged", "todo", NOT_BUILT, "not_run", "skipped")
 BINS = 10

@@ -29,11 +29,11 @@ from pathlib import Path
 from tools.course import hidden, questions, regraded
 from tools.course.class_table import Row, row_of, write
 from tools.course.submission import ARCHIVES
-from tools.grading import sums
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals
-from tools.grading.processes import BoundedText, GuardedProcess
-from tools.grading.results import replace_file
+from tools.grading.running.processes import BoundedText, GuardedProcess
+from tools.grading.scoring import sums
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold

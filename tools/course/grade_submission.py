@@ -27,16 +27,16 @@ from tools.course import gradescope, handed_in, hidden
 from tools.course.gradescope import Shown
 from tools.course.submission import Submission, collect, wanted_files
 from tools.course.time_limit import Budget, Part
-from tools.grading.building import Builder
+from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
-from tools.grading.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, replace_file
-from tools.grading.runner import RunOptions, run_stage
-from tools.grading.sandbox import make_sandbox
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import TestLists
 from tools.grading.scorecard import Scorecard
+from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, replace_file
 from tools.grading.stages import BadChoice, Stage, all_stages, choose_seed
+from tools.grading.strangers.sandbox import make_sandbox
 from tools.grading.terminal import Terminal
-from tools.grading.test_lists import TestLists
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR
 from tools.student import course

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tools.course.hidden import is_hidden
 from tools.course.submission import Submission
-from tools.grading.results import Report, gradescope
+from tools.grading.scoring.results import Report, gradescope
 from tools.student.course import Course
 
 LONGEST_OUTPUT = 20_000  # characters of one test's

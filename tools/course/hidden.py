@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tools.grading.results import TestSpec
+from tools.grading.scoring.results import TestSpec
 from tools.grading.stages import all_stages, parse_seed
 from tools.setup.toolchain import ROOT, LabError
 

@@ -1,10 +1,4 @@
-"""Passages of a Markdown text that only one side gets. Each mark is a line of its own:
-
-<!-- instructor -->       from here ...
-<!-- /instructor -->      ... to here is not handed out;
-
-<!-- student              this line and the next mark go, and what is between them is a
--->                       part of the text that is handed out;
+"""Marks in a Markdown text that are filled in when it is handed out. Each is a line of its own:
 
 <!-- extension -->        from here ...
 <!-- /extension -->       ... to here is not handed out by a course without the extension;
@@ -21,18 +15,16 @@ import re
 from tools.setup.toolchain import LabError
 from tools.student.course import Course
 
-_INSTRUCTOR = re.compile(r"^<!-- instructor -->\n.*?^<!-- /instructor -->\n", re.MULTILINE | re.DOTALL)
 _EXTENSION = re.compile(r"^<!-- extension -->\n(.*?)^<!-- /extension -->\n", re.MULTILINE | re.DOTALL)
-_STUDENT = re.compile(r"^<!-- student\n(.*?)^-->\n", re.MULTILINE | re.DOTALL)
 _COURSE = re.compile(r"^<!-- course -->\n", re.MULTILINE)
 _RULE = re.compile(r"^<!-- rule -->\n", re.MULTILINE)
-_LEFT = re.compile(r"<!-- /?(instructor|student|extension)\b.*")
+_LEFT = re.compile(r"<!-- /?extension\b.*")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def for_students(text: str, name: str, course: Course) -> str:
     """The text as it is handed out; `name` is its file's, for messages."""
-    text = _COURSE.sub(lambda _: course_passage(course), _STUDENT.sub(r"\1", _INSTRUCTOR.sub("", text)))
+    text = _COURSE.sub(lambda _: course_passage(course), text)
     text = _EXTENSION.sub(r"\1" if course.extension else "", text)
     text = _RULE.sub(lambda _: rule_passage(course), text)
     if left := _LEFT.search(text):

@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 from tools.course.grade_submission import parse_arguments, run
-from tools.grading.building import Builder
+from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
-from tools.grading.results import Status, TestResult
+from tools.grading.running.test_lists import TestLists
+from tools.grading.scoring.results import Status, TestResult
 from tools.grading.stages import all_stages
-from tools.grading.test_lists import TestLists
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from string import Template
 
-from tools.grading.results import replace_file
+from tools.grading.scoring.results import replace_file
 
 CANDIDATES = "candidates.json"  # has the answers: not for the student
 PAGE = Path(__file__).with_name("files") / "questions.html"

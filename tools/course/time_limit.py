@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from tools.grading.waiting_clock import LOOK_S, Look, look, seconds_between
+from tools.grading.running.waiting_clock import LOOK_S, Look, look, seconds_between
 
 
 class Part:

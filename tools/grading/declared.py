@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from tools.grading import stages
-from tools.grading.results import TestSpec
+from tools.grading.scoring.results import TestSpec
 from tools.grading.stages import BadChoice, Stage, short_paths
 from tools.setup.toolchain import ROOT, LabError, how_to_restore
 

@@ -16,16 +16,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import declared, kept_scores, launched, sanitized, side_by_side, stages, untrusted
-from tools.grading.building import Builder, StageBuilds, edited_note
+from tools.grading import declared, stages
+from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
-from tools.grading.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
-from tools.grading.runner import RunOptions, run_stage
-from tools.grading.sandbox import Sandbox, make_sandbox
+from tools.grading.other_ways import launched, sanitized
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import TestLists
 from tools.grading.scorecard import Scorecard
+from tools.grading.scoring import kept_scores, side_by_side
+from tools.grading.scoring.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.stages import BadChoice, Stage
+from tools.grading.strangers import untrusted
+from tools.grading.strangers.sandbox import Sandbox, make_sandbox
 from tools.grading.terminal import Terminal
-from tools.grading.test_lists import TestLists
 from tools.setup import gpus, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold

@@ -13,7 +13,7 @@ import sys
 
 from tools.grading import declared, stages
 from tools.grading.exit_codes import ending_of
-from tools.grading.results import TestSpec
+from tools.grading.scoring.results import TestSpec
 from tools.grading.stages import Stage, make_command, short_paths
 from tools.grading.terminal import Terminal
 from tools.setup.columns import fold, fold_command

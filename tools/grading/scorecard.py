@@ -6,9 +6,9 @@ import itertools
 import re
 import textwrap
 
-from tools.grading import price
-from tools.grading.compile_errors import fit
-from tools.grading.results import Report, StageReport, Status, TestResult
+from tools.grading.compiling.compile_errors import fit
+from tools.grading.scoring import price
+from tools.grading.scoring.results import Report, StageReport, Status, TestResult
 from tools.grading.stages import Stage, all_stages, make_command, short_paths
 from tools.grading.terminal import Terminal
 from tools.setup.columns import fold, fold_command

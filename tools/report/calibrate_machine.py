@@ -36,7 +36,7 @@ from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, 
 from figures.lib.result_files import load
 from figures.lib.training_times import BACKWARD, TRAIN, Way
 from tools.grading import stages
-from tools.grading.building import Builder
+from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.report.measurements import HOST_BOUND, LONG, is_resnet, read
 from tools.setup import toolchain

@@ -6,7 +6,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from tools.grading.results import replace_file
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import Stage
 from tools.report import deliverables
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.grading import released, stages
-from tools.grading.building import Builder
+from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.report import failures
 from tools.report.deliverables import DRAWINGS, Drawing, Run

@@ -234,7 +234,7 @@ def built() -> list[Finding]:
     """Whether what is built has all that it needs; nothing where nothing is built."""
     if not list(toolchain.BUILD_DIR.glob("bin/*")):
         return []
-    missing = output([sys.executable, "-m", "tools.grading.unresolved"]).splitlines()
+    missing = output([sys.executable, "-m", "tools.grading.compiling.unresolved"]).splitlines()
     advice = f"{cxx_of_set_up()} does not fit the compiler of libtorch: make clean, and take another by CXX="
     if missing:
         return [Finding("built", MISSING, f"nothing defines {'; '.join(missing[:3])}", advice)]

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from tools.grading import released
 from tools.grading.released import Release, is_students
-from tools.grading.results import replace_file
+from tools.grading.scoring.results import replace_file
 from tools.setup.toolchain import RELEASE
 
 PDF = "writeup/out/writeup.assignments.*.pdf"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools.grading import released, stages
 from tools.grading.exit_codes import ending_of
-from tools.grading.results import replace_file
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice, Stage
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold

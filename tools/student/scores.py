@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.grading import kept_scores, stale, sums
+from tools.grading.compiling import stale
+from tools.grading.scoring import kept_scores, sums
 from tools.grading.stages import Stage, all_stages
 
 _MARKS = {"passed": "+", "todo": "o", "skipped": "-"}

@@ -11,9 +11,10 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tools.grading import kept_scores, released
+from tools.grading import released
 from tools.grading.exit_codes import ending_of
-from tools.grading.results import replace_file
+from tools.grading.scoring import kept_scores
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import all_stages
 from tools.setup.columns import columns, fold, listed
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError

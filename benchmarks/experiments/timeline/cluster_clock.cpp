@@ -3,11 +3,11 @@
 #include <cstdio>
 
 #include "ddp/simulation/timeline_file.h"
-#include "experiments/timeline/settings.h"
+#include "experiments/timeline/clocks.h"
+#include "experiments/timeline/steps.h"
 #include "harness/cluster_step.h"
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
-#include "models/profiles/transformer_profile.h"
 
 // The network and the GPUs are simulated, in this process: a model of any size, whose ranks all do
 // the same.
@@ -18,12 +18,6 @@ namespace {
 // Part of the GPU's peak that computing reaches.
 constexpr Pace kPace{.forward_efficiency = 0.5, .backward_efficiency = 0.5};
 
-ProfiledModel model_of(const TimelineSettings& settings) {
-  return ProfiledModel(transformer_profile(
-      settings.model, transformer_shape(settings.model),
-      {.batch = settings.workload.size.batch, .length = settings.sequence_length}));
-}
-
 class ClusterClock {
  public:
   explicit ClusterClock(const TimelineSettings& settings)
@@ -33,7 +27,7 @@ class ClusterClock {
                   .device = known_gpu(settings.gpu),
                   .topology = {.gpus_per_node = settings.world_size,
                                .inside = known_link(settings.link)}}),
-        model_(model_of(settings)),
+        model_(model_on_cluster(settings)),
         timed_(cluster_, model_.timed_layers(cluster_.options().device, kPace),
                tensors_of(model_.named_parameters())) {}
 
@@ -88,10 +82,6 @@ class ClusterClock {
 };
 
 }  // namespace
-
-std::vector<NamedTensor> parameters_on_cluster(const TimelineSettings& settings) {
-  return model_of(settings).named_parameters();
-}
 
 int run_by_cluster_clock(const TimelineSettings& settings) {
   return run_on_cluster([&] {

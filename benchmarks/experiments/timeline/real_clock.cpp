@@ -2,7 +2,8 @@
 
 #include "ddp/ranks/launch.h"
 #include "ddp/simulation/timeline_backend.h"
-#include "experiments/timeline/settings.h"
+#include "experiments/timeline/clocks.h"
+#include "experiments/timeline/steps.h"
 #include "harness/variants.h"
 
 // The network is Gloo. Every rank draws what it does as it does it.

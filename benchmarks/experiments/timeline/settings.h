@@ -27,27 +27,10 @@ struct TimelineSettings : BenchmarkOptions {
 inline const std::vector<std::string> kDrawnVariants = {"naive", "flat", "overlapped", "bucketed",
                                                         "Reducer"};
 
+/// The clock that simulates GPUs.
+constexpr const char* kCluster = "cluster";
+
 /// The name of the instant at which a rank's step ends.
 constexpr const char* kStepEnd = "step end";
-
-/// The steps of the variants that have code.
-struct MeasuredSteps {
-  std::vector<std::string> variants;
-  at::Tensor seconds;  // [variants, steps], float64: of the slowest rank
-};
-
-/// Of each variant, the step of median length: [variants], int64.
-at::Tensor median_steps(const MeasuredSteps& measured);
-
-/// Saves the result, and prints it as a table.
-void save_steps(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured);
-
-/// Each measures and draws all steps, and returns the program's exit code.
-int run_by_virtual_clock(const TimelineSettings& settings);
-int run_by_real_clock(const TimelineSettings& settings);
-int run_by_cluster_clock(const TimelineSettings& settings);
-
-/// What --clock cluster trains: a transformer, as a profile.
-std::vector<NamedTensor> parameters_on_cluster(const TimelineSettings& settings);
 
 }  // namespace ddp

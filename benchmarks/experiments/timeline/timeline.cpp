@@ -9,14 +9,10 @@
 // A step begins on all ranks together and ends when all gradients are averages. The variants are
 // interleaved; for each, the step of median length after the warm-up is drawn. All are in one
 // Chrome trace, each starting at time zero.
-#include <ATen/ATen.h>
-
-#include <cstdio>
 #include <filesystem>
 #include <map>
 
-#include "ddp/meters/statistics.h"
-#include "experiments/timeline/settings.h"
+#include "experiments/timeline/clocks.h"
 #include "harness/command_line.h"
 #include "harness/presets.h"
 #include "harness/result_file.h"
@@ -29,7 +25,6 @@ using namespace ddp;
 namespace fs = std::filesystem;
 
 constexpr const char* kProgram = "timeline";
-constexpr const char* kCluster = "cluster";
 
 const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 8, .image = 32, .steps = 5, .warmup = 3}},
@@ -41,54 +36,6 @@ const PresetsInWords kInWords = {
     .full = "3 and 15 steps, on 16 images",
     .paper = "3 and 51 steps, on 32 images",
 };
-
-// The path of the trace, relative to the result.
-std::string path_of_trace(const TimelineSettings& settings) {
-  return fs::absolute(settings.trace)
-      .lexically_proximate(fs::absolute(settings.output).parent_path());
-}
-
-Result to_result(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured) {
-  const std::vector<NamedTensor> trained = settings.clock == kCluster
-                                               ? parameters_on_cluster(settings)
-                                               : make_layered_model({})->named_parameters();
-  Result result = {.run = run, .parameters = describe(settings.workload, trained), .series = {}};
-  result.parameters.insert(result.parameters.end(),
-                           {{"clock", settings.clock},
-                            {"trace", path_of_trace(settings)},
-                            {"cap_bytes", settings.trainer.cap_bytes},
-                            {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
-                            {"rate_gbit", settings.rate_gbit},
-                            {"latency_us", settings.latency_us}});
-  if (settings.clock == "virtual") {
-    result.parameters.insert(result.parameters.end(),
-                             {{"alpha_ns", settings.network.alpha_ns},
-                              {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
-                              {"launch_overhead_ns", settings.network.launch_overhead_ns},
-                              {"slower", settings.slower}});
-  } else if (settings.clock == kCluster) {
-    result.parameters.insert(result.parameters.end(),
-                             {{"gpu", settings.gpu},
-                              {"link", settings.link},
-                              {"sequence_length", settings.sequence_length}});
-  }
-  for (std::size_t variant = 0; variant < measured.variants.size(); ++variant) {
-    const at::Tensor row = measured.seconds[static_cast<std::int64_t>(variant)];
-    const auto* values = row.const_data_ptr<double>();
-    result.series.push_back({.labels = {{"variant", measured.variants[variant]}},
-                             .unit = "s",
-                             .values = {values, values + row.numel()}});
-  }
-  return result;
-}
-
-void print_table(const Result& result) {
-  std::printf("%-12s%12s\n", "a step [ms]", "median");
-  for (const Series& variant : result.series) {
-    std::printf("%-12s%12.3f\n", std::get<std::string>(variant.labels[0].second).c_str(),
-                1e3 * percentile(variant.values, 50));
-  }
-}
 
 void add_flags(CommandLine& line, TimelineSettings& settings) {
   line.add("--clock", settings.clock, "Whose time is drawn")
@@ -151,21 +98,6 @@ void choose_files(TimelineSettings& settings) {
 }
 
 }  // namespace
-
-namespace ddp {
-
-at::Tensor median_steps(const MeasuredSteps& measured) {
-  const std::int64_t middle = (measured.seconds.size(1) - 1) / 2;
-  return measured.seconds.argsort(/*stable=*/true, /*dim=*/1).select(1, middle);
-}
-
-void save_steps(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured) {
-  const Result result = to_result(settings, run, measured);
-  save_result(settings, result);
-  print_table(result);
-}
-
-}  // namespace ddp
 
 int ddp_main(int argc, char** argv) {
   CommandLine line("What happens within a step, with each way of averaging gradients");

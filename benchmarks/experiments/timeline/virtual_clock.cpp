@@ -4,7 +4,8 @@
 #include <cstdio>
 
 #include "ddp/simulation/timeline_file.h"
-#include "experiments/timeline/settings.h"
+#include "experiments/timeline/clocks.h"
+#include "experiments/timeline/steps.h"
 #include "harness/variants.h"
 #include "harness/virtual_run.h"
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from tools.grading.results import Broken, Status, TestResult
+from tools.grading.scoring.results import Broken, Status, TestResult
 from tools.grading.stages import short_paths
 
 MAX_LINE = 1 << 20

@@ -9,11 +9,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading.building import Builder
-from tools.grading.records import printable
-from tools.grading.results import Report, Status
-from tools.grading.runner import RunOptions
-from tools.grading.sanitizer_reports import ADDRESS, DEADLINE_S, Sanitizer, found, is_installed, no_reports
+from tools.grading.compiling.building import Builder
+from tools.grading.other_ways.sanitizer_reports import ADDRESS, DEADLINE_S, Sanitizer, found, is_installed, no_reports
+from tools.grading.running.records import printable
+from tools.grading.running.runner import RunOptions
+from tools.grading.scoring.results import Report, Status
 from tools.grading.stages import BadChoice, make_command, short_paths
 from tools.setup import configuring, system_packages
 from tools.setup.columns import columns, fold

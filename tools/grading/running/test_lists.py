@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
-from tools.grading.results import TestSpec, replace_file
+from tools.grading.scoring.results import TestSpec, replace_file
 from tools.setup.toolchain import LabError
 
 LIST_S = 600  # it loads libtorch, which on a slow machine beside other work takes a minute

@@ -12,12 +12,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from tools.grading import released, stale, unresolved
-from tools.grading.compile_errors import condense, full_disk
-from tools.grading.processes import BoundedText, GuardedProcess
-from tools.grading.records import printable
+from tools.grading import released
+from tools.grading.compiling import stale, unresolved
+from tools.grading.compiling.compile_errors import condense, full_disk
+from tools.grading.running.processes import BoundedText, GuardedProcess
+from tools.grading.running.records import printable
 from tools.grading.stages import Stage, short_paths
-from tools.grading.untrusted import Compiled
+from tools.grading.strangers.untrusted import Compiled
 from tools.setup import system_packages
 from tools.setup.columns import listed
 from tools.setup.progress import ProgressLine

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.grading import declared, stages
-from tools.grading.building import Builder, Watch
+from tools.grading.compiling.building import Builder, Watch
 from tools.grading.exit_codes import ending_of
-from tools.grading.processes import BoundedText, GuardedProcess
-from tools.grading.results import StageReport, Status, TestResult, TestSpec
-from tools.grading.runner import MEMORY, RunOptions, run_stage, signs_of_life
+from tools.grading.running.processes import BoundedText, GuardedProcess
+from tools.grading.running.runner import MEMORY, RunOptions, run_stage, signs_of_life
+from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.terminal import Terminal
 from tools.setup import gpus, system_packages, toolchain

@@ -10,7 +10,7 @@ What a test program build/bin/tests_<stage> understands:
               {"event": "test_finished", "name": ..., "status": "passed|failed|todo|skipped", "seconds": 0.12,
                "failures": ["full text", ...], "measured": ["step time ratio: 2.31", ...],
                "runs": [24, 26], the claim holds in 24 of 26 runs
-               "broken": [{"body": ..., "rare": [...], "charged_to": ...}, ...]}  for tools/grading/price.py
+               "broken": [{"body": ..., "rare": [...], "charged_to": ...}, ...]}  for tools/grading/scoring/price.py
               {"event": "run_finished"}
             todo: a stub was called, which failures[0] names. skipped: measured[0] says why. A test with 0 points is a
             report. Exit code 0: all tests ran, whatever the verdicts. Its output is for people.
@@ -24,13 +24,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.grading import price
-from tools.grading.processes import BoundedText, GuardedProcess
-from tools.grading.records import Records, printable
-from tools.grading.results import StageReport, TestResult
-from tools.grading.sandbox import Sandbox
+from tools.grading.running.processes import BoundedText, GuardedProcess
+from tools.grading.running.records import Records, printable
+from tools.grading.running.waiting_clock import Silence
+from tools.grading.scoring import price
+from tools.grading.scoring.results import StageReport, TestResult
 from tools.grading.stages import Stage
-from tools.grading.waiting_clock import Silence
+from tools.grading.strangers.sandbox import Sandbox
 from tools.setup.toolchain import ROOT
 
 # A last resort: the program has its own deadlines for everything a rank does.

@@ -1,8 +1,8 @@
 """Where the test programs of untrusted stages run (UNTRUSTED=1), and what this system lacks for that.
 
-Three layers: tools/grading/untrusted.py looks at the code before it is loaded; the jail (tools/grading/jail.py) keeps
-a stage's processes from all others; and each rank is confined (common/ddp/ranks/confine.h), so that not even its own
-test program can be reached. The last is demanded; what else is missing is said.
+Three layers: untrusted.py looks at the code before it is loaded; the jail (jail.py) keeps a stage's processes from all
+others; and each rank is confined (common/ddp/ranks/confine.h), so that not even its own test program can be reached.
+The last is demanded; what else is missing is said.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs programs under tools/grading/guard.py: however they or we end, they leave no process running."""
+"""Runs programs under tools/grading/running/guard.py: however they or we end, they leave no process running."""
 
 from __future__ import annotations
 

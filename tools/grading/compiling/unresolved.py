@@ -3,7 +3,7 @@
 A program may be linked without its stage's functions, which a rank gets with the stage's library. So the linker cannot
 tell that anything else is missing, as it is where the compiler does not fit the one that has built libtorch.
 
-    python3 -m tools.grading.unresolved     of all that is built, a line each; make doctor asks
+    python3 -m tools.grading.compiling.unresolved     of all that is built, a line each; make doctor asks
 """
 
 from __future__ import annotations

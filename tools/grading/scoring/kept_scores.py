@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.grading import sums
-from tools.grading.results import Report, StageReport, Status, gradescope, replace_file
+from tools.grading.scoring import sums
+from tools.grading.scoring.results import Report, StageReport, Status, gradescope, replace_file
 
 FILE = "scores.json"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tools.grading.results import Broken, Status, TestResult
+from tools.grading.scoring.results import Broken, Status, TestResult
 
 Rare = frozenset[str]
 WITHOUT = "judged without"

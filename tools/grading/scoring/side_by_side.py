@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from tools.grading.results import StageReport
+from tools.grading.scoring.results import StageReport
 
 
 def width() -> int:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.grading import sums
+from tools.grading.scoring import sums
+from tools.grading.scoring.sums import Sums
 from tools.grading.stages import Stage
-from tools.grading.sums import Sums
 
 DOES_NOT_COMPILE = "does not compile"
 NOT_HANDED_IN = "was not handed in"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.grading.guard import descendants
+from tools.grading.running.guard import descendants
 
 LOOK_S = 0.5
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")

@@ -11,7 +11,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from tools.grading.building import Builder, StageBuilds
+from tools.grading.compiling.building import Builder, StageBuilds
 from tools.grading.stages import Stage, named
 
 # How a rank is told its number, and how many there are: common/ddp/ranks/environment.cpp reads the same, and the rest.

@@ -1,0 +1,33 @@
+# CTest reads a copy of this when it lists tests. Each Python test is one of its own, python.<file>::<name>, where `make
+# check` has installed pytest. `make check` itself runs them together, which takes a tenth of the time.
+set(known "@CMAKE_BINARY_DIR@/check/python_tests.txt")
+set(toolchain "@CMAKE_BINARY_DIR@/toolchain.json")
+if(NOT EXISTS "${toolchain}")
+  return()
+endif()
+file(READ "${toolchain}" toolchain)
+string(JSON python ERROR_VARIABLE none GET "${toolchain}" toolchain figure_python)
+set(pytest "${python}" -m pytest --quiet -m "slow or not slow")
+file(GLOB_RECURSE files "@CMAKE_SOURCE_DIR@/tests/*.py")
+foreach(file IN LISTS files)
+  if("${file}" IS_NEWER_THAN "${known}")
+    execute_process(COMMAND ${pytest} --collect-only WORKING_DIRECTORY "@CMAKE_SOURCE_DIR@" OUTPUT_FILE "${known}"
+                    ERROR_QUIET RESULT_VARIABLE failed)
+    if(failed)
+      file(REMOVE "${known}")
+    endif()
+    if(failed EQUAL 2)  # one file cannot be read
+      add_test(python.collection ${pytest} --collect-only)
+      set_tests_properties(python.collection PROPERTIES LABELS python WORKING_DIRECTORY "@CMAKE_SOURCE_DIR@")
+    endif()
+    break()
+  endif()
+endforeach()
+if(EXISTS "${known}")
+  file(STRINGS "${known}" tests REGEX "^tests/.*::")
+endif()
+foreach(test IN LISTS tests)
+  add_test("python.${test}" ${pytest} "${test}")
+  set_tests_properties("python.${test}" PROPERTIES LABELS python TIMEOUT 3600 SKIP_REGULAR_EXPRESSION "1 skipped in"
+                       WORKING_DIRECTORY "@CMAKE_SOURCE_DIR@")
+endforeach()
