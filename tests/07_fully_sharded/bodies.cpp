@@ -7,6 +7,20 @@ namespace ddp::testing {
 
 namespace {
 
+std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which) {
+  std::vector<Body> bodies;
+  for (const Case& one : cases()) {
+    if (which(one)) {
+      bodies.push_back({one.name,
+                        {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false},
+                        [&one](Client& client) { Trainer(client, one).run(); },
+                        one.charged_to,
+                        one.rare});
+    }
+  }
+  return bodies;
+}
+
 bool is_plain(const Case& one) { return !accumulates(one) && !clips(one); }
 
 }  // namespace

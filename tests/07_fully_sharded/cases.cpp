@@ -6,7 +6,6 @@
 #include <set>
 
 #include "ddp/flat_layout.h"
-#include "trainer.h"
 
 namespace ddp::testing {
 
@@ -190,20 +189,6 @@ bool is_determined(const Case& one) {
                     std::ranges::is_sorted(pass.uses);
            });
          });
-}
-
-std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which) {
-  std::vector<Body> bodies;
-  for (const Case& one : cases()) {
-    if (which(one)) {
-      bodies.push_back({one.name,
-                        {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false},
-                        [&one](Client& client) { Trainer(client, one).run(); },
-                        one.charged_to,
-                        one.rare});
-    }
-  }
-  return bodies;
 }
 
 const Case& case_of(const Evidence& evidence) {

@@ -60,7 +60,6 @@ Bytes bytes_of(const Case& one, std::size_t unit);
 
 /// All cases of training.
 const std::vector<Case>& cases();
-std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which);
 
 /// Whether units are used in the list's order alone, or nothing is gathered ahead: then the header says
 /// of every gather where it comes.

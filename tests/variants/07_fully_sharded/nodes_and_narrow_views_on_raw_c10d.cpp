@@ -108,7 +108,7 @@ class Whole : public Silenceable, public std::enable_shared_from_this<Whole> {
         fill_storage(units[i].leaf);
         at::Tensor output = units[i].leaf.variable_data();
         at::Tensor input = units[i].shard.variable_data();
-        units[i].arriving = group->_allgather_base(output, input);
+        units[i].arriving = ((*group).*kAllGatherSingle)(output, input, {});
       }
     }
     if (units[wanted[0]].arriving) {
@@ -143,7 +143,7 @@ class Whole : public Silenceable, public std::enable_shared_from_this<Whole> {
     mean_of = unit;
     c10d::ReduceScatterOptions how;
     how.reduceOp = c10d::ReduceOp::SUM;
-    reducing = group->_reduce_scatter_base(mean, sent, how);
+    reducing = ((*group).*kReduceScatterSingle)(mean, sent, how);
   }
 
   void collect() {
