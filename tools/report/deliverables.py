@@ -65,15 +65,15 @@ class Run:
 @dataclass(frozen=True)
 class Drawing:
     """A module of figures/ that draws figures or sets tables, the stages that it shows, the runs that it reads, and the
-    stage whose questions ask for it: the last of those that it shows, unless another is named."""
+    stages whose questions ask for it: the last of those that it shows, unless others are named."""
 
     module: str
     stages: tuple[Stage, ...]
     runs: tuple[Run, ...]
-    home: Stage | None = None
+    homes: tuple[Stage, ...] = ()
 
     def is_asked_for_by(self, chosen: Sequence[Stage]) -> bool:
-        return (self.home or self.stages[-1]) in chosen
+        return any(stage in chosen for stage in self.homes or self.stages[-1:])
 
     def titles(self) -> str:
         return ", ".join(stage.title for stage in self.stages)
@@ -131,20 +131,20 @@ DRAWINGS = (
             *on_both_links("step_time", "mlp_8", ("--batch-size", "8")),
             *on_both_links("step_time", "resnet50", ("--model", "resnet50")),
         ),
-        OVERLAPPED,
+        (OVERLAPPED,),
     ),
     Drawing(
         "plots.timeline",
         AVERAGING,
         (Run("timeline", "virtual"), Run("timeline", "real", ("--clock", "real", *LIMITED_LINK))),
-        OVERLAPPED,
+        (OVERLAPPED,),
     ),
     Drawing("plots.timeline", AVERAGING, (Run("timeline", "cluster", ("--clock", "cluster")),)),
     Drawing("plots.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
     Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
-    *(Drawing("plots.memory_per_gpu", (BUCKETED, *SHARDED), (Run("memory_per_gpu"),), SHARDED[0]) for _ in SHARDED[:1]),
+    *(Drawing("plots.memory_per_gpu", (BUCKETED, *SHARDED), (Run("memory_per_gpu"),), SHARDED) for _ in SHARDED[:1]),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
     Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
