@@ -93,5 +93,5 @@ def memory_over_ranks(*stages: str) -> Figure:
     axes.set_xlabel("N: ranks")
     axes.set_ylabel("bytes a parameter")
     axes.grid(True)
-    axes.legend(loc="upper right")
+    axes.legend(loc="center right")
     return figure
