@@ -106,7 +106,10 @@ void save_and_load(Client& client, int small) {
             chunks_of(expected, small, rank));
   }
   const auto all = exchanged(group, saved, small);
+  const auto places = four->shards();
   silently(client, [&] { four->load(all); });
+  compare(client, "shards of an optimizer from before load()", places,
+          chunks_of(expected, 4, rank));
   compare(client, "shards loaded into four ranks", four->shards(), chunks_of(expected, 4, rank));
   const auto back = exchanged(group, silently(client, [&] { return four->save(); }), 4);
   two.reset();
@@ -137,16 +140,23 @@ void whole_and_back(Client& client) {
     client.go_to({.phase = Phase::kSetup, .step = root});
     compare(client, "whole parameters with root " + std::to_string(root), whole,
             client.rank() == root ? listed(expected) : std::vector<at::Tensor>());
+    for (const at::Tensor& parameter : whole) {
+      client.fact("number of whole parameters that require a gradient", parameter.requires_grad(),
+                  0);
+    }
   }
   auto other = make_fully_sharded(units_of(client, kSaved, client.rank() + 5, nullptr), group);
   std::vector<at::Tensor> given = listed(expected);
   given[0] = given[0].detach().t().contiguous().t();  // not contiguous
+  const SavedShards before = other->save();
   const auto places = other->shards();
   silently(client, [&] { other->load_whole(given); });
   compare(client, "shards after load_whole()", other->shards(),
           chunks_of(expected, 4, client.rank()));
   compare(client, "shards of an optimizer from before load_whole()", places,
           chunks_of(expected, 4, client.rank()));
+  compare(client, "shards that were saved before load_whole()", before.shards,
+          chunks_of(parameters_in(units_of(client, kSaved, 5, nullptr)), 4, client.rank()));
 }
 
 }  // namespace

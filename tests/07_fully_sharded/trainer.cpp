@@ -10,7 +10,7 @@
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
 #include "ddp/storage.h"
-#include "support/rare.h"
+#include "support/compare.h"
 #include "support/surroundings.h"
 
 namespace ddp::testing {
@@ -112,12 +112,23 @@ Trainer::Trainer(Client& client, const Case& one)
 
 void Trainer::go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
 
-void Trainer::construct(int first_rank) {
-  std::vector<Unit> units = units_of(client_, case_, client_.rank() + first_rank, &throws_);
+void Trainer::construct() {
+  const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &throws_);
+  const auto before = parameters_of(case_, client_.rank());
   go_to(Phase::kConstruction);
-  const KeptSurroundings kept(client_, "construction");
-  model_ = make_fully_sharded(std::move(units), group_, case_.options);
+  {
+    const KeptSurroundings kept(client_, "construction");
+    model_ = make_fully_sharded(units, group_, case_.options);
+  }
   go_to(Phase::kSetup);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    for (std::size_t j = 0; j < before[i].size(); ++j) {
+      if (!same_bits(units[i].parameters[j].detach(), before[i][j].detach())) {
+        client_.fact("given parameter was changed", static_cast<std::int64_t>(j),
+                     static_cast<std::int64_t>(i));
+      }
+    }
+  }
 }
 
 void Trainer::hand_in_shards(const char* name) {

@@ -17,8 +17,7 @@ class Trainer {
  public:
   Trainer(Client& client, const Case& one);
 
-  /// With parameters that `first_rank` is added to the rank's number for.
-  void construct(int first_rank = 0);
+  void construct();
   void step(int number);
   void run();
   /// One pass; its output, without backward.
