@@ -153,6 +153,7 @@ void Trainer::run() {
 }
 
 void Trainer::destroy() {
+  ++step_;  // it is part of no step that has a time
   go_to(Phase::kDestruction);
   {
     const KeptSurroundings kept(client_, "destruction");
