@@ -16,6 +16,10 @@ Predicate bounded(const std::string& which) {
   return [which](const Evidence& evidence) { return memory_is_bounded(evidence, which); };
 }
 
+std::string each_use_is_gathered_where_determined(const Evidence& evidence) {
+  return is_determined(case_of(evidence)) ? each_use_is_gathered(evidence) : "";
+}
+
 std::string memory_is_not_counted() {
   return settings().device.is_cpu() ? "" : "memory is counted on the CPU only";
 }
@@ -104,7 +108,7 @@ const GradedTest kAccumulation{
          "Inside NoSync a unit's whole gradient stays in the flat leaf. The next backward outside "
          "adds to it and reduces the sum; finish() reduces what is left."},
     [] {
-      judge(accumulating(), all_of({no_sync_reduces_nothing, each_use_is_gathered,
+      judge(accumulating(), all_of({no_sync_reduces_nothing, each_use_is_gathered_where_determined,
                                     values_are_the_unsharded_models}));
     }};
 

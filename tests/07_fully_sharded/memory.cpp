@@ -18,7 +18,9 @@ constexpr std::int64_t kUnits = 10;
 constexpr std::int64_t kElements = 4 * 1200;
 constexpr std::int64_t kUnit = kElements * 4;
 
-enum class Loop { kSteps, kNoSync, kEvaluation };
+// What is done over and over: steps, some of them inside NoSync; or evaluation, also without the last unit, which has
+// been gathered for nobody.
+enum class Loop { kSteps, kNoSync, kEvaluation, kWithoutTheLast };
 
 constexpr int kMany = 61;
 constexpr int kFew = 3;
@@ -85,6 +87,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
   account.within(root ? "the copies, the shards and whole_parameters()'s tensors"
                       : "the shards and whole_parameters()'s tensors",
                  root ? kUnits + 2 : 2, 0);
+  const bool trains = loop == Loop::kSteps || loop == Loop::kNoSync;
   const std::int64_t ahead = std::min<std::int64_t>(1 + options.prefetch, kUnits);
   for (int step = 0; step < steps; ++step) {
     const std::int64_t own = step == 0 ? 0 : shards;  // gradients that were not cleared
@@ -95,25 +98,27 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     }
     const std::int64_t left = loop == Loop::kNoSync ? kUnits : 0;
     {
-      const at::AutoGradMode mode(loop != Loop::kEvaluation);
+      const at::AutoGradMode mode(trains);
       at::Tensor x = at::ones({1});
-      // Evaluation leaves the last unit out, which has been gathered for nobody.
-      for (std::size_t i = 0; i < kUnits - (loop == Loop::kEvaluation ? 1 : 0); ++i) {
+      for (std::size_t i = 0; i < kUnits - (loop == Loop::kWithoutTheLast ? 1 : 0); ++i) {
         x = model->forward(i, x);
       }
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
-      if (loop != Loop::kEvaluation) {
+      if (trains) {
         x.sum().backward();
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
                        shards);
+        account.held("the shards, their gradients and one in flight between backward and finish()",
+                     shards + (left + 1) * kUnit + kUnit / client.world().ranks);
+      } else if (loop == Loop::kEvaluation) {
+        account.held("the shards between evaluation and finish()", 0);
       }
     }
     scope.reset();
     if (!inside) {
       model->finish();
       account.reset();
-      account.held("the shards and their gradients between steps",
-                   loop == Loop::kEvaluation ? 0 : shards);
+      account.held("the shards and their gradients between steps", trains ? shards : 0);
     }
     if (step == 20 || step == 40 || step == 60) {
       account.count();
@@ -137,7 +142,8 @@ const std::vector<Body>& memory() {
     add("prefetch 0", {.prefetch = 0}, Loop::kSteps, kFew);
     add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
     add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
-    add("evaluation", {}, Loop::kEvaluation, kFew);
+    add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
+    add("evaluation without the last unit", {}, Loop::kWithoutTheLast, kFew);
     add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
     return all;
   }();
