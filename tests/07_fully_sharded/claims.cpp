@@ -16,10 +16,6 @@ Predicate bounded(const std::string& which) {
   return [which](const Evidence& evidence) { return memory_is_bounded(evidence, which); };
 }
 
-std::string each_use_is_gathered_where_determined(const Evidence& evidence) {
-  return is_determined(case_of(evidence)) ? each_use_is_gathered(evidence) : "";
-}
-
 std::string memory_is_not_counted() {
   return settings().device.is_cpu() ? "" : "memory is counted on the CPU only";
 }
@@ -49,7 +45,8 @@ const GradedTest kCount{
      .hint = "One all-gather for each use in forward, one in backward, one reduce-scatter for each "
              "unit: three times (N-1)/N of the parameters' bytes."},
     [] {
-      judge(without_accumulation(), all_of({nothing_else_is_launched, each_use_is_gathered}));
+      judge(without_accumulation(),
+            all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
     }};
 
 const GradedTest kOrder{
@@ -66,7 +63,7 @@ const GradedTest kReduce{
      .hint =
          "on_gradient_ready() of the flat leaf calls you when all uses of the unit have added to "
          "its gradient: let go, then reduce, at once."},
-    [] { judge(determined(), reduce_scatters_have_their_moment, each_use_is_gathered); }};
+    [] { judge(determined(), reduce_scatters_have_their_moment, no_sync_reduces_nothing); }};
 
 const GradedTest kWhole{
     {.name = "units_are_whole_only_when_they_are_needed",
@@ -108,7 +105,7 @@ const GradedTest kAccumulation{
          "Inside NoSync a unit's whole gradient stays in the flat leaf. The next backward outside "
          "adds to it and reduces the sum; finish() reduces what is left."},
     [] {
-      judge(accumulating(), all_of({no_sync_reduces_nothing, each_use_is_gathered_where_determined,
+      judge(accumulating(), all_of({no_sync_reduces_nothing, each_gradient_is_reduced,
                                     values_are_the_unsharded_models}));
     }};
 

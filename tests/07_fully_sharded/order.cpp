@@ -246,9 +246,13 @@ std::string nothing_else_is_launched(const Evidence& evidence) {
 
 std::string each_use_is_gathered(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
-    const std::size_t units = case_of(evidence).units.size();
-    const std::string text = wrong_count(Kind::kGather, done.deeds, expected, units);
-    return text.empty() ? wrong_count(Kind::kReduce, done.deeds, expected, units) : text;
+    return wrong_count(Kind::kGather, done.deeds, expected, case_of(evidence).units.size());
+  });
+}
+
+std::string each_gradient_is_reduced(const Evidence& evidence) {
+  return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
+    return wrong_count(Kind::kReduce, done.deeds, expected, case_of(evidence).units.size());
   });
 }
 

@@ -26,9 +26,11 @@ std::string name_of(const Deed& deed);
 /// What every rank of a case does in a step, in order.
 Deeds expected_deeds(const Case& one, int step);
 
-/// Each use is gathered in forward and again in backward, each gradient reduced once, of exactly the
-/// padded bytes.
+/// Each use is gathered in forward and again in backward, with exactly the padded bytes.
 std::string each_use_is_gathered(const Evidence& evidence);
+
+/// Each unit's gradient is reduced once, with exactly the padded bytes.
+std::string each_gradient_is_reduced(const Evidence& evidence);
 
 /// A step launches these alone, and for the norm one all-reduce of a number.
 std::string nothing_else_is_launched(const Evidence& evidence);

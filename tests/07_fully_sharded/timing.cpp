@@ -124,7 +124,7 @@ const GradedTest kStepTime{
          "while the unit before it computes, and only what is longer is waited for."},
     [] {
       judge(timed(), steps_take_the_chain,
-            all_of({nothing_else_is_launched, each_use_is_gathered}));
+            all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
     }};
 
 }  // namespace
