@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
@@ -126,6 +127,26 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
   }
 }
 
+// Unit 3 computes only with one number.
+void account_for_exceptions(Client& client) {
+  Account account(client, kUnits * kUnit / client.world().ranks);
+  std::vector<Unit> units = equal_units();
+  units[3].function = [](const at::Tensor& x, const std::vector<at::Tensor>& parameters) {
+    return x.numel() == 1 ? sum_of_squares(x, parameters)
+                          : throw std::runtime_error("this function throws, as it is to");
+  };
+  const auto model = make_fully_sharded(std::move(units), make_group(client.shared_from_this()),
+                                        {.prefetch = 0, .keep_last = true});
+  for (int i = 0; i < kFew; ++i) {
+    try {
+      model->forward(3, at::ones({2}));
+      client.fact("did not throw", 1);
+    } catch (const std::runtime_error&) {
+      account.held("the shards between an exception of a function and the next call", 0);
+    }
+  }
+}
+
 }  // namespace
 
 const std::vector<Body>& memory() {
@@ -145,6 +166,10 @@ const std::vector<Body>& memory() {
     add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
     add("evaluation without the last unit", {}, Loop::kWithoutTheLast, kFew);
     add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
+    all.push_back({"memory: a function throws",
+                   {.ranks = 4, .hold = false},
+                   account_for_exceptions,
+                   kHeldTest});
     return all;
   }();
   return bodies;
