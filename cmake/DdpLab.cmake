@@ -1,5 +1,5 @@
-# Precompiled headers: `core` for the library, the stages and the benchmarks; `tests` adds
-# GoogleTest. Each is built by a small object library. A compiler uses a precompiled header only if
+# Precompiled headers: `core` for the library and the stages; `tests` adds GoogleTest, `benchmarks`
+# CLI11. Each is built by a small object library. A compiler uses a precompiled header only if
 # all flags agree, so every user is position independent and defines no macro of its own. Clang also
 # instantiates the header's templates once for all users (-fpch-instantiate-templates, CMake's
 # default): the main reason why it is three times as fast as GCC.
@@ -9,6 +9,7 @@ function(ddp_lab_precompiled_headers target headers)
                      <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/nn/module.h>
                      <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
     set(tests_headers ${core_headers} <gtest/gtest.h>)
+    set(benchmarks_headers ${core_headers} <CLI/CLI.hpp>)
     file(WRITE "${CMAKE_BINARY_DIR}/pch_${headers}.cpp" "")
     add_library(pch_${headers} OBJECT "${CMAKE_BINARY_DIR}/pch_${headers}.cpp")
     target_link_libraries(pch_${headers} PRIVATE Libtorch::Libtorch Threads::Threads)
@@ -16,6 +17,8 @@ function(ddp_lab_precompiled_headers target headers)
       target_include_directories(pch_${headers} SYSTEM PRIVATE
                                  $<TARGET_PROPERTY:GTest::gtest,INTERFACE_INCLUDE_DIRECTORIES>)
       target_compile_definitions(pch_${headers} PRIVATE GTEST_HAS_PTHREAD=1)
+    elseif(headers STREQUAL "benchmarks")
+      target_link_libraries(pch_${headers} PRIVATE CLI11::CLI11)
     endif()
     target_precompile_headers(pch_${headers} PRIVATE ${${headers}_headers})
   endif()
@@ -76,7 +79,7 @@ endfunction()
 # Code that calls a stage's functions without linking to it: a shared library, which may have
 # undefined functions. The stage's library is loaded at run time, in the ranks. Such code may call a
 # stage's functions, but not take their addresses, which would be needed at program start.
-#   ddp_lab_code(name LIBRARIES ... SOURCES ... HEADERS core|tests)
+#   ddp_lab_code(name LIBRARIES ... SOURCES ... HEADERS core|tests|benchmarks)
 function(ddp_lab_code name)
   cmake_parse_arguments(arg "" "HEADERS" "LIBRARIES;SOURCES" ${ARGN})
   add_library(${name} SHARED ${arg_SOURCES})
@@ -86,7 +89,7 @@ function(ddp_lab_code name)
 endfunction()
 
 # A program made of such code and cmake/main.cpp.
-#   ddp_lab_program(name LIBRARIES ... SOURCES ... HEADERS core|tests)
+#   ddp_lab_program(name LIBRARIES ... SOURCES ... HEADERS core|tests|benchmarks)
 function(ddp_lab_program name)
   ddp_lab_code(${name}_code ${ARGN})
   add_executable(${name} ${CMAKE_SOURCE_DIR}/cmake/main.cpp)

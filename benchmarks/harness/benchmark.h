@@ -12,6 +12,10 @@
 #include "ddp/simulation/timeline.h"
 #include "harness/result.h"
 
+namespace CLI {
+class App;  // the command line of a program; benchmarks/harness/command_line.h has all of it
+}
+
 namespace ddp {
 
 /// The values of BenchmarkOptions::backend. Gloo moves a GPU's tensors through host memory, NCCL no
@@ -26,7 +30,7 @@ struct LinkLimit {
   double latency_us = 0;  // of a message
 };
 
-/// The options on every benchmark's command line; see benchmarks/harness/command_line.h.
+/// The options on every benchmark's command line.
 struct BenchmarkOptions : LinkLimit {
   std::string implementation = "assignments";
   std::string preset = "quick";

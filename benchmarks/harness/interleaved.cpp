@@ -9,12 +9,12 @@
 
 namespace ddp {
 
-void add_flags(CommandLine& line, Repetitions& repetitions) {
-  line.add("--repetitions", repetitions.measured,
-           "How often each variant is measured; default: the preset's")
-      .in_range(1, 1 << 20);
-  line.add("--warmup", repetitions.warmup, "Repetitions before them; default: the preset's")
-      .in_range(0, 1 << 20);
+void add_flags(CLI::App& line, Repetitions& repetitions) {
+  line.add_option("--repetitions", repetitions.measured,
+                  "How often each variant is measured; default: the preset's")
+      ->check(CLI::Range(1, 1 << 20));
+  line.add_option("--warmup", repetitions.warmup, "Repetitions before them; default: the preset's")
+      ->check(CLI::Range(0, 1 << 20));
 }
 
 void apply_preset(Repetitions& repetitions, const Repetitions& preset) {

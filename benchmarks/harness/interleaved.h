@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "harness/benchmark.h"
-#include "harness/command_line.h"
 #include "harness/progress.h"
 
 namespace ddp {
@@ -21,7 +20,7 @@ struct Repetitions {
 };
 
 /// The flags --repetitions and --warmup.
-void add_flags(CommandLine& line, Repetitions& repetitions);
+void add_flags(CLI::App& line, Repetitions& repetitions);
 
 /// Sets from `preset` what no flag has set.
 void apply_preset(Repetitions& repetitions, const Repetitions& preset);

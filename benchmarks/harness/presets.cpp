@@ -31,17 +31,16 @@ std::string gap(const BenchmarkOptions& options, const Hardware& published) {
 
 }  // namespace
 
-void describe_presets(CommandLine& line, const PresetsInWords& words) {
-  line.set_footer("Presets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
-                  words.paper +
-                  (words.published.empty() ? "" : "\n  published  " + words.published));
+void describe_presets(CLI::App& line, const PresetsInWords& words) {
+  line.footer("Presets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
+              words.paper + (words.published.empty() ? "" : "\n  published  " + words.published));
 }
 
-int check_preset(const CommandLine& line, BenchmarkOptions& options, const Hardware& published) {
+int check_preset(const CLI::App& line, BenchmarkOptions& options, const Hardware& published) {
   if (options.preset != "paper") {
     return 0;
   }
-  if (!line.given("--device")) {
+  if (line.count("--device") == 0) {
     options.device = "cuda";
   }
   const std::string problem = gap(options, published);
@@ -53,6 +52,15 @@ int check_preset(const CommandLine& line, BenchmarkOptions& options, const Hardw
                "--preset full measures the same anywhere\n",
                in_words(published).c_str(), problem.c_str());
   return kRefused;
+}
+
+std::optional<int> parse(CLI::App& line, int argc, char** argv, BenchmarkOptions& options,
+                         const Hardware& published) {
+  if (const auto code = parse(line, argc, argv)) {
+    return code;
+  }
+  const int code = check_preset(line, options, published);
+  return code == 0 ? std::nullopt : std::optional<int>(code);
 }
 
 }  // namespace ddp

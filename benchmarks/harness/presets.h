@@ -1,9 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "harness/benchmark.h"
-#include "harness/command_line.h"
 
 namespace ddp {
 
@@ -12,7 +12,7 @@ struct PresetsInWords {
   std::string quick, full, paper;
   std::string published = {};  // empty: the program has no such preset
 };
-void describe_presets(CommandLine& line, const PresetsInWords& words);
+void describe_presets(CLI::App& line, const PresetsInWords& words);
 
 /// The hardware of a published experiment.
 struct Hardware {
@@ -24,6 +24,10 @@ struct Hardware {
 /// experiment on its original hardware: it sets options.device to "cuda" unless a flag has set it.
 /// If that hardware is missing, prints one line to stderr and returns kRefused; otherwise returns
 /// 0. Other presets run anywhere.
-int check_preset(const CommandLine& line, BenchmarkOptions& options, const Hardware& published);
+int check_preset(const CLI::App& line, BenchmarkOptions& options, const Hardware& published);
+
+/// parse() and check_preset(), in that order: the exit code if the program should end now.
+std::optional<int> parse(CLI::App& line, int argc, char** argv, BenchmarkOptions& options,
+                         const Hardware& published);
 
 }  // namespace ddp

@@ -6,15 +6,16 @@
 #include <cstdio>
 
 #include "harness/cluster_step.h"
+#include "harness/command_line.h"
 #include "models/profiles/hardware.h"
 
 namespace ddp {
 namespace {
 
-std::string given_ones(const CommandLine& line, const std::vector<std::string>& flags) {
+std::string given_ones(const CLI::App& line, const std::vector<std::string>& flags) {
   std::string text;
   for (const std::string& flag : flags) {
-    if (line.given(flag)) {
+    if (line.count(flag) > 0) {
       text += (text.empty() ? "" : ", ") + flag;
     }
   }
@@ -23,40 +24,44 @@ std::string given_ones(const CommandLine& line, const std::vector<std::string>& 
 
 }  // namespace
 
-void add_machine_flags(CommandLine& line, ClusterFlags& flags, const std::string& when) {
-  line.add("--gpu", flags.gpu, when + "which GPUs").one_of(known_gpus());
-  line.add("--precision", flags.precision,
-           when + "of matrix products; default: tf32 where there is")
-      .one_of(known_precisions());
-  line.add("--link", flags.link, when + "what connects GPUs of a machine").one_of(known_links());
-  line.add("--link-between", flags.between, when + "what connects machines").one_of(known_links());
-  line.add("--link-gb-per-s", flags.link_gb_per_s,
-           when + "what a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw")
-      .positive();
-  line.add("--between-gb-per-s", flags.between_gb_per_s, when + "the same between machines")
-      .positive();
-  line.add("--link-latency-us", flags.link_latency_us,
-           when + "of each all-reduce, beyond what NCCL's tables say")
-      .positive();
+void add_machine_flags(CLI::App& line, ClusterFlags& flags, const std::string& when) {
+  line.add_option("--gpu", flags.gpu, when + "which GPUs")->check(CLI::IsMember(known_gpus()));
+  line.add_option("--precision", flags.precision,
+                  when + "of matrix products; default: tf32 where there is")
+      ->check(CLI::IsMember(known_precisions()));
+  line.add_option("--link", flags.link, when + "what connects GPUs of a machine")
+      ->check(CLI::IsMember(known_links()));
+  line.add_option("--link-between", flags.between, when + "what connects machines")
+      ->check(CLI::IsMember(known_links()));
+  line.add_option(
+          "--link-gb-per-s", flags.link_gb_per_s,
+          when + "what a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw")
+      ->check(CLI::PositiveNumber);
+  line.add_option("--between-gb-per-s", flags.between_gb_per_s, when + "the same between machines")
+      ->check(CLI::PositiveNumber);
+  line.add_option("--link-latency-us", flags.link_latency_us,
+                  when + "of each all-reduce, beyond what NCCL's tables say")
+      ->check(CLI::PositiveNumber);
 }
 
-void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options) {
-  line.remove("--preset");
-  line.add("--preset", options.preset, "How much is measured; single flags go before it")
-      .one_of({"quick", "full", "paper", kPublishedPreset})
-      .show_default();
+void add_flags(CLI::App& line, ClusterFlags& flags, BenchmarkOptions& options) {
+  line.remove_option(line.get_option("--preset"));
+  line.add_option("--preset", options.preset, "How much is measured; single flags go before it")
+      ->check(CLI::IsMember({"quick", "full", "paper", kPublishedPreset}))
+      ->capture_default_str();
   const std::string of_cluster = "With --preset published: ";
-  line.add("--gpus", flags.gpus, of_cluster + "how many in total; default: as published")
-      .in_range(1, 1 << 20);
-  line.add("--gpus-per-node", flags.gpus_per_node,
-           of_cluster + "in a machine; default: as published")
-      .in_range(1, 1 << 20);
+  line.add_option("--gpus", flags.gpus, of_cluster + "how many in total; default: as published")
+      ->check(CLI::Range(1, 1 << 20));
+  line.add_option("--gpus-per-node", flags.gpus_per_node,
+                  of_cluster + "in a machine; default: as published")
+      ->check(CLI::Range(1, 1 << 20));
   add_machine_flags(line, flags, of_cluster);
-  line.add("--calibration", flags.calibration, of_cluster + "the file with the fitted constants")
-      .show_default("figures/reference/calibration.json");
+  line.add_option("--calibration", flags.calibration,
+                  of_cluster + "the file with the fitted constants")
+      ->default_str("figures/reference/calibration.json");
 }
 
-std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& options,
+std::string misplaced_flags(const CLI::App& line, const BenchmarkOptions& options,
                             const std::vector<std::string>& measuring) {
   if (options.preset != kPublishedPreset) {
     const std::string wrong = given_ones(
@@ -132,9 +137,9 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
   return simulate_step(variant, cluster, timed, options);
 }
 
-void add_shape_flag(CommandLine& line, ClusterFlags& flags, const std::string& when) {
-  line.add("--shape", flags.shape, when + "d_model,d_ff,layers,heads of another transformer")
-      .in_range(1, 1 << 20);
+void add_shape_flag(CLI::App& line, ClusterFlags& flags, const std::string& when) {
+  line.add_option("--shape", flags.shape, when + "d_model,d_ff,layers,heads of another transformer")
+      ->check(CLI::Range(1, 1 << 20));
 }
 
 TransformerShape shape_of(const ClusterFlags& flags, const std::string& model) {

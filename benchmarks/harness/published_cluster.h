@@ -8,7 +8,6 @@
 #include "ddp/cluster/cluster.h"
 #include "harness/benchmark.h"
 #include "harness/calibration.h"
-#include "harness/command_line.h"
 #include "harness/variants.h"
 #include "models/profiles/profiled_model.h"
 #include "models/transformer.h"
@@ -35,12 +34,12 @@ struct ClusterFlags {
 };
 
 /// The flags of a machine, and --calibration; and "published" as a value of --preset.
-void add_flags(CommandLine& line, ClusterFlags& flags, BenchmarkOptions& options);
+void add_flags(CLI::App& line, ClusterFlags& flags, BenchmarkOptions& options);
 
 /// Call it after the command line has been parsed. The message that refuses flags of the cluster
 /// without --preset published, and with it those that would do nothing: the common ones, and
 /// `measuring`. Empty if there is nothing to refuse.
-std::string misplaced_flags(const CommandLine& line, const BenchmarkOptions& options,
+std::string misplaced_flags(const CLI::App& line, const BenchmarkOptions& options,
                             const std::vector<std::string>& measuring);
 
 /// The constants of that experiment, from --calibration.
@@ -67,7 +66,7 @@ void apply(const ClusterFlags& flags, PublishedHardware& hardware);
 /// The flags --gpu, --precision, --link, --link-between, --link-gb-per-s, --between-gb-per-s,
 /// --link-latency-us.
 /// `when` begins what is said of each.
-void add_machine_flags(CommandLine& line, ClusterFlags& flags, const std::string& when);
+void add_machine_flags(CLI::App& line, ClusterFlags& flags, const std::string& when);
 
 /// The times of one step of a variant (see all_variants()): what a rank does, if all ranks do the
 /// same. The library of its stage must be loaded, see variants_on_cluster().
@@ -76,7 +75,7 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
                                  const VariantOptions& options = {});
 
 /// The flag --shape.
-void add_shape_flag(CommandLine& line, ClusterFlags& flags, const std::string& when);
+void add_shape_flag(CLI::App& line, ClusterFlags& flags, const std::string& when);
 
 /// --shape, or the shape of the model of that name. Throws c10::ValueError for a --shape that is not
 /// four positive numbers.

@@ -12,9 +12,9 @@
 
 namespace ddp {
 
-void add_resume_flag(CommandLine& line, BenchmarkOptions& options) {
-  line.add_switch("--resume", options.resume,
-                  "Goes on where an earlier run with the same flags was stopped");
+void add_resume_flag(CLI::App& line, BenchmarkOptions& options) {
+  line.add_flag("--resume", options.resume,
+                "Goes on where an earlier run with the same flags was stopped");
 }
 
 ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult header,

@@ -4,13 +4,12 @@
 #include <vector>
 
 #include "harness/benchmark.h"
-#include "harness/command_line.h"
 #include "harness/partial_result.h"
 
 namespace ddp {
 
 /// The flag --resume.
-void add_resume_flag(CommandLine& line, BenchmarkOptions& options);
+void add_resume_flag(CLI::App& line, BenchmarkOptions& options);
 
 /// A result that grows row by row, and is saved after each, so that a stopped run can continue. All
 /// ranks have one; rank 0's keeps the numbers and the file.

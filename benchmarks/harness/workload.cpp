@@ -25,10 +25,13 @@ std::vector<std::string> resnet_names() {
   return names;
 }
 
-void add_flags(CommandLine& line, Workload& workload, const std::vector<std::string>& models) {
-  line.add("--model", workload.model, "What is trained").one_of(models).show_default();
+void add_flags(CLI::App& line, Workload& workload, const std::vector<std::string>& models) {
+  line.add_option("--model", workload.model, "What is trained")
+      ->check(CLI::IsMember(models))
+      ->capture_default_str();
   const auto sized = [&](const char* flag, int& value, const char* what, int least) {
-    line.add(flag, value, std::string(what) + "; default: the preset's").in_range(least, 1 << 20);
+    line.add_option(flag, value, std::string(what) + "; default: the preset's")
+        ->check(CLI::Range(least, 1 << 20));
   };
   sized("--batch-size", workload.size.batch, "Samples of each rank", 1);
   sized("--image-size", workload.size.image, "Pixels of an image's side", 32);

@@ -10,7 +10,6 @@
 
 #include "ddp/model.h"
 #include "harness/benchmark.h"
-#include "harness/command_line.h"
 
 namespace ddp {
 
@@ -41,7 +40,7 @@ constexpr const char* kMlp = "mlp";
 std::vector<std::string> resnet_names();
 
 /// The flags --model (one of `models`), --batch-size, --image-size, --steps and --warmup.
-void add_flags(CommandLine& line, Workload& workload, const std::vector<std::string>& models);
+void add_flags(CLI::App& line, Workload& workload, const std::vector<std::string>& models);
 
 /// Sets from `preset` what no flag has set.
 void apply_preset(Size& size, const Size& preset);

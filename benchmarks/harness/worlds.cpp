@@ -27,7 +27,7 @@ std::string backends_on_gpus(const std::vector<int>& worlds) {
 
 }  // namespace
 
-std::vector<int> choose_worlds(const CommandLine& line, const BenchmarkOptions& options,
+std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& options,
                                const std::vector<int>& preset) {
   try {
     if (const auto environment = read_launch_environment()) {
@@ -36,13 +36,13 @@ std::vector<int> choose_worlds(const CommandLine& line, const BenchmarkOptions& 
   } catch (const c10::Error&) {
     return {options.world_size};  // launch() reports the error
   }
-  return line.given(kFlag) ? std::vector<int>{options.world_size} : preset;
+  return line.count(kFlag) > 0 ? std::vector<int>{options.world_size} : preset;
 }
 
-void describe_worlds(CommandLine& line, const std::vector<int>& preset) {
-  line.find(kFlag)
-      .describe("Run only this number of ranks; torchrun, mpirun or srun overrides it")
-      .show_default(c10::Join(", ", preset) + " one after the other");
+void describe_worlds(CLI::App& line, const std::vector<int>& preset) {
+  line.get_option(kFlag)
+      ->description("Run only this number of ranks; torchrun, mpirun or srun overrides it")
+      ->default_str(c10::Join(", ", preset) + " one after the other");
 }
 
 bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds) {

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "harness/benchmark.h"
-#include "harness/command_line.h"
 #include "harness/partial_result.h"
 
 namespace ddp {
@@ -13,11 +12,11 @@ namespace ddp {
 
 /// The world sizes to run: that of --world-size if it is given; under torchrun, mpirun or srun, the
 /// one they started; else `preset`. Call it after the command line has been parsed.
-std::vector<int> choose_worlds(const CommandLine& line, const BenchmarkOptions& options,
+std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& options,
                                const std::vector<int>& preset);
 
 /// Describes in --help what --world-size means for such a program.
-void describe_worlds(CommandLine& line, const std::vector<int>& preset);
+void describe_worlds(CLI::App& line, const std::vector<int>& preset);
 
 /// Reports on stderr if options.trace is impossible because there is more than one world.
 bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,7 +17,12 @@ from figures.lib.result_files import Result, ResultError, load_group
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
 
 
-def run(description: str, draw: Draw, arguments: list[str] | None) -> int:
+def main(about: str, draw: Draw) -> Callable[..., int]:
+    """A script's main(); its help begins as its text about itself does."""
+    return functools.partial(run, about.splitlines()[0], draw)
+
+
+def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int:
     """Saves what `draw` makes from --data to --out. Returns the exit code: 1 after a message on stderr."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="result files")

@@ -150,9 +150,7 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, NETWORK, draw), arguments)
-
+main = script.main(__doc__, script.one_each(PROGRAM, NETWORK, draw))
 
 if __name__ == "__main__":
     sys.exit(main())

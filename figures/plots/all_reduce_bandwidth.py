@@ -122,9 +122,7 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
         yield script.name_of(NAME, result), draw(result)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
-
+main = script.main(__doc__, figures)
 
 if __name__ == "__main__":
     sys.exit(main())

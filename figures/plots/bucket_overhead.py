@@ -124,9 +124,7 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     style.add_caption(figure, text, [result])
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
-
+main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
 
 if __name__ == "__main__":
     sys.exit(main())

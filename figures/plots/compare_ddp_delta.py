@@ -82,9 +82,7 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw, ".delta"), arguments)
-
+main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw, ".delta"))
 
 if __name__ == "__main__":
     sys.exit(main())

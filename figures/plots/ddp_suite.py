@@ -148,9 +148,7 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
         yield script.name_of(PROGRAM, suite.result), draw(suite)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], figures, arguments)
-
+main = script.main(__doc__, figures)
 
 if __name__ == "__main__":
     sys.exit(main())

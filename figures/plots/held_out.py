@@ -58,9 +58,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
     yield script.name_of(PROGRAM, results[0]), Table(title, held_out.COLUMNS, lines, text, results, NOTE)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], make, arguments)
-
+main = script.main(__doc__, make)
 
 if __name__ == "__main__":
     sys.exit(main())

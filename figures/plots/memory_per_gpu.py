@@ -10,7 +10,7 @@ import sys
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from figures.lib import script, style
 from figures.lib.reference_data import load_reference
@@ -26,7 +26,7 @@ LOOKS = {
 TERMS = {"06_sharded_optimizer": "os+g", "07_fully_sharded": "os+g+p"}  # what they divide, as ZeRO calls it
 PUBLISHED = {"os": ("^", "state divided"), "os+g": ("o", "and gradients"), "os+g+p": ("v", "and parameters")}
 CARD_GB = 80
-HEIGHT = 2.9  # inches
+HEIGHT = 4.7  # inches
 
 Held = dict[int, float]  # GB, by GPUs
 
@@ -67,6 +67,14 @@ def largest_error(by_size: dict[int, dict[str, Held]]) -> float:
     return 100 * max(errors, default=0)
 
 
+def largest_model(most: dict[int, dict[str, Held]]) -> dict[str, dict[int, float]]:
+    """Billions of parameters whose step a card holds, by stage and GPUs: the smallest model's bytes each, scaled up."""
+    parameters, stages = min(most.items())
+    return {
+        stage: {gpus: 1e-9 * parameters * CARD_GB / gb for gpus, gb in held.items()} for stage, held in stages.items()
+    }
+
+
 def draw_size(axes: Axes, parameters: int, stages: dict[str, Held]) -> None:
     for stage, held in stages.items():
         colour, name = LOOKS[stage]
@@ -76,14 +84,30 @@ def draw_size(axes: Axes, parameters: int, stages: dict[str, Held]) -> None:
         axes.plot(*zip(*sorted(values.items())) if values else ([], []), color="#444444", marker=marker, markersize=3.8,
                   markerfacecolor="white", linestyle="none", label=f"ZeRO: {text}")  # fmt: skip
     axes.axhline(CARD_GB, color=style.GREY, linestyle=":", linewidth=1)
-    axes.set_xscale("log", base=2)
+    over_gpus(axes, stages)
+    axes.set_title(f"{parameters / 1e9:,g} billion", loc="left")
+    axes.set_ylabel("GB on each GPU")
+
+
+def draw_largest(axes: Axes, most: dict[int, dict[str, Held]]) -> None:
+    billions = largest_model(most)
+    for stage, largest in billions.items():
+        axes.plot(*zip(*sorted(largest.items())), color=LOOKS[stage][0], linewidth=1.2)
+    over_gpus(axes, billions)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_locator(FixedLocator([2**power for power in range(12)]))
+    axes.set_title(f"the largest model in {CARD_GB} GB", loc="left")
+    axes.set_ylabel("billion parameters")
+
+
+def over_gpus(axes: Axes, by_stage: dict[str, dict[int, float]]) -> None:
+    axes.set_xscale("log", base=4)
     axes.set_yscale("log")
-    counts = sorted({gpus for held in stages.values() for gpus in held})
+    counts = sorted({gpus for values in by_stage.values() for gpus in values})
     axes.xaxis.set_major_locator(FixedLocator(counts))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda gb, _: f"{gb:,g}"))
-    axes.set_title(f"{parameters / 1e9:,g} billion", loc="left")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel("GPUs")
     axes.grid()
 
@@ -92,12 +116,14 @@ def draw(result: Result) -> Figure:
     style.use_style()
     by_size = held_by(result)
     figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(1, len(by_size), squeeze=False)[0]
+    *panels, last = figure.subplots(len(by_size) // 2 + 1, 2, squeeze=False).flat
     for axes, parameters in zip(panels, sorted(by_size)):
         draw_size(axes, parameters, by_size[parameters])
-    panels[0].set_ylabel("GB on each GPU")
+    for axes in panels[len(by_size) :]:
+        axes.set_axis_off()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=7)
     most = held_by(result, "most")
+    draw_largest(last, most)
     within = max(
         most[parameters][stage][gpus] / gb
         for parameters, stages in by_size.items() for stage, held in stages.items() for gpus, gb in held.items()
@@ -107,15 +133,14 @@ def draw(result: Result) -> Figure:
         "the\nparameters, counted while the code ran, on tensors that have shapes and no memory. Activations are not "
         "counted, nor\nin the published table (ZeRO, table 1), from which stages 06 and 07 differ by at most "
         f"{largest_error(by_size):.1f} %: where the table has a\ngradient's N-th, stage 06 has a shard's "
-        f"copy. Within a step stages hold up to {within:.1f} times as much.\nDotted: a card of {CARD_GB} GB."
+        f"copy. Within a step stages hold up to {within:.1f} times as much."
+        f"\nDotted: a card of {CARD_GB} GB. Last: the largest model of which such a card holds a step."
     )
     style.add_caption(figure, text, [result])
     return figure
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], script.one_each(PROGRAM, PARAMETERS, draw), arguments)
-
+main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -154,9 +154,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         yield from side_by_side(PROGRAM, table, PUBLISHED, ("local_bs", "seq_len", "bucket_size_mb"), QUANTITIES, own)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], make, arguments)
-
+main = script.main(__doc__, make)
 
 if __name__ == "__main__":
     sys.exit(main())

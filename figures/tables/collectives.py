@@ -97,9 +97,7 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
         yield script.name_of(COLLECTIVES, result), make_table(result)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], tables, arguments)
-
+main = script.main(__doc__, tables)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -202,9 +202,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         yield from tables(result)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], make, arguments)
-
+main = script.main(__doc__, make)
 
 if __name__ == "__main__":
     sys.exit(main())

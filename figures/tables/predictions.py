@@ -61,9 +61,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
     yield script.name_of(NAME, results[0]), Table(title, COLUMNS, rows, text, results, note)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], make, arguments)
-
+main = script.main(__doc__, make)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -105,9 +105,7 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
                     yield from side_by_side(table.reference, made, table.reference, keys, quantities, own)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], tables, arguments)
-
+main = script.main(__doc__, tables)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -96,9 +96,7 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
             yield from side_by_side(f"{PROGRAM}.{variant}", published, PUBLISHED[variant], COLUMNS[:3], quantities, own)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], tables, arguments)
-
+main = script.main(__doc__, tables)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -202,9 +202,7 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
         yield script.name_of(f"{PROGRAM}.seeds", trainings.result), seeds_table(trainings)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return script.run(__doc__.splitlines()[0], tables, arguments)
-
+main = script.main(__doc__, tables)
 
 if __name__ == "__main__":
     sys.exit(main())

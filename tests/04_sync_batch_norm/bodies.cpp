@@ -26,7 +26,7 @@ const char* const kGradientsTest = "gradients_are_those_of_the_whole_batch";
 void each_shape(Uses& uses) {
   const double momenta[] = {0.1, 0.7, 1.0, 0.0};
   int i = 0;
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (const Shape& shape : shapes()) {
       uses.run(
           {.shape = shape, .dtype = dtype, .mode = {.momentum = momenta[i++ % 4], .eps = 0.03}});
@@ -45,15 +45,19 @@ void each_shape(Uses& uses) {
     uses.run({.dtype = dtype, .graph = false, .note = "without a graph"});
   }
   for (const Shape& shape : shapes()) {
-    uses.run({.shape = shape, .of_weight = at::kFloat, .of_bias = at::kFloat});
+    uses.run(
+        {.shape = shape, .dtype = at::kDouble, .of_weight = at::kFloat, .of_bias = at::kFloat});
   }
-  uses.run({.of_weight = at::kFloat, .note = "weight and running variance of float32"});
-  uses.run({.of_bias = at::kFloat, .note = "bias and running mean of float32"});
+  uses.run({.dtype = at::kDouble,
+            .of_weight = at::kFloat,
+            .note = "weight and running variance of float32"});
+  uses.run(
+      {.dtype = at::kDouble, .of_bias = at::kFloat, .note = "bias and running mean of float32"});
 }
 
 // Each combination of tensors.
 void missing_tensors(Uses& uses) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     for (int present = 0; present < 7; ++present) {
       uses.run({.dtype = dtype,
                 .weight = present % 2 == 1,
@@ -70,27 +74,27 @@ void temporary_inputs(Uses& uses) {
     uses.run({.shape = shape, .temporary = true});
   }
   const NormModule module = uses.module({.num_features = 3});
-  uses.run({.dtype = at::kFloat, .temporary = true}, module);
+  uses.run({.temporary = true}, module);
   for (const bool running : {true, false}) {
     uses.run({.running = running, .mode = {.training = false}, .temporary = true});
   }
   module->eval();
-  uses.run({.dtype = at::kFloat, .temporary = true}, module);
+  uses.run({.temporary = true}, module);
 }
 
 void many_sizes(Uses& uses) {
   int i = 0;
   for (const std::int64_t hidden : {128, 256, 512, 1024, 1100}) {
     for (const std::int64_t batch : {8, 21}) {
-      uses.run({.shape = {batch, hidden}, .dtype = ++i % 2 == 0 ? at::kFloat : at::kDouble});
+      uses.run({.shape = {batch, hidden}, .dtype = i++ % 2 == 0 ? at::kFloat : at::kDouble});
     }
   }
-  uses.run({.shape = {3, 2500, 2}, .dtype = at::kFloat});
+  uses.run({.shape = {3, 2500, 2}});
 }
 
 void one_small_use(Uses& uses) {
   uses.run({.shape = {4, 3}});
-  uses.run({.shape = {5, 2, 3}, .dtype = at::kFloat});
+  uses.run({.shape = {5, 2, 3}, .dtype = at::kDouble});
 }
 
 void not_a_number(Uses& uses) {
@@ -101,7 +105,7 @@ void not_a_number(Uses& uses) {
 }
 
 void many_steps(Uses& uses) {
-  const NormModule module = uses.module({.num_features = 3}, at::kDouble);
+  const NormModule module = uses.module({.num_features = 3});
   for (int step = 0; step < 70; ++step) {
     uses.run({.shape = {3 + step % 3, 3}, .mean = 0.1 * step}, step % 2 == 0 ? module : nullptr);
   }
@@ -193,7 +197,7 @@ void module_is_dropped(Uses& uses) {
   ProcessGroupPtr group = make_group(uses.client().shared_from_this());
   const c10::weak_intrusive_ptr<c10d::ProcessGroup> weak(group);
   NormModule module = make_sync_batch_norm({.num_features = 3}, std::move(group));
-  module->to(settings().device, at::kDouble);
+  module->to(settings().device);
   Use& use = *uses.add({.note = "the module is gone"}, std::exchange(module, nullptr));
   use.forward();
   use.drop_group();  // and with it the module

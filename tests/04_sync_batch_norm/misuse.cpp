@@ -26,9 +26,8 @@ using Change = std::function<void(Use&)>;
 void refuse(Uses& uses, const std::string& what, bool training, const Change& spoil,
             double eps = 1e-5) {
   for (const std::int64_t samples : {4, 0}) {
-    Use& use = *uses.add({.shape = {samples, kChannels, 2},
-                          .dtype = at::kFloat,
-                          .mode = {.training = training, .eps = eps}});
+    Use& use =
+        *uses.add({.shape = {samples, kChannels, 2}, .mode = {.training = training, .eps = eps}});
     spoil(use);
     use.replace_tensors(use.tensors);  // by these
     use.attempt(what + (samples > 0 ? "" : ", without samples,") +
@@ -101,7 +100,7 @@ void wrong_arguments(Uses& uses) {
     }
     refuse(uses, "a null group", training, [](Use& use) { use.drop_group(); });
   }
-  uses.run({.dtype = at::kFloat});  // what rejects everything does not pass
+  uses.run({});  // what rejects everything does not pass
 }
 
 void wrong_modules(Uses& uses) {
@@ -115,18 +114,18 @@ void wrong_modules(Uses& uses) {
   make("a module with eps = 0", {.num_features = 2, .eps = 0}, uses.group());
   make("a module with a null group", {.num_features = 2}, nullptr);
   const NormModule module = uses.module({.num_features = kChannels});
-  uses.run({.dtype = at::kFloat}, module);
+  uses.run({}, module);
   for (const at::Tensor& input :
        {ones({4, kChannels + 1}), ones({kChannels}), ones({4, kChannels, 1, 1, 1, 2}),
         ones({4, kChannels}, at::kLong)}) {
     std::ostringstream text;
     text << "a module of " << kChannels << " features, given " << input.dtype() << " "
          << input.sizes();
-    Use& use = *uses.add({.dtype = at::kFloat}, module);
+    Use& use = *uses.add({}, module);
     use.input = input;
     use.attempt(text.str());
   }
-  uses.run({.dtype = at::kFloat}, module);
+  uses.run({}, module);
 }
 
 void narrow_input(Uses& uses) {
@@ -142,7 +141,7 @@ void too_few_values(Uses& uses) {
   const auto refuse_sizes = [&](const std::string& what, Shape shape, const NormModule& module,
                                 bool running = true) {
     shape[0] = uses.client().rank() == last ? shape[0] : 0;
-    Use& use = *uses.add({.shape = shape, .dtype = at::kFloat, .running = running}, module);
+    Use& use = *uses.add({.shape = shape, .running = running}, module);
     use.attempt(what);
   };
   refuse_sizes("one value without running statistics", {1, kChannels}, nullptr, false);
@@ -154,7 +153,7 @@ void too_few_values(Uses& uses) {
     refuse_sizes("no sample on any rank" + of, {0, kChannels, 4}, by);
     refuse_sizes("samples without a position" + of, {2, kChannels, 0}, by);
   }
-  uses.run({.shape = {last == 0 ? 2 : 1, kChannels}, .dtype = at::kFloat});  // is enough
+  uses.run({.shape = {last == 0 ? 2 : 1, kChannels}});  // is enough
 }
 
 // Rank 1 fails before forward, or before backward; what needs it must fail, too.

@@ -25,7 +25,7 @@ void evaluate(Uses& uses, UseOptions options) {
 }
 
 using Dtypes = std::vector<at::ScalarType>;
-const Dtypes kWideDtypes = {at::kDouble, at::kFloat};
+const Dtypes kWideDtypes = {at::kFloat, at::kDouble};
 const Dtypes kNarrowDtypes = {at::kHalf, at::kBFloat16};
 
 // With running statistics, or those of the rank's own batch.
@@ -119,15 +119,17 @@ void statistics_are_loaded(Uses& uses) {
 void statistics_change(Uses& uses) {
   const std::string what =
       "the caller changed running_mean and running_var after forward; backward must not need them";
-  Use& use = *uses.add({.mode = evaluating(), .note = what});
-  use.forward();
-  use.tensors.running_mean.add_(3);
-  use.tensors.running_var.mul_(2);
-  uses.client().fact("the caller changes the running statistics", 1);
-  try {
-    use.backward();
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, what, " (keep copies): ", error.what_without_backtrace());
+  for (const at::ScalarType dtype : kWideDtypes) {
+    Use& use = *uses.add({.dtype = dtype, .mode = evaluating(), .note = what});
+    use.forward();
+    use.tensors.running_mean.add_(3);
+    use.tensors.running_var.mul_(2);
+    uses.client().fact("the caller changes the running statistics", 1);
+    try {
+      use.backward();
+    } catch (const c10::Error& error) {
+      TORCH_CHECK(false, what, " (keep copies): ", error.what_without_backtrace());
+    }
   }
 }
 
@@ -138,7 +140,7 @@ void evaluates_not_a_number(Uses& uses) {
 
 void one_rank_evaluates(Uses& uses) {
   if (uses.client().rank() == 0) {
-    const NormModule module = uses.module({.num_features = 3}, at::kDouble);
+    const NormModule module = uses.module({.num_features = 3});
     module->eval();
     uses.run({}, module);
     uses.run({.shape = {1, 3}}, module);
@@ -166,7 +168,7 @@ class Parent : public torch::nn::Module {
 
 // Its tensors will have changed at the end.
 void run_before_conversion(Uses& uses, const NormModule& module) {
-  Use& use = *uses.add({.shape = {5, 4}, .dtype = at::kFloat}, module);
+  Use& use = *uses.add({.shape = {5, 4}}, module);
   use.run();
   use.output.reset();
 }
@@ -248,19 +250,19 @@ void use_modules(Uses& uses) {
     module_steps(uses, momentum);
   }
   const NormModule switched = uses.module({.num_features = 4});
-  Use& use =
-      *uses.add({.shape = {5, 4}, .dtype = at::kFloat, .note = "eval() before backward"}, switched);
+  Use& use = *uses.add({.shape = {5, 4}, .note = "eval() before backward"}, switched);
   use.forward();
   switched->eval();
   use.backward();
-  const NormModule converted = uses.module({.num_features = 4});
-  run_before_conversion(uses, converted);
-  converted->to(at::kDouble);
-  uses.run({.shape = {5, 4}, .note = "a module that has been converted"}, converted);
   const NormModule frozen = uses.module({.num_features = 4});
   frozen->weight.set_requires_grad(false);
   frozen->bias.set_requires_grad(false);
-  uses.run({.shape = {5, 4}, .dtype = at::kFloat, .wants_input = false}, frozen);
+  uses.run({.shape = {5, 4}, .wants_input = false}, frozen);
+  const NormModule converted = uses.module({.num_features = 4});
+  run_before_conversion(uses, converted);
+  converted->to(at::kDouble);
+  uses.run({.shape = {5, 4}, .dtype = at::kDouble, .note = "a module that has been converted"},
+           converted);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "bodies.h"
 #include "support/compare.h"
+#include "support/rare.h"
 #include "support/settings.h"
 
 // The layer in a model trained with data parallelism.
@@ -64,6 +65,7 @@ void sgd_step(const std::vector<at::Tensor>& parameters) {
 
 // Hands in the state after training: "trained", parameters first.
 void train_together(Uses& uses) {
+  tell_rare(uses.client(), kFloat64);
   std::vector<NormModule> modules;
   for (const std::int64_t channels : kChannelsOfLayers) {
     modules.push_back(uses.module({.num_features = channels}, at::kDouble));

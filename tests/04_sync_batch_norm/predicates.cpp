@@ -90,10 +90,12 @@ Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check) 
       const bool of_mode = batch[0].training == (mode == kTraining);
       if (std::string text = of_mode && !known ? check(batch) : ""; !text.empty()) {
         if (!is_float64) {
-          return text;
+          Finding finding(text);
+          finding.elsewhere = {kFloat64};
+          return finding;
         }
         of_float64.text = text;
-        of_float64.rare = {"float64"};
+        of_float64.rare = {kFloat64};
       } else {
         right = right || (of_mode && !is_float64);
       }

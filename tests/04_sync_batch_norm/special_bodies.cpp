@@ -29,7 +29,7 @@ std::vector<Shape> divisions(int ranks, bool empty) {
 
 void divided(Uses& uses, bool empty) {
   const int ranks = uses.client().world().ranks;
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const NormModule module = uses.module({.num_features = 3}, dtype);
     for (const Shape& rows : divisions(ranks, empty)) {
       uses.run({.shape = {0, 3}, .rows = rows, .dtype = dtype});
@@ -44,7 +44,7 @@ void unequal_shards(Uses& uses) {
   divided(uses, /*empty=*/false);
   Shape rows(uses.client().world().ranks, 24);
   rows.back() = 3000;
-  uses.run({.shape = {24, 3, 2}, .rows = rows, .dtype = at::kFloat, .note = "a large shard"});
+  uses.run({.shape = {24, 3, 2}, .rows = rows, .note = "a large shard"});
 }
 
 void empty_shards(Uses& uses) {
@@ -52,13 +52,13 @@ void empty_shards(Uses& uses) {
   const int ranks = uses.client().world().ranks;
   Shape rows(ranks, 24);
   rows.front() = 0;
-  uses.run({.shape = {24, 32}, .rows = rows, .dtype = at::kFloat, .mean = 1e4});
+  uses.run({.shape = {24, 32}, .rows = rows, .mean = 1e4});
   rows.back() = 3000;
-  uses.run({.shape = {24, 3, 2}, .rows = rows, .dtype = at::kFloat, .note = "a large shard"});
+  uses.run({.shape = {24, 3, 2}, .rows = rows, .note = "a large shard"});
   Shape one(ranks, 0);
   one.back() = 1;
   uses.run({.shape = {0, 3, 2, 2}, .rows = one, .note = "one sample on all ranks together"});
-  uses.run({.shape = {0, 3, 2}, .rows = one, .dtype = at::kFloat, .graph = false});
+  uses.run({.shape = {0, 3, 2}, .rows = one, .graph = false});
   uses.run({.shape = {0, 3, 2}, .rows = one, .wants_input = false});
 }
 
@@ -79,36 +79,33 @@ void some_without_gradient(Uses& uses) {
     for (const Shape& shape : shapes()) {
       uses.run({.shape = shape, .upstream = upstream});
     }
-    uses.run({.shape = {32, 128}, .dtype = at::kFloat, .upstream = upstream});
-    const NormModule module = uses.module({.num_features = 3}, at::kDouble);
+    uses.run({.shape = {32, 128}, .upstream = upstream});
+    const NormModule module = uses.module({.num_features = 3});
     uses.run({.upstream = upstream}, module);
   }
 }
 
 void large_mean(Uses& uses) {
   for (const double mean : {1e4, -1e4}) {
-    uses.run({.shape = {24, 32}, .dtype = at::kFloat, .mean = mean});
-    uses.run({.shape = {12, 9, 2, 3}, .dtype = at::kFloat, .mean = mean});
-    uses.run({.shape = {24, 600}, .dtype = at::kFloat, .mean = mean});
-    uses.run({.shape = {5, 32}, .dtype = at::kFloat, .mean = mean});
+    uses.run({.shape = {24, 32}, .mean = mean});
+    uses.run({.shape = {12, 9, 2, 3}, .mean = mean});
+    uses.run({.shape = {24, 600}, .mean = mean});
+    uses.run({.shape = {5, 32}, .mean = mean});
   }
   for (const double mean : {1e2, 1e4, 1e6}) {
     uses.run({.shape = {24, 8},
+              .dtype = at::kDouble,
               .mean = mean,
               .note = "a mean of " + std::to_string(std::lround(mean)) + " deviations"});
   }
   for (const bool running : {true, false}) {
-    uses.run({.shape = {64, 5},
-              .dtype = at::kFloat,
-              .running = running,
-              .mode = {.training = false},
-              .mean = 1e4});
+    uses.run({.shape = {64, 5}, .running = running, .mode = {.training = false}, .mean = 1e4});
   }
 }
 
 // Thousands of products of which only a small sum is left.
 void products(Uses& uses) {
-  uses.run({.shape = {16384, 6}, .dtype = at::kFloat, .mean = 1e4, .upstream = Upstream::kBlocks});
+  uses.run({.shape = {16384, 6}, .mean = 1e4, .upstream = Upstream::kBlocks});
 }
 
 // Thousands of values of about 40: their sum exceeds half's largest number, and bfloat16's eight
@@ -139,16 +136,15 @@ void low_precisions(Uses& uses) {
 
 // The variance is not to be had from 1 / sqrt(variance + eps), of which eps is nearly all.
 void tiny_deviation(Uses& uses) {
-  Use& use = *uses.add({.dtype = at::kFloat,
-                        .mode = {.momentum = 1, .eps = 1},
-                        .note = "eps is a million times the variance"});
+  Use& use =
+      *uses.add({.mode = {.momentum = 1, .eps = 1}, .note = "eps is a million times the variance"});
   use.input.detach().mul_(1e-3);
   use.run();
 }
 
 // As after a checkpoint that one rank has loaded: batch statistics have nothing to do with it.
 void statistics_of_each_rank(Uses& uses) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     Use& use = *uses.add({.dtype = dtype, .note = "running statistics differing between ranks"});
     use.tensors.running_mean.add_(2 + 5 * uses.client().rank());
     use.tensors.running_var.mul_(1 + uses.client().rank());
@@ -160,7 +156,7 @@ void statistics_of_each_rank(Uses& uses) {
 void another_default_dtype(Uses& uses) {
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(at::kBFloat16));
   choose_rare_modes();
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     uses.run({.shape = {257, 3}, .dtype = dtype, .note = "the default dtype is bfloat16"});
   }
   uses.run({.shape = {257, 3}, .running = false, .mode = {.training = false}});

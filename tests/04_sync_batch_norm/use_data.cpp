@@ -88,7 +88,8 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
   const std::int64_t mine = rows[member_];
   const auto first = std::accumulate(rows.begin(), rows.begin() + member_, std::int64_t{0});
   const auto half = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) / 2;
-  at::Tensor values = random_numbers(input.sizes(), salt(member_) + 1) + 0.25;
+  // Of its dtype from the beginning, since a conversion gives strides of 0 up.
+  at::Tensor values = (random_numbers(input.sizes(), salt(member_) + 1) + 0.25).to(options_.dtype);
   switch (options_.upstream) {
     case Upstream::kRandom:
       break;
@@ -110,8 +111,7 @@ void Use::make_upstream(const std::vector<std::int64_t>& rows) {
     case Upstream::kUndefinedOnOdd:
       values = member_ % 2 == 1 ? at::zeros_like(values) : values;
   }
-  upstream = values.to(options_.dtype);
-  upstream = laid_out(upstream, options_.of_upstream);
+  upstream = laid_out(values, options_.of_upstream);
 }
 
 }  // namespace ddp::testing

@@ -117,6 +117,9 @@ void Use::tell_what_is_rare() const {
   if (input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16) {
     tell_rare(client_, "half or bfloat16");
   }
+  if (input.scalar_type() == at::kDouble) {
+    tell_rare(client_, kFloat64);
+  }
   for (const auto& [tensor, name] :
        {std::pair(tensors.weight, "weight"), std::pair(tensors.bias, "bias"),
         std::pair(tensors.running_mean, "running statistics")}) {

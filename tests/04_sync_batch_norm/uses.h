@@ -31,7 +31,7 @@ struct UseOptions {
   /// Of the input; shape[0] samples on each rank, unless `rows` has a number for each.
   std::vector<std::int64_t> shape = {6, 3, 2};
   std::vector<std::int64_t> rows = {};
-  at::ScalarType dtype = at::kDouble;
+  at::ScalarType dtype = at::kFloat;
   /// Of weight and running variance, and of the other two. Undefined: the input's.
   at::ScalarType of_weight = at::ScalarType::Undefined, of_bias = at::ScalarType::Undefined;
   bool weight = true, bias = true, running = true;
@@ -55,6 +55,9 @@ struct UseOptions {
 
 /// When a tensor is handed in.
 enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };
+
+/// What is rare about such inputs; see support/rare.h.
+constexpr const char* kFloat64 = "float64";
 
 using NormModule = std::shared_ptr<BatchNorm>;
 

@@ -58,7 +58,8 @@ Body in_other_orders(int ranks, std::int64_t cap) {
               training.finish();
             }
           },
-          kOrderTest};
+          kOrderTest,
+          rare_of(World{.ranks = ranks})};
 }
 
 // Weights, gradients, their sums and means, and momentum have few bits each, so that no order of adding
@@ -84,7 +85,8 @@ Body without_rounding(std::int64_t cap) {
               training.finish();
             }
           },
-          kEndTest};
+          kEndTest,
+          rare_of(World{.ranks = 4})};
 }
 
 // Layers differ in elements, so that no two launches look alike.
@@ -101,7 +103,8 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
             training.step();
             training.step();
           },
-          "step_time_is_the_chain_of_buckets"};
+          "step_time_is_the_chain_of_buckets",
+          rare_of(World{.ranks = ranks})};
 }
 
 }  // namespace

@@ -7,7 +7,6 @@ import importlib.util
 import io
 import json
 import subprocess
-import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -43,7 +42,6 @@ class ProgramTest(unittest.TestCase):
         for file in (BUILD / "bin" / self.program, *libraries):
             if not file.exists():
                 self.skipTest(f"{file} is not built")
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.result = self.folder / "result.json"
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -26,7 +25,6 @@ SECONDS = 60
 class StepTime(unittest.TestCase):
     def setUp(self) -> None:
         """A build folder of its own: programs look for stages next to themselves."""
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         (self.folder / "bin").mkdir()
         shutil.copy2(PROGRAM, self.folder / "bin")
         (self.folder / "lib").symlink_to(BUILD / "lib")

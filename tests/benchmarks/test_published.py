@@ -5,8 +5,6 @@ and it what the tool makes; what a change of the set-up does; and what is refuse
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from figures.lib import ddp_comparison, predictions
@@ -40,8 +38,7 @@ class Calibration(Published):
     def cells(self, program: str) -> list[predictions.Cell]:
         if not (BUILD / "bin" / program).exists():
             self.skipTest(f"{program} is not built")
-        with tempfile.TemporaryDirectory() as folder:
-            return calibrate.Program(program, Path(folder)).cells(CALIBRATION[program]["constants"])
+        return calibrate.Program(program, self.folder).cells(CALIBRATION[program]["constants"])
 
     def errors_as_committed(self, program: str) -> dict[str, predictions.Errors]:
         cells = self.cells(program)
@@ -79,9 +76,8 @@ class Calibration(Published):
 
     def test_the_tool_makes_the_same_constants(self) -> None:
         """From its own starting values, by running the program. Libraries for matrices may differ in last digits."""
-        with tempfile.TemporaryDirectory() as folder:
-            program = calibrate.Program(self.program, Path(folder))
-            made = calibrate.fit(program, calibrate.EXPERIMENTS[self.program])
+        program = calibrate.Program(self.program, self.folder)
+        made = calibrate.fit(program, calibrate.EXPERIMENTS[self.program])
         for name, constant in CALIBRATION[self.program]["constants"].items():
             self.assertAlmostEqual(made[name] / constant, 1, delta=0.005, msg=name)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
 from figures.lib.trace_files import Operation, RankTimeline, load_trace
 from tests.benchmarks.program_test import BUILD, SECONDS, ProgramTest
@@ -148,14 +146,13 @@ class TimelineTest(ProgramTest):
 @unittest.skipUnless(GRADED.exists() and SOLUTION.exists(), f"skipped: {GRADED} or its solution is not built")
 class GradedTestsTrace(unittest.TestCase):
     def test_every_body_of_a_graded_test_is_a_group(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "trace.json"
-            test = "step_time_is_compute_plus_communication"
-            command = [GRADED, "--stage-library", SOLUTION, "--test", test]
-            env = {**os.environ, "DDP_LAB_TRACE": str(file)}
-            ended = subprocess.run(command, env=env, text=True, capture_output=True, timeout=SECONDS, check=False)
-            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
-            trace = load_trace(file)
+        file = self.folder / "trace.json"
+        test = "step_time_is_compute_plus_communication"
+        command = [GRADED, "--stage-library", SOLUTION, "--test", test]
+        env = {**os.environ, "DDP_LAB_TRACE": str(file)}
+        ended = subprocess.run(command, env=env, text=True, capture_output=True, timeout=SECONDS, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        trace = load_trace(file)
         self.assertEqual(len(trace["flat: float64, five ranks"]), 5)
         body = trace["three layers, three steps"]
         self.assertEqual(len(body), 2)

@@ -6,7 +6,6 @@ import contextlib
 import io
 import itertools
 import json
-import tempfile
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,10 +57,7 @@ class FigureTest(unittest.TestCase):
     sample: Path  # a good result file
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
         self.addCleanup(plt.close, "all")
-        self.folder = Path(folder.name)
 
     def draw(self, *files: Path, out: Path | None = None) -> tuple[int, str]:
         """The exit code and stderr."""
@@ -77,6 +73,12 @@ class FigureTest(unittest.TestCase):
         file = self.folder / name
         file.write_text(json.dumps(document))
         return file
+
+    def kept(self, keep: Callable[[dict[str, Any]], bool]) -> Path:
+        """The sample, with the series alone whose labels `keep` likes."""
+        return self.changed(
+            lambda document: document.update(series=[one for one in document["series"] if keep(one["labels"])])
+        )
 
     def assert_refused(self, files: list[Path], message: str) -> None:
         code, errors = self.draw(*files)

@@ -131,10 +131,7 @@ class Table(FigureTest):
             self.assertEqual(row.split().count("-"), 2 * (5 - expected), row)
 
     def test_left_out_variants_are_named(self) -> None:
-        def without_sync(document: dict[str, Any]) -> None:
-            document["series"] = [one for one in document["series"] if one["labels"]["variant"] != SYNC]
-
-        table, takeaways, _ = self.texts(self.changed(without_sync))
+        table, takeaways, _ = self.texts(self.kept(lambda labels: labels["variant"] != SYNC))
         self.assertIn("Left out: unfinished: sync.", table.replace("\n", " "))
         self.assertNotIn("DDPOption.PYTHON_DDP_SYNC_REDUCTION", table)
         self.assertNotIn("No difference", takeaways.split("published:")[0])
@@ -271,10 +268,7 @@ class Figures(FigureTest):
         self.assertIn("published, of the same colour", self.texts(compare_ddp_delta.draw))
 
     def test_left_out_variants_are_named(self) -> None:
-        def without_stage(document: dict[str, Any]) -> None:
-            document["series"] = [one for one in document["series"] if one["labels"]["variant"] not in (ASYNC, SYNC)]
-
-        file = self.changed(without_stage)
+        file = self.kept(lambda labels: labels["variant"] not in (ASYNC, SYNC))
         for draw in (compare_ddp.draw, compare_ddp_delta.draw):
             self.assertTrue(any("Left out: unfinished: async, sync." in text for text in self.texts(draw, file)))
 

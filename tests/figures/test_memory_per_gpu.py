@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.text import Text
 
 from figures.lib.result_files import Result, load_group
@@ -30,13 +28,19 @@ class MemoryPerGpu(FigureTest):
         self.assertLess(memory_per_gpu.largest_error(held), 0.5, "percent")
         self.assertEqual(memory_per_gpu.published(1)["os"], {})
 
+    def test_the_largest_model_is_that_of_a_steps_peak(self) -> None:
+        largest = memory_per_gpu.largest_model(memory_per_gpu.held_by(self.result(), "most"))
+        # 18 bytes a parameter: its own 2, 2 of the gradient, 2 in buckets, 12 of state.
+        self.assertAlmostEqual(largest["03_bucketed_ddp"][64], 80 / 18, delta=0.01)
+        self.assertGreater(largest["06_sharded_optimizer"][64], 2 * largest["03_bucketed_ddp"][64])
+
     def test_says_what_it_counts(self) -> None:
         texts = " ".join(text.get_text() for text in memory_per_gpu.draw(self.result()).findobj(Text))
         for expected in ("7.5 billion", "1,000 billion", "ZeRO: and gradients", "Activations are not"):
             self.assertIn(expected, texts)
 
     def test_refuses_what_lacks_bytes(self) -> None:
-        def without_held(document: dict[str, Any]) -> None:
-            document["series"] = [each for each in document["series"] if each["labels"]["quantity"] != "held"]
-
-        self.assert_refused([self.changed(without_held)], "lacks what is held; run the benchmark memory_per_gpu again")
+        self.assert_refused(
+            [self.kept(lambda labels: labels["quantity"] != "held")],
+            "lacks what is held; run the benchmark memory_per_gpu again",
+        )

@@ -10,7 +10,6 @@ import io
 import re
 import shutil
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class WriteupTest(unittest.TestCase):
     """A copy of the writeup's folders, so that answers can be written and figures drawn."""
 
     def setUp(self) -> None:
-        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.root = self.folder
         shutil.copytree(ROOT / "writeup", self.root / "writeup", ignore=shutil.ignore_patterns("out"))
         shutil.copytree(ROOT / "assignments", self.root / "assignments")
         shutil.copytree(ROOT / "solutions" / "writeup", self.root / "solutions" / "writeup")

@@ -37,6 +37,8 @@ struct Finding {
   std::string text;
   /// What is rare about it, beside what is rare about the body.
   Rare rare = {};
+  /// What ranks have told, but of another place in the body.
+  Rare elsewhere = {};
   /// Whether the claim holds in the body without that.
   bool holds_otherwise = false;
 };

@@ -71,6 +71,12 @@ Finding wrong_in(const Body& body, const Run& run, const Predicate& holds, bool 
                                        run.evidence.reports.describe() + describe_order(run);
 }
 
+Rare rare_of(const Finding& finding, const Run& run) {
+  Rare rare = finding.rare;
+  std::ranges::set_difference(run.rare, finding.elsewhere, std::inserter(rare, rare.end()));
+  return rare;
+}
+
 // What a claim is worth in a body.
 struct Verdict {
   const Body* body;
@@ -88,12 +94,10 @@ Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicat
     const std::string& payer = payer_of(body, run);
     Finding other = unless ? finding_of(unless, run.evidence) : Finding();
     if (!other.empty()) {
-      other.rare.insert(run.rare.begin(), run.rare.end());
-      return {&body, "", other.text, other.rare, payer};
+      return {&body, "", other.text, rare_of(other, run), payer};
     }
     if (Finding finding = wrong_in(body, run, holds, payer == test); !finding.empty()) {
-      finding.rare.insert(run.rare.begin(), run.rare.end());
-      return {&body, finding.text, "", finding.rare, payer, finding.holds_otherwise};
+      return {&body, finding.text, "", rare_of(finding, run), payer, finding.holds_otherwise};
     }
   }
   return {&body, "", why_not_judged(body, runs), runs.empty() ? body.rare : runs.back().rare,

@@ -162,8 +162,16 @@ std::int64_t of_threads(const SeenList& of_rank) {
   return kOfAThread * elsewhere / 3;
 }
 
+// To one digit: what a run repeats, it says again in the same words.
+std::int64_t rounded(std::int64_t count) {
+  std::int64_t unit = 1;
+  while (count / unit >= 10) {
+    unit *= 10;
+  }
+  return (count + unit / 2) / unit * unit;
+}
+
 std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise) {
-  const auto after = [&](int times) { return " after " + std::to_string(times * steps); };
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
     std::vector<std::pair<std::string, std::vector<std::int64_t>>> counts;
     for (const Seen& seen : evidence.of[rank]) {
@@ -183,10 +191,10 @@ std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t he
       const auto growth = heap ? (held.at(2) - held.at(0)) / 2
                                : std::min(held.at(1) - held.at(0), held.at(2) - held.at(1));
       if (growth > (heap ? heap_noise + of_threads(evidence.of[rank]) : 0)) {
-        return "rank " + std::to_string(rank) + ": " + what + " were " + std::to_string(held[0]) +
-               after(1) + ", " + std::to_string(held[1]) + after(2) + " and " +
-               std::to_string(held[2]) + after(3) +
-               " repetitions: somebody collects them, and does not let go of them";
+        const auto each = rounded((held.at(2) - held.at(0)) / (2 * steps));
+        return "rank " + std::to_string(rank) + ": " + what + " grew by " +
+               (each > 0 ? "about " + std::to_string(each) : "less than one") +
+               " in each repetition: somebody collects them, and does not let go of them";
       }
     }
   }

@@ -16,7 +16,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import textwrap
 import time
@@ -217,9 +216,8 @@ class GraderTest(unittest.TestCase):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def setUp(self) -> None:
-        scratch = self.enterContext(tempfile.TemporaryDirectory())
-        self.checkout = Checkout(Path(scratch).resolve() / "lab")
-        self.temporary = Path(scratch) / "tmp"
+        self.checkout = Checkout(self.folder / "lab")
+        self.temporary = self.folder / "tmp"
         self.temporary.mkdir()
         self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
 

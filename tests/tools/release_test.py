@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 import unittest
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +28,7 @@ class Repository(unittest.TestCase):
     """An instructor's repository with one stage."""
 
     def setUp(self) -> None:
-        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-course-"))).resolve()
+        self.top = self.folder
         self.root = self.top / "course"
         self.root.mkdir()
         git(self.root, "init", "-q")

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -58,7 +57,7 @@ class Checkout(unittest.TestCase):
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def setUp(self) -> None:
-        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-setup-"))).resolve()
+        self.top = self.folder
         self.lab, self.bin, self.log = self.top / "lab", self.top / "bin", self.top / "asked"
         shutil.copytree(ROOT / "tools", self.lab / "tools", ignore=shutil.ignore_patterns("__pycache__"))
         (self.lab / "cmake").mkdir()

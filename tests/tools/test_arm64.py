@@ -22,15 +22,14 @@ def library(folder: Path, name: str, code: str) -> Path:
 
 class Undefined(unittest.TestCase):
     def test_names_what_neither_the_build_nor_its_libraries_define(self) -> None:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            there = library(folder, "there", 'extern "C" void there() {}')
-            uses = "void there(); void own(); void nowhere(); __attribute__((weak)) void weak(); void more();"
-            calls = "void call() { there(); own(); nowhere(); if (weak) weak(); }"
-            user = library(folder, "user", f'extern "C" {{ {uses} {calls} }}')
-            own = library(folder, "own", 'extern "C" void own() {}')
-            self.assertEqual(undefined([user, own], [there]), [(user, "nowhere")])
-            self.assertEqual(undefined([user], [there]), [(user, "nowhere"), (user, "own")])
+        folder = self.folder
+        there = library(folder, "there", 'extern "C" void there() {}')
+        uses = "void there(); void own(); void nowhere(); __attribute__((weak)) void weak(); void more();"
+        calls = "void call() { there(); own(); nowhere(); if (weak) weak(); }"
+        user = library(folder, "user", f'extern "C" {{ {uses} {calls} }}')
+        own = library(folder, "own", 'extern "C" void own() {}')
+        self.assertEqual(undefined([user, own], [there]), [(user, "nowhere")])
+        self.assertEqual(undefined([user], [there]), [(user, "nowhere"), (user, "own")])
 
 
 class WhatIsMissing(unittest.TestCase):

@@ -10,11 +10,9 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import tempfile
 import time
 import unittest
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -42,9 +40,6 @@ PRINTS = (
 
 
 class Hidden(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-
     def test_no_release_has_it(self) -> None:
         asked = ["git", "check-attr", "export-ignore", "--", "hidden", "hidden/seed"]
         said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -220,13 +220,12 @@ class FreshMemory(unittest.TestCase):
     )
 
     def test_fresh_memory_is_filled(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            program = Path(folder, "tests")
-            program.write_text(f"#!{sys.executable}\n{self.PROGRAM}")
-            program.chmod(0o755)
-            graded = report()
-            options = runner.RunOptions(1, environment={"MORE": "y"})
-            runner.run_stage(program, Path("x.so"), graded, options, mock.Mock())
+        program = self.folder / "tests"
+        program.write_text(f"#!{sys.executable}\n{self.PROGRAM}")
+        program.chmod(0o755)
+        graded = report()
+        options = runner.RunOptions(1, environment={"MORE": "y"})
+        runner.run_stage(program, Path("x.so"), graded, options, mock.Mock())
         self.assertIn("fe" * 64 + " y", graded.output)
 
 
@@ -238,16 +237,15 @@ class Linting(unittest.TestCase):
         self.assertIn("two", found[Path("/b.h")])
 
     def test_files_that_do_not_compile_together_are_looked_at_apart(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            compiler = Path(folder, "cxx")
-            compiler.write_text(f"#!{sys.executable}\n{CLASHING_COMPILER}")
-            compiler.chmod(0o755)
-            with mock.patch.object(linting, "tool", return_value="true"):
-                linter = linting.Linter(context(build_dir=folder, cxx=str(compiler)))
-            a, b, c = Path("/a.cpp"), Path("/b.cpp"), Path("/c.cpp")
-            self.assertEqual(linter._together((), [a, b, c])[1], [a, c])
-            self.assertEqual(linter._together((), [b, c])[1], [b, c])
-            self.assertEqual(linter._together((), [b])[1], [b])
+        compiler = self.folder / "cxx"
+        compiler.write_text(f"#!{sys.executable}\n{CLASHING_COMPILER}")
+        compiler.chmod(0o755)
+        with mock.patch.object(linting, "tool", return_value="true"):
+            linter = linting.Linter(context(build_dir=str(self.folder), cxx=str(compiler)))
+        a, b, c = Path("/a.cpp"), Path("/b.cpp"), Path("/c.cpp")
+        self.assertEqual(linter._together((), [a, b, c])[1], [a, c])
+        self.assertEqual(linter._together((), [b, c])[1], [b, c])
+        self.assertEqual(linter._together((), [b])[1], [b])
 
     def test_a_sample_has_what_was_changed(self) -> None:
         files = {Path(f"/{number}.cpp"): () for number in range(99)}
@@ -256,38 +254,35 @@ class Linting(unittest.TestCase):
             self.assertEqual((len(chosen), Path("/7.cpp") in chosen), (1 + linting.SAMPLE, True))
 
     def test_a_missing_tool_is_a_failure_that_says_what_to_do(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            python, linter = Path(folder, "python"), Path(folder, "clang-tidy")
-            install = rf"{python} -m pip install clang-tidy==\d"
-            with self.assertRaisesRegex(LabError, f"There is no {linter}.* {install}"):
-                linting.check_lint(context(figure_python=str(python)))
-            linter.write_text("#!/bin/sh\necho LLVM version 9.0.1\n")
-            linter.chmod(0o755)
-            with self.assertRaisesRegex(LabError, f"{linter} is version 9.0.1.* {install}"):
-                linting.check_lint(context(figure_python=str(python)))
+        python, linter = self.folder / "python", self.folder / "clang-tidy"
+        install = rf"{python} -m pip install clang-tidy==\d"
+        with self.assertRaisesRegex(LabError, f"There is no {linter}.* {install}"):
+            linting.check_lint(context(figure_python=str(python)))
+        linter.write_text("#!/bin/sh\necho LLVM version 9.0.1\n")
+        linter.chmod(0o755)
+        with self.assertRaisesRegex(LabError, f"{linter} is version 9.0.1.* {install}"):
+            linting.check_lint(context(figure_python=str(python)))
 
     def test_the_linter_reads_as_text_what_either_compiler_precompiles(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            header = Path(folder, "pch_tests.dir", "cmake_pch.hxx")
-            header.parent.mkdir()
-            header.write_text("int precompiled;\n")
-            with mock.patch.object(linting, "tool", return_value="true"):
-                linter = linting.Linter(context(build_dir=folder))
-            clang = ["-Winvalid-pch", "-Xclang", "-include-pch", "-Xclang", f"{header}.pch"]
-            clang += ["-Xclang", "-include", "-Xclang", str(header)]
-            for flags in (clang, ["-Winvalid-pch", "-include", str(header)]):
-                warning, include, copy, last = linter._as_text((*flags, "-O2"))
-                self.assertEqual((warning, include, last), ("-Winvalid-pch", "-include", "-O2"))
-                self.assertEqual(Path(copy).read_text(), "int precompiled;\n")
-                self.assertNotEqual(Path(copy).parent, header.parent, "beside it is what the compiler made")
+        header = Path(self.folder, "pch_tests.dir", "cmake_pch.hxx")
+        header.parent.mkdir()
+        header.write_text("int precompiled;\n")
+        with mock.patch.object(linting, "tool", return_value="true"):
+            linter = linting.Linter(context(build_dir=str(self.folder)))
+        clang = ["-Winvalid-pch", "-Xclang", "-include-pch", "-Xclang", f"{header}.pch"]
+        clang += ["-Xclang", "-include", "-Xclang", str(header)]
+        for flags in (clang, ["-Winvalid-pch", "-include", str(header)]):
+            warning, include, copy, last = linter._as_text((*flags, "-O2"))
+            self.assertEqual((warning, include, last), ("-Winvalid-pch", "-include", "-O2"))
+            self.assertEqual(Path(copy).read_text(), "int precompiled;\n")
+            self.assertNotEqual(Path(copy).parent, header.parent, "beside it is what the compiler made")
 
 
 class PythonTests(unittest.TestCase):
     def outcome(self, body: str) -> Outcome:
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "test_it.py").write_text(f"import pytest\nclass TestIt:\n{body}")
-            Path(folder, "pytest.ini").write_text("[pytest]\nmarkers = slow\naddopts = -m 'not slow'\n")
-            return own_tests.run_pytest(context(build_dir=folder, figure_python=sys.executable), Path(folder))
+        (self.folder / "test_it.py").write_text(f"import pytest\nclass TestIt:\n{body}")
+        (self.folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\naddopts = -m 'not slow'\n")
+        return own_tests.run_pytest(context(build_dir=str(self.folder), figure_python=sys.executable), self.folder)
 
     def test_passed_failed_and_skipped_are_counted(self) -> None:
         found = self.outcome(

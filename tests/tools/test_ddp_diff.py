@@ -10,7 +10,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
@@ -71,9 +70,6 @@ def document(
 
 
 class DdpDiff(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-
     def write(self, name: str, content: Any) -> Path:
         file = self.folder / name
         file.write_text(content if isinstance(content, str) else json.dumps(content))

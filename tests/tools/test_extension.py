@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-import tempfile
 import unittest
-from pathlib import Path
 
 from tests.tools.release_test import Repository, working_tree
 from tools.course import class_table, release
@@ -52,14 +50,13 @@ class Points(unittest.TestCase):
         self.assertTrue(without.full_marks())
 
     def test_a_class_has_both(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            tests = gradescope(report(Status.PASSED, Status.PASSED))["tests"]
-            (Path(folder) / "results.json").write_text(json.dumps({"tests": tests}))
-            rows = [class_table.row_of("ann", Path(folder))]
-            class_table.write(Path(folder), rows, Course())
-            (row,) = csv.DictReader((Path(folder) / "scores.csv").open())
-            self.assertEqual((row["points"], row["extension"], row["02_more"]), ("3", "5", "5"))
-            self.assertIn("<th>extension</th>", (Path(folder) / "class.html").read_text())
+        tests = gradescope(report(Status.PASSED, Status.PASSED))["tests"]
+        (self.folder / "results.json").write_text(json.dumps({"tests": tests}))
+        rows = [class_table.row_of("ann", self.folder)]
+        class_table.write(self.folder, rows, Course())
+        (row,) = csv.DictReader((self.folder / "scores.csv").open())
+        self.assertEqual((row["points"], row["extension"], row["02_more"]), ("3", "5", "5"))
+        self.assertIn("<th>extension</th>", (self.folder / "class.html").read_text())
 
 
 class LeftOut(Repository):
@@ -71,7 +68,8 @@ class LeftOut(Repository):
                 "assignments/02_more/more.cpp": "// TODO(student)\n",
                 "tests/02_more/claims.cpp": "int claims();\n",
                 "writeup/answers/02_more.typ": '#answer("2.1")[\n  #todo\n]\n',
-                "README.md": "# Lab\n\n<!-- extension -->\nMore.\n<!-- /extension -->\n",
+                "README.md": "# Lab\n\n<!-- repository -->\nHere.\n<!-- /repository -->\n"
+                "<!-- extension -->\nMore.\n<!-- /extension -->\n",
             }
         )
         whole = release.write_tree(self.top / "whole", root=self.root)

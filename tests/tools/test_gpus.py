@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -21,10 +20,6 @@ ELSEWHERE = "make setup DEVICE=all"
 
 
 class DriverTest(unittest.TestCase):
-    def setUp(self) -> None:
-        super().setUp()
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-driver-")))
-
     def install(self, **answers: object) -> None:
         """From now on the driver answers so, whoever asks."""
         self.enterContext(mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": driver(self.folder, **answers)}))

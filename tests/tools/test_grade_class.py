@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -42,7 +41,7 @@ COURSE = """{"course": "CS <1>"}"""
 
 class Class(unittest.TestCase):
     def setUp(self) -> None:
-        scratch = self.enterContext(tempfile.TemporaryDirectory())
+        scratch = self.folder
         self.lab, self.out = Path(scratch).resolve() / "lab", Path(scratch) / "out"
         shutil.copytree(ROOT / "tools", self.lab / "tools")
         (self.lab / "tools/course/grade_submission.py").write_text(GRADER)

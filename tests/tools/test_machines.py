@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
 
 from tests.tools.checking_test import context
@@ -33,17 +31,16 @@ class Here(System):
 
 class Verdicts(unittest.TestCase):
     def run_checks(self, *checks: Check) -> tuple[machines.Outcome, list[str]]:
-        with tempfile.TemporaryDirectory() as folder:
-            here = Here(folder)
-            trial = machines.Trial(
-                context(), Machine("here", "none", env={"CXX": "c++-99"}), Path(folder), Path(folder),
-                {"lab": here, "grader": here},
-            )  # fmt: skip
-            with (
-                mock.patch.object(machines, "CHECKS", checks),
-                mock.patch.object(machines, "BUILT_WITH", 'echo "$CXX"'),
-            ):
-                return machines.run_checks(trial)
+        here = Here(str(self.folder))
+        trial = machines.Trial(
+            context(), Machine("here", "none", env={"CXX": "c++-99"}), self.folder, self.folder,
+            {"lab": here, "grader": here},
+        )  # fmt: skip
+        with (
+            mock.patch.object(machines, "CHECKS", checks),
+            mock.patch.object(machines, "BUILT_WITH", 'echo "$CXX"'),
+        ):
+            return machines.run_checks(trial)
 
     def test_all_is_well(self) -> None:
         outcome, row = self.run_checks(Check("a", "echo 7 of 7", ("^7 of 7$",)), Check("b", "exit 2", (), 2))
@@ -79,7 +76,7 @@ class Verdicts(unittest.TestCase):
 
 class Table(unittest.TestCase):
     def setUp(self) -> None:
-        self.table = Path(self.enterContext(tempfile.TemporaryDirectory()), "machines.md")
+        self.table = self.folder / "machines.md"
 
     def row(self, machine: Machine, cell: str) -> list[str]:
         return [machine.name, *[cell] * (len(machines.TITLES) - 1)]

@@ -8,7 +8,6 @@ import io
 import os
 import re
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -45,7 +44,7 @@ class Registry(unittest.TestCase):
     def test_leaves_no_script_out(self) -> None:
         files = [file for room in ("plots", "tables") for file in (CHECKOUT / "figures" / room).glob("*.py")]
         drawn = {module_file(drawing.module) for drawing in DRAWINGS}
-        self.assertEqual({file for file in files if "script.run(" in file.read_text()} - drawn, set())
+        self.assertEqual({file for file in files if "script.main(" in file.read_text()} - drawn, set())
 
     def test_one_result_is_of_one_run(self) -> None:
         runs = {run for drawing in DRAWINGS for run in drawing.runs}
@@ -91,7 +90,6 @@ class Stubs(unittest.TestCase):
 
 class MakeFigures(unittest.TestCase):
     def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.calls = self.folder / "calls"
         for name in ("bin", "lib", "figures/data"):
             (self.folder / name).mkdir(parents=True)

@@ -7,9 +7,7 @@ import io
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
 
 from tools.checking import move_torch
@@ -19,7 +17,7 @@ from tools.setup.toolchain import LabError
 
 class MoveTorch(unittest.TestCase):
     def setUp(self) -> None:
-        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.root = self.folder
         self.build, self.torch = self.root / "build", self.root / "torch"
         shutil.copy(toolchain.REQUIREMENTS, self.root)
         (self.root / ".gitignore").write_text("build/\ntorch/\n")

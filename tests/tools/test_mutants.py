@@ -17,8 +17,8 @@ from tools.setup.toolchain import LabError
 
 class Mutated(unittest.TestCase):
     def write(self, edits: str, **contents: str) -> Path:
-        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        (folder / "mutant").mkdir()
+        folder = self.folder
+        (folder / "mutant").mkdir(exist_ok=True)
         return write_edited(Sums(folder, **contents), mutant(edits=edits).edits, folder / "mutant")
 
     def test_edits_do_what_they_say(self) -> None:
@@ -50,7 +50,6 @@ class Compiled(unittest.TestCase):
     """What is compiled again: the compiler here is `echo`, and its log the command."""
 
     def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.stage = Sums(self.folder)
         self.solution = self.folder / "solutions" / "09_sums"
         commands = [

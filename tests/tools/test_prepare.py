@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ class Prepare(unittest.TestCase):
 
     def prepare(self, statuses: dict[str, Status], there: bool = True) -> str:
         """What it says where stubs and solutions end so; the solutions are gone then, whatever it says."""
-        solutions = Path(self.enterContext(tempfile.TemporaryDirectory())) / "solutions"
+        solutions = self.folder / "solutions"
         if there:
             solutions.mkdir()
 

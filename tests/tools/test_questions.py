@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -30,9 +29,6 @@ def candidate(about: str, number: int = 0) -> dict[str, object]:
 
 
 class Pages(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-
     def student(self, name: str, found: dict[str, list[dict[str, object]]]) -> Path:
         folder = self.folder / name
         folder.mkdir()

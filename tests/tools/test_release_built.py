@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -27,7 +26,7 @@ PATIENCE_S = 1500
 @pytest.mark.slow
 class BuiltRelease(unittest.TestCase):
     def setUp(self) -> None:
-        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-built-"))
+        folder = self.folder
         written = Path(folder) / "written" / "ddp-lab"
         made = release.write_tree(written, working_tree())
         archive = Path(folder) / "ddp-lab.tar.gz"

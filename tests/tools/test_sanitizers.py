@@ -101,25 +101,23 @@ class Reports(unittest.TestCase):
         self.assertEqual(innermost[1:], (used, "tests/02_overlapped_ddp/07_lifetime.cpp:80"))
 
     def test_each_is_found_once_in_whichever_process(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            again = RACE.replace("serve", "other") + OVERFLOW.replace("2147483647 + 1", "2147483646 + 2")
-            for pid, text in {3: RACE + OVERFLOW, 7: again, 8: "FATAL: cut off"}.items():
-                Path(folder, f"report.{pid}").write_text(text)
-            Path(folder, "mistake.9").write_text("WARNING: of another run\n")
-            found = sanitizer_reports.found(Path(folder, "report"))
+        again = RACE.replace("serve", "other") + OVERFLOW.replace("2147483647 + 1", "2147483646 + 2")
+        for pid, text in {3: RACE + OVERFLOW, 7: again, 8: "FATAL: cut off"}.items():
+            (self.folder / f"report.{pid}").write_text(text)
+        (self.folder / "mistake.9").write_text("WARNING: of another run\n")
+        found = sanitizer_reports.found(self.folder / "report")
         self.assertEqual([path.name for _, path in found.values()], ["report.3", "report.3", "report.8"])
 
 
 class Symbols(unittest.TestCase):
     def test_a_link_to_nothing_tells_no_lines(self) -> None:
         """As Debian's alternatives leave one where another clang was removed."""
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "llvm-symbolizer").symlink_to("gone")
-            addr2line = Path(folder, "addr2line")
-            addr2line.write_text("#!/bin/sh\n")
-            addr2line.chmod(0o755)
-            with mock.patch.dict(os.environ, {"PATH": folder}):
-                told = ADDRESS.environment(Path("/reports"))
+        (self.folder / "llvm-symbolizer").symlink_to("gone")
+        addr2line = self.folder / "addr2line"
+        addr2line.write_text("#!/bin/sh\n")
+        addr2line.chmod(0o755)
+        with mock.patch.dict(os.environ, {"PATH": str(self.folder)}):
+            told = ADDRESS.environment(Path("/reports"))
         for options in told.values():
             self.assertIn(f':external_symbolizer_path="{addr2line}"', options)
 

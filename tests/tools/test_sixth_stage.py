@@ -6,9 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 
 import pytest
 
@@ -117,7 +115,7 @@ FILES = {
 @pytest.mark.slow
 class SixthStage(unittest.TestCase):
     def setUp(self) -> None:
-        self.lab = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-sixth-"))) / "lab"
+        self.lab = self.folder / "lab"
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
         for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
             if name and (ROOT / name).is_file():

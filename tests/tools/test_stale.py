@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
 
 from tools.grading import stages
@@ -16,7 +14,7 @@ from tools.grading.stages import Stage
 
 class Stale(unittest.TestCase):
     def setUp(self) -> None:
-        root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        root = self.folder
         self.stage = Stage("01_naive_ddp", "01", "naive DDP", 15)
         self.build = root / "build"
         (self.build / "grade").mkdir(parents=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -21,7 +20,6 @@ int use() { return at::data(1) + ddp::make_naive_ddp(2) + ddp::forgotten(3); }
 
 class Unresolved(unittest.TestCase):
     def setUp(self) -> None:
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.program, self.library = self.folder / "bin" / "program", self.folder / "libcode.so"
         self.program.parent.mkdir()
         self.compile(self.library, "-fPIC", "-shared", code=CODE)

@@ -6,7 +6,6 @@ import json
 import shlex
 import shutil
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -70,7 +69,7 @@ class OneFile:
 @unittest.skipUnless(CXX, "there is no C++ compiler")
 class Untrusted(unittest.TestCase):
     def objections(self, code: str) -> str:
-        root = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        root = self.folder
         source, library = root / "stage.cpp", root / "libstage.so"
         source.write_text(code)
         (root / "neighbour.h").write_text("inline int neighbour() { return 1; }")

@@ -107,7 +107,7 @@ def jail() -> Sandbox:
 class Attack(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.folder.chmod(0o755)  # a jail of root's runs as nobody
+        self.folder.chmod(0o755)  # a jail of root's runs as nobody, who may not enter pytest's folders
         self.tools = toolchain.load()
         self.builder = Builder(self.tools)
 

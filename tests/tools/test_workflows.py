@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -57,10 +56,9 @@ class Schemas(unittest.TestCase):
         self.assertEqual(set(files) - NO_SCHEMA, set(SCHEMAS))
 
     def test_a_mistake_would_be_found(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            wrong = Path(folder, "classroom.yml")
-            wrong.write_text(CLASSROOM.read_text().replace("runs-on:", "run-on:"))
-            self.assertIn("runs-on", self.complaint(wrong, "vendor.github-workflows"))
+        wrong = self.folder / "classroom.yml"
+        wrong.write_text(CLASSROOM.read_text().replace("runs-on:", "run-on:"))
+        self.assertIn("runs-on", self.complaint(wrong, "vendor.github-workflows"))
 
     def complaint(self, file: Path, schema: str) -> str:
         command = [checkers_python(self), "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
@@ -93,7 +91,7 @@ class Files(unittest.TestCase):
 
 class Classroom(unittest.TestCase):
     def setUp(self) -> None:
-        self.top = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="ddp-lab-classroom-"))).resolve()
+        self.top = self.folder
         self.workspace = self.lab("workspace")
         self.hand_in("passed")
 

@@ -3,6 +3,8 @@
 <!-- extension -->        from here ...
 <!-- /extension -->       ... to here is not handed out by a course without the extension;
 
+<!-- repository -->       ... to <!-- /repository --> is not handed out at all;
+
 <!-- course -->           is replaced by the course's name, dates and links;
 
 <!-- rule -->             by the course's own rule for assistants, if it has one.
@@ -16,14 +18,16 @@ from tools.setup.toolchain import LabError
 from tools.student.course import Course
 
 _EXTENSION = re.compile(r"^<!-- extension -->\n(.*?)^<!-- /extension -->\n", re.MULTILINE | re.DOTALL)
+_REPOSITORY = re.compile(r"^<!-- repository -->\n.*?^<!-- /repository -->\n", re.MULTILINE | re.DOTALL)
 _COURSE = re.compile(r"^<!-- course -->\n", re.MULTILINE)
 _RULE = re.compile(r"^<!-- rule -->\n", re.MULTILINE)
-_LEFT = re.compile(r"<!-- /?extension\b.*")
+_LEFT = re.compile(r"<!-- /?(extension|repository)\b.*")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def for_students(text: str, name: str, course: Course) -> str:
     """The text as it is handed out; `name` is its file's, for messages."""
+    text = _REPOSITORY.sub("", text)
     text = _COURSE.sub(lambda _: course_passage(course), text)
     text = _EXTENSION.sub(r"\1" if course.extension else "", text)
     text = _RULE.sub(lambda _: rule_passage(course), text)

@@ -187,26 +187,26 @@ void choose_sizes(Settings& settings, const Grid& grid) {
   }
 }
 
-void add_flags(CommandLine& line, Settings& settings) {
+void add_flags(CLI::App& line, Settings& settings) {
   const auto number = [&](const char* flag, auto& value, const char* what) {
-    line.add(flag, value, what).non_negative().show_default();
+    line.add_option(flag, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
   };
   number("--alpha-ns", settings.network.alpha_ns, "Latency of a message");
   number("--beta-ns-per-byte", settings.network.beta_ns_per_byte, "Time of a byte");
-  line.add("--sizes", settings.sizes, "Bytes of a rank's tensor; default: the preset's")
-      .in_range(std::int64_t{4}, std::int64_t{64} << 20);
+  line.add_option("--sizes", settings.sizes, "Bytes of a rank's tensor; default: the preset's")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{64} << 20));
 }
 
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("All-reduces on the simulated network, over message and world sizes");
+  CLI::App line("All-reduces on the simulated network, over message and world sizes");
   Settings settings;
   ddp::add_flags(line, settings, argc, argv);
   describe_worlds(line, kQuick.worlds);
   add_flags(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (!settings.trace.empty()) {
@@ -218,7 +218,7 @@ int ddp_main(int argc, char** argv) {
   }
   const Grid& grid = kPresets.at(settings.preset);
   settings.worlds = choose_worlds(line, settings, grid.worlds);
-  if (!line.given("--world-size")) {
+  if (line.count("--world-size") == 0) {
     settings.on_cluster = kOnCluster;
   }
   choose_sizes(settings, grid);

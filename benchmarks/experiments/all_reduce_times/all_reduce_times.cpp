@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "harness/command_line.h"
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
 
@@ -64,24 +65,26 @@ void run(const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("How long all-reduces take on simulated GPUs, as NCCL chooses their algorithm");
+  CLI::App line("How long all-reduces take on simulated GPUs, as NCCL chooses their algorithm");
   Settings settings;
   ddp::add_flags(line, settings, argc, argv);
   for (const char* flag : {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed",
                            "--trace", "--impl", "--preset"}) {
-    line.remove(flag);  // nothing is measured, and no stage runs
+    line.remove_option(line.get_option(flag));  // nothing is measured, and no stage runs
   }
   add_machine_flags(line, settings.cluster, "");
-  line.add("--gpus", settings.cluster.gpus, "How many in total")
-      .in_range(1, 1 << 20)
-      .show_default();
-  line.add("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine")
-      .in_range(1, 1 << 20)
-      .show_default();
-  line.add("--mib", settings.mib, "Sizes, in 2^20 bytes").in_range(0, 1 << 20).show_default();
-  line.add("--bytes", settings.bytes, "Sizes, in bytes, in place of --mib")
-      .in_range(0, std::int64_t{1} << 40);
-  if (const auto code = line.parse(argc, argv)) {
+  line.add_option("--gpus", settings.cluster.gpus, "How many in total")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  line.add_option("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  line.add_option("--mib", settings.mib, "Sizes, in 2^20 bytes")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  line.add_option("--bytes", settings.bytes, "Sizes, in bytes, in place of --mib")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (settings.bytes.empty()) {

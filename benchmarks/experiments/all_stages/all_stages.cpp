@@ -63,17 +63,17 @@ int run_stage(const SmokeTest& test, BenchmarkOptions options) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("One small step of every stage, whose values are compared with one process's");
+  CLI::App line("One small step of every stage, whose values are compared with one process's");
   BenchmarkOptions options;
   std::vector<std::string> numbers;
   add_flags(line, options, argc, argv);
-  line.add("--stages", numbers, "Only these, by their numbers: 01,03");
-  if (const auto code = line.parse(argc, argv)) {
+  line.add_option("--stages", numbers, "Only these, by their numbers: 01,03");
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   const std::vector<SmokeTest> tests = chosen(numbers);
   if (tests.empty()) {
-    return line.refuse("--stages: there is none of these numbers; 01,03 are, for two");
+    return refuse(line, "--stages: there is none of these numbers; 01,03 are, for two");
   }
   bool failed = false, unfinished = false;
   for (const SmokeTest& test : tests) {

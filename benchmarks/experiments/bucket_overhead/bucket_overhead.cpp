@@ -236,10 +236,12 @@ void run_rank(const RankContext& context, const Settings& settings, const Simula
   save_trace(settings, context, device_context);
 }
 
-void add_flags(CommandLine& line, Settings& settings) {
-  line.add("--model", settings.model, "What is trained").one_of(transformer_names()).show_default();
+void add_flags(CLI::App& line, Settings& settings) {
+  line.add_option("--model", settings.model, "What is trained")
+      ->check(CLI::IsMember(transformer_names()))
+      ->capture_default_str();
   const auto number = [&](const char* flag, auto& value, const char* what, int least, int most) {
-    line.add(flag, value, what).in_range(least, most).show_default();
+    line.add_option(flag, value, what)->check(CLI::Range(least, most))->capture_default_str();
   };
   number("--batch-size", settings.batch, "Sequences of each rank", 1, 1 << 20);
   number("--sequence-length", settings.length, "Tokens of a sequence", 1, 1 << 20);
@@ -250,18 +252,15 @@ void add_flags(CommandLine& line, Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line(
+  CLI::App line(
       "What buckets of each size add to computing, by measurement, formula and simulation");
   Settings settings;
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
   add_flags(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
-  }
-  if (const int code = check_preset(line, settings, kPublished)) {
-    return code;
   }
   apply_preset(settings.repetitions, kPresets.at(settings.preset));
   const TrainedModels trained = {.model = settings.model,

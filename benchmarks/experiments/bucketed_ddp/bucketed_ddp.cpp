@@ -223,11 +223,11 @@ void compute(const TrainingSettings& settings) {
   save_result(settings, result);
 }
 
-void add_flags(CommandLine& line, TrainingSettings& settings) {
-  line.add("--model", settings.model, "What is trained; default: the preset's")
-      .one_of(transformer_names());
+void add_flags(CLI::App& line, TrainingSettings& settings) {
+  line.add_option("--model", settings.model, "What is trained; default: the preset's")
+      ->check(CLI::IsMember(transformer_names()));
   const auto listed = [&](const char* flag, auto& values, const char* what) {
-    line.add(flag, values, what).in_range(1, 1 << 20);
+    line.add_option(flag, values, what)->check(CLI::Range(1, 1 << 20));
   };
   listed("--batch-sizes", settings.batch_sizes, "Sequences of each rank; default: 2,4");
   listed("--sequence-lengths", settings.sequence_lengths,
@@ -235,14 +235,14 @@ void add_flags(CommandLine& line, TrainingSettings& settings) {
   listed("--bucket-mb", settings.bucket_mb,
          "Caps in MB of xl's gradients, of \"reduced\" the same part of its own; default: "
          "1,10,100,1000");
-  line.add_switch(
+  line.add_flag(
       "--interleaved,!--sequential", settings.interleaved,
       "All variants interleaved, each with a model of its own; or one after another, on one "
       "model. Default: the preset's");
 }
 
 // Sets from the preset what no flag has set.
-void apply_preset(const CommandLine& line, TrainingSettings& settings) {
+void apply_preset(const CLI::App& line, TrainingSettings& settings) {
   const Preset& preset = kPresets.at(settings.preset);
   apply_preset(settings.repetitions, preset.repetitions);
   if (settings.model.empty()) {
@@ -251,7 +251,7 @@ void apply_preset(const CommandLine& line, TrainingSettings& settings) {
   if (settings.sequence_lengths.empty()) {
     settings.sequence_lengths = preset.sequence_lengths;
   }
-  if (!line.given("--interleaved")) {
+  if (line.count("--interleaved") == 0) {
     settings.interleaved = preset.interleaved;
   }
 }
@@ -259,7 +259,7 @@ void apply_preset(const CommandLine& line, TrainingSettings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("Iteration time of a transformer over the size of buckets");
+  CLI::App line("Iteration time of a transformer over the size of buckets");
   TrainingSettings settings;
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
@@ -268,21 +268,21 @@ int ddp_main(int argc, char** argv) {
   add_flags(line, settings.cluster, settings);
   add_shape_flag(line, settings.cluster, "With --preset published: ");
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (const std::string mistake = misplaced_flags(
           line, settings, {"--warmup", "--repetitions", "--interleaved", "--trace"});
       !mistake.empty()) {
-    return line.refuse(mistake);
+    return refuse(line, mistake);
   }
   if (const int code = check_preset(line, settings, kPublished)) {
     return code;
   }
   apply_preset(line, settings);
-  if (line.given("--shape")) {
+  if (line.count("--shape") > 0) {
     if (settings.preset != kPublishedPreset) {
-      return line.refuse("--shape: only with --preset published");
+      return refuse(line, "--shape: only with --preset published");
     }
     settings.model = c10::Join(",", settings.cluster.shape);
   }

@@ -233,20 +233,17 @@ void apply_preset(Settings& settings, const Preset& preset) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("Time and bandwidth of all-reduces over message and world sizes");
+  CLI::App line("Time and bandwidth of all-reduces over message and world sizes");
   Settings settings;
   add_flags(line, settings, argc, argv);
   describe_worlds(line, kWorlds);
   add_flags(line, settings.repetitions);
-  line.add("--sizes", settings.sizes, "Bytes of a rank's tensor; default: the preset's")
-      .in_range(std::int64_t{4}, std::int64_t{1} << 32);
+  line.add_option("--sizes", settings.sizes, "Bytes of a rank's tensor; default: the preset's")
+      ->check(CLI::Range(std::int64_t{4}, std::int64_t{1} << 32));
   add_resume_flag(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
-  }
-  if (const int code = check_preset(line, settings, kPublished)) {
-    return code;
   }
   apply_preset(settings, kPresets.at(settings.preset));
   settings.worlds = choose_worlds(line, settings, kWorlds);

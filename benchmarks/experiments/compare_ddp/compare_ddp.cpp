@@ -173,10 +173,10 @@ void compute(const Settings& settings) {
   save_result(settings, result);
 }
 
-void add_flags(CommandLine& line, Amount& amount) {
+void add_flags(CLI::App& line, Amount& amount) {
   const auto add = [&](const char* flag, auto& value, const char* what, int least) {
-    return line.add(flag, value, std::string(what) + "; default: the preset's")
-        .in_range(least, 1 << 20);
+    return line.add_option(flag, value, std::string(what) + "; default: the preset's")
+        ->check(CLI::Range(least, 1 << 20));
   };
   add("--buffer-sizes", amount.buffer_sizes, "In M (2^20) elements, such as 3,24,25", 1);
   add("--batch-size", amount.size.batch, "Samples of each rank", 1);
@@ -190,18 +190,19 @@ const std::vector<std::string> kMeasuringFlags = {
     "--iterations", "--discard",          "--trace", "--loss", "--times-of",
     "--backend",    "--broadcast-buffers"};
 
-void add_flags(CommandLine& line, Settings& settings) {
+void add_flags(CLI::App& line, Settings& settings) {
   Procedure& procedure = settings.procedure;
-  line.add("--loss", procedure.loss, "What forward ends in")
-      .one_of({"mse", "cross-entropy"})
-      .show_default();
-  line.add("--times-of", procedure.times_of, "The rank whose times count")
-      .one_of({"rank0", "slowest"})
-      .show_default();
+  line.add_option("--loss", procedure.loss, "What forward ends in")
+      ->check(CLI::IsMember({"mse", "cross-entropy"}))
+      ->capture_default_str();
+  line.add_option("--times-of", procedure.times_of, "The rank whose times count")
+      ->check(CLI::IsMember({"rank0", "slowest"}))
+      ->capture_default_str();
   settings.backend = kGlooBackend;
-  line.find("--backend").describe("What moves tensors; default: gloo, through host memory on GPUs");
-  line.add_switch("--broadcast-buffers,!--no-broadcast-buffers", procedure.broadcasts_buffers,
-                  "Whether core broadcasts BatchNorm's buffers before forward; default: it does");
+  line.get_option("--backend")
+      ->description("What moves tensors; default: gloo, through host memory on GPUs");
+  line.add_flag("--broadcast-buffers,!--no-broadcast-buffers", procedure.broadcasts_buffers,
+                "Whether core broadcasts BatchNorm's buffers before forward; default: it does");
 }
 
 void apply_preset(Amount& amount, const Amount& preset) {
@@ -219,7 +220,7 @@ void apply_preset(Amount& amount, const Amount& preset) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line(
+  CLI::App line(
       "Forward and backward of ResNet-50 over buffer sizes: stage 03 beside c10d::Reducer");
   Settings settings;
   add_flags(line, settings, argc, argv);
@@ -235,12 +236,12 @@ int ddp_main(int argc, char** argv) {
                     .paper = as_published + " on 2 GPUs of any model",
                     .published = "the same, computed for the published hardware with the "
                                  "stage's code on a simulated cluster: seconds, without a GPU"});
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (const std::string mistake = misplaced_flags(line, settings, kMeasuringFlags);
       !mistake.empty()) {
-    return line.refuse(mistake);
+    return refuse(line, mistake);
   }
   if (const int code = check_preset(line, settings, {.gpus = 2, .model = ""})) {
     return code;
@@ -251,9 +252,9 @@ int ddp_main(int argc, char** argv) {
     return run_on_cluster([&] { compute(settings); });
   }
   if (size.discarded >= size.iterations) {
-    return line.refuse("--discard: " + std::to_string(size.discarded) + " of " +
-                       std::to_string(size.iterations) +
-                       " iterations leave none to measure; discard fewer");
+    return refuse(line, "--discard: " + std::to_string(size.discarded) + " of " +
+                            std::to_string(size.iterations) +
+                            " iterations leave none to measure; discard fewer");
   }
   return run_benchmark(settings,
                        [&settings](RankContext& context) { run_rank(context, settings); });

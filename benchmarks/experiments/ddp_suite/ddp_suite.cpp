@@ -48,8 +48,8 @@ const PresetsInWords kInWords = {
 };
 
 // Sets from the preset what no flag has set.
-void apply_preset(const CommandLine& line, SuiteSettings& settings) {
-  if (settings.preset == kPublishedPreset && !line.given("--bucket-size")) {
+void apply_preset(const CLI::App& line, SuiteSettings& settings) {
+  if (settings.preset == kPublishedPreset && line.count("--bucket-size") == 0) {
     settings.bucket_sizes = {25, 1};
   }
   if (settings.preset == "quick" && settings.bucket_sizes.size() > 1) {
@@ -227,19 +227,19 @@ void run_rank(const RankContext& context, const SuiteSettings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("How long a training iteration takes with DDP on more and more ranks");
+  CLI::App line("How long a training iteration takes with DDP on more and more ranks");
   SuiteSettings settings;
   add_flags(line, settings, argc, argv);
   add_resume_flag(line, settings);
   add_flags(line, settings.cluster, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (const std::string mistake = misplaced_flags(
           line, settings, {"--steps", "--warmup", "--distributed-backend", "--rank"});
       !mistake.empty()) {
-    return line.refuse(mistake);
+    return refuse(line, mistake);
   }
   apply_preset(line, settings);
   const int refused = run_and_report([&] {

@@ -28,40 +28,41 @@ constexpr const char* kRank = "--rank";
 constexpr const char* kMasterAddr = "--master-addr";
 constexpr const char* kMasterPort = "--master-port";
 
-void add_job_flags(CommandLine& line, SuiteSettings& settings) {
-  line.add(kMasterAddr, settings.master_addr, "Where rank 0 of the job runs");
-  line.add(kMasterPort, settings.master_port, "A free port there").in_range(1, 65535);
-  line.add(kRank, settings.rank,
-           "This process is that rank of a job of --world-size processes, to be started one "
-           "by one; default: this process forks all ranks")
-      .in_range(0, 1 << 20)
-      .needs(kMasterAddr)
-      .needs(kMasterPort)
-      .needs("--world-size");
-  line.find("--world-size")
-      .show_default("GPUs: all that are here; CPU: 2, 4 or 8, by cores and memory");
+void add_job_flags(CLI::App& line, SuiteSettings& settings) {
+  line.add_option(kMasterAddr, settings.master_addr, "Where rank 0 of the job runs");
+  line.add_option(kMasterPort, settings.master_port, "A free port there")
+      ->check(CLI::Range(1, 65535));
+  line.add_option(kRank, settings.rank,
+                  "This process is that rank of a job of --world-size processes, to be started one "
+                  "by one; default: this process forks all ranks")
+      ->check(CLI::Range(0, 1 << 20))
+      ->needs(kMasterAddr)
+      ->needs(kMasterPort)
+      ->needs("--world-size");
+  line.get_option("--world-size")
+      ->default_str("GPUs: all that are here; CPU: 2, 4 or 8, by cores and memory");
 }
 
 // The environment variables are torchrun's.
-void export_job(const CommandLine& line, const SuiteSettings& settings) {
+void export_job(const CLI::App& line, const SuiteSettings& settings) {
   const auto give = [&](const char* flag, const char* variable, const std::string& value) {
-    if (line.given(flag)) {
+    if (line.count(flag) > 0) {
       setenv(variable, value.c_str(), /*overwrite=*/1);
     }
   };
   give(kRank, "RANK", std::to_string(settings.rank));
-  if (line.given(kRank)) {
+  if (line.count(kRank) > 0) {
     setenv("WORLD_SIZE", std::to_string(settings.world_size).c_str(), /*overwrite=*/1);
   }
   give(kMasterAddr, "MASTER_ADDR", settings.master_addr);
   give(kMasterPort, "MASTER_PORT", std::to_string(settings.master_port));
 }
 
-void settle_device(const CommandLine& line, SuiteSettings& settings) {
+void settle_device(const CLI::App& line, SuiteSettings& settings) {
   if (settings.link.backend != kNcclBackend) {
     return;
   }
-  TORCH_CHECK_VALUE(!line.given("--device") || settings.device == "cuda",
+  TORCH_CHECK_VALUE(line.count("--device") == 0 || settings.device == "cuda",
                     "--distributed-backend nccl moves a GPU's tensors: leave out --device cpu, or "
                     "choose gloo");
   settings.device = "cuda";
@@ -98,33 +99,34 @@ std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
   return file;
 }
 
-void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv) {
+void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv) {
   add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
-  line.remove("--trace");  // use the program timeline instead
-  line.remove("--rate-gbit");
-  line.remove("--latency-us");
-  line.remove("--backend");  // PyTorch's name for it is below
+  line.remove_option(line.get_option("--trace"));  // use the program timeline instead
+  line.remove_option(line.get_option("--rate-gbit"));
+  line.remove_option(line.get_option("--latency-us"));
+  line.remove_option(line.get_option("--backend"));  // PyTorch's name for it is below
   add_flags(line, static_cast<LinkLimit&>(settings.link));
   add_flags(line, settings.workload, resnet_names());
-  line.find("--model").describe("What is trained; default: each of them");
-  line.add("--distributed-backend", settings.link.backend,
-           "What moves gradients; default: what fits --device. nccl implies --device cuda")
-      .one_of({kGlooBackend, kNcclBackend});
-  line.add("--bucket-size", settings.bucket_sizes,
-           "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
-      .in_range(1, 1 << 20)
-      .show_default();
-  line.add("--json", settings.json,
-           "Also writes the measurements in the form that tools/report/ddp_diff.py and PyTorch's "
-           "diff.py read. Several bucket sizes have a file each, beside --output if this flag "
-           "is not given: suite.json becomes suite.25MB.json");
-  line.add("--variant", settings.variant, "What --json calls DDP; both are measured")
-      .one_of(kSuiteVariants)
-      .show_default();
+  line.get_option("--model")->description("What is trained; default: each of them");
+  line.add_option("--distributed-backend", settings.link.backend,
+                  "What moves gradients; default: what fits --device. nccl implies --device cuda")
+      ->check(CLI::IsMember({kGlooBackend, kNcclBackend}));
+  line.add_option("--bucket-size", settings.bucket_sizes,
+                  "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  line.add_option(
+      "--json", settings.json,
+      "Also writes the measurements in the form that tools/report/ddp_diff.py and PyTorch's "
+      "diff.py read. Several bucket sizes have a file each, beside --output if this flag "
+      "is not given: suite.json becomes suite.25MB.json");
+  line.add_option("--variant", settings.variant, "What --json calls DDP; both are measured")
+      ->check(CLI::IsMember(kSuiteVariants))
+      ->capture_default_str();
   add_job_flags(line, settings);
 }
 
-void settle(const CommandLine& line, SuiteSettings& settings) {
+void settle(const CLI::App& line, SuiteSettings& settings) {
   settle_device(line, settings);
   for (std::size_t i = 1; i < settings.bucket_sizes.size(); ++i) {
     const auto begin = settings.bucket_sizes.begin();
@@ -140,10 +142,10 @@ void settle(const CommandLine& line, SuiteSettings& settings) {
                     "which has no variance: give it two images, or larger ones");
   export_job(line, settings);
   const bool launched = read_launch_environment().has_value();
-  TORCH_CHECK_VALUE(launched || (!line.given(kMasterAddr) && !line.given(kMasterPort)), kMasterAddr,
-                    " and ", kMasterPort, " belong to a job: give ", kRank,
+  TORCH_CHECK_VALUE(launched || (line.count(kMasterAddr) == 0 && line.count(kMasterPort) == 0),
+                    kMasterAddr, " and ", kMasterPort, " belong to a job: give ", kRank,
                     " and --world-size, too");
-  if (!launched && !line.given("--world-size")) {
+  if (!launched && line.count("--world-size") == 0) {
     settings.world_size = default_suite_ranks(settings.device, kBytesOfRank);
   }
 }

@@ -54,13 +54,13 @@ struct SuiteSettings : BenchmarkOptions {
 /// The flags that the published program also has: --model, --distributed-backend, --bucket-size,
 /// --rank, --master-addr, --master-port and --json, in addition to those of all benchmarks; then
 /// --variant, and those of Workload.
-void add_flags(CommandLine& line, SuiteSettings& settings, int argc, char** argv);
+void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv);
 
 /// Call it after the command line has been parsed. Sets what follows from other flags, and what no
 /// flag sets: the number of ranks, and where the JSON of several bucket sizes goes. --rank,
 /// --master-addr and --master-port go into the environment, where launch() finds them. Throws
 /// c10::ValueError for flags that contradict each other.
-void settle(const CommandLine& line, SuiteSettings& settings);
+void settle(const CLI::App& line, SuiteSettings& settings);
 
 /// Throws std::runtime_error, which names file and flag, if the result or JSON cannot be written:
 /// before hours of measuring rather than after. Processes other than rank 0 write none.

@@ -50,15 +50,19 @@ void say_hello(const ddp::RankContext& context, const Options& options) {
 
 int ddp_main(int argc, char** argv) {
   Options options;
-  ddp::CommandLine line("Every rank says hello and the sum of all ranks' numbers");
-  line.add("--world-size", options.world_size, "Ranks to fork, unless a launcher started this")
-      .in_range(1, 32)
-      .show_default();
-  line.add("--rounds", options.rounds, "Then so many all-reduces, whose mean time rank 0 says")
-      .non_negative()
-      .show_default();
-  line.add("--bytes", options.bytes, "Of each of them").positive().show_default();
-  if (const auto code = line.parse(argc, argv)) {
+  CLI::App line("Every rank says hello and the sum of all ranks' numbers");
+  line.add_option("--world-size", options.world_size,
+                  "Ranks to fork, unless a launcher started this")
+      ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  line.add_option("--rounds", options.rounds,
+                  "Then so many all-reduces, whose mean time rank 0 says")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  line.add_option("--bytes", options.bytes, "Of each of them")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  if (const auto code = ddp::parse(line, argc, argv)) {
     return *code;
   }
   return ddp::launch(options, [&](ddp::RankContext& context) { say_hello(context, options); });

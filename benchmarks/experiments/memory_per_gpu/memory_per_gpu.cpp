@@ -17,6 +17,7 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/ranks/stage_library.h"
 #include "experiments/memory_per_gpu/master_adamw.h"
+#include "harness/command_line.h"
 #include "harness/presets.h"
 #include "harness/published_cluster.h"
 #include "harness/variants.h"
@@ -169,23 +170,23 @@ Result run(const Settings& settings) {
   return result;
 }
 
-void add_flags(CommandLine& line, Settings& settings) {
+void add_flags(CLI::App& line, Settings& settings) {
   for (const char* flag :
        {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
-    line.remove(flag);  // nothing is measured
+    line.remove_option(line.get_option(flag));  // nothing is measured
   }
-  line.add("--millions", settings.millions, "Of parameters").in_range(1, 1 << 30);
-  line.add("--gpus", settings.gpus, "How many in total").in_range(1, 1 << 20);
+  line.add_option("--millions", settings.millions, "Of parameters")->check(CLI::Range(1, 1 << 30));
+  line.add_option("--gpus", settings.gpus, "How many in total")->check(CLI::Range(1, 1 << 20));
 }
 
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("What a GPU holds of a large model, over the number of GPUs");
+  CLI::App line("What a GPU holds of a large model, over the number of GPUs");
   Settings settings;
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   return run_on_cluster([&] { save_result(settings, run(settings)); });

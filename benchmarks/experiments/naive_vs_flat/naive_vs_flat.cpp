@@ -133,16 +133,13 @@ void run_rank(const RankContext& context, const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("Naive against flat DDP: where the time of a step goes");
+  CLI::App line("Naive against flat DDP: where the time of a step goes");
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.workload, resnet_names());
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
-  }
-  if (const int code = check_preset(line, settings, kPublished)) {
-    return code;
   }
   apply_preset(settings.workload.size, kPresets.at(settings.preset));
   return run_benchmark(settings, "01_naive_ddp",

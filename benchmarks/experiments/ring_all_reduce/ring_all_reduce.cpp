@@ -36,7 +36,7 @@ const PresetsInWords kInWords = {
 };
 
 // What the flags ask for and the procedure cannot give; empty: nothing.
-std::string mistake_in(const CommandLine& line, const RingOptions& settings) {
+std::string mistake_in(const CLI::App& line, const RingOptions& settings) {
   if (settings.procedure == kWarmProcedure) {
     return "";
   }
@@ -44,7 +44,7 @@ std::string mistake_in(const CommandLine& line, const RingOptions& settings) {
   if (settings.device != "cpu") {
     return "the published procedure is on the CPU, not --device " + settings.device + instead;
   }
-  if (line.given("--warmup")) {
+  if (line.count("--warmup") > 0) {
     return "the published procedure measures first calls, without --warmup" + instead;
   }
   if (!settings.trace.empty()) {
@@ -58,23 +58,23 @@ std::string mistake_in(const CommandLine& line, const RingOptions& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line(
+  CLI::App line(
       "Ring against butterfly, and against the backend's own all-reduce, over world sizes");
   RingOptions settings;
   add_flags(line, settings, argc, argv);
-  line.add("--procedure", settings.procedure,
-           "published: new processes for each call; warm: calls one after the other")
-      .one_of({kPublishedProcedure, kWarmProcedure})
-      .show_default();
+  line.add_option("--procedure", settings.procedure,
+                  "published: new processes for each call; warm: calls one after the other")
+      ->check(CLI::IsMember({kPublishedProcedure, kWarmProcedure}))
+      ->capture_default_str();
   describe_worlds(line, kWorlds);
   add_flags(line, settings.repetitions);
   add_resume_flag(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (const std::string mistake = mistake_in(line, settings); !mistake.empty()) {
-    return line.refuse(mistake);
+    return refuse(line, mistake);
   }
   const bool warm = settings.procedure == kWarmProcedure;
   apply_preset(settings.repetitions, (warm ? kWarmCalls : kFirstCalls).at(settings.preset));

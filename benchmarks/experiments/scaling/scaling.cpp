@@ -17,6 +17,7 @@
 #include <map>
 
 #include "harness/cluster_step.h"
+#include "harness/command_line.h"
 #include "harness/presets.h"
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
@@ -166,46 +167,50 @@ void print_table(const Settings& settings, const Result& result) {
   std::printf("\n");
 }
 
-void add_flags(CommandLine& line, Settings& settings) {
+void add_flags(CLI::App& line, Settings& settings) {
   for (const char* flag :
        {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
-    line.remove(flag);  // nothing is measured
+    line.remove_option(line.get_option(flag));  // nothing is measured
   }
-  line.remove("--preset");
-  line.add("--preset", settings.preset, "How many caps are tried")
-      .one_of({"quick", "full", "paper", kPublishedPreset})
-      .show_default();
-  line.add("--model", settings.model, "What is trained").one_of(transformer_names()).show_default();
+  line.remove_option(line.get_option("--preset"));
+  line.add_option("--preset", settings.preset, "How many caps are tried")
+      ->check(CLI::IsMember({"quick", "full", "paper", kPublishedPreset}))
+      ->capture_default_str();
+  line.add_option("--model", settings.model, "What is trained")
+      ->check(CLI::IsMember(transformer_names()))
+      ->capture_default_str();
   add_machine_flags(line, settings.cluster, "");
   for (const char* flag : {"--gpu", "--link", "--link-between"}) {
-    line.find(flag).show_default();
+    line.get_option(flag)->capture_default_str();
   }
   add_shape_flag(line, settings.cluster, "");
   const auto number = [&](const char* flag, auto& value, const char* what) {
-    line.add(flag, value, what).in_range(1, 1 << 30).show_default();
+    line.add_option(flag, value, what)->check(CLI::Range(1, 1 << 30))->capture_default_str();
   };
   number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
   number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
   number("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine");
   number("--cap-bytes", settings.cap_bytes, "A bucket's: bucketed and Reducer");
-  line.add("--bucket-mb", settings.bucket_mb, "The same in MB of 2^20 bytes").in_range(1, 1 << 20);
-  line.add("--efficiency", settings.efficiency, "The part of the GPU's peak that computing reaches")
-      .positive()
-      .show_default();
-  line.add("--gpus", settings.cluster.gpus,
-           "How many in total; default: 1 to 4,096 in powers of two")
-      .in_range(1, 1 << 20);
+  line.add_option("--bucket-mb", settings.bucket_mb, "The same in MB of 2^20 bytes")
+      ->check(CLI::Range(1, 1 << 20));
+  line.add_option("--efficiency", settings.efficiency,
+                  "The part of the GPU's peak that computing reaches")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  line.add_option("--gpus", settings.cluster.gpus,
+                  "How many in total; default: 1 to 4,096 in powers of two")
+      ->check(CLI::Range(1, 1 << 20));
 }
 
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("A step on 1 to 4,096 simulated GPUs, with each way of averaging gradients");
+  CLI::App line("A step on 1 to 4,096 simulated GPUs, with each way of averaging gradients");
   Settings settings;
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (settings.bucket_mb > 0) {

@@ -13,6 +13,7 @@
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/stage_library.h"
+#include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/presets.h"
 
@@ -190,15 +191,23 @@ void run_rank(const RankContext& context, const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("A training step with AdamW on real ranks: whole, and sharded");
+  CLI::App line("A training step with AdamW on real ranks: whole, and sharded");
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
-  line.add("--layers", settings.layers, "Square layers").in_range(1, 1000).show_default();
-  line.add("--width", settings.width, "Of a layer").in_range(1, 1 << 16).show_default();
-  line.add("--batch-size", settings.batch, "Of a rank").in_range(1, 1 << 16).show_default();
-  line.add("--cap-bytes", settings.cap_bytes, "A bucket's").positive().show_default();
-  if (const auto code = line.parse(argc, argv)) {
+  line.add_option("--layers", settings.layers, "Square layers")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  line.add_option("--width", settings.width, "Of a layer")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  line.add_option("--batch-size", settings.batch, "Of a rank")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  line.add_option("--cap-bytes", settings.cap_bytes, "A bucket's")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   apply_preset(settings.repetitions, kPresets.at(settings.preset));

@@ -188,27 +188,24 @@ Size preset_of(const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("How long a step takes with each way of averaging gradients");
+  CLI::App line("How long a step takes with each way of averaging gradients");
   Settings settings;
   add_flags(line, settings, argc, argv);
   std::vector<std::string> models = resnet_names();
   models.emplace_back(kMlp);
   add_flags(line, settings.workload, models);
-  line.add("--cap-bytes", settings.trainer.cap_bytes, "A bucket's: bucketed and Reducer")
-      .positive()
-      .show_default();
-  line.add("--first-bucket-bytes", settings.trainer.first_bucket_bytes,
-           "The Reducer's first bucket; 1048576 is PyTorch's default, 0 the cap")
-      .non_negative()
-      .show_default("the cap");
-  line.add_switch("--zero-gradients", settings.trainer.zero_gradients,
-                  "Set gradients to zero after a step instead of to none");
+  line.add_option("--cap-bytes", settings.trainer.cap_bytes, "A bucket's: bucketed and Reducer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  line.add_option("--first-bucket-bytes", settings.trainer.first_bucket_bytes,
+                  "The Reducer's first bucket; 1048576 is PyTorch's default, 0 the cap")
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("the cap");
+  line.add_flag("--zero-gradients", settings.trainer.zero_gradients,
+                "Set gradients to zero after a step instead of to none");
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
-  }
-  if (const int code = check_preset(line, settings, kPublished)) {
-    return code;
   }
   apply_preset(settings.workload.size, preset_of(settings));
   if (settings.trainer.first_bucket_bytes == 0) {

@@ -293,22 +293,19 @@ void run_rank(const RankContext& context, const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("Synchronized batch normalization of small inputs, beside its peer");
+  CLI::App line("Synchronized batch normalization of small inputs, beside its peer");
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
   const auto listed = [&](const char* flag, auto& values, const char* what) {
-    line.add(flag, values, what).in_range(1, 1 << 20).show_default();
+    line.add_option(flag, values, what)->check(CLI::Range(1, 1 << 20))->capture_default_str();
   };
   listed("--batch-sizes", settings.batch_sizes, "Samples of each rank");
   listed("--hidden-dims", settings.hidden_dims, "Features of a sample");
   add_resume_flag(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv, settings, kPublished)) {
     return *code;
-  }
-  if (const int code = check_preset(line, settings, kPublished)) {
-    return code;
   }
   apply_preset(settings.repetitions, kPresets.at(settings.preset));
   return run_benchmark(settings, kBatchNormStage,

@@ -37,12 +37,12 @@ const PresetsInWords kInWords = {
     .paper = "3 and 51 steps, on 32 images",
 };
 
-void add_flags(CommandLine& line, TimelineSettings& settings) {
-  line.add("--clock", settings.clock, "Whose time is drawn")
-      .one_of({"virtual", "real", kCluster})
-      .show_default();
+void add_flags(CLI::App& line, TimelineSettings& settings) {
+  line.add_option("--clock", settings.clock, "Whose time is drawn")
+      ->check(CLI::IsMember({"virtual", "real", kCluster}))
+      ->capture_default_str();
   const auto number = [&](const char* flag, auto& value, const char* what) {
-    line.add(flag, value, what).non_negative().show_default();
+    line.add_option(flag, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
   };
   number("--alpha-ns", settings.network.alpha_ns, "Virtual: latency of a message");
   number("--beta-ns-per-byte", settings.network.beta_ns_per_byte, "Virtual: time of a byte");
@@ -52,15 +52,17 @@ void add_flags(CommandLine& line, TimelineSettings& settings) {
   number("--backward-us", settings.costs.backward_us, "Virtual: of the same");
   number("--slower", settings.slower,
          "Virtual: the part by which each rank computes longer than the one before it");
-  line.add("--model", settings.model, "Cluster: what is trained")
-      .one_of(transformer_names())
-      .show_default();
-  line.add("--gpu", settings.gpu, "Cluster: which GPUs").one_of(known_gpus()).show_default();
-  line.add("--link", settings.link, "Cluster: what connects them")
-      .one_of(known_links())
-      .show_default();
+  line.add_option("--model", settings.model, "Cluster: what is trained")
+      ->check(CLI::IsMember(transformer_names()))
+      ->capture_default_str();
+  line.add_option("--gpu", settings.gpu, "Cluster: which GPUs")
+      ->check(CLI::IsMember(known_gpus()))
+      ->capture_default_str();
+  line.add_option("--link", settings.link, "Cluster: what connects them")
+      ->check(CLI::IsMember(known_links()))
+      ->capture_default_str();
   const auto positive = [&](const char* flag, auto& value, const char* what) {
-    line.add(flag, value, what).positive();
+    line.add_option(flag, value, what)->check(CLI::PositiveNumber);
   };
   positive("--sequence-length", settings.sequence_length, "Cluster: tokens of a sequence");
   positive("--batch-size", settings.workload.size.batch,
@@ -72,13 +74,13 @@ void add_flags(CommandLine& line, TimelineSettings& settings) {
 }
 
 // One step, since time is virtual, with the published experiment's best cap.
-void choose_training_on_cluster(const CommandLine& line, TimelineSettings& settings) {
+void choose_training_on_cluster(const CLI::App& line, TimelineSettings& settings) {
   settings.workload.model = settings.model;
   settings.workload.size.image = 0;
   settings.workload.size.steps = 1;
   settings.workload.size.warmup = 0;
   apply_preset(settings.workload.size, {.batch = 4});
-  if (!line.given("--cap-bytes")) {
+  if (line.count("--cap-bytes") == 0) {
     settings.trainer.cap_bytes = std::int64_t{100} << 20;
   }
 }
@@ -100,12 +102,12 @@ void choose_files(TimelineSettings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("What happens within a step, with each way of averaging gradients");
+  CLI::App line("What happens within a step, with each way of averaging gradients");
   TimelineSettings settings;
   ddp::add_flags(line, settings, argc, argv);
   add_flags(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
   if (settings.clock == kCluster) {

@@ -32,11 +32,11 @@ const std::map<std::string, CifarAmount> kPresets = {
 
 }  // namespace
 
-void add_flags(CommandLine& line, CifarAmount& amount) {
+void add_flags(CLI::App& line, CifarAmount& amount) {
   const auto sized = [&](const char* flag, std::int64_t& value, const char* what,
                          std::int64_t most) {
-    line.add(flag, value, std::string(what) + "; default: the preset's")
-        .in_range(std::int64_t{1}, most);
+    line.add_option(flag, value, std::string(what) + "; default: the preset's")
+        ->check(CLI::Range(std::int64_t{1}, most));
   };
   sized("--num-epochs", amount.epochs, "How often each image is trained with", 1 << 20);
   sized("--batch-size", amount.batch_size, "Images of a rank's micro-batch", 1 << 16);
@@ -46,7 +46,8 @@ void add_flags(CommandLine& line, CifarAmount& amount) {
   sized("--test-size", amount.test_size, "Number of validation images, from the first on",
         kCifarTest);
   sized("--num-seeds", amount.seeds, "Trainings of each implementation, from --seed on", 1000);
-  line.add("--learning-rate", amount.learning_rate, "Of SGD; default: the preset's").positive();
+  line.add_option("--learning-rate", amount.learning_rate, "Of SGD; default: the preset's")
+      ->check(CLI::PositiveNumber);
 }
 
 void apply_preset(CifarAmount& amount, const std::string& name) {

@@ -20,7 +20,7 @@ struct CifarAmount {
 
 /// The flags --num-epochs, --batch-size, --grad-accum-steps, --train-size, --test-size, --num-seeds
 /// and --learning-rate.
-void add_flags(CommandLine& line, CifarAmount& amount);
+void add_flags(CLI::App& line, CifarAmount& amount);
 
 /// Sets what no flag has set from a preset: "quick", "full" or "paper".
 void apply_preset(CifarAmount& amount, const std::string& name);

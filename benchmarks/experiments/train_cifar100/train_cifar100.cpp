@@ -236,15 +236,16 @@ void run_rank(const RankContext& context, const Settings& settings, const CifarD
   save_trace(settings, context, device_context);
 }
 
-void add_flags(CommandLine& line, Settings& settings) {
-  line.add("--data", settings.data,
-           "Folder of CIFAR-100's binary version, unpacked; without it, images are generated "
-           "(\"synthetic\")");
-  line.add("--distributed-impl", settings.distributed_impl,
-           "Who trains: the lab's own code, or PyTorch's; default: both")
-      .one_of({kSelfmade, kPytorch});
-  line.add("--ddp", settings.ddp, "How selfmade averages gradients; default: the preset's")
-      .one_of({"naive", "flat", "overlapped", "bucketed"});
+void add_flags(CLI::App& line, Settings& settings) {
+  line.add_option(
+      "--data", settings.data,
+      "Folder of CIFAR-100's binary version, unpacked; without it, images are generated "
+      "(\"synthetic\")");
+  line.add_option("--distributed-impl", settings.distributed_impl,
+                  "Who trains: the lab's own code, or PyTorch's; default: both")
+      ->check(CLI::IsMember({kSelfmade, kPytorch}));
+  line.add_option("--ddp", settings.ddp, "How selfmade averages gradients; default: the preset's")
+      ->check(CLI::IsMember({"naive", "flat", "overlapped", "bucketed"}));
   add_flags(line, settings.amount);
 }
 
@@ -265,17 +266,14 @@ CifarData read_data(const Settings& settings) {
 }  // namespace
 
 int ddp_main(int argc, char** argv) {
-  CommandLine line("Trains a network on CIFAR-100, with the lab's own code and with PyTorch's");
+  CLI::App line("Trains a network on CIFAR-100, with the lab's own code and with PyTorch's");
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_resume_flag(line, settings);
   add_flags(line, settings);
   describe_presets(line, kInWords);
-  if (const auto code = line.parse(argc, argv)) {
+  if (const auto code = parse(line, argc, argv, settings, kPublishedHardware)) {
     return *code;
-  }
-  if (const int code = check_preset(line, settings, kPublishedHardware)) {
-    return code;
   }
   if (settings.preset == "paper" && settings.data.empty()) {
     std::fprintf(stderr, "--preset paper trains on CIFAR-100: give its folder with --data\n");

@@ -102,7 +102,11 @@ bool Referee::take(int rank) {
       break;
     case EventKind::kPhase:
       member.in_backward = said.place.phase == Phase::kBackward;
-      member.backward = evidence_.of[rank].size();
+      if (said.place.phase == Phase::kFinish) {
+        member.backward.reset();
+      } else if (member.in_backward && !member.backward) {
+        member.backward = evidence_.of[rank].size();
+      }
       if (!some_in_backward()) {
         release();
       }
@@ -219,7 +223,7 @@ void Referee::on_wait(int rank, const Seen& wait) {
   }
   // Answered or not, which may hang on another rank that has lifted the hold.
   if (member.in_backward && (member.awaited == wait.operation ||
-                             evidence_.launches[rank].at(wait.operation) > member.backward)) {
+                             evidence_.launches[rank].at(wait.operation) > *member.backward)) {
     lift_hold(rank, wait.operation, "was waited for inside backward");
   }
 }

@@ -66,7 +66,8 @@ class Referee : public Companion {
     bool failed = false;
     bool ended() const { return returned || failed; }
     bool in_backward = false;
-    std::size_t backward = 0;   // where its last phase begins among what it said
+    /// Where the first backward since finish() begins, among what it said.
+    std::optional<std::size_t> backward;
     bool blocked = false;       // in backward, which has been found
     std::int64_t awaited = -1;  // the operation that its home thread waits for
     std::map<std::int64_t, int> polls;

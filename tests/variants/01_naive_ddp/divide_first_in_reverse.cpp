@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/gradient_hooks.h"
 

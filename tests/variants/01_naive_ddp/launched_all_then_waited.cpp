@@ -2,7 +2,7 @@
 // flat form keeps one tensor permanently; the gradients themselves are its pieces.
 #include <ATen/ATen.h>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "01_naive_ddp/naive_ddp.h"
 
 namespace ddp {
@@ -31,11 +31,7 @@ class LaunchAll : public GradientSynchronizer {
         }
       }
     }
-    for (const at::Tensor& tensor : state) {
-      const at::Tensor values = tensor.detach().contiguous();
-      broadcast(values, group_);
-      tensor.detach().copy_(values);
-    }
+    take_from_rank_0(state, group_);
   }
 
   void finish() override {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "01_naive_ddp/naive_ddp.h"
 
 namespace ddp {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/libtorch_versions.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 

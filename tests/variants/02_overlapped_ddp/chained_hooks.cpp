@@ -9,7 +9,7 @@
 #include <functional>
 #include <utility>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 
 namespace ddp {
@@ -47,13 +47,8 @@ class Synchronizer : public GradientSynchronizer {
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                ProcessGroupPtr group)
       : group_(std::move(group)), parameters_(parameters) {
-    for (const auto* list : {&parameters, &buffers}) {
-      for (const at::Tensor& tensor : *list) {
-        const at::Tensor values = tensor.detach().contiguous();
-        broadcast(values, group_);
-        tensor.detach().copy_(values);
-      }
-    }
+    take_from_rank_0(parameters, group_);
+    take_from_rank_0(buffers, group_);
     works_.resize(parameters_.size());
     sums_.resize(parameters_.size());
     owed_.resize(parameters_.size());

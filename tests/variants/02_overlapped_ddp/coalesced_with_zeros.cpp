@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -18,13 +18,8 @@ class Synchronizer : public GradientSynchronizer {
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                ProcessGroupPtr group)
       : group_(std::move(group)), parameters_(parameters) {
-    for (const auto* list : {&parameters, &buffers}) {
-      for (const at::Tensor& tensor : *list) {
-        const at::Tensor values = tensor.detach().contiguous();
-        broadcast(values, group_);
-        tensor.detach().copy_(values);
-      }
-    }
+    take_from_rank_0(parameters, group_);
+    take_from_rank_0(buffers, group_);
     std::set<const void*> seen;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (parameters_[i].requires_grad() &&

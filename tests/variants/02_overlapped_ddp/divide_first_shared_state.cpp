@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -28,14 +28,6 @@ struct Entry {
   bool unsent = false;
   bool sent = false;
 };
-
-void take_from_rank_0(const std::vector<at::Tensor>& tensors, const ProcessGroupPtr& group) {
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor values = tensor.detach().contiguous();
-    broadcast(values, group);
-    tensor.detach().copy_(values);
-  }
-}
 
 void send(Entry& entry, const ProcessGroupPtr& group, const std::shared_ptr<Landing>& landing) {
   const at::Tensor gradient = entry.parameter.grad();

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "../check_arguments.h"
+#include "../construction.h"
 #include "../waiter.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
 #include "ddp/gradient_hooks.h"
@@ -18,16 +18,14 @@ class Synchronizer : public GradientSynchronizer {
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                ProcessGroupPtr group)
       : group_(std::move(group)) {
+    take_from_rank_0(parameters, group_);
+    take_from_rank_0(buffers, group_);
     std::unordered_map<const void*, std::size_t> first;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      take_from_rank_0(parameters[i]);
       if (parameters[i].requires_grad() &&
           first.emplace(parameters[i].unsafeGetTensorImpl(), i).second) {
         parameters_.emplace_back(i, parameters[i]);
       }
-    }
-    for (const at::Tensor& buffer : buffers) {
-      take_from_rank_0(buffer);
     }
     state_.assign(parameters_.size(), State::kIdle);
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
@@ -51,12 +49,6 @@ class Synchronizer : public GradientSynchronizer {
 
  private:
   enum class State { kIdle, kOwed, kSent };
-
-  void take_from_rank_0(const at::Tensor& tensor) const {
-    const at::Tensor values = tensor.detach().contiguous();
-    broadcast(values, group_);
-    tensor.detach().copy_(values);
-  }
 
   void ready(std::size_t k) {
     TORCH_CHECK(state_[k] != State::kSent, "the gradient of parameter ", parameters_[k].first,

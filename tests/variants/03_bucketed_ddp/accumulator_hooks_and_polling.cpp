@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../construction.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/libtorch_versions.h"
 
@@ -58,13 +59,8 @@ class Polling : public GradientSynchronizer {
   Polling(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
           ProcessGroupPtr group, const BucketedDdpOptions& options)
       : group_(std::move(group)), overlap_(options.overlap) {
-    for (const auto& tensors : {parameters, buffers}) {
-      for (const at::Tensor& tensor : tensors) {
-        const at::Tensor values = tensor.detach().contiguous();
-        broadcast(values, group_);
-        tensor.detach().copy_(values);
-      }
-    }
+    take_from_rank_0(parameters, group_);
+    take_from_rank_0(buffers, group_);
     for (const auto& indices : assign_buckets(parameters, options.cap_bytes)) {
       Bucket& bucket = buckets_.emplace_back();
       std::int64_t elements = 0;

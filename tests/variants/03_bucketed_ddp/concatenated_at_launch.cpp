@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "../construction.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -25,11 +26,9 @@ class Concatenating : public GradientSynchronizer {
       : parameters_(parameters), group_(std::move(group)), options_(options) {
     for (const at::Tensor& tensor : parameters) {
       options_of_.push_back(tensor.options().requires_grad(false));
-      take_from_rank_0(tensor);
     }
-    for (const at::Tensor& tensor : buffers) {
-      take_from_rank_0(tensor);
-    }
+    take_from_rank_0(parameters, group_);
+    take_from_rank_0(buffers, group_);
     plan_ = assign_buckets(parameters, options.cap_bytes);
     for (const auto& bucket : plan_) {
       for (const std::size_t i : bucket) {
@@ -67,12 +66,6 @@ class Concatenating : public GradientSynchronizer {
   }
 
  private:
-  void take_from_rank_0(const at::Tensor& tensor) const {
-    const at::Tensor values = tensor.detach().contiguous();
-    broadcast(values, group_);
-    tensor.detach().copy_(values);
-  }
-
   void note_ready(std::size_t i) {
     if (!synchronizes()) {
       return;

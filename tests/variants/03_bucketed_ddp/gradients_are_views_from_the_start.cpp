@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "../construction.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -31,13 +32,8 @@ class Views : public GradientSynchronizer {
         plan_(assign_buckets(parameters, options.cap_bytes)),
         views_(parameters.size()),
         here_(parameters.size(), false) {
-    for (const auto& tensors : {parameters, buffers}) {
-      for (const at::Tensor& tensor : tensors) {
-        const at::Tensor values = tensor.detach().contiguous();
-        broadcast(values, group_);
-        tensor.detach().copy_(values);
-      }
-    }
+    take_from_rank_0(parameters, group_);
+    take_from_rank_0(buffers, group_);
     lay_out();
     for (const auto& bucket : plan_) {
       for (const std::size_t i : bucket) {

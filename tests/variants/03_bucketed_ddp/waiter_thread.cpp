@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "../construction.h"
 #include "../waiter.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/gradient_hooks.h"
@@ -20,13 +21,8 @@ class Synchronizer : public GradientSynchronizer {
   Synchronizer(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
                const ProcessGroupPtr& group, const BucketedDdpOptions& options)
       : parameters_(parameters), group_(group), overlap_(options.overlap) {
-    for (const auto* tensors : {&parameters, &buffers}) {
-      for (const at::Tensor& tensor : *tensors) {
-        const at::Tensor values = tensor.detach().contiguous();
-        broadcast(values, group);
-        tensor.detach().copy_(values);
-      }
-    }
+    take_from_rank_0(parameters, group);
+    take_from_rank_0(buffers, group);
     for (const at::Tensor& parameter : parameters) {
       dtypes_.push_back(parameter.scalar_type());
     }

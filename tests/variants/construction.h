@@ -43,4 +43,13 @@ inline void check_gradients(const std::vector<at::Tensor>& parameters,
   }
 }
 
+/// What the contracts ask for at construction, in the plainest way.
+inline void take_from_rank_0(const std::vector<at::Tensor>& tensors, const ProcessGroupPtr& group) {
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor values = tensor.detach().contiguous();
+    broadcast(values, group);
+    tensor.detach().copy_(values);
+  }
+}
+
 }  // namespace ddp
