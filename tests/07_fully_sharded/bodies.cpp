@@ -1,6 +1,7 @@
 #include "bodies.h"
 
 #include "cases.h"
+#include "support/rare.h"
 #include "trainer.h"
 
 namespace ddp::testing {
@@ -11,11 +12,11 @@ std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which)
   std::vector<Body> bodies;
   for (const Case& one : cases()) {
     if (which(one)) {
-      bodies.push_back({one.name,
-                        {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false},
-                        [&one](Client& client) { Trainer(client, one).run(); },
-                        one.charged_to,
-                        one.rare});
+      const World world = {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false};
+      Rare rare = rare_of(world);
+      rare.insert(one.rare.begin(), one.rare.end());
+      bodies.push_back({one.name, world, [&one](Client& client) { Trainer(client, one).run(); },
+                        one.charged_to, rare});
     }
   }
   return bodies;

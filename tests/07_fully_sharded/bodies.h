@@ -25,6 +25,7 @@ const std::vector<Body>& states();
 const std::vector<Body>& misuse();
 const std::vector<Body>& destruction();
 const std::vector<Body>& memory();
+constexpr int kStepsBetweenCounts = 20;  // of what is held
 
 /// What memory() tells of as "... <which>" takes no more bytes than it may.
 std::string memory_is_bounded(const Evidence& evidence, const std::string& which);

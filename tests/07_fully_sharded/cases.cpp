@@ -139,7 +139,6 @@ std::vector<Case> make_cases() {
   }
   for (const double max_norm : {0.5, 1e6}) {
     Case clipped{.name = max_norm < 1 ? "clipped" : "too small to be clipped",
-                 .ranks = 3,
                  .units = kFive,
                  .steps = five,
                  .charged_to = "the_norm_is_over_all_shards"};

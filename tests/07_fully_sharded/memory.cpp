@@ -23,7 +23,7 @@ constexpr std::int64_t kUnit = kElements * 4;
 // been gathered for nobody.
 enum class Loop { kSteps, kNoSync, kEvaluation, kWithoutTheLast };
 
-constexpr int kMany = 61;
+constexpr int kMany = 3 * kStepsBetweenCounts + 1;
 constexpr int kFew = 3;
 
 // Sums the squares: backward needs the parameters again. Little is left but the unit's gradient.
@@ -121,7 +121,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
       account.reset();
       account.held("the shards and their gradients between steps", trains ? shards : 0);
     }
-    if (step == 20 || step == 40 || step == 60) {
+    if (step > 0 && step % kStepsBetweenCounts == 0) {
       account.count();
     }
   }
