@@ -78,7 +78,7 @@ const GradedTest kWhole{
       if (const std::string why = memory_is_not_counted(); !why.empty()) {
         GTEST_SKIP() << why;
       }
-      judge(memory(), bounded("'s tensors"));
+      judge(memory(), all_of({units_are_gathered, bounded("'s tensors")}));
     }};
 
 const GradedTest kHeld{
@@ -91,7 +91,7 @@ const GradedTest kHeld{
       if (const std::string why = memory_is_not_counted(); !why.empty()) {
         GTEST_SKIP() << why;
       }
-      judge(memory(), all_of({bounded("between"), nothing_grows_in_steps}));
+      judge(memory(), all_of({units_are_gathered, bounded("between"), nothing_grows_in_steps}));
     }};
 
 const GradedTest kInFlight{
@@ -100,7 +100,9 @@ const GradedTest kInFlight{
      .hint =
          "From launch to wait a shard, a flat tensor and a gradient belong to the network: wait "
          "before you use them, and before their memory goes."},
-    [] { judge(training(), buffers_in_flight_are_left_alone); }};
+    [] {
+      judge(training(), all_of({units_are_gathered, buffers_in_flight_are_left_alone}));
+    }};
 
 const GradedTest kAccumulation{
     {.name = "gradients_accumulate_inside_no_sync",
@@ -140,8 +142,8 @@ const GradedTest kDestruction{
          "A hook on a unit's output outlives the model with its graph: it has to find out that the "
          "model is gone."},
     [] {
-      judge(destruction(), all_of({destruction_is_silent, misuse_is_refused, states_are_those_saved,
-                                   nothing_grows}));
+      judge(destruction(), all_of({units_are_gathered, destruction_is_silent, misuse_is_refused,
+                                   states_are_those_saved, nothing_grows}));
     }};
 
 const GradedTest kErrors{

@@ -250,6 +250,17 @@ std::string each_use_is_gathered(const Evidence& evidence) {
   });
 }
 
+std::string units_are_gathered(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size() && evidence.of.size() > 1; ++rank) {
+    if (std::ranges::none_of(evidence.of[rank], [](const Seen& seen) {
+          return seen.kind == EventKind::kLaunch && is_all_gather(seen);
+        })) {
+      return "rank " + std::to_string(rank) + " has gathered nothing, so no unit was ever whole";
+    }
+  }
+  return "";
+}
+
 std::string each_gradient_is_reduced(const Evidence& evidence) {
   return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
     return wrong_count(Kind::kReduce, done.deeds, expected, case_of(evidence).units.size());

@@ -32,6 +32,9 @@ std::string each_use_is_gathered(const Evidence& evidence);
 /// Each unit's gradient is reduced once, with exactly the padded bytes.
 std::string each_gradient_is_reduced(const Evidence& evidence);
 
+/// Every rank of several has gathered something: who does nothing holds nothing, and touches nothing.
+std::string units_are_gathered(const Evidence& evidence);
+
 /// A step launches these alone, and for the norm one all-reduce of a number.
 std::string nothing_else_is_launched(const Evidence& evidence);
 
