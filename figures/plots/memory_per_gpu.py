@@ -121,7 +121,7 @@ def draw(result: Result) -> Figure:
         draw_size(axes, parameters, by_size[parameters])
     for axes in panels[len(by_size) :]:
         axes.set_axis_off()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
     most = held_by(result, "most")
     draw_largest(last, most)
     within = max(
