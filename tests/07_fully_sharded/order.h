@@ -12,8 +12,8 @@ namespace ddp::testing {
 
 /// Something that a rank does, of a unit.
 struct Deed {
-  enum class Kind { kGather, kForward, kBackward, kReduce } kind;
-  std::size_t unit;
+  enum class Kind { kGather, kForward, kBackward, kReduce } kind = Kind::kGather;
+  std::size_t unit = 0;
   const Seen* seen = nullptr;  // null where it is expected
 
   bool operator==(const Deed& other) const { return kind == other.kind && unit == other.unit; }

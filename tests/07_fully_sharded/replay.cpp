@@ -195,14 +195,12 @@ const Replayed& replayed(const Case& one) {
 std::string shards_are_rank_0s(const Evidence& evidence) {
   const Case& one = case_of(evidence);
   const int first = members_of(evidence.world, one.group)[0];
-  const std::string changed =
-      first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
-        return seen.text == "given parameter was changed"
-                   ? "rank " + std::to_string(rank) + ": construction has written to parameter " +
-                         std::to_string(seen.number) + unit(seen.index) +
-                         ", which it is to read alone"
-                   : "";
-      });
+  std::string changed = first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
+    return seen.text == "given parameter was changed"
+               ? "rank " + std::to_string(rank) + ": construction has written to parameter " +
+                     std::to_string(seen.number) + unit(seen.index) + ", which it is to read alone"
+               : "";
+  });
   if (!changed.empty()) {
     return changed;
   }

@@ -229,7 +229,7 @@ void Trainer::step(int number) {
 
 void Trainer::update(const Step& step) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor shard : model_->shards()) {
+  for (const at::Tensor& shard : model_->shards()) {
     if (shard.grad().defined()) {
       shard.add_(shard.grad(), -kRate);
     }

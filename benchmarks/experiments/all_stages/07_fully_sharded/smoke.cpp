@@ -23,7 +23,7 @@ void step(const DeviceContext& device_context) {
   const at::Tensor x = at::zeros({1001}, on_device);
   (model->forward(1, model->forward(0, x)) * places * (rank + 1)).sum().backward();
   model->finish();
-  for (at::Tensor shard : model->shards()) {
+  for (const at::Tensor& shard : model->shards()) {
     shard.detach().sub_(shard.grad(), 0.5);
   }
   const auto whole = model->whole_parameters();
