@@ -126,12 +126,14 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
   if (hardware.copy_bytes_per_second > 0) {
     device.bytes_per_second = hardware.copy_bytes_per_second;
   }
-  cluster::Cluster cluster({.world_size = gpus,
-                            .device = device,
-                            .topology = hardware.topology,
-                            .slowdown_beside_communication = hardware.slowdown_beside_communication,
-                            .slowdown_beside_computing = hardware.slowdown_beside_computing,
-                            .launch_queue = hardware.launch_queue});
+  cluster::Cluster cluster(
+      {.world_size = gpus,
+       .device = device,
+       .topology = hardware.topology,
+       .slowdown_beside_communication = hardware.slowdown_beside_communication,
+       .kernel_ns_beside_communication = hardware.kernel_ns_beside_communication,
+       .slowdown_beside_computing = hardware.slowdown_beside_computing,
+       .launch_queue = hardware.launch_queue});
   cluster::TimedModel timed(cluster, model.timed_layers(hardware.gpu, hardware.pace),
                             tensors_of(model.named_parameters()), hardware.pace.host);
   return simulate_step(variant, cluster, timed, options);

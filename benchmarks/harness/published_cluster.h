@@ -54,6 +54,7 @@ struct PublishedHardware {
   cluster::Device gpu;
   cluster::Topology topology;
   double slowdown_beside_communication = 1, slowdown_beside_computing = 1;
+  std::int64_t kernel_ns_beside_communication = 0;
   /// Of the operators that a synchronizer launches; 0: of the GPU's memory.
   double copy_bytes_per_second = 0;
   std::int64_t launch_queue = 0;

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from figures.lib import held_out, script, style, suite_data
+from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError
 from figures.lib.training_times import size_in_words
 
@@ -82,7 +83,11 @@ def draw_efficiencies(axes: Axes, result: Result) -> None:
             axes.fill_between(gpus, low, high, color=LOOKS[name][0], alpha=0.15, linewidth=0)
     alone = suite_data.published_medians("resnet50")[0]
     axes.plot([row.gpus for row in held], [100 * alone / row.published for row in held], color=style.GREY, marker="d",
-              markersize=3.5, linestyle="none", label="published: ResNet-50, V100, 1 MB")  # fmt: skip
+              markersize=3.5, linestyle="none", label="published: PyTorch's suite, 1 MB")  # fmt: skip
+    of_nvidia = load_reference(PROGRAM)
+    percents = [100 * all_ / (8 * one) for one, all_ in zip(of_nvidia.numbers("1"), of_nvidia.numbers("8"))]
+    axes.plot([8] * len(percents), percents, color="black", marker="+", markersize=5, linestyle="none",
+              label="published: NVIDIA, 8 GPUs")  # fmt: skip
     axes.set_ylim(0, 105)
     axes.set_ylabel("efficiency [%]")
     axes.set_title("weak scaling", loc="left")
@@ -116,12 +121,12 @@ def caption(result: Result) -> str:
     return (
         f"{values['model']}, {values['parameters'] / 1e6:,.0f} M parameters, {values['batch_size']} sequences of "
         f"{values['sequence_length']} tokens on each GPU; {values['gpu']} at {values['efficiency']:.0%} of its peak, "
-        f"{values['gpus_per_node']} in a machine by\n{values['link']}, machines by {values['link_between']}. Simulated "
-        "cluster: time alone, whether or not the code's values are right.\n"
-        f"Left: buckets of {size_in_words(values['cap_bytes'])}; a step that only computes, on one GPU, over the step; "
-        "bands are the largest\nerror over the points, PyTorch's suite, to which nothing was fitted. "
-        "Right: o and w of b* are\nthose of the topology's all-reduce of nothing, and of all gradients; where computing"
-        " hides communication,\nany size will do."
+        f"{values['gpus_per_node']} in a machine by {values['link']}, machines by {values['link_between']}. Simulated "
+        "cluster: time alone, whether or not the code's values are right. "
+        f"Left: buckets of {size_in_words(values['cap_bytes'])}; a step that only computes, on one GPU, over the step. "
+        "Bands are the largest error over PyTorch's suite, V100s with other links, to which nothing was fitted; points "
+        "are of ResNet-50. Right: o and w of b* are of the topology's all-reduce of nothing, and of all gradients; "
+        "where computing hides communication, any size will do."
     )
 
 

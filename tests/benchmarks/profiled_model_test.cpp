@@ -56,8 +56,9 @@ TEST(ProfiledModel, ProductsTakeWholeTilesInWholeWaves) {
   in_child([] {
     ModelProfile profile = two_layers();
     profile.layers[0].forward = product(130, 1000, 64);
-    const auto forward_ns = [&](std::int64_t multiprocessors) {
+    const auto forward_ns = [&](std::int64_t multiprocessors, bool tensor_cores = true) {
       cluster::Device device = kDevice;
+      device.tensor_cores = tensor_cores;
       device.bytes_per_second = 1e15;
       device.multiprocessors = multiprocessors;
       return ProfiledModel(profile).timed_layers(device, {}).front().forward_ns;
@@ -65,6 +66,7 @@ TEST(ProfiledModel, ProductsTakeWholeTilesInWholeWaves) {
     EXPECT_EQ(forward_ns(0), 2LL * 130 * 1000 * 64);
     EXPECT_EQ(forward_ns(4), std::llround(2LL * 4 * 64 * 64 * 1000 / 0.74));
     EXPECT_EQ(forward_ns(2), std::llround(2LL * 2 * 128 * 64 * 1000 / 0.87));
+    EXPECT_EQ(forward_ns(4, false), 2LL * 4 * 64 * 64 * 1000);  // no tile waits for operands
   });
 }
 

@@ -24,7 +24,7 @@ ROWS = (
 def read(text: str, per_node: int = 8) -> list[measurements.Row]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "mine.csv"
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
         return measurements.read(file, per_node)
 
 
@@ -48,6 +48,9 @@ class ReadersFile(unittest.TestCase):
     def test_what_does_not_fit_is_said(self) -> None:
         for text, words in (
             (HEADER + "2,,1,,,all-reduce,,time,1,parsec\n", "a row does not fit"),
+            (HEADER + "2,,1,,,all-reduce,,time,0,us\n", "not all numbers are above 0"),
+            (HEADER + "2,,xl,,512,naive,,step time,1,s\n", "a row does not fit"),
+            ("\udc89PNG", "cannot be read"),
             (HEADER, "no row describes the machine"),
         ):
             with self.assertRaisesRegex(LabError, words):

@@ -98,6 +98,19 @@ TEST(Clocks, CommunicationSlowsTheComputingBesideIt) {
   expect(after(500, 100), 530, 630);  // after both
 }
 
+// A collective from 100 to 200, beside which each kernel takes 5 longer: 4 of 20, in all.
+TEST(Clocks, CommunicationDelaysEachKernelBesideIt) {
+  const auto after = [](std::int64_t ns, std::int64_t kernels) {
+    Clocks clocks({.launch_ns = 0, .kernel_ns_beside_communication = 5});
+    clocks.communicate(100, 100);
+    return clocks.compute(ns, {.kernels = kernels});
+  };
+  expect(after(100, 4), 0, 100);   // all before it
+  expect(after(150, 6), 0, 160);   // a third of it, and of its kernels
+  expect(after(0, 4), 0, 0);       // nothing to run
+  expect(after(300, 60), 0, 350);  // half as fast until 200
+}
+
 // A collective from 100 to 200 and one from 200 to 230; beside computing they take twice as long.
 TEST(Clocks, ComputingSlowsTheCommunicationBesideIt) {
   const auto after = [](std::int64_t ns) {

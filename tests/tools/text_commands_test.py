@@ -73,6 +73,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
         r"build/bin/bucketed_ddp (--preset published.*)",
         Run(r"build/bin/bucketed_ddp --impl solutions \1"),
     ),
+    (r"build/bin/all_reduce_times .*", Run()),
     (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
     (
         r"build/bin/(collectives|sync_batch_norm) .*",

@@ -95,11 +95,9 @@ def run(program: str, flags: list[str], output: Path) -> None:
 
 def _kind(row: Row) -> tuple[object, ...]:
     """Rows of a kind come from one run."""
-    # A loop that only times forward and backward clears no gradients.
-    adds_gradients = row.method == ONE_GPU and row.metric != STEP
     if is_resnet(row):
         return row.model, row.batch, row.seq
-    return row.model, row.gpus, adds_gradients, *([row] if row.metric == ALL_REDUCE else [])
+    return row.model, row.gpus, *([row] if row.metric == ALL_REDUCE else [])
 
 
 def _speeds(constants: Constants) -> list[str]:
@@ -110,7 +108,7 @@ def _speeds(constants: Constants) -> list[str]:
 
 def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Path) -> Iterator[Row]:
     candidate, output = folder / "candidate.json", folder / "result.json"
-    write_constants(candidate, {PROGRAM: {**constants, "adds_gradients": float(_kind(rows[0])[2] is True)}})
+    write_constants(candidate, {PROGRAM: constants})
     shape = SHAPES.get(rows[0].model, rows[0].model)
     flags = ["--shape", shape] if "," in shape else ["--model", shape]
     for flag, values in (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from figures.lib import held_out
 from figures.lib.held_out import AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, STEP, Row
+from figures.lib.training_times import BUCKETED
 from tools.setup.toolchain import LabError
 
 NAMES = ("source", "gpus", "model", "batch", "seq", "method", "bucket_mb", "metric")
@@ -39,9 +41,12 @@ def _row(cells: dict[str, str]) -> Row:
     texts["method"] = ONE_GPU if texts["method"] == "no DDP" else texts["method"]
     texts["bucket_mb"] = texts["bucket_mb"].split(" ")[0]  # "25 (default)"
     texts["metric"] = METRICS[texts["metric"]]
-    return held_out.row_of(
-        {**texts, "role": cells.get("role", ""), "published": str(_seconds(cells)), "predicted": "0"}
-    )
+    row = held_out.row_of({**texts, "role": cells.get("role", ""), "published": str(_seconds(cells)), "predicted": "0"})
+    needed = [row.model] if row.metric == ALL_REDUCE else [row.batch, row.seq]
+    needed += [row.bucket_mb] if row.method == BUCKETED else []
+    if not all(0 < number < math.inf for number in (row.published, row.gpus, *map(float, needed))):
+        raise ValueError(f"not all numbers are above 0: {', '.join(filter(None, cells.values()))}")
+    return row
 
 
 def describing(rows: list[Row], per_node: int) -> Iterator[Row]:
@@ -71,8 +76,8 @@ def read(file: Path, per_node: int) -> list[Row]:
     form = f"figures/reference/{held_out.NAME}.csv"
     try:
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    except OSError as error:
-        raise LabError(f"{file}: cannot be read ({error.strerror}); give FROM= a file like {form}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{file}: cannot be read ({error}); give FROM= a file like {form}") from None
     table = list(csv.DictReader(lines))
     known = [cells for cells in table if cells.get("metric") in METRICS]
     if len(known) < len(table):

@@ -20,8 +20,8 @@ struct Setup {
   PublishedHardware hardware;
   double rest_s;  // what the program spends besides the step and the update
   std::int64_t gpus;
-  // The published program waits for the GPU before it averages in the flat variant alone: in others
-  // averaging begins, by its clock, when the host has launched backward.
+  // Averaging begins, by the published program's clock, when its host has launched backward, and in
+  // the flat variant the copies behind it, too: about when the GPU has computed all gradients.
   bool measures_by_host;
 };
 
@@ -53,26 +53,13 @@ Setup setup_of(const ClusterFlags& flags) {
   if (hardware.topology.nccl.nvlink) {
     hardware.slowdown_beside_communication = slowdown_by_nvlink(hardware.gpu);
   } else {
-    hardware.slowdown_beside_communication = fitted.constant("slowdown");
+    hardware.kernel_ns_beside_communication = ns("kernel_s_beside_all_reduce");
     hardware.slowdown_beside_computing = fitted.constant("slowdown_of_all_reduce");
   }
   hardware.gpu.launch_ns = ns("launch_s");
   hardware.launch_queue = kLaunchQueue;
   hardware.copy_bytes_per_second = hardware.pace.memory_efficiency * hardware.gpu.bytes_per_second;
   return setup;
-}
-
-// Where nothing clears gradients, backward adds to those of the step before.
-ModelProfile profile_of(const TrainingSettings& settings, const SequenceBatch& sequences) {
-  ModelProfile profile = transformer_profile(settings.model, settings.shape(), sequences);
-  if (fitted_for(settings.cluster, kTrainingProgram).constant("adds_gradients") > 0) {
-    for (ProfiledLayer& layer : profile.layers) {
-      for (const std::size_t parameter : layer.parameters) {
-        layer.backward += moving(3 * profile.parameters[parameter].elements());
-      }
-    }
-  }
-  return profile;
 }
 
 double update_s(const ProfiledModel& model, const PublishedHardware& hardware) {
@@ -113,7 +100,8 @@ Result train_at_published_scale(const TrainingSettings& settings) {
   result.parameters.emplace_back("besides_s", update_s(any, setup.hardware) + setup.rest_s);
   for (const std::int64_t batch : settings.batch_sizes) {
     for (const std::int64_t length : settings.sequence_lengths) {
-      const ProfiledModel model(profile_of(settings, {batch, length}));
+      const ProfiledModel model(
+          transformer_profile(settings.model, settings.shape(), {batch, length}));
       for (const Way& way : ways_of(settings, model, variants)) {
         const auto times = times_of(way, model, setup);
         for (std::size_t part = 0; part < kIterationParts.size(); ++part) {

@@ -114,6 +114,7 @@ cluster::Device known_gpu(const std::string& name, const std::string& precision)
           .bytes_per_second = gpu.bytes_per_second,
           .launch_ns = kLaunchNs,
           .multiprocessors = gpu.multiprocessors,
+          .tensor_cores = lower > 0,
           .source = gpu.source};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Tile {
   std::int64_t rows, columns;
-  double pace;  // beside that of the largest, which reads each operand least often
+  double pace;  // of tensor cores, beside that of the largest, which reads each operand least often
 };
 constexpr Tile kTiles[] = {{256, 128, 1}, {128, 128, 1}, {128, 64, 0.87}, {64, 64, 0.74}};
 
@@ -20,7 +20,8 @@ constexpr Tile kTiles[] = {{256, 128, 1}, {128, 128, 1}, {128, 64, 0.87}, {64, 6
 // what a product costs that does not fill them. Of the tiles of cuBLAS the best is taken. Source:
 // NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave quantization; its figures
 // of tiles' efficiency.
-double operations_of(const Product& product, std::int64_t multiprocessors) {
+double operations_of(const Product& product, const cluster::Device& device) {
+  const std::int64_t multiprocessors = device.multiprocessors;
   if (multiprocessors == 0) {
     return static_cast<double>(product.flops());
   }
@@ -30,8 +31,8 @@ double operations_of(const Product& product, std::int64_t multiprocessors) {
     const std::int64_t tiles =
         product.count * parts(product.rows, rows) * parts(product.columns, columns);
     const std::int64_t places = parts(tiles, multiprocessors) * multiprocessors;
-    least =
-        std::min(least, 2 * static_cast<double>(places * rows * columns * product.inner) / pace);
+    least = std::min(least, 2 * static_cast<double>(places * rows * columns * product.inner) /
+                                (device.tensor_cores ? pace : 1));
   }
   return least;
 }
@@ -46,8 +47,8 @@ std::int64_t time_of(cluster::Device device, const Work& work, double efficiency
   for (const Product& one : work.products) {
     rest.flops -= one.flops();
     rest.bytes -= one.bytes();
-    sum += cluster::operator_ns(device, operations_of(one, device.multiprocessors),
-                                static_cast<double>(one.bytes()));
+    sum +=
+        cluster::operator_ns(device, operations_of(one, device), static_cast<double>(one.bytes()));
   }
   return sum + cluster::operator_ns(device, static_cast<double>(rest.flops),
                                     static_cast<double>(rest.bytes));

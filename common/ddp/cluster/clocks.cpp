@@ -10,7 +10,7 @@ void Clocks::reset() { *this = Clocks(costs_); }
 Interval Clocks::compute(std::int64_t ns, const HostWork& host) {
   host_ += std::max(costs_.launch_ns, host.ns);
   const std::int64_t begin = now();
-  compute_ = end_of_computing(begin, ns);
+  compute_ = end_of_computing(begin, ns, host.kernels);
   queue_.push_back({host.kernels, compute_});
   queued_ += host.kernels;
   while (costs_.launch_queue > 0 && queued_ > costs_.launch_queue) {
@@ -22,11 +22,16 @@ Interval Clocks::compute(std::int64_t ns, const HostWork& host) {
 }
 
 // No collective that is launched later can run beside it: that would wait for the compute stream.
-std::int64_t Clocks::end_of_computing(std::int64_t begin, std::int64_t ns) {
+std::int64_t Clocks::end_of_computing(std::int64_t begin, std::int64_t ns, std::int64_t kernels) {
+  if (ns == 0) {
+    return begin;
+  }
   while (first_running_ < collectives_.size() && collectives_[first_running_].end <= begin) {
     ++first_running_;
   }
-  const double slowdown = costs_.slowdown_beside_communication;
+  const double slowdown = costs_.slowdown_beside_communication +
+                          static_cast<double>(kernels * costs_.kernel_ns_beside_communication) /
+                              static_cast<double>(ns);
   const double its_slowdown = costs_.slowdown_beside_computing;
   std::int64_t now = begin, left = ns;
   for (std::size_t i = first_running_; i < collectives_.size(); ++i) {

@@ -27,8 +27,9 @@ class Clocks {
     std::int64_t launch_ns = 0;  // of the host, for everything that it launches
     bool wait_blocks_host = false;
     double slowdown_beside_communication = 1;
-    double slowdown_beside_computing = 1;  // of a collective
-    std::int64_t launch_queue = 0;         // kernels that may wait for the device; 0: any number
+    std::int64_t kernel_ns_beside_communication = 0;  // of each kernel, besides
+    double slowdown_beside_computing = 1;             // of a collective
+    std::int64_t launch_queue = 0;  // kernels that may wait for the device; 0: any number
   };
 
   explicit Clocks(const Costs& costs) : costs_(costs) {}
@@ -37,7 +38,8 @@ class Clocks {
   void reset();
 
   /// The host launches an operator that takes the compute stream `ns` alone, and longer by
-  /// slowdown_beside_communication while a collective runs. The launch takes the host `host_ns`, if
+  /// slowdown_beside_communication, and kernel_ns_beside_communication for each of its kernels, while
+  /// a collective runs. The launch takes the host `host_ns`, if
   /// that is more than launch_ns: an operator may be several kernels, called from a slow language. The
   /// host waits while more of them are in the queue than it holds.
   Interval compute(std::int64_t ns, const HostWork& host = {});
@@ -71,7 +73,7 @@ class Clocks {
     std::int64_t ready, ns, expected, begin, end;
   };
 
-  std::int64_t end_of_computing(std::int64_t begin, std::int64_t ns);
+  std::int64_t end_of_computing(std::int64_t begin, std::int64_t ns, std::int64_t kernels);
   void delay(std::size_t collective, std::int64_t end);
   std::int64_t true_end(std::int64_t expected) const;
 

@@ -19,6 +19,9 @@ ClusterOptions checked(const ClusterOptions& options) {
   TORCH_CHECK_VALUE(options.slowdown_beside_communication >= 1, "slowdown_beside_communication is ",
                     options.slowdown_beside_communication,
                     ", but communication does not make computing faster: give 1 or more");
+  TORCH_CHECK_VALUE(options.kernel_ns_beside_communication >= 0,
+                    "kernel_ns_beside_communication is ", options.kernel_ns_beside_communication,
+                    ", but communication does not make kernels faster: give 0 or more");
   TORCH_CHECK_VALUE(options.slowdown_beside_computing >= 1, "slowdown_beside_computing is ",
                     options.slowdown_beside_computing,
                     ", but computing does not make communication faster: give 1 or more");

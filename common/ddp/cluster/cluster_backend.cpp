@@ -77,6 +77,7 @@ ClusterBackend::ClusterBackend(const ClusterOptions& options)
       clocks_({.launch_ns = options.device.launch_ns,
                .wait_blocks_host = options.wait_blocks_host,
                .slowdown_beside_communication = options.slowdown_beside_communication,
+               .kernel_ns_beside_communication = options.kernel_ns_beside_communication,
                .slowdown_beside_computing = options.slowdown_beside_computing,
                .launch_queue = options.launch_queue}),
       messages_({.rank = getRank(),

@@ -18,6 +18,8 @@ struct ClusterOptions {
   /// By how much a collective slows computing that runs beside it, >= 1: at 1.2 that takes 20 %
   /// longer.
   double slowdown_beside_communication = 1;
+  /// How much longer each kernel takes then, whatever its size.
+  std::int64_t kernel_ns_beside_communication = 0;
   /// The same of a collective beside computing: its kernel waits for multiprocessors, and its data for
   /// memory.
   double slowdown_beside_computing = 1;

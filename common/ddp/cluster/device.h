@@ -17,6 +17,8 @@ struct Device {
   /// Streaming multiprocessors, each of which computes one tile of a matrix product at a time; 0: as
   /// many as there are tiles.
   std::int64_t multiprocessors = 0;
+  /// Whether they compute matrix products, so much faster that small tiles wait for their operands.
+  bool tensor_cores = false;
   /// Where the numbers come from.
   std::string source = {};
 };
