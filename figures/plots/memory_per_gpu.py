@@ -1,4 +1,4 @@
-"""Draws what a GPU holds of a large model over the number of GPUs, with stages 03 and 06, beside ZeRO's table 1.
+"""Draws what a GPU holds of a large model over the number of GPUs, with stages 03, 06 and 07, beside ZeRO's table 1.
 
 Reads one result file of the benchmark memory_per_gpu.
 """
@@ -18,7 +18,12 @@ from figures.lib.result_files import Result, ResultError
 
 PROGRAM = "memory_per_gpu"
 PARAMETERS = ("dtype", "optimizer")
-LOOKS = {"03_bucketed_ddp": (style.VERMILION, "stage 03"), "06_sharded_optimizer": (style.BLUE, "stage 06")}
+LOOKS = {
+    "03_bucketed_ddp": (style.VERMILION, "stage 03"),
+    "06_sharded_optimizer": (style.BLUE, "stage 06"),
+    "07_fully_sharded": (style.GREEN, "stage 07"),
+}
+TERMS = {"06_sharded_optimizer": "os+g", "07_fully_sharded": "os+g+p"}  # what they divide, as ZeRO calls it
 PUBLISHED = {"os": ("^", "state divided"), "os+g": ("o", "and gradients"), "os+g+p": ("v", "and parameters")}
 CARD_GB = 80
 HEIGHT = 4.7  # inches
@@ -50,12 +55,14 @@ def published(parameters: int) -> dict[str, Held]:
 
 
 def largest_error(by_size: dict[int, dict[str, Held]]) -> float:
-    """In percent: of stage 06 on more than one GPU, from what is published of state and gradients that are divided."""
+    """In percent: of stages 06 and 07 on more than one GPU, from what is published of what they divide, from 1 GB on:
+    the table has three digits there."""
     errors = [
-        abs(gb / published(parameters)["os+g"][gpus] - 1)
+        abs(gb / published(parameters)[term][gpus] - 1)
         for parameters, stages in by_size.items()
-        for gpus, gb in stages.get("06_sharded_optimizer", {}).items()
-        if gpus > 1 and gpus in published(parameters)["os+g"]
+        for stage, term in TERMS.items()
+        for gpus, gb in stages.get(stage, {}).items()
+        if gpus > 1 and published(parameters)[term].get(gpus, 0) >= 1
     ]
     return 100 * max(errors, default=0)
 
@@ -114,7 +121,7 @@ def draw(result: Result) -> Figure:
         draw_size(axes, parameters, by_size[parameters])
     for axes in panels[len(by_size) :]:
         axes.set_axis_off()
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
     most = held_by(result, "most")
     draw_largest(last, most)
     within = max(
@@ -124,8 +131,8 @@ def draw(result: Result) -> Figure:
     text = (
         "Bytes between steps of a model of that many parameters in half precision, with AdamW and float32 copies of "
         "the\nparameters, counted while the code ran, on tensors that have shapes and no memory. Activations are not "
-        "counted, nor\nin the published table (ZeRO, table 1), from which stage 06 differs by at most "
-        f"{largest_error(by_size):.1f} %: where the table has a\ngradient's N-th, between steps a rank has a shard's "
+        "counted, nor\nin the published table (ZeRO, table 1), from which stages 06 and 07 differ by at most "
+        f"{largest_error(by_size):.1f} %: where the table has a\ngradient's N-th, stage 06 has a shard's "
         f"copy. Within a step stages hold up to {within:.1f} times as much."
         f"\nDotted: a card of {CARD_GB} GB. Last: the largest model of which such a card holds a step."
     )

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -27,7 +28,9 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "variance": curves.variance,
     "ring_steps": reductions.ring_steps,
     "06_sharded_optimizer.step": sharding.sharded_step,
-    "06_sharded_optimizer.memory": sharding.memory_over_ranks,
+    "06_sharded_optimizer.memory": partial(sharding.memory_over_ranks, "03", "06"),
+    "07_fully_sharded.unit": sharding.sharded_unit,
+    "07_fully_sharded.memory": partial(sharding.memory_over_ranks, "03", "06", "07"),
 }
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 KEY = "ddp-lab-scheme"  # of the digest in a PNG's metadata

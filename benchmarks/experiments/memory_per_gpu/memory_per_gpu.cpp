@@ -1,6 +1,6 @@
 // What a GPU holds of a large model that is trained in half precision with AdamW, over the number of
-// GPUs: with stage 03, whose ranks hold everything, and with stage 06, whose ranks hold an N-th of
-// gradients and optimizer state. The sizes are those of ZeRO's table 1 (Rajbhandari et al., "ZeRO: Memory
+// GPUs: with stage 03, whose ranks hold everything, with stage 06, whose ranks hold an N-th of
+// gradients and optimizer state, and with stage 07, whose ranks hold an N-th of parameters, too. The sizes are those of ZeRO's table 1 (Rajbhandari et al., "ZeRO: Memory
 // Optimizations Toward Training Trillion Parameter Models", SC20).
 //
 // The code really runs, in one process, on tensors that have shapes and no memory; what they would
@@ -12,6 +12,7 @@
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "06_sharded_optimizer/sharded_optimizer.h"
+#include "07_fully_sharded/fully_sharded.h"
 #include "ddp/cluster/meta_memory.h"
 #include "ddp/cluster/timed_model.h"
 #include "ddp/ranks/stage_library.h"
@@ -26,7 +27,7 @@ namespace {
 using namespace ddp;
 
 constexpr const char* kProgram = "memory_per_gpu";
-const std::string kStages[] = {"03_bucketed_ddp", "06_sharded_optimizer"};
+const std::string kStages[] = {"03_bucketed_ddp", "06_sharded_optimizer", "07_fully_sharded"};
 constexpr std::int64_t kLayers = 400;  // of one parameter each; all sizes are multiples
 
 struct Settings : BenchmarkOptions {
@@ -60,11 +61,57 @@ Trained sharded(const std::vector<at::Tensor>& parameters, const ProcessGroupPtr
   return [=] { optimizer->step(); };
 }
 
-Bytes measure(const std::string& stage, std::int64_t parameters, std::int64_t gpus) {
+cluster::ClusterOptions device_of(std::int64_t gpus) {
+  return {.world_size = gpus,
+          .device = {.name = "any", .flops_per_second = 1, .bytes_per_second = 1e12}};
+}
+
+// A step of a model whose layers are units; gradients stay until the next one.
+Trained fully_sharded(std::vector<at::Tensor> parameters, const ProcessGroupPtr& group) {
+  std::vector<Unit> units;
+  for (at::Tensor& parameter : parameters) {
+    units.push_back(
+        {{std::move(parameter)}, [](const at::Tensor& x, const std::vector<at::Tensor>& layer) {
+           return x + layer[0].sum();
+         }});
+  }
+  const std::shared_ptr<FullySharded> model = make_fully_sharded(std::move(units), group);
+  const auto optimizer = std::make_shared<MasterAdamW>(model->shards());
+  return [=] {
+    optimizer->zero_grad();
+    at::Tensor x = at::zeros({}, at::device(at::kMeta).dtype(at::kHalf));
+    for (std::size_t i = 0; i < model->shards().size(); ++i) {
+      x = model->forward(i, x);
+    }
+    x.backward();
+    model->finish();
+    optimizer->step();
+  };
+}
+
+Bytes measure_units(std::int64_t parameters, std::int64_t gpus) {
   cluster::MetaMemory memory;
-  cluster::Cluster cluster(
-      {.world_size = gpus,
-       .device = {.name = "any", .flops_per_second = 1, .bytes_per_second = 1e12}});
+  cluster::Cluster cluster(device_of(gpus));
+  Trained train;
+  cluster.run([&] {
+    std::vector<at::Tensor> layers;
+    for (std::int64_t i = 0; i < kLayers; ++i) {
+      layers.push_back(cluster::make_parameter({parameters / kLayers}, at::kHalf));
+    }
+    train = fully_sharded(std::move(layers), cluster.group());
+    train();
+    memory.reset_peak();
+    train();
+  });
+  return {memory.live_bytes(), memory.peak_bytes()};
+}
+
+Bytes measure(const std::string& stage, std::int64_t parameters, std::int64_t gpus) {
+  if (stage == kStages[2]) {
+    return measure_units(parameters, gpus);
+  }
+  cluster::MetaMemory memory;
+  cluster::Cluster cluster(device_of(gpus));
   std::vector<cluster::TimedLayer> layers;
   for (std::int64_t i = 0; i < kLayers; ++i) {
     layers.push_back({.parameters = {cluster::make_parameter({parameters / kLayers}, at::kHalf)}});
@@ -92,7 +139,7 @@ std::vector<std::string> usable(const std::string& implementation) {
       std::fprintf(stderr, "%s is left out: %s\n", stage.c_str(), error.what_without_backtrace());
     }
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(!stages.empty(), "neither of the stages can be used");
+  TORCH_CHECK_NOT_IMPLEMENTED(!stages.empty(), "none of the stages can be used");
   return stages;
 }
 

@@ -1,6 +1,6 @@
 // How long a training step with AdamW takes on real ranks: with stage 03, whose ranks update everything,
-// and with stage 06, whose ranks update an N-th and gather the rest. The ways take turns in one run, and
-// must end with equal parameters.
+// with stage 06, whose ranks update an N-th and gather the rest, and with stage 07, whose ranks gather
+// each layer when it computes. The ways take turns in one run, and must end with equal parameters.
 #include <ATen/ATen.h>
 #include <torch/optim/adamw.h>
 
@@ -9,6 +9,7 @@
 
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "06_sharded_optimizer/sharded_optimizer.h"
+#include "07_fully_sharded/fully_sharded.h"
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/stage_library.h"
@@ -56,11 +57,23 @@ std::vector<at::Tensor> make_layers(const Settings& settings, const at::Device& 
   return layers;
 }
 
+at::Tensor one_layer(const at::Tensor& x, const std::vector<at::Tensor>& parameters) {
+  return at::tanh(at::matmul(x, parameters[0]));
+}
+
 // A way to train: its own copy of the model, and what follows backward.
 struct Way {
   std::string name;
   std::vector<at::Tensor> layers;
   std::function<void()> end_step;
+  std::shared_ptr<FullySharded> units = nullptr;  // in place of layers
+
+  at::Tensor forward(at::Tensor x) const {
+    for (std::size_t i = 0; i < (units ? units->shards() : layers).size(); ++i) {
+      x = units ? units->forward(i, x) : one_layer(x, {layers[i]});
+    }
+    return x;
+  }
 };
 
 Way plain(const Settings& settings, const DeviceContext& context) {
@@ -89,15 +102,29 @@ Way sharded(const Settings& settings, const DeviceContext& context, bool overlap
   return way;
 }
 
+Way fully_sharded(const Settings& settings, const DeviceContext& context, int prefetch) {
+  std::vector<Unit> units;
+  for (const at::Tensor& layer : make_layers(settings, context.device)) {
+    units.push_back({{layer}, one_layer});
+  }
+  Way way{.name = "fully sharded, prefetch " + std::to_string(prefetch),
+          .layers = {},
+          .end_step = {},
+          .units = make_fully_sharded(std::move(units), context.group, {.prefetch = prefetch})};
+  const std::shared_ptr<torch::optim::Optimizer> optimizer = adamw(way.units->shards());
+  way.end_step = [optimizer, model = way.units] {
+    model->finish();
+    optimizer->step();
+    optimizer->zero_grad();
+  };
+  return way;
+}
+
 double seconds_of_step(const Way& way, const at::Tensor& input, const DeviceContext& context) {
   const auto timer = make_device_timer(context.device);
   barrier(context.group);
   timer->start();
-  at::Tensor output = input;
-  for (const at::Tensor& layer : way.layers) {
-    output = at::tanh(at::matmul(output, layer));
-  }
-  output.square().mean().backward();
+  way.forward(input).square().mean().backward();
   way.end_step();
   timer->stop();
   return timer->seconds();
@@ -105,8 +132,9 @@ double seconds_of_step(const Way& way, const at::Tensor& input, const DeviceCont
 
 void check_equal(const std::vector<Way>& ways) {
   for (const Way& way : ways) {
-    for (std::size_t i = 0; i < way.layers.size(); ++i) {
-      const double off = (way.layers[i] - ways[0].layers[i]).abs().max().item<double>();
+    const auto layers = way.units ? way.units->whole_parameters() : way.layers;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const double off = (layers[i] - ways[0].layers[i]).abs().max().item<double>();
       TORCH_CHECK(off < kTolerance, way.name, " ends with other parameters than ", ways[0].name,
                   ": layer ", i, " differs by ", off);
     }
@@ -115,12 +143,19 @@ void check_equal(const std::vector<Way>& ways) {
 
 void run_rank(const RankContext& context, const Settings& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
-  for (const char* stage : {"03_bucketed_ddp", "06_sharded_optimizer"}) {
+  for (const char* stage : {"03_bucketed_ddp", "06_sharded_optimizer", "07_fully_sharded"}) {
     load_stage_library(stage_library(settings.implementation, stage));
   }
-  const std::vector<Way> ways = {plain(settings, device_context),
-                                 sharded(settings, device_context, true),
-                                 sharded(settings, device_context, false)};
+  std::vector<Way> ways = {plain(settings, device_context), sharded(settings, device_context, true),
+                           sharded(settings, device_context, false)};
+  try {
+    ways.push_back(fully_sharded(settings, device_context, 1));
+    ways.push_back(fully_sharded(settings, device_context, 0));
+  } catch (const c10::NotImplementedError& error) {
+    if (context.rank == 0) {
+      std::fprintf(stderr, "stage 07 is left out: %s\n", error.what_without_backtrace());
+    }
+  }
   const at::Tensor input = at::full({settings.batch, settings.width}, 0.1 * (context.rank + 1),
                                     at::device(device_context.device).dtype(at::kFloat));
   std::optional<Progress> progress;

@@ -10,6 +10,7 @@
 #include "ddp/referee/own_access.h"
 #include "ddp/referee/poison.h"
 #include "ddp/referee/thread_sleep.h"
+#include "ddp/storage.h"
 
 namespace ddp {
 
@@ -193,17 +194,34 @@ bool ClientWork::first_access(bool writes) {
 }
 
 void ClientWork::look(bool whole) {
+  std::optional<std::string> lost;
   std::optional<std::string> changed;
   {
     const std::lock_guard lock(delivery_mutex_);
     if (watched_ && !delivered_ && !damaged_) {
-      changed = changed_buffer(whole);
-      damaged_ = changed.has_value();
+      lost = lost_buffer();
+      changed = lost ? std::nullopt : changed_buffer(whole);
+      damaged_ = lost || changed;
     }
   }
-  if (changed) {
+  if (lost) {
+    owner_->witness().say(EventKind::kTouch, number(), *lost, "its memory was let go");
+  } else if (changed) {
     owner_->witness().say(EventKind::kTouch, number(), *changed, "its memory was written");
   }
+}
+
+std::optional<std::string> ClientWork::lost_buffer() const {
+  std::size_t name = 0;
+  for (const auto* tensors : {&operation_.inputs, &operation_.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (!has_storage(tensor)) {
+        return names_[name];
+      }
+      ++name;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> ClientWork::changed_buffer(bool whole) const {
@@ -267,7 +285,9 @@ void ClientWork::copy_out() {
   const OwnAccess own;
   char* result = owner_->witness().bytes_of(launch_);
   for (const at::Tensor& output : operation_.outputs) {
-    copy_from_host(result, output);
+    if (has_storage(output)) {
+      copy_from_host(result, output);
+    }
     result += output.nbytes();
   }
 }

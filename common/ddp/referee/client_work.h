@@ -78,6 +78,8 @@ class ClientWork : public c10d::Work {
  private:
   bool is_delivered() const;
   void look(bool whole);
+  /// The name of a buffer whose memory somebody has let go; none if there is none.
+  std::optional<std::string> lost_buffer() const;
   /// The name of a buffer that somebody has written; none if there is none.
   std::optional<std::string> changed_buffer(bool whole) const;
   Answer answer_to_poll(int polls);

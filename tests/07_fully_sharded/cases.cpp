@@ -1,0 +1,257 @@
+#include "cases.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ddp/flat_layout.h"
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kWidth = 6;
+
+const std::vector<UnitShape> kThree = {{{{5, 3}, {4}}}, {{{7}}}, {{{5, 5}, {1}, {3}}}};
+const std::vector<UnitShape> kFive = {
+    {{{9}}}, {{{20}, {3}}}, {{{6, 6}}}, {{{50}, {2}}}, {{{4, 20}, {1}}}};
+const std::vector<UnitShape> kLinear = {{{{kWidth, kWidth}, {kWidth}}},
+                                        {{{kWidth, kWidth}}},
+                                        {{{kWidth, kWidth}, {kWidth}}},
+                                        {{{kWidth, kWidth}, {kWidth}}}};
+
+Step plain(std::size_t units) {
+  Pass pass;
+  for (std::size_t i = 0; i < units; ++i) {
+    pass.uses.push_back(i);
+  }
+  return {.passes = {pass}};
+}
+
+std::vector<Step> steps_of(int count, const std::vector<Pass>& passes) {
+  return std::vector<Step>(count, Step{.passes = passes});
+}
+
+// With 0 units gathered ahead, and 1, 2, and more than there are.
+std::vector<Case> ahead(const Case& one) {
+  std::vector<Case> all;
+  for (const int prefetch : {1, 0, 2, 9}) {
+    all.push_back(one);
+    all.back().options.prefetch = prefetch;
+    all.back().name += ", prefetch " + std::to_string(prefetch);
+  }
+  return all;
+}
+
+std::vector<Case> make_cases() {
+  std::vector<Case> all;
+  const auto add = [&](const std::vector<Case>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  const std::vector<Step> three(3, plain(3));
+  const std::vector<Step> five(2, plain(5));
+  add(ahead({.name = "three units", .units = kThree, .steps = three}));
+  add(ahead({.name = "five units, four ranks", .ranks = 4, .units = kFive, .steps = five}));
+  add({{.name = "the last unit is kept",
+        .ranks = 3,
+        .units = kFive,
+        .steps = five,
+        .options = {.prefetch = 1, .keep_last = true}},
+       {.name = "the last unit is kept, prefetch 0",
+        .units = kFive,
+        .steps = five,
+        .options = {.prefetch = 0, .keep_last = true}},
+       {.name = "a single unit", .units = {kThree[0]}, .steps = {3, plain(1)}},
+       {.name = "one rank", .ranks = 1, .units = kThree, .steps = three, .rare = {kOneRank}},
+       {.name = "float64, five ranks",
+        .ranks = 5,
+        .units = kFive,
+        .steps = five,
+        .dtype = at::kDouble,
+        .rare = {kDtype}},
+       {.name = "linear layers",
+        .ranks = 3,
+        .units = kLinear,
+        .steps = {3, plain(4)},
+        .real_layers = true},
+       {.name = "a tied weight in a unit",
+        .ranks = 3,
+        .units = {{{{5, 3}, {4}}, true}, {{{7}}}, {{{3, 3}, {5}}, true}},
+        .steps = three,
+        .rare = {kTied}},
+       {.name = "parameters of 0, 1 and few elements",
+        .ranks = 4,
+        .units = {{{{1}}}, {{{0}, {2}}}, {{{3}, {0, 5}}}},
+        .steps = three,
+        .rare = {kEmpty}},
+       {.name = "a group in another order",
+        .ranks = 3,
+        .units = kThree,
+        .steps = three,
+        .rare = {kGroups},
+        .group = 1,
+        .subgroups = {{2, 0, 1}}}});
+  const auto odd = [&](const std::string& name, const std::vector<Pass>& passes) {
+    add(ahead({.name = name, .units = kThree, .steps = steps_of(3, passes)}));
+  };
+  odd("a unit that nobody uses", {{.uses = {0, 2}}});
+  odd("the last unit is not used", {{.uses = {0, 1}}});
+  odd("a unit is used twice", {{.uses = {0, 1, 0, 2}}});
+  odd("a unit is used twice in a row", {{.uses = {0, 1, 1, 2}}});
+  odd("units from the last to the first", {{.uses = {2, 1, 0}}});
+  odd("without autograd first", {{.uses = {0, 1, 2}, .how = How::kNoGrad}, {.uses = {0, 1, 2}}});
+  odd("without autograd at the end", {{.uses = {0, 1, 2}}, {.uses = {0, 1}, .how = How::kNoGrad}});
+  odd("a checkpoint around each unit", {{.uses = {0, 1, 2}, .how = How::kCheckpoint}});
+  odd("a function throws", {{.uses = {0, 1}, .how = How::kThrows}, {.uses = {0, 1, 2}}});
+  odd("a forward without backward",
+      {{.uses = {0, 1, 2}, .how = How::kForwardOnly}, {.uses = {0, 1, 2}}});
+  odd("two backwards in a step", {{.uses = {0, 1, 2}}, {.uses = {0, 1, 2}}});
+  add({{.name = "the kept unit is evaluated, too",
+        .units = kThree,
+        .steps = steps_of(3, {{.uses = {0, 1, 2}, .how = How::kNoGrad}, {.uses = {0, 1, 2}}}),
+        .options = {.prefetch = 1, .keep_last = true}}});
+  Case kept{.name = "gradients are not cleared", .units = kThree, .steps = three};
+  kept.steps[0].clears = kept.steps[1].clears = false;
+  add({kept});
+
+  const char* const no_sync = "gradients_accumulate_inside_no_sync";
+  const std::vector<Pass> micro = {{.uses = {0, 1, 2}, .no_sync = true}, {.uses = {0, 1, 2}}};
+  for (const int prefetch : {1, 0}) {
+    const FullyShardedOptions options{.prefetch = prefetch};
+    const std::string end = ", prefetch " + std::to_string(prefetch);
+    add({{.name = "NoSync: two micro-batches" + end,
+          .units = kThree,
+          .steps = steps_of(3, micro),
+          .options = options,
+          .charged_to = no_sync},
+         {.name = "NoSync: all micro-batches inside" + end,
+          .ranks = 3,
+          .units = kThree,
+          .steps = steps_of(2, {micro[0], micro[0]}),
+          .options = options,
+          .charged_to = no_sync},
+         {.name = "NoSync: the last backward reaches other units" + end,
+          .units = kThree,
+          .steps = steps_of(3, {{.uses = {0, 1}, .no_sync = true}, {.uses = {1, 2}}}),
+          .options = options,
+          .charged_to = no_sync}});
+  }
+  for (const double max_norm : {0.5, 1e6}) {
+    Case clipped{.name = max_norm < 1 ? "clipped" : "too small to be clipped",
+                 .units = kFive,
+                 .steps = five,
+                 .charged_to = "the_norm_is_over_all_shards"};
+    Case unused{.name = clipped.name + ", with a unit that nobody uses",
+                .units = kThree,
+                .steps = steps_of(3, {{.uses = {0, 2}}}),
+                .charged_to = clipped.charged_to};
+    for (Case* one : {&clipped, &unused}) {
+      for (Step& step : one->steps) {
+        step.max_norm = max_norm;
+      }
+      add({*one});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+int ranks_of(const Case& one) {
+  return one.group == 0 ? one.ranks : static_cast<int>(one.subgroups[0].size());
+}
+
+Bytes bytes_of(const Case& one, std::size_t unit) {
+  const FlatLayout layout(parameters_of(one, 0)[unit], ranks_of(one), "unit");
+  const auto size = static_cast<std::int64_t>(c10::elementSize(one.dtype));
+  return {layout.padded_elements() / ranks_of(one) * size, layout.padded_elements() * size};
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = make_cases();
+  return all;
+}
+
+bool is_determined(const Case& one) {
+  std::set<std::int64_t> sizes;
+  for (std::size_t i = 0; i < one.units.size(); ++i) {
+    sizes.insert(bytes_of(one, i).shard);
+  }
+  if (sizes.size() < one.units.size()) {
+    return false;  // the network sees no unit's name
+  }
+  return one.options.prefetch == 0 || std::ranges::all_of(one.steps, [&](const Step& step) {
+           return std::ranges::all_of(step.passes, [&](const Pass& pass) {
+             return pass.how != How::kCheckpoint && pass.how != How::kThrows &&
+                    pass.how != How::kForwardOnly && pass.uses.size() == one.units.size() &&
+                    std::ranges::is_sorted(pass.uses);
+           });
+         });
+}
+
+const Case& case_of(const Evidence& evidence) {
+  for (const Seen& seen : evidence.of[0]) {
+    if (seen.kind == EventKind::kFact && seen.text == "case") {
+      return cases().at(seen.number);
+    }
+  }
+  throw std::runtime_error("this evidence is of no case");
+}
+
+bool accumulates(const Case& one) {
+  return std::ranges::any_of(
+      one.steps, [](const Step& step) { return std::ranges::any_of(step.passes, &Pass::no_sync); });
+}
+
+bool clips(const Case& one) {
+  return std::ranges::any_of(one.steps, [](const Step& step) { return step.max_norm > 0; });
+}
+
+std::vector<std::vector<at::Tensor>> parameters_of(const Case& one, int rank) {
+  std::vector<std::vector<at::Tensor>> units;
+  double next = 0.3 + rank;
+  for (const UnitShape& unit : one.units) {
+    std::vector<at::Tensor>& parameters = units.emplace_back();
+    for (const auto& shape : unit.shapes) {
+      const auto count = c10::multiply_integers(shape);
+      const auto options = at::TensorOptions(at::kDouble);
+      at::Tensor values = at::arange(count, options).mul(0.7).add(next).sin().div(2 + count);
+      parameters.push_back(values.view(shape).to(one.dtype).set_requires_grad(true));
+      next += 1.1;
+    }
+    if (unit.tied) {
+      parameters.push_back(parameters[0]);
+    }
+  }
+  return units;
+}
+
+at::Tensor input_of(const Case& one, int rank, int step, std::size_t pass) {
+  const double first = 0.2 + 0.37 * rank + 0.11 * step + 0.23 * static_cast<double>(pass);
+  const at::Tensor x = at::arange(kWidth, at::kDouble).mul(0.4).add(first).cos().to(one.dtype);
+  return one.real_layers ? x.view({1, kWidth}) : x;
+}
+
+at::Tensor loss_of(const at::Tensor& output) {
+  const at::Tensor factors = at::arange(1, kWidth + 1, output.options().requires_grad(false));
+  return (output * factors.view_as(output)).sum();
+}
+
+at::Tensor compute(const Case& one, const at::Tensor& x,
+                   const std::vector<at::Tensor>& parameters) {
+  if (one.real_layers) {
+    at::Tensor y = at::mm(x, parameters[0].t());
+    return x + (parameters.size() > 1 ? y + parameters[1] : y).tanh();
+  }
+  at::Tensor sum = at::ones({}, x.options().requires_grad(false));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor flat = parameters[i].reshape({-1});
+    const at::Tensor factors = at::arange(1, flat.numel() + 1, x.options().requires_grad(false)) *
+                               (0.5 + static_cast<double>(i));
+    sum = sum + (flat * flat * factors).sum() + (flat * factors).sum() / (1 + flat.numel());
+  }
+  return x + (x * sum).tanh() / 2;
+}
+
+}  // namespace ddp::testing

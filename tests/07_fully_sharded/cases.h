@@ -1,0 +1,87 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "07_fully_sharded/fully_sharded.h"
+#include "support/body.h"
+
+// What the ranks train in this stage: a model and its steps as data, so that a claim can work out what
+// must come of it.
+
+namespace ddp::testing {
+
+/// A unit's parameters: their shapes, and whether the first one is listed again at the end.
+struct UnitShape {
+  std::vector<std::vector<std::int64_t>> shapes;
+  bool tied = false;
+};
+
+/// How a pass goes through units: with backward; without autograd; with a checkpoint around each unit,
+/// which calls it again in backward; with a function that throws at the last use, and no backward; or with
+/// a graph whose backward never comes.
+enum class How { kTrain, kNoGrad, kCheckpoint, kThrows, kForwardOnly };
+
+struct Pass {
+  std::vector<std::size_t> uses;  // units, in order
+  How how = How::kTrain;
+  bool no_sync = false;
+};
+
+struct Step {
+  std::vector<Pass> passes;
+  double max_norm = 0;  // none
+  bool clears = true;   // gradients, at the end
+};
+
+struct Case {
+  std::string name;
+  int ranks = 2;
+  std::vector<UnitShape> units;
+  std::vector<Step> steps;
+  FullyShardedOptions options = {};
+  at::ScalarType dtype = at::kFloat;
+  std::string charged_to = "a_step_ends_where_the_unsharded_model_ends";
+  Rare rare = {};
+  bool real_layers = false;  // linear layers; else a function of our own
+  GroupIndex group = 0;
+  std::vector<std::vector<int>> subgroups = {};
+};
+
+/// Of its group.
+int ranks_of(const Case& one);
+
+/// A unit's shard and its whole flat gradient, in bytes.
+struct Bytes {
+  std::int64_t shard;
+  std::int64_t padded;
+};
+Bytes bytes_of(const Case& one, std::size_t unit);
+
+/// All cases of training.
+const std::vector<Case>& cases();
+
+/// Whether units are used in the list's order alone, or nothing is gathered ahead: then the header says
+/// of every gather where it comes.
+bool is_determined(const Case& one);
+bool accumulates(const Case& one);  // has a pass inside NoSync
+bool clips(const Case& one);
+
+/// The case that a body's evidence is of.
+const Case& case_of(const Evidence& evidence);
+
+/// The values that a rank gives to construction; rank 0's are everybody's afterwards.
+std::vector<std::vector<at::Tensor>> parameters_of(const Case& one, int rank);
+
+/// The input of a pass.
+at::Tensor input_of(const Case& one, int rank, int step, std::size_t pass);
+
+/// What the pass's output is multiplied with, for the loss.
+at::Tensor loss_of(const at::Tensor& output);
+
+constexpr double kRate = 0.05;  // of plain SGD
+
+/// What a unit computes, without telling anybody.
+at::Tensor compute(const Case& one, const at::Tensor& x, const std::vector<at::Tensor>& parameters);
+
+}  // namespace ddp::testing

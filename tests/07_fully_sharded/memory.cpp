@@ -1,0 +1,198 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+
+#include "bodies.h"
+#include "ddp/meters/memory_meter.h"
+#include "ddp/referee/client_group.h"
+#include "trainer.h"
+
+// What a rank's tensors take, to the byte: units of equal size, whose functions take little.
+
+namespace ddp::testing {
+
+namespace {
+
+constexpr std::int64_t kUnits = 10;
+constexpr std::int64_t kElements = 4 * 1200;
+constexpr std::int64_t kUnit = kElements * 4;
+
+// What is done over and over: steps, some of them inside NoSync; or evaluation, also without the last unit, which has
+// been gathered for nobody.
+enum class Loop { kSteps, kNoSync, kEvaluation, kWithoutTheLast };
+
+constexpr int kMany = 3 * kStepsBetweenCounts + 1;
+constexpr int kFew = 3;
+
+// Sums the squares: backward needs the parameters again. Little is left but the unit's gradient.
+at::Tensor sum_of_squares(const at::Tensor& x, const std::vector<at::Tensor>& parameters) {
+  at::Tensor sum = x;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor flat = parameter.reshape({-1});
+    sum = sum + at::dot(flat, flat) * 1e-6;
+  }
+  return sum;
+}
+
+std::vector<Unit> equal_units() {
+  std::vector<Unit> units;
+  for (std::int64_t i = 0; i < kUnits; ++i) {
+    at::Tensor weight = at::ones({4, 900}).set_requires_grad(true);
+    at::Tensor bias = at::ones({1200}).set_requires_grad(true);
+    units.push_back({{weight, bias}, sum_of_squares});
+  }
+  return units;
+}
+
+// Tells what was held, and what may be.
+class Account {
+ public:
+  Account(Client& client, std::int64_t shards) : client_(client), shards_(shards) {}
+
+  void within(const char* what, std::int64_t units_allowed, std::int64_t gradients) {
+    tell(what, meter_.peak_bytes(), shards_ + gradients + units_allowed * kUnit);
+    meter_.reset_peak();
+  }
+  void held(const char* what, std::int64_t gradients) {
+    tell(what, meter_.live_bytes(), shards_ + gradients);
+  }
+  void count() {
+    client_.fact("held: handles of operations", client_.live_handles());
+    client_.fact("held: bytes of tensors", meter_.live_bytes());
+    client_.fact("held: bytes of the heap", heap_bytes());
+  }
+  void reset() { meter_.reset_peak(); }
+
+ private:
+  void tell(const std::string& what, std::int64_t bytes, std::int64_t allowed) {
+    client_.fact("bytes allowed", allowed);
+    client_.fact("bytes " + what, bytes);
+  }
+
+  Client& client_;
+  const std::int64_t shards_;
+  MemoryMeter meter_;
+};
+
+void account(Client& client, const FullyShardedOptions& options, Loop loop, int steps) {
+  const std::int64_t shards = kUnits * kUnit / client.world().ranks;
+  Account account(client, shards);
+  const auto model =
+      make_fully_sharded(equal_units(), make_group(client.shared_from_this()), options);
+  account.within("the given parameters, the shards and construction's tensors", kUnits + 2, 0);
+  account.held("the shards between construction and steps", 0);
+  const bool root = client.rank() == 0;
+  static_cast<void>(model->whole_parameters(0));
+  account.within(root ? "the copies, the shards and whole_parameters()'s tensors"
+                      : "the shards and whole_parameters()'s tensors",
+                 root ? kUnits + 2 : 2, 0);
+  const bool trains = loop == Loop::kSteps || loop == Loop::kNoSync;
+  const std::int64_t ahead = std::min<std::int64_t>(1 + options.prefetch, kUnits);
+  for (int step = 0; step < steps; ++step) {
+    const std::int64_t own = step == 0 ? 0 : shards;  // gradients that were not cleared
+    const bool inside = loop == Loop::kNoSync && step % 2 == 0;
+    std::optional<NoSync> scope;
+    if (inside) {
+      scope.emplace(*model);
+    }
+    const std::int64_t left = loop == Loop::kNoSync ? kUnits : 0;
+    {
+      const at::AutoGradMode mode(trains);
+      at::Tensor x = at::ones({1});
+      for (std::size_t i = 0; i < kUnits - (loop == Loop::kWithoutTheLast ? 1 : 0); ++i) {
+        x = model->forward(i, x);
+      }
+      account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
+      if (trains) {
+        x.sum().backward();
+        account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
+                       shards);
+        account.held("the shards, their gradients and one in flight between backward and finish()",
+                     shards + (left + 1) * kUnit + kUnit / client.world().ranks);
+      } else if (loop == Loop::kEvaluation) {
+        account.held("the shards between evaluation and finish()", 0);
+      }
+    }
+    scope.reset();
+    if (!inside) {
+      model->finish();
+      account.reset();
+      account.held("the shards and their gradients between steps", trains ? shards : 0);
+    }
+    if (step > 0 && step % kStepsBetweenCounts == 0) {
+      account.count();
+    }
+  }
+}
+
+// Unit 3 computes only with one number.
+void account_for_exceptions(Client& client) {
+  Account account(client, kUnits * kUnit / client.world().ranks);
+  std::vector<Unit> units = equal_units();
+  units[3].function = [](const at::Tensor& x, const std::vector<at::Tensor>& parameters) {
+    return x.numel() == 1 ? sum_of_squares(x, parameters)
+                          : throw std::runtime_error("this function throws, as it is to");
+  };
+  const auto model = make_fully_sharded(std::move(units), make_group(client.shared_from_this()),
+                                        {.prefetch = 0, .keep_last = true});
+  for (int i = 0; i < kFew; ++i) {
+    try {
+      model->forward(3, at::ones({2}));
+      client.fact("did not throw", 1);
+    } catch (const std::runtime_error&) {
+      account.held("the shards between an exception of a function and the next call", 0);
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Body>& memory() {
+  static const std::vector<Body> bodies = [] {
+    std::vector<Body> all;
+    const auto add = [&](const std::string& name, const FullyShardedOptions& options, Loop loop,
+                         int steps) {
+      all.push_back({"memory: " + name,
+                     {.ranks = 4, .hold = false},
+                     [=](Client& client) { account(client, options, loop, steps); },
+                     kHeldTest});
+    };
+    add("prefetch 1", {}, Loop::kSteps, kFew);
+    add("prefetch 0", {.prefetch = 0}, Loop::kSteps, kFew);
+    add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
+    add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
+    add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
+    add("evaluation without the last unit", {}, Loop::kWithoutTheLast, kFew);
+    add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
+    all.push_back({"memory: a function throws",
+                   {.ranks = 4, .hold = false},
+                   account_for_exceptions,
+                   kHeldTest});
+    return all;
+  }();
+  return bodies;
+}
+
+std::string memory_is_bounded(const Evidence& evidence, const std::string& which) {
+  constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    std::int64_t limit = 0;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind != EventKind::kFact || !seen.text.starts_with("bytes ")) {
+        continue;
+      }
+      if (seen.text == "bytes allowed") {
+        limit = seen.number;
+      } else if (seen.text.find(which) != std::string::npos && seen.number > limit + kNumbers) {
+        return "rank " + std::to_string(rank) + ": " + seen.text.substr(6) + " take " +
+               std::to_string(seen.number) + " bytes, and may take " + std::to_string(limit) +
+               " (a unit has " + std::to_string(kUnit) + ")";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,304 @@
+#include "order.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "support/claim_tools.h"
+
+namespace ddp::testing {
+
+namespace {
+
+using Kind = Deed::Kind;
+
+// The header's rules, played through for one step.
+class Rules {
+ public:
+  explicit Rules(const Case& one) : case_(one) {}
+
+  Deeds deeds(const Step& step) {
+    for (const Pass& pass : step.passes) {
+      play(pass);
+    }
+    for (std::size_t i = case_.units.size(); i-- > 0;) {
+      if (left_.contains(i)) {
+        add(Kind::kReduce, i);
+      }
+    }
+    return deeds_;
+  }
+
+ private:
+  struct Use {
+    std::size_t unit;
+    bool begun = false;
+  };
+
+  void add(Kind kind, std::size_t unit) { deeds_.push_back({kind, unit}); }
+
+  void want(const std::vector<std::size_t>& wanted) {
+    std::erase_if(whole_, [&](std::size_t i) { return std::ranges::count(wanted, i) == 0; });
+    for (const std::size_t i : wanted) {
+      if (whole_.insert(i).second) {
+        add(Kind::kGather, i);
+      }
+    }
+  }
+
+  bool more(const std::vector<std::size_t>& wanted) const {
+    return static_cast<int>(wanted.size()) <= case_.options.prefetch;
+  }
+
+  void forward(std::size_t unit, bool recorded) {
+    std::vector<std::size_t> wanted = {unit};
+    while (wanted.back() + 1 < case_.units.size() && more(wanted)) {
+      wanted.push_back(wanted.back() + 1);
+    }
+    want(wanted);
+    add(Kind::kForward, unit);
+    const bool last = unit + 1 == case_.units.size();
+    if (!recorded || !last || !case_.options.keep_last) {
+      whole_.erase(unit);
+    }
+    if (recorded) {
+      uses_.push_back({unit});
+    }
+  }
+
+  // `complete`: no use of the unit is left in this backward.
+  void backward(std::size_t use, bool complete, bool no_sync) {
+    const std::size_t unit = uses_[use].unit;
+    uses_[use].begun = true;
+    std::vector<std::size_t> wanted = {unit};
+    for (std::size_t i = use; i-- > 0 && more(wanted);) {
+      if (!uses_[i].begun) {
+        wanted.push_back(uses_[i].unit);
+      }
+    }
+    want(wanted);
+    add(Kind::kBackward, unit);
+    if (!complete) {
+      return;
+    }
+    whole_.erase(unit);
+    if (no_sync) {
+      left_.insert(unit);
+    } else {
+      left_.erase(unit);
+      add(Kind::kReduce, unit);
+    }
+  }
+
+  void play(const Pass& pass) {
+    const bool recorded = pass.how == How::kTrain || pass.how == How::kForwardOnly;
+    for (const std::size_t unit : pass.uses) {
+      forward(unit, recorded || pass.how == How::kThrows);
+    }
+    if (pass.how == How::kThrows) {
+      uses_.pop_back();
+    }
+    for (std::size_t i = pass.uses.size(); i-- > 0;) {
+      const auto begin = pass.uses.begin();
+      if (pass.how == How::kTrain) {
+        const bool complete =
+            std::count(begin, begin + static_cast<std::ptrdiff_t>(i), pass.uses[i]) == 0;
+        backward(uses_.size() - pass.uses.size() + i, complete, pass.no_sync);
+      } else if (pass.how == How::kCheckpoint) {
+        forward(pass.uses[i], true);
+        backward(uses_.size() - 1, true, pass.no_sync);
+      }
+    }
+  }
+
+  const Case& case_;
+  Deeds deeds_;
+  std::set<std::size_t> whole_;
+  std::vector<Use> uses_;
+  std::set<std::size_t> left_;  // units with gradients of NoSync
+};
+
+const char* verb(Kind kind) {
+  return kind == Kind::kGather    ? "the all-gather"
+         : kind == Kind::kForward ? "the function"
+         : kind == Kind::kReduce  ? "the reduce-scatter"
+                                  : "the backward";
+}
+
+// What a rank did in a step; `others`: what it launched beside.
+struct Done {
+  Deeds deeds;
+  std::vector<const Seen*> others;
+};
+
+bool is_norm(const Seen& launch) {
+  return is_all_reduce(launch) && launch.elements == 1 && launch.dtype == at::kDouble;
+}
+
+Done done_in(const SeenList& events, const Case& one, int step) {
+  Done done;
+  const auto unit_with = [&](std::int64_t Bytes::*part, std::int64_t bytes) {
+    std::size_t i = 0;
+    while (i < one.units.size() && bytes_of(one, i).*part != bytes) {
+      ++i;
+    }
+    return i;
+  };
+  bool norm_due = one.steps[step].max_norm > 0;
+  for (const Seen& seen : events) {
+    if (seen.place.step != step || seen.place.phase == Phase::kDestruction) {
+      continue;
+    }
+    if (seen.kind == EventKind::kFact && (seen.text == "forward" || seen.text == "backward")) {
+      const Kind kind = seen.text == "forward" ? Kind::kForward : Kind::kBackward;
+      done.deeds.push_back({kind, static_cast<std::size_t>(seen.index), &seen});
+    }
+    if (seen.kind != EventKind::kLaunch) {
+      continue;
+    }
+    const bool gather = is_all_gather(seen);
+    const std::size_t unit =
+        gather ? unit_with(&Bytes::shard, seen.bytes) : unit_with(&Bytes::padded, seen.bytes);
+    if (unit < one.units.size() && (gather || is_reduce_scatter(seen))) {
+      done.deeds.push_back({gather ? Kind::kGather : Kind::kReduce, unit, &seen});
+    } else if (!norm_due || !is_norm(seen) || seen.place.phase != Phase::kCall) {
+      done.others.push_back(&seen);
+    } else {
+      norm_due = false;
+    }
+  }
+  return done;
+}
+
+using Check = std::function<std::string(const Done& done, const Deeds& expected)>;
+
+// What `check` finds in the first step of a rank. Of one rank alone nothing is said: it need not
+// communicate.
+std::string first_deeds(const Evidence& evidence, const Check& check) {
+  const Case& one = case_of(evidence);
+  for (std::size_t rank = 0; rank < evidence.of.size() && ranks_of(one) > 1; ++rank) {
+    for (std::size_t step = 0; step < one.steps.size(); ++step) {
+      const bool ended = std::ranges::any_of(evidence.of[rank], [&](const Seen& seen) {
+        return seen.kind == EventKind::kValue && seen.text == "gradient" &&
+               seen.place.step == static_cast<int>(step);
+      });
+      const auto number = static_cast<int>(step);
+      const std::string text =
+          !ended ? "" : check(done_in(evidence.of[rank], one, number), expected_deeds(one, number));
+      if (!text.empty()) {
+        return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " + text;
+      }
+    }
+  }
+  return "";
+}
+
+Deeds without(Deeds deeds, const std::set<Kind>& kinds) {
+  std::erase_if(deeds, [&](const Deed& deed) { return kinds.contains(deed.kind); });
+  return deeds;
+}
+
+// "3 all-gathers of unit 1, which is due 2 times".
+std::string wrong_count(Kind kind, const Deeds& deeds, const Deeds& expected, std::size_t units) {
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    const auto actual = std::ranges::count(deeds, Deed{kind, unit});
+    const auto due = std::ranges::count(expected, Deed{kind, unit});
+    if (actual != due) {
+      return name_of({kind, unit}) + " was launched " + std::to_string(actual) +
+             " times, and is due " + std::to_string(due) + " times";
+    }
+  }
+  return "";
+}
+
+// What differs first in two orders.
+std::string first_difference(const Deeds& deeds, const Deeds& expected) {
+  const auto [actual, due] = std::ranges::mismatch(deeds, expected);
+  if (actual == deeds.end() && due == expected.end()) {
+    return "";
+  }
+  const std::string before =
+      due == expected.begin() ? "at first" : "after " + name_of(*std::prev(due));
+  return before + " came " + (actual == deeds.end() ? "nothing" : name_of(*actual)) +
+         ", and should come " + (due == expected.end() ? "nothing more" : name_of(*due));
+}
+
+}  // namespace
+
+std::string name_of(const Deed& deed) {
+  return std::string(verb(deed.kind)) + " of unit " + std::to_string(deed.unit);
+}
+
+Deeds expected_deeds(const Case& one, int step) { return Rules(one).deeds(one.steps.at(step)); }
+
+std::string nothing_else_is_launched(const Evidence& evidence) {
+  return first_deeds(evidence, [&](const Done& done, const Deeds&) -> std::string {
+    return done.others.empty()
+               ? ""
+               : describe_operation(*done.others.front()) +
+                     " is neither needed nor allowed: a step makes all-gathers of whole shards and "
+                     "reduce-scatters of whole padded gradients, and for the norm one all-reduce "
+                     "of one float64 number";
+  });
+}
+
+std::string each_use_is_gathered(const Evidence& evidence) {
+  return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
+    return wrong_count(Kind::kGather, done.deeds, expected, case_of(evidence).units.size());
+  });
+}
+
+std::string units_are_gathered(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size() && evidence.of.size() > 1; ++rank) {
+    if (std::ranges::none_of(evidence.of[rank], [](const Seen& seen) {
+          return seen.kind == EventKind::kLaunch && is_all_gather(seen);
+        })) {
+      return "rank " + std::to_string(rank) + " has gathered nothing, so no unit was ever whole";
+    }
+  }
+  return "";
+}
+
+std::string each_gradient_is_reduced(const Evidence& evidence) {
+  return first_deeds(evidence, [&](const Done& done, const Deeds& expected) {
+    return wrong_count(Kind::kReduce, done.deeds, expected, case_of(evidence).units.size());
+  });
+}
+
+std::string gathers_have_their_moment(const Evidence& evidence) {
+  return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
+    return first_difference(without(done.deeds, {Kind::kReduce}),
+                            without(expected, {Kind::kReduce}));
+  });
+}
+
+std::string reduce_scatters_have_their_moment(const Evidence& evidence) {
+  return first_deeds(evidence, [](const Done& done, const Deeds& expected) {
+    const std::string text = first_difference(without(done.deeds, {Kind::kGather, Kind::kForward}),
+                                              without(expected, {Kind::kGather, Kind::kForward}));
+    const bool gathers_are_right =
+        without(done.deeds, {Kind::kReduce}) == without(expected, {Kind::kReduce});
+    return text.empty() && gathers_are_right ? first_difference(done.deeds, expected) : text;
+  });
+}
+
+std::string no_sync_reduces_nothing(const Evidence& evidence) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    bool inside = false;
+    for (const Seen& seen : evidence.of[rank]) {
+      if (seen.kind == EventKind::kFact && seen.text == "pass") {
+        inside = seen.number != 0;
+      } else if (seen.kind == EventKind::kPhase && seen.place.phase == Phase::kFinish) {
+        inside = false;
+      } else if (inside && seen.kind == EventKind::kLaunch && !is_all_gather(seen)) {
+        return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step) + ": " +
+               describe_operation(seen) + " was launched inside a NoSync scope";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace ddp::testing

@@ -1,0 +1,247 @@
+#include "replay.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "ddp/flat_layout.h"
+#include "support/claim_tools.h"
+#include "support/compare.h"
+#include "trainer.h"
+
+namespace ddp::testing {
+
+namespace {
+
+at::Tensor flat_of(const std::vector<at::Tensor>& parameters) {
+  return FlatLayout(parameters, 1, "unit").flatten(parameters);
+}
+
+// Undefined if no backward reached the unit.
+at::Tensor flat_gradient(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  bool any = false;
+  for (const at::Tensor& parameter : parameters) {
+    any = any || parameter.grad().defined();
+    gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
+  }
+  if (!any) {
+    return {};
+  }
+  // Tied parameters share a gradient, and so a place.
+  return FlatLayout(parameters, 1, "unit").flatten(gradients);
+}
+
+class Unsharded {
+ public:
+  explicit Unsharded(const Case& one)
+      : case_(one), ranks_(ranks_of(one)), units_(parameters_of(one, first())) {}
+
+  Replayed::OfStep step(int number) {
+    Replayed::OfStep result;
+    const Step& step = case_.steps[number];
+    for (std::size_t place = 0; place < step.passes.size(); ++place) {
+      result.outputs.emplace_back();
+      for (int rank = 0; rank < case_.ranks; ++rank) {
+        result.outputs.back().push_back(pass(step.passes[place], rank, number, place));
+      }
+    }
+    double squares = 0;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      at::Tensor gradient = flat_gradient(units_[i]);
+      if (gradient.defined()) {
+        gradient = gradient / ranks_;
+        squares += gradient.to(at::kDouble).square().sum().item<double>();
+      }
+      result.gradients.push_back(gradient);
+    }
+    result.norm = std::sqrt(squares);
+    update(step, result);
+    return result;
+  }
+
+ private:
+  // The rank in the world whose values count.
+  int first() const { return case_.group == 0 ? 0 : case_.subgroups[0][0]; }
+
+  at::Tensor pass(const Pass& pass, int rank, int number, std::size_t place) {
+    at::Tensor x = input_of(case_, rank, number, place);
+    for (const std::size_t unit : pass.uses) {
+      x = compute(case_, x, units_[unit]);
+    }
+    if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
+      loss_of(x).backward();
+    }
+    return pass.how == How::kThrows ? at::Tensor() : x.detach();
+  }
+
+  void update(const Step& step, Replayed::OfStep& result) {
+    const at::NoGradGuard no_grad;
+    const double scale =
+        step.max_norm > 0 ? std::min(1.0, step.max_norm / (result.norm + 1e-6)) : 1;
+    for (std::vector<at::Tensor>& parameters : units_) {
+      std::vector<const c10::TensorImpl*> done;
+      for (at::Tensor& parameter : parameters) {
+        const bool tied = std::ranges::count(done, parameter.unsafeGetTensorImpl()) > 0;
+        done.push_back(parameter.unsafeGetTensorImpl());
+        if (!tied && parameter.grad().defined()) {
+          parameter.sub_(parameter.grad(), kRate * scale / ranks_);
+        }
+        if (step.clears) {
+          parameter.mutable_grad().reset();
+        }
+      }
+      result.parameters.push_back(flat_of(parameters));
+    }
+  }
+
+  const Case& case_;
+  const int ranks_;
+  std::vector<std::vector<at::Tensor>> units_;
+};
+
+// A rank's chunk of a flat tensor, padded with zeros.
+at::Tensor chunk_of(const at::Tensor& flat, std::int64_t ranks, std::int64_t place) {
+  const std::int64_t chunk = (flat.numel() + ranks - 1) / ranks;
+  at::Tensor padded = at::zeros({chunk * ranks}, flat.options());
+  padded.narrow(0, 0, flat.numel()).copy_(flat);
+  return padded.narrow(0, place * chunk, chunk);
+}
+
+// A unit's chunk on a rank, and the number of ranks.
+struct Owner {
+  std::int64_t ranks;
+  std::int64_t place;
+};
+
+Owner owner_of(const Evidence& evidence, const Case& one, int rank) {
+  const std::vector<int> members = members_of(evidence.world, one.group);
+  return {static_cast<std::int64_t>(members.size()),
+          std::ranges::find(members, rank) - members.begin()};
+}
+
+double tolerance_of(const Case& one, const at::Tensor& expected) {
+  const double epsilon = one.dtype == at::kDouble ? 1e-13 : 1e-5;
+  return epsilon * (1 + (expected.numel() == 0 ? 0 : expected.abs().max().item<double>()));
+}
+
+std::string difference(const Case& one, const std::string& name, const at::Tensor& actual,
+                       const at::Tensor& expected, int ranks) {
+  if (!expected.defined() || !actual.defined()) {
+    return actual.defined() == expected.defined() ? ""
+           : actual.defined() ? name + " is there, and no backward has reached the unit"
+                              : name + " is undefined";
+  }
+  if (actual.sizes() != expected.sizes()) {
+    return name + " has " + std::to_string(actual.numel()) + " elements, and should have " +
+           std::to_string(expected.numel());
+  }
+  const Subject subject{.name = name, .world_size = ranks};
+  return said(is_close(subject, actual, expected, tolerance_of(one, expected)));
+}
+
+std::string in_step(const Seen& seen, int rank) {
+  return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step);
+}
+
+std::string unit(std::int64_t index) { return " of unit " + std::to_string(index); }
+
+std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& seen, int rank) {
+  const Replayed::OfStep& step = replayed(one).steps.at(seen.place.step);
+  const Owner owner = owner_of(evidence, one, rank);
+  const int ranks = static_cast<int>(owner.ranks);
+  const auto of_chunk = [&](const std::vector<at::Tensor>& flat) {
+    const at::Tensor& whole = flat.at(seen.index);
+    return whole.defined() ? chunk_of(whole, owner.ranks, owner.place) : whole;
+  };
+  if (seen.text == "output") {
+    return difference(one,
+                      in_step(seen, rank) + ": the output of pass " + std::to_string(seen.index),
+                      seen.value, step.outputs.at(seen.index).at(rank), ranks);
+  }
+  if (seen.text == "gradient") {
+    return difference(
+        one, in_step(seen, rank) + ": after finish() the gradient of the shard" + unit(seen.index),
+        seen.value, of_chunk(step.gradients), ranks);
+  }
+  const std::string name =
+      in_step(seen, rank) + ": after the optimizer's step the shard" + unit(seen.index);
+  const at::Tensor expected = of_chunk(step.parameters);
+  const std::int64_t elements = step.parameters[seen.index].numel();
+  const std::int64_t own =
+      std::clamp<std::int64_t>(elements - owner.place * expected.numel(), 0, expected.numel());
+  const bool fits = seen.value.defined() && seen.value.sizes() == expected.sizes();
+  return fits ? difference(one, name, seen.value.narrow(0, 0, own), expected.narrow(0, 0, own),
+                           ranks)
+              : name + " is no flat tensor of " + std::to_string(expected.numel()) + " elements";
+}
+
+}  // namespace
+
+const Replayed& replayed(const Case& one) {
+  static std::map<std::string, Replayed> all;
+  const auto [place, is_new] = all.try_emplace(one.name);
+  if (is_new) {
+    Unsharded unsharded(one);
+    for (std::size_t step = 0; step < one.steps.size(); ++step) {
+      place->second.steps.push_back(unsharded.step(static_cast<int>(step)));
+    }
+  }
+  return place->second;
+}
+
+std::string shards_are_rank_0s(const Evidence& evidence) {
+  const Case& one = case_of(evidence);
+  const int first = members_of(evidence.world, one.group)[0];
+  std::string changed = first_event(evidence, EventKind::kFact, [](const Seen& seen, int rank) {
+    return seen.text == "given parameter was changed"
+               ? "rank " + std::to_string(rank) + ": construction has written to parameter " +
+                     std::to_string(seen.number) + unit(seen.index) + ", which it is to read alone"
+               : "";
+  });
+  if (!changed.empty()) {
+    return changed;
+  }
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
+    if (seen.text != "initial shard") {
+      return "";
+    }
+    const std::string name =
+        "rank " + std::to_string(rank) + ": after construction the shard" + unit(seen.index);
+    if (!seen.value.defined()) {
+      return name + " is not there, or no flat leaf tensor that requires a gradient";
+    }
+    const Owner owner = owner_of(evidence, one, rank);
+    const std::vector<at::Tensor> parameters = parameters_of(one, first)[seen.index];
+    return said(is_bitwise_equal({name}, seen.value,
+                                 chunk_of(flat_of(parameters), owner.ranks, owner.place)));
+  });
+}
+
+std::string values_are_the_unsharded_models(const Evidence& evidence) {
+  const Case& one = case_of(evidence);
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
+    const bool known = seen.text == "output" || seen.text == "gradient" || seen.text == "shard";
+    return known && seen.place.step >= 0 ? wrong_value(evidence, one, seen, rank) : "";
+  });
+}
+
+std::string norm_is_that_of_all_units(const Evidence& evidence) {
+  const Case& one = case_of(evidence);
+  return first_event(evidence, EventKind::kValue, [&](const Seen& seen, int rank) -> std::string {
+    if (seen.text != "norm") {
+      return "";
+    }
+    const double expected = replayed(one).steps.at(seen.place.step).norm;
+    const double norm = seen.value.item<double>();
+    return std::abs(norm - expected) <= 1e-4 * expected
+               ? ""
+               : in_step(seen, rank) + ": clip_grad_norm() returned " + std::to_string(norm) +
+                     ", and the gradients of all units together have a norm of " +
+                     std::to_string(expected);
+  });
+}
+
+}  // namespace ddp::testing
