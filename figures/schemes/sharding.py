@@ -86,12 +86,12 @@ def memory_over_ranks(*stages: str) -> Figure:
     for n in (1, 8, 64):
         held = held_bytes(n, stages[-1])
         axes.plot(n, held, "o", color=LOOKS[stages[-1]])
-        axes.annotate(f"{held:.3g}", (n, held), xytext=(4, 6), textcoords="offset points")
+        axes.annotate(f"{held:.3g}", (n, held), xytext=(-4, 7), textcoords="offset points", ha="right")
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 2, 8, 64, 512], ["1", "2", "8", "64", "512"])
     axes.set_ylim(0, 24)
     axes.set_xlabel("N: ranks")
     axes.set_ylabel("bytes a parameter")
     axes.grid(True)
-    axes.legend(loc="center right")
+    axes.legend(loc="center right", bbox_to_anchor=(1, 0.43))
     return figure
