@@ -3,8 +3,11 @@
 #include <c10/util/Exception.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ddp/meters/whole_file.h"
 #include "harness/result_json.h"
@@ -18,7 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kProgram = "program";
 constexpr const char* kProvenance = "provenance";
 constexpr const char* kParameters = "parameters";
-constexpr const char* kRows = "rows";
 constexpr const char* kLabels = "labels";
 constexpr const char* kSeries = "series";
 
@@ -87,16 +89,27 @@ void check_fits(const fs::path& file, const Json& document, const PartialResult&
 
 fs::path partial_path(const fs::path& file) { return file.string() + ".partial"; }
 
-void write_partial_result(const PartialResult& partial, const fs::path& file) {
-  Json rows = Json::array();
-  for (const Row& row : partial.rows) {
-    rows.push_back(row_json(row));
+void add_row(std::vector<Row>& rows, Row row) {
+  const auto known = std::ranges::find(rows, row.labels, &Row::labels);
+  if (known == rows.end()) {
+    rows.push_back(std::move(row));
+    return;
   }
-  const Json document = {{kProgram, partial.run.program},
-                         {kProvenance, provenance_json(partial.run)},
-                         {kParameters, parameters_json(partial.parameters)},
-                         {kRows, rows}};
-  write_whole_file(file, document.dump(1) + "\n", "--output");
+  for (std::size_t i = 0; i < row.series.size(); ++i) {
+    std::ranges::copy(row.series[i].values, std::back_inserter(known->series.at(i).values));
+  }
+}
+
+void append_row(const PartialResult& header, const Row& row, const fs::path& file, bool anew) {
+  const std::string line = row_json(row).dump() + "\n";
+  if (anew) {
+    const Json first = {{kProgram, header.run.program},
+                        {kProvenance, provenance_json(header.run)},
+                        {kParameters, parameters_json(header.parameters)}};
+    write_whole_file(file, first.dump() + "\n" + line, "--output");
+  } else {
+    append_to_file(file, line, "--output");
+  }
 }
 
 std::vector<Row> read_partial_rows(const PartialResult& expected, const fs::path& file) {
@@ -105,13 +118,18 @@ std::vector<Row> read_partial_rows(const PartialResult& expected, const fs::path
     TORCH_CHECK_VALUE(!fs::exists(file), file.string(), " cannot be read", kRemedy);
     return {};
   }
+  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  const std::size_t end = text.rfind('\n') + 1;
+  std::istringstream lines(text.substr(0, end));
   try {
-    const Json document = Json::parse(stream);
-    check_fits(file, document, expected);
+    std::string line;
+    std::getline(lines, line);
+    check_fits(file, Json::parse(line), expected);
     std::vector<Row> rows;
-    for (const Json& row : document.at(kRows)) {
-      rows.push_back(to_row(row));
+    while (std::getline(lines, line)) {
+      add_row(rows, to_row(Json::parse(line)));
     }
+    fs::resize_file(file, end);
     return rows;
   } catch (const Json::exception& error) {
     TORCH_CHECK_VALUE(false, file.string(), " is corrupt (", error.what(), ")", kRemedy);

@@ -7,7 +7,7 @@
 
 namespace ddp {
 
-/// A part of a result that is measured in one go, such as one row of a table.
+/// A part of a result, such as one row of a table.
 struct Row {
   Parameters labels;  // distinguish it from the other rows
   std::vector<Series> series;
@@ -23,10 +23,16 @@ struct PartialResult {
 /// <file>.partial, next to the final result, which stays untouched until the run is complete.
 std::filesystem::path partial_path(const std::filesystem::path& file);
 
-/// The file appears complete or not at all. Throws as write_result() does.
-void write_partial_result(const PartialResult& partial, const std::filesystem::path& file);
+/// Adds a row; one with the labels of an earlier one goes on with the values of its series.
+void add_row(std::vector<Row>& rows, Row row);
 
-/// The rows in `file`; none if there is no such file. Throws c10::ValueError, which names the file
+/// The same in `file`, which has a line of JSON for each row, and before them one that says what is
+/// measured and how. With `anew` the file begins with this row. Throws as write_result() does.
+void append_row(const PartialResult& header, const Row& row, const std::filesystem::path& file,
+                bool anew);
+
+/// The rows in `file`; none if there is no such file. A last line that was not finished is cut off.
+/// Throws c10::ValueError, which names the file
 /// and says what to do, if the file is corrupt or does not match `expected`: another program,
 /// implementation, preset, device, backend, number of ranks, seed, commit, host, version of
 /// libtorch, or other parameters.

@@ -60,24 +60,10 @@ void ResumableRows::add(const Parameters& labels, std::vector<Series> series) {
   for (Series& one : series) {
     one.labels.insert(one.labels.begin(), labels.begin(), labels.end());
   }
-  partial_.rows.push_back({.labels = labels, .series = std::move(series)});
-  save();
-}
-
-void ResumableRows::append(const Parameters& labels, std::vector<Series> series) {
-  const auto row = std::ranges::find(partial_.rows, labels, &Row::labels);
-  if (row == partial_.rows.end()) {
-    add(labels, std::move(series));
-    return;
-  }
-  for (std::size_t i = 0; i < series.size(); ++i) {
-    std::ranges::copy(series[i].values, std::back_inserter(row->series[i].values));
-  }
-  save();
-}
-
-void ResumableRows::save() const {
-  write_partial_result(partial_, partial_path(result_path(options_, partial_.run)));
+  Row row = {.labels = labels, .series = std::move(series)};
+  append_row(partial_, row, partial_path(result_path(options_, partial_.run)),
+             partial_.rows.empty());
+  add_row(partial_.rows, std::move(row));
 }
 
 Result ResumableRows::finish() {

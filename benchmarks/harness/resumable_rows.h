@@ -41,12 +41,9 @@ class ResumableRows {
   bool has(const Parameters& labels) const;
 
   /// Rank 0 saves; on other ranks `series` is ignored. Each series gets the row's labels, followed
-  /// by its own.
+  /// by its own. A row may be measured value by value: later calls go on with its series, which must
+  /// be the same ones in the same order.
   void add(const Parameters& labels, std::vector<Series> series);
-
-  /// The same of a row that is measured value by value: the first call adds it, each later one
-  /// appends to its series, which must be the same ones in the same order.
-  void append(const Parameters& labels, std::vector<Series> series);
 
   /// How many values the series of the row with these labels have, on rank 0; 0 if there is no such
   /// row, and on other ranks. Not collective.
@@ -58,8 +55,6 @@ class ResumableRows {
 
  private:
   bool is_first() const { return device_context_.group->getRank() == 0; }
-
-  void save() const;
 
   const BenchmarkOptions& options_;
   const DeviceContext& device_context_;

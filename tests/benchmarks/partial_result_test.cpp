@@ -23,6 +23,12 @@ class PartialResultFile : public testing::FolderTest {
     file_ = partial_path(folder_ / "result.json");
   }
 
+  void write() const {
+    for (const Row& row : partial_.rows) {
+      append_row(partial_, row, file_, &row == &partial_.rows.front());
+    }
+  }
+
   std::string error_of_reading(const PartialResult& expected) const {
     try {
       read_partial_rows(expected, file_);
@@ -50,7 +56,7 @@ class PartialResultFile : public testing::FolderTest {
 };
 
 TEST_F(PartialResultFile, IsReadAsItWasWritten) {
-  write_partial_result(partial_, file_);
+  write();
   EXPECT_EQ(file_.filename(), "result.json.partial");
   const std::vector<Row> rows = read_partial_rows(partial_, file_);
   ASSERT_EQ(rows.size(), partial_.rows.size());
@@ -68,7 +74,7 @@ TEST_F(PartialResultFile, IsReadAsItWasWritten) {
 TEST_F(PartialResultFile, MayBeMissing) { EXPECT_TRUE(read_partial_rows(partial_, file_).empty()); }
 
 TEST_F(PartialResultFile, OfAnotherRunIsRefusedByName) {
-  write_partial_result(partial_, file_);
+  write();
   const auto expect_refused = [this](const char* said, const auto& change) {
     PartialResult other = partial_;
     change(other);
@@ -92,13 +98,39 @@ TEST_F(PartialResultFile, OfAnotherRunIsRefusedByName) {
 }
 
 TEST_F(PartialResultFile, MayComeFromAnotherCommandLine) {
-  write_partial_result(partial_, file_);
+  write();
   partial_.run.command = "collectives --resume";
   EXPECT_EQ(error_of_reading(partial_), "");
 }
 
+TEST_F(PartialResultFile, WhatIsMeasuredValueByValueIsOneRow) {
+  write();
+  append_row(partial_, {partial_.rows[0].labels, {{{}, "s", {7, 8}}}}, file_, false);
+  const std::vector<Row> rows = read_partial_rows(partial_, file_);
+  ASSERT_EQ(rows.size(), partial_.rows.size());
+  EXPECT_EQ(rows[0].series[0].values, (std::vector<double>{0.1, 1e-300, 1.0 / 3, 7, 8}));
+  EXPECT_EQ(rows[0].series[0].labels, partial_.rows[0].series[0].labels);
+}
+
+TEST_F(PartialResultFile, GoesOnBeforeALineThatWasNotFinished) {
+  write();
+  std::ofstream(file_, std::ios::app) << "{\"labels\": {\"byt";
+  EXPECT_EQ(read_partial_rows(partial_, file_).size(), 2);
+  append_row(partial_, {{{"bytes", 16}}, {{{}, "s", {1}}}}, file_, false);
+  EXPECT_EQ(read_partial_rows(partial_, file_).size(), 3);
+}
+
+TEST_F(PartialResultFile, BeginsAnew) {
+  write();
+  append_row(partial_, partial_.rows[1], file_, true);
+  EXPECT_EQ(read_partial_rows(partial_, file_).size(), 1);
+}
+
 TEST_F(PartialResultFile, ThatIsCorruptIsRefused) {
-  for (const char* text : {"", "{", "[]", "{\"program\": \"collectives\"}"}) {
+  write();
+  std::ofstream(file_, std::ios::app) << "{\n";
+  EXPECT_NE(error_of_reading(partial_).find("is corrupt"), std::string::npos);
+  for (const char* text : {"", "{", "[]\n", "{\"program\": \"collectives\"}\n"}) {
     std::ofstream(file_) << text;
     const std::string error = error_of_reading(partial_);
     EXPECT_NE(error.find("is corrupt"), std::string::npos) << text << ": " << error;
@@ -107,7 +139,7 @@ TEST_F(PartialResultFile, ThatIsCorruptIsRefused) {
 
 TEST_F(PartialResultFile, HasOnlyNumbers) {
   partial_.rows[0].series[0].values = {std::numeric_limits<double>::infinity()};
-  EXPECT_THROW(write_partial_result(partial_, file_), c10::ValueError);
+  EXPECT_THROW(write(), c10::ValueError);
   EXPECT_FALSE(fs::exists(file_));
 }
 

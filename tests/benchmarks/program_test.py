@@ -108,7 +108,8 @@ class ProgramTest(unittest.TestCase):
 
     def saved_rows(self) -> int:
         try:
-            return len(json.loads(self.partial.read_text())["rows"])
+            rows = self.partial.read_text().splitlines(keepends=True)[1:]  # the last may be half of one
+            return len({str(json.loads(row)["labels"]) for row in rows if row.endswith("\n")})
         except FileNotFoundError:  # not there yet, or the result has taken its place
             return 0
 
@@ -157,5 +158,5 @@ class ProgramTest(unittest.TestCase):
         saved = self.partial.read_bytes()
         self.assert_refused(message, *other, "--resume")
         self.assertEqual(self.partial.read_bytes(), saved)
-        self.partial.write_bytes(saved[: len(saved) // 2])
+        self.partial.write_bytes(saved[:9])
         self.assert_refused(f"{self.partial} is corrupt", *flags, "--resume")

@@ -85,7 +85,7 @@ def read(file: Path, per_node: int) -> list[Row]:
     try:
         rows = list(dict.fromkeys(_row(cells) for cells in known))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LabError(f"{file}: a row does not fit ({error!r}); its columns are those of {form}") from None
+        raise LabError(f"{file}: a row does not fit ({error}); its columns are those of {form}") from None
     if known and "role" not in known[0]:
         chosen = {id(row) for row in describing(rows, per_node)}
         rows = [replace(row, fitted=id(row) in chosen) for row in rows]

@@ -94,7 +94,7 @@ void run_rank(const RankContext& context, const RingOptions& settings, const Rep
   if (!is_saved(repeat, rows, context)) {
     const FirstCall call = call_once(settings, repeat, make_device_context(settings, context));
     usable_all_reduces({repeat.variant}, books.device, books.group);
-    rows.append(repeat.labels(), series_of_ranks(call, books));
+    rows.add(repeat.labels(), series_of_ranks(call, books));
   }
   if (repeat.last) {
     const Result result = rows.finish();

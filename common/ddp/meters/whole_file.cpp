@@ -1,5 +1,6 @@
 #include "ddp/meters/whole_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,18 @@ int make_folders_and_write(const std::filesystem::path& file, std::string_view t
 void write_whole_file(const std::filesystem::path& file, std::string_view text,
                       std::string_view flag) {
   if (const int problem = make_folders_and_write(file, text); problem != 0) {
+    refuse(file, std::strerror(problem), flag);
+  }
+}
+
+void append_to_file(const std::filesystem::path& file, std::string_view text,
+                    std::string_view flag) {
+  const int descriptor = open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  int problem = descriptor < 0 ? errno : write_all(descriptor, text);
+  if (descriptor >= 0 && close(descriptor) != 0 && problem == 0) {
+    problem = errno;
+  }
+  if (problem != 0) {
     refuse(file, std::strerror(problem), flag);
   }
 }
