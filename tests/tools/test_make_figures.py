@@ -62,7 +62,7 @@ class Registry(unittest.TestCase):
             shown = {name.split(".")[0] for name in re.findall(r'-slot\("([^"]+)"', questions)}
             own = [drawing for drawing in DRAWINGS if drawing.is_asked_for_by([stage])]
             drawn = {drawing.module.split(".")[1].removesuffix("_published") for drawing in own}
-            self.assertGreater(len(shown), 0)
+            self.assertTrue(shown or drawn, stage.name)  # 07 draws what a question of 06 shows
             self.assertEqual({modules.get(name, name) for name in shown} - drawn, set(), stage.name)
 
     def test_stage_02_has_its_three_figures_and_no_more(self) -> None:

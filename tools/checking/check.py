@@ -120,9 +120,13 @@ def selection(options: argparse.Namespace) -> list[str]:
 
 
 def listed(context: Context, chosen: list[str]) -> list[str]:
-    """The tests that these options choose."""
-    log = context.folder() / "ctest_list.log"
-    code, text = context.run([*ctest(context, chosen), "--show-only=json-v1"], log)
+    """The tests that these options choose, of the files as they are now."""
+    log, tools = context.folder() / "ctest_list.log", context.toolchain
+    configure = [tools.cmake, "--build", tools.build_dir, "--target", "build.ninja"]
+    for command in (configure, [*ctest(context, chosen), "--show-only=json-v1"]):
+        code, text = context.run(command, log)
+        if code:
+            break
     if code:
         raise LabError(describe("CTest cannot list the trials", text[-4000:], log))
     return [test["name"] for test in json.loads(text[text.index("{") :])["tests"]]
