@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import style
@@ -13,57 +14,53 @@ from figures.schemes.boxes import PALE, arrow, box, label, page
 CHUNKS = "abc"
 BYTES_A_NUMBER, MOMENTS = 4, 2  # float32, AdamW
 
+Row = tuple[list[str], str]  # texts of chunks and their colour
 
-def _row(axes: Axes, left: float, top: float, texts: list[str], colour: str) -> None:
-    for place, text in enumerate(texts):
-        box(axes, left + 0.62 * place, top, 0.58, 0.55, text, colour if text else PALE)
+
+def _columns(width: float, titles: list[str], calls: list[str], row: Callable[[int, list[str]], list[Row]]) -> Figure:
+    """Three chunks on three ranks, column by column; `row`: of a rank and the chunk that it owns among empty ones."""
+    figure, axes = page(width, 2.7, 3.9)
+    lefts = [1.1 + 2.4 * place for place in range(len(titles))]
+    for left, title in zip(lefts, titles):
+        label(axes, left + 0.91, 0.3, title, "center", weight="bold")
+    for rank in range(3):
+        top = 0.8 + 1.15 * rank
+        label(axes, 0.95, top + 0.28, f"rank {rank}", "right", weight="bold")
+        own = [each if place == rank else "" for place, each in enumerate(CHUNKS)]
+        for left, (texts, colour) in zip(lefts, row(rank, own)):
+            for place, text in enumerate(texts):
+                box(axes, left + 0.62 * place, top, 0.58, 0.55, text, colour if text else PALE)
+        for left, call in zip(lefts, calls):
+            arrow(axes, (left + 1.87, top + 0.28), (left + 2.36, top + 0.28))
+            if rank == 0:
+                label(axes, left + 2.12, top - 0.2, call, "center", color="#555555")
+    return figure
 
 
 def sharded_step() -> Figure:
     """One bucket of three chunks on three ranks: gradients, means, new shards, new parameters."""
-    figure, axes = page(10.6, 2.7, 3.9)
-    columns = (1.1, 3.5, 5.9, 8.3)
-    titles = ("gradients", "means", "new shards", "new parameters")
-    calls = ("reduce-\nscatter", "optimizer", "all-\ngather")
-    for left, title in zip(columns, titles):
-        label(axes, left + 0.91, 0.3, title, "center", weight="bold")
-    for rank in range(3):
-        top = 0.8 + 1.15 * rank
-        label(axes, 0.95, top + 0.28, f"rank {rank}", "right", weight="bold")
-        own = [each if place == rank else "" for place, each in enumerate(CHUNKS)]
-        _row(axes, columns[0], top, [f"{each}{rank}" for each in CHUNKS], style.YELLOW)
-        _row(axes, columns[1], top, own, style.YELLOW)
-        _row(axes, columns[2], top, [each.upper() for each in own], style.SKY)
-        _row(axes, columns[3], top, [each.upper() for each in CHUNKS], style.SKY)
-        for left, call in zip(columns, calls):
-            arrow(axes, (left + 1.87, top + 0.28), (left + 2.36, top + 0.28))
-            if rank == 0:
-                label(axes, left + 2.12, top - 0.2, call, "center", color="#555555")
-    return figure
+
+    def row(rank: int, own: list[str]) -> list[Row]:
+        return [
+            ([f"{each}{rank}" for each in CHUNKS], style.YELLOW),
+            (own, style.YELLOW),
+            ([each.upper() for each in own], style.SKY),
+            ([each.upper() for each in CHUNKS], style.SKY),
+        ]
+
+    titles = ["gradients", "means", "new shards", "new parameters"]
+    return _columns(10.6, titles, ["reduce-\nscatter", "optimizer", "all-\ngather"], row)
 
 
 def sharded_unit() -> Figure:
     """One unit of three chunks on three ranks: shards, whole for forward, let go, whole for backward, gradients."""
-    figure, axes = page(13.0, 2.7, 3.9)
-    columns = (1.1, 3.5, 5.9, 8.3, 10.7)
-    titles = ("shards", "forward", "let go", "backward", "gradients")
-    calls = ("all-\ngather", "", "all-\ngather", "reduce-\nscatter")
-    for left, title in zip(columns, titles):
-        label(axes, left + 0.91, 0.3, title, "center", weight="bold")
-    for rank in range(3):
-        top = 0.8 + 1.15 * rank
-        label(axes, 0.95, top + 0.28, f"rank {rank}", "right", weight="bold")
-        own = [each if place == rank else "" for place, each in enumerate(CHUNKS)]
-        for column in (0, 2):
-            _row(axes, columns[column], top, own, style.SKY)
-        for column in (1, 3):
-            _row(axes, columns[column], top, list(CHUNKS), style.SKY)
-        _row(axes, columns[4], top, [each and f"d{each}" for each in own], style.YELLOW)
-        for left, call in zip(columns, calls):
-            arrow(axes, (left + 1.87, top + 0.28), (left + 2.36, top + 0.28))
-            if rank == 0:
-                label(axes, left + 2.12, top - 0.2, call, "center", color="#555555")
-    return figure
+
+    def row(rank: int, own: list[str]) -> list[Row]:
+        shard, whole = (own, style.SKY), (list(CHUNKS), style.SKY)
+        return [shard, whole, shard, whole, ([each and f"d{each}" for each in own], style.YELLOW)]
+
+    titles = ["shards", "forward", "let go", "backward", "gradients"]
+    return _columns(13.0, titles, ["all-\ngather", "", "all-\ngather", "reduce-\nscatter"], row)
 
 
 def held_bytes(ranks: float, stage: str) -> float:

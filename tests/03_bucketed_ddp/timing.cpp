@@ -108,12 +108,9 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
     const std::int64_t took = time.step_ns(number);
     const bool futures = !overlap && took == blocking.by_futures;
     if (took != expected && !futures) {
-      return "step " + std::to_string(number) + " took " + std::to_string(took) +
-             " virtual ns, and by the chain of launches it takes " + std::to_string(expected) +
-             (took > expected
-                  ? " (longer: a launch that is late, a wait within backward, or another "
-                    "operation, such as a barrier)"
-                  : " (shorter: fewer operations, fewer bytes, or launched too early)");
+      return off_the_chain(
+          number, took, expected, "launches",
+          "a launch that is late, a wait within backward, or another operation, such as a barrier");
     }
   }
   return "";

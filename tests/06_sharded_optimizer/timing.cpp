@@ -135,12 +135,7 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
     const std::int64_t expected = late.end();
     const std::int64_t took = time.step_ns(number);
     if (took != expected && took != early.end()) {
-      return "step " + std::to_string(number) + " took " + std::to_string(took) +
-             " virtual ns, and by the chain of reduce-scatters, updates and all-gathers it takes " +
-             std::to_string(expected) +
-             (took > expected
-                  ? " (longer: a launch that is late, a wait too many, or another operation)"
-                  : " (shorter: fewer operations, fewer bytes, or launched too early)");
+      return off_the_chain(number, took, expected, "reduce-scatters, updates and all-gathers");
     }
   }
   return "";

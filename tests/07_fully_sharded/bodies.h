@@ -28,7 +28,7 @@ const std::vector<Body>& memory();
 constexpr int kStepsBetweenCounts = 20;  // of what is held
 
 /// What memory() tells of as "... <which>" takes no more bytes than it may.
-std::string memory_is_bounded(const Evidence& evidence, const std::string& which);
+Predicate units_memory_is_bounded(const std::string& which);
 
 /// whole_parameters() gathers each unit once, in the list's order.
 std::string whole_parameters_are_gathered_once(const Evidence& evidence);

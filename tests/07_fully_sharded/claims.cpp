@@ -12,16 +12,15 @@ namespace ddp::testing {
 
 namespace {
 
-Predicate bounded(const std::string& which) {
-  return [which](const Evidence& evidence) { return memory_is_bounded(evidence, which); };
-}
-
 std::string nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
 }
 
-std::string memory_is_not_counted() {
-  return settings().device.is_cpu() ? "" : "memory is counted on the CPU only";
+void judge_memory(const Predicate& holds) {
+  if (!settings().device.is_cpu()) {
+    GTEST_SKIP() << "memory is counted on the CPU only";
+  }
+  judge(memory(), holds);
 }
 
 const GradedTest kConstruction{
@@ -75,10 +74,7 @@ const GradedTest kWhole{
      .hint = "List what is whole when a unit computes: itself, and those that were gathered ahead. "
              "Whatever else has memory should have been let go before."},
     [] {
-      if (const std::string why = memory_is_not_counted(); !why.empty()) {
-        GTEST_SKIP() << why;
-      }
-      judge(memory(), all_of({units_are_gathered, bounded("'s tensors")}));
+      judge_memory(all_of({units_are_gathered, units_memory_is_bounded("'s tensors")}));
     }};
 
 const GradedTest kHeld{
@@ -88,10 +84,8 @@ const GradedTest kHeld{
          "After finish() there are shards and their gradients. Which member, hook or handle keeps "
          "more?"},
     [] {
-      if (const std::string why = memory_is_not_counted(); !why.empty()) {
-        GTEST_SKIP() << why;
-      }
-      judge(memory(), all_of({units_are_gathered, bounded("between"), nothing_grows_in_steps}));
+      judge_memory(
+          all_of({units_are_gathered, units_memory_is_bounded("between"), nothing_grows_in_steps}));
     }};
 
 const GradedTest kInFlight{

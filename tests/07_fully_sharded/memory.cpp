@@ -175,24 +175,11 @@ const std::vector<Body>& memory() {
   return bodies;
 }
 
-std::string memory_is_bounded(const Evidence& evidence, const std::string& which) {
-  constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    std::int64_t limit = 0;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind != EventKind::kFact || !seen.text.starts_with("bytes ")) {
-        continue;
-      }
-      if (seen.text == "bytes allowed") {
-        limit = seen.number;
-      } else if (seen.text.find(which) != std::string::npos && seen.number > limit + kNumbers) {
-        return "rank " + std::to_string(rank) + ": " + seen.text.substr(6) + " take " +
-               std::to_string(seen.number) + " bytes, and may take " + std::to_string(limit) +
-               " (a unit has " + std::to_string(kUnit) + ")";
-      }
-    }
-  }
-  return "";
+Predicate units_memory_is_bounded(const std::string& which) {
+  return [which](const Evidence& evidence) -> Finding {
+    const std::string text = memory_is_bounded(evidence, which);
+    return text.empty() ? "" : text + " (a unit has " + std::to_string(kUnit) + ")";
+  };
 }
 
 }  // namespace ddp::testing

@@ -100,12 +100,7 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
     const std::int64_t expected = early.end(step);
     const std::int64_t took = time.step_ns(step);
     if (took != expected && took != late.end(step)) {
-      return "step " + std::to_string(i) + " took " + std::to_string(took) +
-             " virtual ns, and by the chain of gathers, units and reduce-scatters it takes " +
-             std::to_string(expected) +
-             (took > expected
-                  ? " (longer: a launch that is late, a wait too many, or another operation)"
-                  : " (shorter: fewer operations, fewer bytes, or launched too early)");
+      return off_the_chain(step, took, expected, "gathers, units and reduce-scatters");
     }
   }
   return "";

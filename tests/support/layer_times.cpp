@@ -36,4 +36,12 @@ std::string on_each_network(const std::function<std::string(const NetworkModel& 
   return "";
 }
 
+std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,
+                          const std::string& chain, const std::string& longer) {
+  return "step " + std::to_string(step) + " took " + std::to_string(took) +
+         " virtual ns, and by the chain of " + chain + " it takes " + std::to_string(expected) +
+         (took > expected ? " (longer: " + longer + ")"
+                          : " (shorter: fewer operations, fewer bytes, or launched too early)");
+}
+
 }  // namespace ddp::testing

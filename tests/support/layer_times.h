@@ -23,4 +23,12 @@ ComputeCost layer_times(const TrainingOfRank& training);
 /// of costly launches.
 std::string on_each_network(const std::function<std::string(const NetworkModel& network)>& check);
 
+/// That a step took another time than `expected`. `chain`: what it consists of; `longer`: what may make it
+/// longer.
+std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,
+                          const std::string& chain,
+                          const std::string& longer =
+                              "a launch that is late, a wait too many, or "
+                              "another operation");
+
 }  // namespace ddp::testing

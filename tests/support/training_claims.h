@@ -64,6 +64,9 @@ std::string nothing_grows(const Evidence& evidence);
 /// that many steps the allocator keeps less than `heap_noise` bytes for itself.
 std::string growth_in_steps(const Evidence& evidence, int steps, std::int64_t heap_noise = 9'600);
 
+/// Facts "bytes <what>" are no more than the last "bytes allowed", where <what> has `which` in it.
+std::string memory_is_bounded(const Evidence& evidence, const std::string& which = "");
+
 /// Backward launches something: else there is nothing that it could have waited for.
 std::string backward_launches(const Evidence& evidence);
 
