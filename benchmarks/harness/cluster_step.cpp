@@ -1,5 +1,7 @@
 #include "harness/cluster_step.h"
 
+#include <ATen/ATen.h>
+
 #include "ddp/ranks/stage_library.h"
 
 namespace ddp {
@@ -24,18 +26,59 @@ std::string problem_of(const std::string& variant, const std::string& implementa
   }
 }
 
+// "layers.12" of "layers.12.attn.q_proj".
+std::string unit_of(const std::string& layer) {
+  const std::string prefix = "layers.";
+  return layer.starts_with(prefix) ? layer.substr(0, layer.find('.', prefix.size())) : "";
+}
+
 }  // namespace
 
+std::vector<ModelUnit> units_of(const cluster::TimedModel& model) {
+  const std::vector<cluster::TimedLayer>& layers = model.layers();
+  std::vector<ModelUnit> units;
+  for (std::size_t first = 0, last = 0; first < layers.size(); first = last) {
+    ModelUnit unit;
+    for (; last < layers.size() && unit_of(layers[last].name) == unit_of(layers[first].name);
+         ++last) {
+      unit.parameters.insert(unit.parameters.end(), layers[last].parameters.begin(),
+                             layers[last].parameters.end());
+    }
+    unit.function = [&model, first, last](const at::Tensor& x, const std::vector<at::Tensor>& own) {
+      const at::Tensor y = model.forward(first, last, x, own);
+      return y.view_as(y);  // a hook on it comes before the last layer's backward
+    };
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
 cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& cluster,
-                                 cluster::TimedModel& model, VariantOptions options) {
+                                 cluster::TimedModel& model, VariantOptions options,
+                                 const std::function<void()>& at_its_end) {
   options.rebuilt_from_the_start = true;
+  if (options.units.empty()) {
+    options.units = units_of(model);
+  }
   std::unique_ptr<Variant> made;
   cluster.run([&] { made = make_variant(variant, model.parameters(), cluster.group(), options); });
-  const cluster::StepParts parts = {.before_forward = [&] { made->before_forward(); },
-                                    .before_backward = [&] { made->before_backward(); },
-                                    .finish = [&] { made->finish(); }};
+  const Variant::Forward by_units = [&](at::Tensor x) {
+    for (const ModelUnit& unit : options.units) {
+      x = unit.function(x, unit.parameters);
+    }
+    return x;
+  };
+  const cluster::StepParts parts = {
+      .before_forward = [&] { made->before_forward(); },
+      .forward = [&](const at::Tensor& x) { return made->forward(by_units, x); },
+      .before_backward = [&] { made->before_backward(); },
+      .finish = [&] { made->finish(); }};
   model.step(parts);
-  return model.step(parts);
+  const cluster::StepTimes times = model.step(parts);
+  if (at_its_end) {
+    at_its_end();
+  }
+  return times;
 }
 
 std::vector<std::string> variants_on_cluster(const std::vector<std::string>& names,

@@ -10,10 +10,16 @@ namespace ddp {
 
 // Variants on the simulated cluster: stages and peers as they are, in one process, in virtual time.
 
+/// What is gathered together: each "layers.N" of a model whose layers have such names, and what lies
+/// between these. They use the model.
+std::vector<ModelUnit> units_of(const cluster::TimedModel& model);
+
 /// One step of a variant from the second on, when its buckets are what they stay. The library of its
-/// stage must be loaded, see variants_on_cluster().
+/// stage must be loaded, see variants_on_cluster(). Without units in `options` they are the model's.
+/// `at_its_end` is called while the variant is still there.
 cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& cluster,
-                                 cluster::TimedModel& model, VariantOptions options = {});
+                                 cluster::TimedModel& model, VariantOptions options = {},
+                                 const std::function<void()>& at_its_end = {});
 
 /// Those of `names` that can be simulated, in the same order, with their stages' libraries loaded in
 /// this process. A variant is left out, with one line on stderr, if it is a stub, its library cannot

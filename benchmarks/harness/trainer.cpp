@@ -32,7 +32,8 @@ at::Tensor Trainer::forward(const LabelledBatch& batch) {
   }
   const ComputeScope forward = scope("forward");
   variant_->before_forward();
-  return options_.loss(model_->forward(batch.inputs), batch.labels);
+  const Variant::Forward whole = [&](const at::Tensor& x) { return model_->forward(x); };
+  return options_.loss(variant_->forward(whole, batch.inputs), batch.labels);
 }
 
 void Trainer::backward(const at::Tensor& loss) {
@@ -51,6 +52,9 @@ void Trainer::update() {
   const at::NoGradGuard no_grad;
   for (const NamedTensor& parameter : parameters_) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) {
+      continue;  // the variant has updated it
+    }
     parameter.tensor.sub_(gradient, kLearningRate);
     if (options_.zero_gradients) {
       gradient.zero_();

@@ -1,9 +1,11 @@
 #include "harness/variants.h"
 
 #include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "02_overlapped_ddp/overlapped_ddp.h"
@@ -36,78 +38,92 @@ class Peer : public Variant {
   std::unique_ptr<ReducerPeer> peer_;
 };
 
-/// What a variant is made from.
-struct Ingredients {
-  std::vector<at::Tensor> parameters;
-  std::vector<at::Tensor> buffers;
-  ProcessGroupPtr group;
-  VariantOptions options;
+using Made = std::unique_ptr<Variant>;
 
-  std::unique_ptr<Variant> make_peer(bool as_view) const {
-    return std::make_unique<Peer>(std::make_unique<ReducerPeer>(
-        parameters, buffers, group,
-        ReducerPeerOptions{.first_bucket_bytes = options.first_bucket_bytes,
-                           .cap_bytes = options.cap_bytes,
-                           .gradient_as_bucket_view = as_view,
-                           .broadcast_buffers = options.broadcast_buffers,
-                           .rebuilt_from_the_start = options.rebuilt_from_the_start}));
+// Another one, and then an optimizer's step.
+class Updated : public Variant {
+ public:
+  Updated(Made averaged, std::unique_ptr<torch::optim::Optimizer> optimizer)
+      : averaged_(std::move(averaged)), optimizer_(std::move(optimizer)) {}
+  void before_forward() override { averaged_->before_forward(); }
+  void before_backward() override { averaged_->before_backward(); }
+  void finish() override {
+    averaged_->finish();
+    optimizer_->step();
   }
 
-  std::unique_ptr<Variant> make_python_ddp(bool async) const {
-    const auto element = static_cast<std::int64_t>(parameters.at(0).element_size());
-    return std::make_unique<Stage>(make_python_ddp_peer(
-        parameters, group,
-        {.buffer_elements = options.cap_bytes / element, .async_reduction = async}));
-  }
+ private:
+  Made averaged_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
-struct Kind {
-  const char* name = "";
-  const char* stage = "";
-  std::unique_ptr<Variant> (*make)(const Ingredients&) = nullptr;
-  bool special = false;  // not in all_variants(): available by name only
-};
+Made make_peer(const Ingredients& i, bool as_view) {
+  return std::make_unique<Peer>(std::make_unique<ReducerPeer>(
+      i.parameters, i.buffers, i.group,
+      ReducerPeerOptions{.first_bucket_bytes = i.options.first_bucket_bytes,
+                         .cap_bytes = i.options.cap_bytes,
+                         .gradient_as_bucket_view = as_view,
+                         .broadcast_buffers = i.options.broadcast_buffers,
+                         .rebuilt_from_the_start = i.options.rebuilt_from_the_start}));
+}
+
+Made make_python_ddp(const Ingredients& i, bool async) {
+  const auto element = static_cast<std::int64_t>(i.parameters.at(0).element_size());
+  return std::make_unique<Stage>(make_python_ddp_peer(
+      i.parameters, i.group,
+      {.buffer_elements = i.options.cap_bytes / element, .async_reduction = async}));
+}
+
+Made make_bucketed(const Ingredients& i, bool overlap) {
+  return std::make_unique<Stage>(make_bucketed_ddp(
+      i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes, .overlap = overlap}));
+}
 
 // The stages' functions are called, not pointed to: their addresses are unknown until the library
 // is loaded.
-constexpr Kind kKinds[] = {
-    {kComputeOnly, "", [](const Ingredients&) { return std::make_unique<Variant>(); }},
-    {"naive", "01_naive_ddp",
-     [](const Ingredients& i) -> std::unique_ptr<Variant> {
-       return std::make_unique<Stage>(make_naive_ddp(i.parameters, i.buffers, i.group));
-     }},
-    {"flat", "01_naive_ddp",
-     [](const Ingredients& i) -> std::unique_ptr<Variant> {
-       return std::make_unique<Stage>(make_flat_ddp(i.parameters, i.buffers, i.group));
-     }},
-    {"overlapped", "02_overlapped_ddp",
-     [](const Ingredients& i) -> std::unique_ptr<Variant> {
-       return std::make_unique<Stage>(make_overlapped_ddp(i.parameters, i.buffers, i.group));
-     }},
-    {"bucketed", "03_bucketed_ddp",
-     [](const Ingredients& i) -> std::unique_ptr<Variant> {
-       return std::make_unique<Stage>(
-           make_bucketed_ddp(i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes}));
-     }},
-    {"bucketed sync", "03_bucketed_ddp",
-     [](const Ingredients& i) -> std::unique_ptr<Variant> {
-       return std::make_unique<Stage>(make_bucketed_ddp(
-           i.parameters, i.buffers, i.group, {.cap_bytes = i.options.cap_bytes, .overlap = false}));
-     },
-     /*special=*/true},
-    {"Reducer", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/false); }},
-    {"Reducer as_view", "", [](const Ingredients& i) { return i.make_peer(/*as_view=*/true); }},
-    {"Python DDP", "", [](const Ingredients& i) { return i.make_python_ddp(/*async=*/true); },
-     /*special=*/true},
-    {"Python DDP sync", "", [](const Ingredients& i) { return i.make_python_ddp(/*async=*/false); },
-     /*special=*/true},
-};
+std::vector<VariantKind>& kinds() {
+  static std::vector<VariantKind> all = {
+      {kComputeOnly, "", [](const Ingredients&) { return std::make_unique<Variant>(); }},
+      {"naive", "01_naive_ddp",
+       [](const Ingredients& i) -> Made {
+         return std::make_unique<Stage>(make_naive_ddp(i.parameters, i.buffers, i.group));
+       }},
+      {"flat", "01_naive_ddp",
+       [](const Ingredients& i) -> Made {
+         return std::make_unique<Stage>(make_flat_ddp(i.parameters, i.buffers, i.group));
+       }},
+      {"overlapped", "02_overlapped_ddp",
+       [](const Ingredients& i) -> Made {
+         return std::make_unique<Stage>(make_overlapped_ddp(i.parameters, i.buffers, i.group));
+       }},
+      {"bucketed", "03_bucketed_ddp",
+       [](const Ingredients& i) { return make_bucketed(i, /*overlap=*/true); }},
+      {"bucketed sync", "03_bucketed_ddp",
+       [](const Ingredients& i) { return make_bucketed(i, /*overlap=*/false); },
+       /*special=*/true},
+      {"Reducer", "", [](const Ingredients& i) { return make_peer(i, /*as_view=*/false); }},
+      {"Reducer as_view", "", [](const Ingredients& i) { return make_peer(i, /*as_view=*/true); }},
+      {"Python DDP", "", [](const Ingredients& i) { return make_python_ddp(i, /*async=*/true); },
+       /*special=*/true},
+      {"Python DDP sync", "",
+       [](const Ingredients& i) { return make_python_ddp(i, /*async=*/false); },
+       /*special=*/true},
+  };
+  return all;
+}
 
-const Kind& kind_of(const std::string& variant) {
-  const auto found =
-      std::ranges::find_if(kKinds, [&](const Kind& kind) { return kind.name == variant; });
-  TORCH_CHECK_VALUE(found != std::end(kKinds), "there is no variant \"", variant, "\"");
+const VariantKind& kind_of(const std::string& variant) {
+  const auto found = std::ranges::find(kinds(), variant, &VariantKind::name);
+  TORCH_CHECK_VALUE(found != kinds().end(), "there is no variant \"", variant, "\"");
   return *found;
+}
+
+Made make(const VariantKind& kind, const Ingredients& made_from) {
+  const MakeOptimizer& optimizer = made_from.options.optimizer;
+  Made made = kind.make(made_from);
+  return kind.updates || !optimizer
+             ? std::move(made)
+             : std::make_unique<Updated>(std::move(made), optimizer(made_from.parameters));
 }
 
 // The reason why a stage's library cannot be used on this rank; empty if it is loaded.
@@ -135,10 +151,18 @@ std::string reason_to_leave_out(const std::string& variant, const std::string& i
   try {
     const ToyOptions options = {.device = device_context.device};
     const auto model = make_toy_model(ToyKind::kMlp, options);
-    const auto synchronizer = make_variant(variant, *model, device_context.group);
-    toy_loss(*model, make_toy_batch(options, device_context.group->getRank(), /*step=*/0))
-        .backward();
-    synchronizer->finish();
+    VariantOptions with_units;
+    for (const at::Tensor& parameter : tensors_of(model->named_parameters())) {
+      with_units.units.push_back(
+          {{parameter}, [](const at::Tensor& x, const auto& own) { return x + own[0].sum(); }});
+    }
+    const auto made = make_variant(variant, *model, device_context.group, with_units);
+    const Variant::Forward whole = [&](const at::Tensor& x) {
+      return x +
+             toy_loss(*model, make_toy_batch(options, device_context.group->getRank(), /*step=*/0));
+    };
+    made->forward(whole, at::zeros({}, device_context.device)).backward();
+    made->finish();
     return "";
   } catch (const c10::NotImplementedError& error) {
     return error.msg();
@@ -147,10 +171,14 @@ std::string reason_to_leave_out(const std::string& variant, const std::string& i
 
 }  // namespace
 
+MoreVariants::MoreVariants(std::vector<VariantKind> more) {
+  std::ranges::move(more, std::back_inserter(kinds()));
+}
+
 const std::vector<std::string>& all_variants() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const Kind& kind : kKinds) {
+    for (const VariantKind& kind : kinds()) {
       if (!kind.special) {
         all.emplace_back(kind.name);
       }
@@ -164,17 +192,17 @@ std::string stage_of(const std::string& variant) { return kind_of(variant).stage
 
 std::unique_ptr<Variant> make_variant(const std::string& name, const Model& model,
                                       const ProcessGroupPtr& group, const VariantOptions& options) {
-  return kind_of(name).make({.parameters = tensors_of(model.named_parameters()),
-                             .buffers = tensors_of(model.named_buffers()),
-                             .group = group,
-                             .options = options});
+  return make(kind_of(name), {.parameters = tensors_of(model.named_parameters()),
+                              .buffers = tensors_of(model.named_buffers()),
+                              .group = group,
+                              .options = options});
 }
 
 std::unique_ptr<Variant> make_variant(const std::string& name,
                                       const std::vector<at::Tensor>& parameters,
                                       const ProcessGroupPtr& group, const VariantOptions& options) {
-  return kind_of(name).make(
-      {.parameters = parameters, .buffers = {}, .group = group, .options = options});
+  return make(kind_of(name),
+              {.parameters = parameters, .buffers = {}, .group = group, .options = options});
 }
 
 std::vector<std::string> keep_usable(

@@ -9,6 +9,10 @@
 #include "ddp/model.h"
 #include "harness/benchmark.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace ddp {
 
 /// One of the training methods that benchmarks compare: what it does around the parts of a step.
@@ -21,16 +25,55 @@ class Variant {
   virtual ~Variant() = default;
 
   virtual void before_forward() {}
+  /// What the model makes of x: what `whole` does, or the same by units that the variant has divided.
+  using Forward = std::function<at::Tensor(const at::Tensor& x)>;
+  virtual at::Tensor forward(const Forward& whole, const at::Tensor& x) { return whole(x); }
   virtual void before_backward() {}
-  /// After backward: when it returns, gradients are averages over the ranks.
+  /// After backward: when it returns, gradients are averages over the ranks; with an optimizer
+  /// (VariantOptions), and of variants that shard it, parameters are new.
   virtual void finish() {}
 };
+
+/// A part of a model: what it makes of x and of its parameters.
+struct ModelUnit {
+  std::vector<at::Tensor> parameters;
+  std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& parameters)>
+      function;
+};
+
+using MakeOptimizer =
+    std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)>;
 
 struct VariantOptions {
   std::int64_t cap_bytes = std::int64_t{25} << 20;          // a bucket's: bucketed (sync), Reducer
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  // of the Reducer
   bool broadcast_buffers = false;       // of the Reducer, see ReducerPeerOptions
   bool rebuilt_from_the_start = false;  // of the Reducer, see ReducerPeerOptions
+  MakeOptimizer optimizer = {};         // empty: none, or plain SGD where the variant shards it
+  std::vector<ModelUnit> units = {};    // the whole model in the order of forward: fully sharded
+  int prefetch = 1;                     // of fully sharded
+};
+
+/// What a variant is made from.
+struct Ingredients {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> buffers;
+  ProcessGroupPtr group;
+  VariantOptions options;
+};
+
+/// An entry of the table of variants.
+struct VariantKind {
+  const char* name = "";
+  const char* stage = "";  // that implements it; empty if none does
+  std::unique_ptr<Variant> (*make)(const Ingredients&) = nullptr;
+  bool special = false;  // not in all_variants(): available by name only
+  bool updates = false;  // uses VariantOptions::optimizer itself
+};
+
+/// Adds variants to the table, which has those of stages 01 to 03 and their peers: for static objects.
+struct MoreVariants {
+  explicit MoreVariants(std::vector<VariantKind> kinds);
 };
 
 /// A variant that averages nothing.
@@ -38,7 +81,8 @@ constexpr const char* kComputeOnly = "compute only";
 
 /// "compute only", "naive", "flat", "overlapped", "bucketed", "Reducer", "Reducer as_view". Others
 /// are available by name only: "bucketed sync", which reduces its buckets only in finish(), and
-/// PyTorch's "Python DDP" and "Python DDP sync", whose buffers hold no more than the cap.
+/// PyTorch's "Python DDP" and "Python DDP sync", whose buffers hold no more than the cap; and what
+/// MoreVariants adds.
 const std::vector<std::string>& all_variants();
 
 /// The stage that implements a variant, such as "01_naive_ddp"; empty if none does. Throws

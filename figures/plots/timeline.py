@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,10 +29,12 @@ OF_CLOCK = {  # further parameters
     "virtual": ("alpha_ns", "beta_ns_per_byte", "launch_overhead_ns", "slower"),
     "cluster": ("model", "sequence_length", "gpu", "link"),
 }
-VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")
+VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")  # unless the result names others
 STEP_END = "step end"
 
-FORWARD, BACKWARD, COMMUNICATION, LAUNCH = style.SKY, style.BLUE, style.ORANGE, style.VERMILION
+FORWARD, BACKWARD, LAUNCH = style.SKY, style.BLUE, style.VERMILION
+# Of operations, by how their names begin.
+COMMUNICATION = {"all-reduce": style.ORANGE, "reduce-scatter": style.ORANGE, "all-gather": style.GREEN}
 # Around the layers: copying, waiting and everything else.
 AROUND = {"forward": "#DDEFFA", "backward": "#CFE0EC", "finish": "#ECECEC"}
 
@@ -49,12 +52,28 @@ NARROW = 0.03  # width of a box too narrow for an edge
 MIB = 1 << 20
 
 
+def variants_of(result: Result) -> tuple[str, ...]:
+    """Those that were asked for."""
+    return tuple(filter(None, result.parameters.get("variants", "").split(", "))) or VARIANTS
+
+
+def kind_of(operation: Operation) -> str:
+    return next((kind for kind in COMMUNICATION if operation.name.startswith(kind)), "all-reduce")
+
+
 def label_of(operation: Operation, index: int, count: int) -> str:
-    """The gradient's name; for a buffer with several gradients, its number."""
+    """The gradient's name; for a buffer with several gradients, its number; of a half of an all-reduce its name."""
     match = re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name)
     if match:
         return match[1]
+    if (kind := kind_of(operation)) != "all-reduce":
+        return kind.removeprefix("all-").removesuffix("-scatter")
     return "all gradients" if count == 1 else f"bucket {index + 1}"
+
+
+def counts_of(operations: list[Operation]) -> str:
+    counts = Counter(map(kind_of, operations))
+    return ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
 
 
 def size_of(operation: Operation) -> str:
@@ -87,11 +106,12 @@ class Picture:
         self._y = 0.0
 
     def variant(self, name: str, ranks: list[RankTimeline]) -> None:
-        count = len(ranks[0].communication)
         heading = self._y + (HEADING - 0.05) * self._scale
         self._axes.text(0, heading, name, va="baseline", fontweight="bold", fontsize=7.5)
-        note = f"{count} all-reduce" + ("s" if count != 1 else "")
-        self._axes.text(0.8 * self._inch, heading, note, va="baseline", fontsize=6.5, color="#555555")
+        note = counts_of(ranks[0].communication)
+        self._axes.text(
+            max(0.8, 0.08 * len(name)) * self._inch, heading, note, va="baseline", fontsize=6.5, color="#555555"
+        )
         self._y += HEADING * self._scale
         top = self._y
         for rank, timeline in enumerate(ranks):
@@ -110,7 +130,7 @@ class Picture:
         by_launch = sorted(shown, key=lambda operation: operation.launched)
         for operation in shown:
             label = label_of(operation, by_launch.index(operation), len(shown))
-            self._box(operation, lane, COMMUNICATION, (f"{label}, {size_of(operation)}", label))
+            self._box(operation, lane, COMMUNICATION[kind_of(operation)], (f"{label}, {size_of(operation)}", label))
             self._axes.plot(
                 operation.launched, self._y - gap / 2, marker="v", markersize=2.2, color="black", markeredgewidth=0
             )
@@ -149,7 +169,7 @@ class Picture:
         self._axes.text(
             time + 0.05 * self._inch,
             (top + self._y) / 2,
-            f"{time:.1f} ms",
+            f"{time:.1f} ms" if time < 1000 else f"{time:,.0f} ms",
             va="center",
             fontsize=7.5,
             fontweight="bold",
@@ -185,7 +205,7 @@ def subtitle(result: Result) -> str:
 
 def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
     style.use_style()
-    variants = [name for name in VARIANTS if name in trace]
+    variants = [name for name in variants_of(result) if name in trace]
     ranks = result.provenance["world_size"]
     lanes, scale = heights(len(variants), ranks)
     height = HEADER + lanes + FOOTER
@@ -203,7 +223,7 @@ def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
-    missing = [name for name in VARIANTS if name not in trace]
+    missing = [name for name in variants_of(result) if name not in trace]
     note = f"\nleft out: unfinished: {', '.join(missing)}" if missing else ""
     axes.set_xlabel(f"time since the step began on all ranks [ms]{note}", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
@@ -221,19 +241,23 @@ def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
         fontweight="bold",
     )
     figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
-    add_legend(figure, 1 - 0.36 / height, result.parameters["clock"])
+    kinds = {kind_of(each) for name in variants for timeline in trace[name] for each in timeline.communication}
+    add_legend(figure, 1 - 0.36 / height, result.parameters["clock"], kinds)
     style.add_provenance(figure, [result])
     return figure
 
 
-def add_legend(figure: Figure, top: float, clock: str) -> None:
+def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
+    by_colour: dict[str, list[str]] = {}
+    for kind, colour in COMMUNICATION.items():
+        by_colour.setdefault(colour, []).extend([kind] if kind in kinds else [])
     handles = [
         Patch(color=FORWARD, label="forward"),
         Patch(color=BACKWARD, label="backward"),
         *([Patch(color=AROUND["backward"], label="around the layers")] if clock != "virtual" else []),
         *([Patch(color=LAUNCH, label="launching")] if clock != "cluster" else []),
         Patch(color=AROUND["finish"], label="in finish()"),
-        Patch(color=COMMUNICATION, label="all-reduce"),
+        *(Patch(color=colour, label=", ".join(names)) for colour, names in by_colour.items() if names),
         Line2D([], [], marker="v", color="black", linestyle="", markersize=3, markeredgewidth=0, label="its launch"),
         Line2D([], [], marker="|", color="black", linestyle="", markersize=8, label="end of the step"),
     ]
@@ -242,8 +266,8 @@ def add_legend(figure: Figure, top: float, clock: str) -> None:
         loc="upper center",
         bbox_to_anchor=(0.5, top),
         ncols=len(handles),
-        fontsize=6.5,
-        columnspacing=1.2,
+        fontsize=6.5 if len(kinds) == 1 else 5.8,
+        columnspacing=1.2 if len(kinds) == 1 else 0.8,
         handlelength=1,
         handletextpad=0.5,
         borderpad=0,
@@ -276,7 +300,8 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     """One figure for each file."""
     for file in files:
         result, trace = load(file)
-        yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}", result), draw(result, trace)
+        part = "" if set(variants_of(result)) <= set(VARIANTS) else ".sharded"
+        yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}{part}", result), draw(result, trace)
 
 
 main = script.main(__doc__, figures)

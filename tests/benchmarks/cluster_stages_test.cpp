@@ -24,10 +24,11 @@ using testing::Rank;
 
 const std::vector<std::string> kVariants = {"naive",           "flat",          "overlapped",
                                             "bucketed",        "bucketed sync", "Reducer",
-                                            "Reducer as_view", "Python DDP",    "Python DDP sync"};
-constexpr const char* kStages[] = {"01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp",
-                                   kRingStage};
-constexpr VariantOptions kOptions{.cap_bytes = 4'000, .first_bucket_bytes = 1'000};
+                                            "Reducer as_view", "Python DDP",    "Python DDP sync",
+                                            "sharded",         "no prefetch",   "fully sharded"};
+constexpr const char* kStages[] = {"01_naive_ddp",         "02_overlapped_ddp", "03_bucketed_ddp",
+                                   "06_sharded_optimizer", "07_fully_sharded",  kRingStage};
+const VariantOptions kOptions{.cap_bytes = 4'000, .first_bucket_bytes = 1'000};
 constexpr int kSteps = 4;  // construction is one; in the next, the Reducer has other buckets
 
 struct Layer {
@@ -68,17 +69,30 @@ void train(Rank& rank, const std::string& variant, int first_step) {
   for (const Layer& layer : kLayers) {
     weights.push_back(at::zeros({layer.elements}).set_requires_grad(true));
   }
+  VariantOptions options = kOptions;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    options.units.push_back({{weights[i]}, [&compute, i](const at::Tensor& x, const auto& own) {
+                               const at::Tensor y =
+                                   simulated_compute(x + own[0].sum(), compute,
+                                                     kLayers[i].forward_ns, kLayers[i].backward_ns);
+                               return y.view_as(y);
+                             }});
+  }
+  const Variant::Forward whole = [&](at::Tensor x) {
+    for (const ModelUnit& unit : options.units) {
+      x = unit.function(x, unit.parameters);
+    }
+    return x;
+  };
   client.go_to({.phase = Phase::kConstruction, .step = first_step});
-  const auto made = make_variant(variant, weights, rank.group(), kOptions);
+  const auto made = make_variant(variant, weights, rank.group(), options);
   for (int step = 1; step < kSteps; ++step) {
     client.go_to({.phase = Phase::kForward, .step = first_step + step});
     made->before_forward();
-    at::Tensor x = at::zeros({});
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      weights[i].mutable_grad() = at::Tensor();
-      x = simulated_compute(x + weights[i].sum(), compute, kLayers[i].forward_ns,
-                            kLayers[i].backward_ns);
+    for (const at::Tensor& weight : weights) {
+      weight.mutable_grad() = at::Tensor();
     }
+    const at::Tensor x = made->forward(whole, at::zeros({}));
     client.go_to({.phase = Phase::kBackward, .step = first_step + step});
     made->before_backward();
     x.backward();
@@ -93,7 +107,8 @@ std::vector<TimedLayer> timed_layers() {
   for (const Layer& layer : kLayers) {
     layers.push_back({.parameters = {cluster::make_parameter({layer.elements})},
                       .forward_ns = layer.forward_ns,
-                      .backward_ns = layer.backward_ns});
+                      .backward_ns = layer.backward_ns,
+                      .name = "layers." + std::to_string(layers.size())});
   }
   return layers;
 }

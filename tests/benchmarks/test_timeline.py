@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import unittest
+from collections import Counter
 
 from figures.lib.trace_files import Operation, RankTimeline, load_trace
 from tests.benchmarks.program_test import BUILD, SECONDS, ProgramTest
 from tests.harness.test_launch import free_port
 
 VARIANTS = ["naive", "flat", "overlapped", "bucketed", "Reducer"]
+SHARDED = ["bucketed", "sharded", "no prefetch", "fully sharded"]
 GRADED = BUILD / "bin" / "tests_01_naive_ddp"
 SOLUTION = BUILD / "stages" / "solutions" / "01_naive_ddp" / "libstage.so"
 
@@ -135,6 +137,30 @@ class TimelineTest(ProgramTest):
         text = self.trace.read_text()
         self.drawn("--clock", "cluster")
         self.assertEqual(self.trace.read_text(), text)
+
+    def test_sharded_stages_are_drawn_by_both_simulated_clocks(self) -> None:
+        ranks, units = 2, {"virtual": 5, "cluster": 50}
+        for clock, count in units.items():
+            trace = self.drawn("--clock", clock, "--variants", *SHARDED)
+            self.assertEqual(list(trace), SHARDED)
+            sent = {}  # of whole tensors, by how an operation's name begins; the whole model is 1
+            for variant, timelines in trace.items():
+                operations = timelines[0].communication
+                sizes = Counter()
+                for operation in operations:
+                    kind = operation.name.split(" ")[0]
+                    sizes[kind] += operation.bytes * (ranks if kind == "all-gather" else 1)
+                whole = 4 * self.document["parameters"]["parameters"]
+                sent[variant] = {kind: round(size / whole, 3) for kind, size in sizes.items()}
+                if variant not in ("bucketed", "sharded"):
+                    self.assertEqual(len(operations), 3 * count, (clock, variant))
+            halves = {"reduce-scatter": 1, "all-gather": 1}
+            self.assertEqual(sent["bucketed"], {"all-reduce": 1}, clock)
+            self.assertEqual(sent["sharded"], halves, clock)  # of an all-reduce
+            for variant in SHARDED[2:]:
+                self.assertEqual(sent[variant], {**halves, "all-gather": 2}, clock)
+            ends = {variant: ranks[0].moments["step end"] for variant, ranks in trace.items()}
+            self.assertLess(ends["fully sharded"], ends["no prefetch"], clock)
 
     def test_unwritable_trace(self) -> None:
         (self.folder / "file").touch()

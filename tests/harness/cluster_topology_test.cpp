@@ -51,6 +51,28 @@ TEST(Topology, ARingOverNodesCostsWhatItsFormulaSays) {
             std::llround(2 * 28 * 3'000 + 2 * 3 * 20'000 + 2 * 31.0 / 32 * 64 * kMiB * 0.08));
 }
 
+// All-gather of each rank's 2 MiB, reduce-scatter of 64 MiB.
+TEST(Topology, BothHalvesAreHalfTheRing) {
+  const std::int64_t whole = all_reduce_ns(nodes_of_8(AllReduce::kRing), 64 * kMiB, 32);
+  EXPECT_EQ(cost_ns(nodes_of_8(AllReduce::kRing), OpType::_ALLGATHER_BASE, 2 * kMiB, 32),
+            whole / 2);
+  EXPECT_EQ(cost_ns(nodes_of_8(AllReduce::kRing), OpType::_REDUCE_SCATTER_BASE, 64 * kMiB, 32),
+            whole / 2);
+}
+
+// By hand, 4 nodes of 8 by PCI Express: 28 steps inside and 3 between, and 31/32 of 64 MiB at 12.5 GB/s;
+// of a kilobyte by LL, whose steps take 1 and 2.7 us.
+TEST(Nccl, HalvesGoAroundARingOnce) {
+  const Topology nodes = nodes_of_8(AllReduce::kNccl);
+  const auto gather = [&](std::int64_t part) {
+    return cost_ns(nodes, OpType::_ALLGATHER_BASE, part, 32);
+  };
+  EXPECT_NEAR(gather(2 * kMiB), 8'400 + 28 * 5'700 + 3 * 14'000 + 31 * 2.0 * kMiB / 12.5, 2);
+  EXPECT_NEAR(gather(32), 6'600 + 28 * 1'000 + 3 * 2'700 + 31 * 32 / 6.25, 2);
+  EXPECT_EQ(cost_ns(nodes, OpType::_REDUCE_SCATTER_BASE, 64 * kMiB, 32), gather(2 * kMiB));
+  EXPECT_EQ(cost_ns(nodes, OpType::_ALLGATHER_BASE, kMiB, 1), 0);
+}
+
 // By hand, from the tables of src/graph/tuning.cc: 2 GPUs by PCI Express at 20 GB/s.
 TEST(Nccl, TwoRanksGoAroundARing) {
   Topology pair{.gpus_per_node = 2, .inside = {.beta_ns_per_byte = 0.05}};

@@ -109,6 +109,8 @@ SYNC_BATCH_NORM = (Run("sync_batch_norm"),)
 # By the published procedure; warm calls are the second.
 RING_ALL_REDUCE = (Run("ring_all_reduce"), Run("ring_all_reduce", "warm", ("--procedure", "warm")))
 COLLECTIVES = (Run("collectives"),)
+OF_A_BATCH = ("--millions", "7500", "--tokens", "8192")
+DRAWN_SHARDED = ("--variants", "bucketed", "sharded", "no prefetch", "fully sharded")
 
 DRAWINGS = (
     Drawing("plots.bucketed_ddp_published", AVERAGING, BUCKETED_DDP_PUBLISHED),
@@ -144,7 +146,18 @@ DRAWINGS = (
     Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
     Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
-    *(Drawing("plots.memory_per_gpu", (BUCKETED, *SHARDED), (Run("memory_per_gpu"),), SHARDED) for _ in SHARDED[:1]),
+    *(
+        Drawing(module, (*shown, *SHARDED), (run,), SHARDED)
+        for module, shown, run in (
+            ("plots.memory_per_gpu", (BUCKETED,), Run("memory_per_gpu")),
+            ("plots.memory_by_kind", (BUCKETED,), Run("memory_per_gpu", "kinds", OF_A_BATCH)),
+            ("plots.sharded_scaling", AVERAGING, Run("sharded_scaling")),
+            ("plots.timeline", (BUCKETED,), Run("timeline", "sharded.virtual", DRAWN_SHARDED)),
+            ("plots.timeline", (BUCKETED,), Run("timeline", "sharded.cluster", ("--clock", "cluster", *DRAWN_SHARDED))),
+        )
+        if SHARDED
+    ),
+    *(Drawing("plots.prefetch", (stage,), (Run("sharded_scaling"),)) for stage in SHARDED[1:]),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
     Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <memory>
 
+#include "ddp/cluster/meta_memory.h"
+
 namespace ddp {
 
 namespace {
@@ -18,6 +20,7 @@ struct NoOptions : torch::optim::OptimizerCloneableOptions<NoOptions> {};
 MasterAdamW::MasterAdamW(std::vector<at::Tensor> parameters)
     : Optimizer({torch::optim::OptimizerParamGroup(parameters)}, std::make_unique<NoOptions>()) {
   const at::NoGradGuard no_grad;
+  const cluster::MemoryScope scope(cluster::MemoryKind::kOptimizer, "construction");
   for (const at::Tensor& parameter : parameters) {
     at::Tensor master = parameter.detach().to(at::kFloat);
     states_.push_back({parameter, master, at::zeros_like(master), at::zeros_like(master)});
@@ -27,6 +30,7 @@ MasterAdamW::MasterAdamW(std::vector<at::Tensor> parameters)
 at::Tensor MasterAdamW::step(LossClosure closure) {
   TORCH_CHECK(!closure, "MasterAdamW takes no closure");
   const at::NoGradGuard no_grad;
+  const cluster::MemoryScope scope(cluster::MemoryKind::kOptimizer, "update");
   ++steps_;
   for (State& state : states_) {
     const at::Tensor gradient = state.parameter.grad().to(at::kFloat);

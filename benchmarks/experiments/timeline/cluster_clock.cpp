@@ -22,7 +22,7 @@ class ClusterClock {
  public:
   explicit ClusterClock(const TimelineSettings& settings)
       : settings_(settings),
-        variants_(variants_on_cluster(kDrawnVariants, settings.implementation)),
+        variants_(variants_on_cluster(settings.variants, settings.implementation)),
         cluster_({.world_size = settings.world_size,
                   .device = known_gpu(settings.gpu),
                   .topology = {.gpus_per_node = settings.world_size,

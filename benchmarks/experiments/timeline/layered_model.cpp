@@ -50,33 +50,43 @@ class BackwardWatch {
 struct Layer {
   std::string name;
   at::Tensor weight, bias;
-  std::function<at::Tensor(const at::Tensor& input, const Layer&)> apply;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b)> apply;
   std::unique_ptr<BackwardWatch> watch;  // in real time
 };
 
-at::Tensor convolve(const at::Tensor& x, const Layer& layer, int stride) {
-  return at::relu(at::conv2d(x, layer.weight, layer.bias, stride, /*padding=*/1));
+at::Tensor convolve(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, int stride) {
+  return at::relu(at::conv2d(x, w, b, stride, /*padding=*/1));
 }
 
 class LayeredModel : public Model {
  public:
   explicit LayeredModel(const LayeredModelOptions& options)
       : options_(options), generator_(at::detail::createCPUGenerator(options.seed)) {
-    using At = at::Tensor;
-    add_layer({32, 3, 3, 3}, [](const At& x, const Layer& l) { return convolve(x, l, 1); });
-    add_layer({64, 32, 3, 3}, [](const At& x, const Layer& l) { return convolve(x, l, 2); });
-    add_layer({64, 64, 3, 3}, [](const At& x, const Layer& l) { return convolve(x, l, 2); });
-    add_layer({512, 64 * 8 * 8}, [](const At& x, const Layer& l) {
-      return at::relu(at::linear(x.flatten(1), l.weight, l.bias));
-    });
-    add_layer({1000, 512},
-              [](const At& x, const Layer& l) { return at::linear(x, l.weight, l.bias); });
+    using At = const at::Tensor&;
+    add_layer({32, 3, 3, 3}, [](At x, At w, At b) { return convolve(x, w, b, 1); });
+    add_layer({64, 32, 3, 3}, [](At x, At w, At b) { return convolve(x, w, b, 2); });
+    add_layer({64, 64, 3, 3}, [](At x, At w, At b) { return convolve(x, w, b, 2); });
+    add_layer({512, 64 * 8 * 8},
+              [](At x, At w, At b) { return at::relu(at::linear(x.flatten(1), w, b)); });
+    add_layer({1000, 512}, [](At x, At w, At b) { return at::linear(x, w, b); });
+  }
+
+  std::vector<ModelUnit> units() const {
+    std::vector<ModelUnit> units;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      units.push_back({{layers_[i].weight, layers_[i].bias},
+                       [this, i](const at::Tensor& x, const std::vector<at::Tensor>& own) {
+                         const at::Tensor y = through(x, i, own[0], own[1]);
+                         return y.view_as(y);  // a hook on it comes before the layer's backward
+                       }});
+    }
+    return units;
   }
 
   at::Tensor forward(const at::Tensor& input) override {
     at::Tensor x = input;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      x = options_.compute ? in_virtual_time(x, i) : in_real_time(x, layers_[i]);
+      x = through(x, i, layers_[i].weight, layers_[i].bias);
     }
     return x;
   }
@@ -112,17 +122,17 @@ class LayeredModel : public Model {
     layers_.push_back(std::move(layer));
   }
 
-  at::Tensor in_virtual_time(const at::Tensor& x, std::size_t index) const {
+  at::Tensor through(const at::Tensor& x, std::size_t index, const at::Tensor& weight,
+                     const at::Tensor& bias) const {
     const Layer& layer = layers_[index];
-    const auto nanoseconds = [&](const auto& costs) { return std::llround(1e3 * costs[index]); };
-    return simulated_compute(layer.apply(x, layer), options_.compute,
-                             nanoseconds(options_.costs.forward_us),
-                             nanoseconds(options_.costs.backward_us), layer.name);
-  }
-
-  at::Tensor in_real_time(const at::Tensor& x, const Layer& layer) const {
+    if (options_.compute) {
+      const auto nanoseconds = [&](const auto& costs) { return std::llround(1e3 * costs[index]); };
+      return simulated_compute(layer.apply(x, weight, bias), options_.compute,
+                               nanoseconds(options_.costs.forward_us),
+                               nanoseconds(options_.costs.backward_us), layer.name);
+    }
     const ComputeScope forward(options_.timeline, "forward " + layer.name);
-    at::Tensor y = layer.apply(x, layer);
+    at::Tensor y = layer.apply(x, weight, bias);
     if (layer.watch) {
       y.register_hook([watch = layer.watch.get()](const at::Tensor&) { watch->begin(); });
     }
@@ -138,6 +148,10 @@ class LayeredModel : public Model {
 
 std::unique_ptr<Model> make_layered_model(const LayeredModelOptions& options) {
   return std::make_unique<LayeredModel>(options);
+}
+
+std::vector<ModelUnit> layers_of(const Model& layered) {
+  return dynamic_cast<const LayeredModel&>(layered).units();
 }
 
 }  // namespace ddp

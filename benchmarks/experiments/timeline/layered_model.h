@@ -7,6 +7,7 @@
 #include "ddp/model.h"
 #include "ddp/simulation/compute_scope.h"
 #include "ddp/simulation/simulated_compute.h"
+#include "harness/variants.h"
 
 namespace ddp {
 
@@ -35,5 +36,8 @@ struct LayeredModelOptions {
 ///
 /// Without `compute`, every layer's forward and backward is recorded on the timeline.
 std::unique_ptr<Model> make_layered_model(const LayeredModelOptions& options);
+
+/// Its layers as units, which use the model.
+std::vector<ModelUnit> layers_of(const Model& layered);
 
 }  // namespace ddp

@@ -22,14 +22,14 @@ class RealClock {
   RealClock(const TimelineSettings& settings, const RankContext& context)
       : device_context_(make_device_context(settings, context)),
         one_machine_(placement_of(context).one_machine),
-        variants_(usable_variants(kDrawnVariants, settings.implementation, device_context_)) {
+        variants_(usable_variants(settings.variants, settings.implementation, device_context_)) {
     TrainerOptions options = settings.trainer;
     options.timeline = device_context_.timeline;
     for (const std::string& variant : variants_) {
-      trainers_.emplace_back(
-          variant,
-          make_layered_model({.seed = settings.seed, .timeline = device_context_.timeline}),
-          device_context_.group, options);
+      auto model =
+          make_layered_model({.seed = settings.seed, .timeline = device_context_.timeline});
+      options.units = layers_of(*model);
+      trainers_.emplace_back(variant, std::move(model), device_context_.group, options);
     }
   }
 

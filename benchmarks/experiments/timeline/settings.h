@@ -13,6 +13,7 @@ namespace ddp {
 
 struct TimelineSettings : BenchmarkOptions {
   std::string clock = "virtual";
+  std::vector<std::string> variants = {"naive", "flat", "overlapped", "bucketed", "Reducer"};
   NetworkModel network{.alpha_ns = 150'000, .beta_ns_per_byte = 1.0, .launch_overhead_ns = 100'000};
   LayerCosts costs;
   double slower = 0.1;
@@ -23,9 +24,6 @@ struct TimelineSettings : BenchmarkOptions {
   std::string gpu = "A100", link = "pcie3";
   std::int64_t sequence_length = 512;
 };
-
-inline const std::vector<std::string> kDrawnVariants = {"naive", "flat", "overlapped", "bucketed",
-                                                        "Reducer"};
 
 /// The clock that simulates GPUs.
 constexpr const char* kCluster = "cluster";

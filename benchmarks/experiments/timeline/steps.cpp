@@ -1,6 +1,7 @@
 #include "experiments/timeline/steps.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -29,6 +30,7 @@ Result to_result(const TimelineSettings& settings, const Run& run, const Measure
   result.parameters.insert(result.parameters.end(),
                            {{"clock", settings.clock},
                             {"trace", path_of_trace(settings)},
+                            {"variants", c10::Join(", ", settings.variants)},
                             {"cap_bytes", settings.trainer.cap_bytes},
                             {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
                             {"rate_gbit", settings.rate_gbit},

@@ -1,4 +1,4 @@
-// Stages 01 to 03: what happens within a training step of each variant, compared with libtorch's
+// Stages 01 to 03, or others: what happens within a training step of each variant, compared with libtorch's
 // own c10d::Reducer. It replaces the screenshots of a profiler.
 //
 // With the virtual clock everything follows from the costs given by flags, and is the same in every
@@ -41,6 +41,7 @@ void add_flags(CLI::App& line, TimelineSettings& settings) {
   line.add_option("--clock", settings.clock, "Whose time is drawn")
       ->check(CLI::IsMember({"virtual", "real", kCluster}))
       ->capture_default_str();
+  line.add_option("--variants", settings.variants, "What is drawn")->capture_default_str();
   const auto number = [&](const char* flag, auto& value, const char* what) {
     line.add_option(flag, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
   };

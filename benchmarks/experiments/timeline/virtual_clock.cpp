@@ -48,18 +48,19 @@ const std::string kVariant = "variant: ";
 void run_rank(const TimelineSettings& settings, Client& client) {
   const DeviceContext context = virtual_context(client);
   const std::vector<std::string> variants =
-      usable_variants(kDrawnVariants, settings.implementation, context);
+      usable_variants(settings.variants, settings.implementation, context);
   const ComputeListener compute = [&client](std::int64_t ns, const std::string& name) {
     client.compute(ns, name);
   };
   std::vector<Trainer> trainers;
   for (const std::string& variant : variants) {
     client.fact(kVariant + variant, static_cast<std::int64_t>(trainers.size()));
-    trainers.emplace_back(variant,
-                          make_layered_model({.seed = settings.seed,
-                                              .compute = compute,
-                                              .costs = costs_of_rank(settings, client.rank())}),
-                          context.group, settings.trainer);
+    auto model = make_layered_model({.seed = settings.seed,
+                                     .compute = compute,
+                                     .costs = costs_of_rank(settings, client.rank())});
+    TrainerOptions options = settings.trainer;
+    options.units = layers_of(*model);
+    trainers.emplace_back(variant, std::move(model), context.group, options);
     client.name(trainers.back().parameters());
   }
   const LabelledBatch batch = make_batch(settings.workload, settings.seed, context);

@@ -42,6 +42,7 @@ struct ProfiledLayer {
   std::string name;                     // "layer1.0.conv1"
   std::vector<std::size_t> parameters;  // indices into ModelProfile::parameters
   Work forward, backward;
+  std::int64_t kept = 0;  // elements that autograd keeps from forward for backward
 };
 
 /// A model without its values: how large its gradients are, in which order backward produces them,

@@ -80,6 +80,7 @@ std::vector<cluster::TimedLayer> ProfiledModel::timed_layers(const cluster::Devi
     timed.backward_ns = time(layer.backward, backward);
     timed.forward_kernels = layer.forward.kernels;
     timed.backward_kernels = layer.backward.kernels;
+    timed.activation_bytes = moving(layer.kept).bytes;
     for (const std::size_t parameter : layer.parameters) {
       timed.parameters.push_back(parameters_.at(parameter).tensor);
     }

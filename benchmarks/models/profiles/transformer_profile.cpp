@@ -80,6 +80,7 @@ class TransformerBuilder {
   void embed() {
     ProfiledLayer& layer = add(next_++);
     layer.forward = moving(2 * wide(shape_.d_model));
+    layer.kept = wide(2);  // which tokens
     // The whole gradient is set to zero, then the tokens' rows are added.
     layer.backward = moving(shape_.vocabulary * shape_.d_model + 3 * wide(shape_.d_model), 2);
   }
@@ -91,16 +92,20 @@ class TransformerBuilder {
     ProfiledLayer& layer = add(parameter);
     layer.forward = moving(7 * wide(shape_.d_model), 6);
     layer.backward = moving(23 * wide(shape_.d_model), 14);
+    layer.kept =
+        wide(2 * shape_.d_model + 1);  // the input, the same scaled by the root, and the root
   }
 
   // einsum's gradient of a weight is laid out as [inputs, outputs]: autograd copies it to the weight's
-  // own layout.
-  ProfiledLayer& linear(std::size_t parameter, std::int64_t inputs, std::int64_t outputs) {
+  // own layout. The input is kept, once for all that have the same.
+  ProfiledLayer& linear(std::size_t parameter, std::int64_t inputs, std::int64_t outputs,
+                        bool keeps = true) {
     ProfiledLayer& layer = add(parameter);
     layer.forward = product(tokens_, inputs, outputs);
     layer.backward = product(tokens_, outputs, inputs);
     layer.backward += product(inputs, tokens_, outputs);
     layer.backward += moving(kTransposed * inputs * outputs);
+    layer.kept = keeps ? wide(inputs) : 0;
     return layer;
   }
 
@@ -120,6 +125,8 @@ class TransformerBuilder {
     layer.forward = moving(22 * wide(shape_.d_model) + 12 * scores, 23);
     layer.forward += product(length, size, length, heads);
     layer.forward += product(length, length, size, heads);
+    // Both operands of each product, and the exponentials before they were divided.
+    layer.kept = 3 * wide(shape_.d_model) + 2 * scores;
     layer.backward = moving(28 * wide(shape_.d_model) + 28 * scores, 38);
     for (const Work& of_one :
          {product(length, size, length, heads), product(length, length, size, heads)}) {
@@ -140,13 +147,14 @@ class TransformerBuilder {
     next_ += kCount;
     normalize(first + kNorm1);
     for (const Member member : {kQuery, kKey, kValue}) {
-      linear(first + member, d, d);
+      linear(first + member, d, d, /*keeps=*/member == kQuery);
     }
     attend("layers." + std::to_string(index) + ".attn");
     join(linear(first + kOutput, d, d), wide(d));
     normalize(first + kNorm2);
     linear(first + kW1, d, d_ff);
-    ProfiledLayer& gated = linear(first + kW3, d, d_ff);
+    ProfiledLayer& gated = linear(first + kW3, d, d_ff, /*keeps=*/false);
+    gated.kept = 3 * wide(d_ff);                 // silu's input, and what is multiplied
     gated.forward += moving(5 * wide(d_ff), 2);  // silu, and the product of both
     gated.backward += moving(9 * wide(d_ff), 3);
     join(linear(first + kW2, d_ff, d), wide(d));

@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "ddp/cluster/meta_memory.h"
+
 namespace ddp::cluster {
 
 namespace {
@@ -68,6 +70,23 @@ class MessageWork : public c10d::Work {
   const MessageEndPtr end_;
 };
 
+// Gathered are parameters, reduced gradients, in all ways of data-parallel training.
+void tell_kinds(const Operation& operation) {
+  using c10d::OpType;
+  const bool gathers =
+      operation.type == OpType::ALLGATHER || operation.type == OpType::_ALLGATHER_BASE;
+  const bool reduces = operation.type == OpType::ALLREDUCE ||
+                       operation.type == OpType::REDUCE_SCATTER ||
+                       operation.type == OpType::_REDUCE_SCATTER_BASE;
+  for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (gathers || reduces) {
+        tell_kind(tensor, gathers ? MemoryKind::kParameters : MemoryKind::kGradients);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 ClusterBackend::ClusterBackend(const ClusterOptions& options)
@@ -117,6 +136,7 @@ WorkPtr ClusterBackend::run(Operation operation) {
 }
 
 WorkPtr ClusterBackend::run_collective(const Operation& operation) {
+  tell_kinds(operation);
   const std::int64_t ready = clocks_.launch();
   const Interval time = clocks_.communicate(
       ready,

@@ -17,7 +17,8 @@
 namespace ddp::cluster {
 
 /// The rank of a cluster that runs in this process, as its process group's backend: its clocks, and
-/// what happened on them. It moves no data.
+/// what happened on them. It moves no data. A MetaMemory learns from it that what is gathered are parameters,
+/// and what is reduced gradients.
 class ClusterBackend : public OperationBackend {
  public:
   explicit ClusterBackend(const ClusterOptions& options);

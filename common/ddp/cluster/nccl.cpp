@@ -47,15 +47,16 @@ class Model {
            ranks_ > 2;
   }
 
-  double ring_ns(double bytes, Protocol protocol) const {
-    const double steps = 2 * (ranks_ - 1), between = nodes_ > 1 ? 2 * (nodes_ - 1) : 0;
+  // An all-reduce goes around twice, a reduce-scatter or an all-gather once.
+  double ring_ns(double bytes, Protocol protocol, int rounds = 2) const {
+    const double steps = rounds * (ranks_ - 1), between = nodes_ > 1 ? rounds * (nodes_ - 1) : 0;
     const double post = nodes_ > 1 ? kPost * (protocol == kSimple ? 3 : 1) : 0;
     // Alone on their nodes, ranks see the network's whole latency: the tree's.
     const auto& network = ranks_ > nodes_ ? kRingStep[kNetwork] : kTreeStep[kNetwork];
     double latency = kRingBase[protocol] +
                      (steps - between) * std::max(kRingStep[wire_][protocol], post) +
                      between * network[protocol];
-    if (protocol == kSimple && nodes_ > 1 && bytes / (kChannels * ranks_) >= 64) {
+    if (rounds == 2 && protocol == kSimple && nodes_ > 1 && bytes / (kChannels * ranks_) >= 64) {
       latency *= machine_.generation == NcclMachine::kVolta ? 1.9 : 1.4;
     }
     const double bus = protocol == kLl      ? std::min(bandwidth_ / 2, most_ll())
@@ -118,6 +119,19 @@ NcclChoice nccl_all_reduce(const NcclWorld& world, double bytes) {
   }
   if (model.has_nvls()) {
     consider("NVLS", kSimple, model.nvls_ns(bytes));
+  }
+  return best;
+}
+
+double nccl_half_ns(const NcclWorld& world, double bytes) {
+  if (world.ranks == 1) {
+    return 0;
+  }
+  const Model model(world);
+  double best = std::numeric_limits<double>::infinity();
+  for (const Protocol protocol : {kLl, kLl128, kSimple}) {
+    best =
+        model.has(protocol) ? std::min(best, model.ring_ns(bytes, protocol, /*rounds=*/1)) : best;
   }
   return best;
 }

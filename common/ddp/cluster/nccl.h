@@ -33,4 +33,8 @@ struct NcclWorld {
 /// nodes, which need switches that add.
 NcclChoice nccl_all_reduce(const NcclWorld& world, double bytes);
 
+/// How long a reduce-scatter or an all-gather of `bytes` in all takes by the same model: a ring, by the
+/// fastest protocol. Left out: PAT, which NCCL takes where each node has one rank alone.
+double nccl_half_ns(const NcclWorld& world, double bytes);
+
 }  // namespace ddp::cluster

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "ddp/cluster/operators.h"
@@ -28,6 +29,21 @@ class UsesParameter : public autograd::Function<UsesParameter> {
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           autograd::variable_list gradient) {
     return {gradient[0], at::empty_like(context->get_saved_variables()[0])};
+  }
+};
+
+// Passes on x, and keeps so many bytes until its backward.
+class Keeps : public autograd::Function<Keeps> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            std::int64_t bytes) {
+    context->save_for_backward({at::empty({bytes}, x.options().dtype(at::kByte))});
+    return at::empty_like(x);
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext*,
+                                          autograd::variable_list gradient) {
+    return {gradient[0], at::Tensor()};
   }
 };
 
@@ -62,24 +78,26 @@ TimedModel::TimedModel(Cluster& cluster, std::vector<TimedLayer> layers,
     check(layer);
     for (const at::Tensor& parameter : layer.parameters) {
       forbid_memory(parameter);
-      parameters_.push_back(parameter);
+      in_order_.push_back(parameter);
     }
   }
-  if (!parameters.empty()) {
-    const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
-    TORCH_CHECK_VALUE(std::ranges::is_permutation(parameters, parameters_, same),
-                      "the layers have ", parameters_.size(), " parameters, and the ",
-                      parameters.size(), " that are listed are not the same");
-    parameters_ = std::move(parameters);
-  }
+  parameters_ = parameters.empty() ? in_order_ : std::move(parameters);
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+  TORCH_CHECK_VALUE(std::ranges::is_permutation(parameters_, in_order_, same), "the layers have ",
+                    in_order_.size(), " parameters, and the ", parameters_.size(),
+                    " that are listed are not the same");
 }
 
-at::Tensor TimedModel::forward() const {
-  // So that backward reaches layers without parameters, too.
-  at::Tensor x = UsesParameter::apply(at::empty({}, source_.options()), source_);
-  for (const TimedLayer& layer : layers_) {
-    for (const at::Tensor& parameter : layer.parameters) {
-      x = UsesParameter::apply(x, parameter);
+at::Tensor TimedModel::forward(std::size_t first, std::size_t last, at::Tensor x,
+                               const std::vector<at::Tensor>& parameters) const {
+  auto parameter = parameters.begin();
+  for (std::size_t i = first; i < last; ++i) {
+    const TimedLayer& layer = layers_[i];
+    for (std::size_t used = 0; used < layer.parameters.size(); ++used) {
+      x = UsesParameter::apply(x, *parameter++);
+    }
+    if (layer.activation_bytes > 0) {
+      x = Keeps::apply(x, layer.activation_bytes);
     }
     const ComputeListener compute = [this, &layer](std::int64_t ns, const std::string& name) {
       cluster_.compute(ns, name,
@@ -98,18 +116,31 @@ StepTimes TimedModel::step(const StepParts& parts) {
   }
   StepTimes times;
   cluster_.begin_step();
+  MetaMemory* const memory = MetaMemory::current();
+  if (memory != nullptr) {
+    memory->reset_peak();
+  }
   cluster_.run([&] {
+    std::optional<MemoryScope> scope(std::in_place, MemoryKind::kActivations, "forward");
     call(parts.before_forward);
     in_backward_ = false;
-    const at::Tensor y = forward();
+    // So that backward reaches layers without parameters, too.
+    const at::Tensor x = UsesParameter::apply(at::empty({}, source_.options()), source_);
+    const at::Tensor y =
+        parts.forward ? parts.forward(x) : forward(0, layers_.size(), x, in_order_);
     times.forward_ns = cluster_.clocks().now();
+    scope.reset();
+    scope.emplace(MemoryKind::kGradients, "backward");
     call(parts.before_backward);
     in_backward_ = true;
     y.backward(at::empty_like(y));
     times.backward_ns = cluster_.clocks().now() - times.forward_ns;
     times.host_backward_end_ns = cluster_.clocks().host();
+    scope.reset();
+    scope.emplace(MemoryKind::kGradients, "finish");
     call(parts.finish);
   });
+  times.most = memory != nullptr ? memory->peak() : MemoryUse();
   const Clocks clocks = cluster_.clocks();
   times.finish_ns = clocks.now() - times.forward_ns - times.backward_ns;
   times.total_ns = std::max(clocks.now(), clocks.communication());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ddp/cluster/cluster.h"
+#include "ddp/cluster/meta_memory.h"
 #include "ddp/gradient_synchronizer.h"
 
 namespace ddp::cluster {
@@ -22,6 +23,8 @@ struct TimedLayer {
   std::string name = "";
   std::int64_t forward_kernels = 1;
   std::int64_t backward_kernels = 1;
+  /// What autograd keeps from its forward for its backward.
+  std::int64_t activation_bytes = 0;
 };
 
 /// What a layer of forward and of backward takes the host, if that is more than a launch. The host
@@ -37,6 +40,8 @@ at::Tensor make_parameter(at::IntArrayRef sizes, at::ScalarType dtype = at::kFlo
 /// What happens around the parts of a step; each may be empty.
 struct StepParts {
   std::function<void()> before_forward = {};
+  /// In place of TimedModel::forward() through all layers.
+  std::function<at::Tensor(const at::Tensor& x)> forward = {};
   std::function<void()> before_backward = {};
   /// When it returns, gradients are averages.
   std::function<void()> finish = {};
@@ -57,6 +62,8 @@ struct StepTimes {
   std::int64_t collectives = 0;
   /// How long waits for them held up the rest.
   std::int64_t waiting_ns = 0;
+  /// The most that was held within the step; nothing where there is no MetaMemory.
+  MemoryUse most = {};
 };
 
 /// A model of such layers, which is trained on a cluster.
@@ -73,18 +80,22 @@ class TimedModel {
 
   /// As they were given; if they were not, in the order of the layers.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<TimedLayer>& layers() const { return layers_; }
+
+  /// What some layers make of x, from number `first` to the one before `last`, with these tensors in
+  /// the place of their parameters.
+  at::Tensor forward(std::size_t first, std::size_t last, at::Tensor x,
+                     const std::vector<at::Tensor>& parameters) const;
 
   /// One step that begins with no gradients, with all clocks at zero.
   StepTimes step(const StepParts& parts = {});
   StepTimes step(GradientSynchronizer& synchronizer);
 
  private:
-  at::Tensor forward() const;
-
   Cluster& cluster_;
   const std::vector<TimedLayer> layers_;
-  at::Tensor source_;  // what the first layer's input depends on
-  std::vector<at::Tensor> parameters_;
+  at::Tensor source_;                              // what the first layer's input depends on
+  std::vector<at::Tensor> parameters_, in_order_;  // as listed, and as the layers have them
   const HostTimes host_;
   bool in_backward_ = false;
 };

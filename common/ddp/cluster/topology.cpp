@@ -27,9 +27,9 @@ struct Shape {
   double slowest_beta() const {
     return std::max(inside.beta_ns_per_byte, between.beta_ns_per_byte);
   }
+  double ring_latency() const { return (p - n) * alpha_inside() + (n - 1) * alpha_between(); }
   double ring(double bytes) const {
-    return 2 * (p - n) * alpha_inside() + 2 * (n - 1) * alpha_between() +
-           2 * (p - 1) / p * (bytes * slowest_beta());
+    return 2 * ring_latency() + 2 * (p - 1) / p * (bytes * slowest_beta());
   }
 };
 
@@ -39,15 +39,27 @@ void check(const char* name, const Link& link) {
                     " ns a byte, but no message takes negative time");
 }
 
+NcclWorld nccl_world(const Topology& topology, std::int64_t world_size) {
+  const Shape shape(topology, world_size);
+  return {.machine = topology.nccl,
+          .ranks = world_size,
+          .nodes = static_cast<std::int64_t>(shape.n),
+          .bytes_per_ns = 1 / shape.slowest_beta()};
+}
+
+// A reduce-scatter or an all-gather, of so many bytes of each rank: half an all-reduce.
+std::int64_t half_ns(const Topology& topology, double part, std::int64_t world_size) {
+  const Shape shape(topology, world_size);
+  const double ns = topology.algorithm == AllReduce::kNccl
+                        ? nccl_half_ns(nccl_world(topology, world_size), part * shape.p)
+                        : shape.ring_latency() + (shape.p - 1) * part * shape.slowest_beta();
+  return std::llround(ns) + (world_size > 1 ? topology.overhead_ns : 0);
+}
+
 }  // namespace
 
 NcclChoice nccl_choice(const Topology& topology, std::int64_t bytes, std::int64_t world_size) {
-  const Shape shape(topology, world_size);
-  return nccl_all_reduce({.machine = topology.nccl,
-                          .ranks = world_size,
-                          .nodes = static_cast<std::int64_t>(shape.n),
-                          .bytes_per_ns = 1 / shape.slowest_beta()},
-                         static_cast<double>(bytes));
+  return nccl_all_reduce(nccl_world(topology, world_size), static_cast<double>(bytes));
 }
 
 std::int64_t all_reduce_ns(const Topology& topology, std::int64_t bytes, std::int64_t world_size) {
@@ -60,10 +72,21 @@ std::int64_t all_reduce_ns(const Topology& topology, std::int64_t bytes, std::in
 
 std::int64_t cost_ns(const Topology& topology, c10d::OpType operation, std::int64_t bytes,
                      std::int64_t world_size) {
-  if (operation == c10d::OpType::ALLREDUCE || operation == c10d::OpType::ALLREDUCE_COALESCED) {
-    return all_reduce_ns(topology, bytes, world_size);
-  }
+  using c10d::OpType;
   const Shape shape(topology, world_size);
+  switch (operation) {
+    case OpType::ALLREDUCE:
+    case OpType::ALLREDUCE_COALESCED:
+      return all_reduce_ns(topology, bytes, world_size);
+    case OpType::ALLGATHER:
+    case OpType::_ALLGATHER_BASE:
+      return half_ns(topology, static_cast<double>(bytes), world_size);
+    case OpType::REDUCE_SCATTER:
+    case OpType::_REDUCE_SCATTER_BASE:
+      return half_ns(topology, static_cast<double>(bytes) / shape.p, world_size);
+    default:
+      break;
+  }
   return ddp::cost_ns({.alpha_ns = std::max(shape.inside.alpha_ns, shape.between.alpha_ns),
                        .beta_ns_per_byte = shape.slowest_beta()},
                       operation, bytes, static_cast<int>(world_size));

@@ -39,8 +39,9 @@ struct Topology {
 /// All-reduce Algorithms for Clusters of Workstations", 2009.
 std::int64_t all_reduce_ns(const Topology& topology, std::int64_t bytes, std::int64_t world_size);
 
-/// The same for any operation of ddp::cost_ns(), which prices all but all-reduces, with the slowest
-/// link in use. `bytes` is Operation::payload_bytes().
+/// The same for any operation of ddp::cost_ns(). Reduce-scatter and all-gather are half an all-reduce on
+/// the ring, or NCCL's; ddp::cost_ns() prices all others, with the slowest link in use. `bytes` is
+/// Operation::payload_bytes().
 std::int64_t cost_ns(const Topology& topology, c10d::OpType operation, std::int64_t bytes,
                      std::int64_t world_size);
 

@@ -1,0 +1,214 @@
+// Weak scaling with AdamW on the simulated cluster, from naive to fully sharded: how long a step of XL and
+// of a model of 7.5 billion parameters takes on 1 to 4,096 GPUs, each with a batch of its own, and what a
+// GPU holds within it. And what stage 07's prefetch saves, over the speed of the link between machines.
+//
+// The code of each variant really runs, in this process; time is virtual, the same in every run.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "ddp/cluster/meta_memory.h"
+#include "harness/cluster_step.h"
+#include "harness/command_line.h"
+#include "harness/counted_adamw.h"
+#include "harness/presets.h"
+#include "harness/published_cluster.h"
+#include "models/profiles/hardware.h"
+#include "models/profiles/transformer_profile.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kProgram = "sharded_scaling";
+constexpr const char* kUnits = "fully sharded";
+constexpr int kMostPrefetch = 2;
+constexpr double kSlowest = 3.125, kFastest = 400;  // links, in 10^9 bytes a second
+
+struct Settings : BenchmarkOptions {
+  std::vector<std::string> variants = {kComputeOnly, "naive",   "flat", "overlapped",
+                                       "bucketed",   "sharded", kUnits};
+  SequenceBatch sequences{.batch = 4, .length = 512};
+  ClusterFlags cluster{
+      .gpus_per_node = 8, .gpu = "A100", .link = "nvlink3", .between = "infiniband4x100"};
+  double efficiency = 0.5;
+  std::int64_t link_gpus = 64;
+  bool half = false, checkpoints = false;
+
+  std::vector<std::pair<std::string, TransformerShape>> models() const {
+    if (!cluster.shape.empty()) {
+      return {{"own", shape_of(cluster, "")}};
+    }
+    return {{"xl", transformer_shape("xl")},
+            {"7.5b", {.d_model = 4096, .d_ff = 11264, .layers = 36, .heads = 32}}};
+  }
+
+  ModelProfile profile(const std::string& name, const TransformerShape& shape) const {
+    ModelProfile profile = transformer_profile(name, shape, sequences);
+    for (ProfiledLayer& layer : profile.layers) {
+      if (checkpoints) {
+        layer.backward += layer.forward;
+        layer.kept = 0;
+      }
+    }
+    return profile;
+  }
+
+  // Tensors of half the bytes move twice as fast.
+  PublishedHardware hardware() const {
+    const double times = half ? 2 : 1;
+    PublishedHardware hardware = {.pace = {.forward_efficiency = efficiency,
+                                           .backward_efficiency = efficiency,
+                                           .memory_efficiency = times * efficiency}};
+    apply(cluster, hardware);
+    hardware.topology.inside.beta_ns_per_byte /= times;
+    hardware.topology.between.beta_ns_per_byte /= times;
+    hardware.copy_bytes_per_second = times * hardware.gpu.bytes_per_second;
+    hardware.slowdown_beside_communication = slowdown_by_nvlink(hardware.gpu);
+    return hardware;
+  }
+};
+
+class Scaling {
+ public:
+  explicit Scaling(const Settings& settings)
+      : settings_(settings),
+        variants_(variants_on_cluster(settings.variants, settings.implementation)) {}
+
+  Result run() {
+    for (const auto& [name, shape] : settings_.models()) {
+      const ModelProfile profile = settings_.profile(name, shape);
+      std::printf("%s, %.2f billion parameters: efficiency in %%, GB at most\n%-8s", name.c_str(),
+                  1e-9 * static_cast<double>(profile.elements()), "GPUs");
+      for (const std::string& variant : variants_) {
+        std::printf("%20s", variant.c_str());
+      }
+      for (const std::int64_t gpus : settings_.cluster.gpus) {
+        std::printf("\n%-8lld", static_cast<long long>(gpus));
+        for (const std::string& variant : variants_) {
+          add(profile, variant, gpus);
+        }
+      }
+      std::printf("\n");
+      if (settings_.cluster.shape.empty() && std::ranges::count(variants_, kUnits) > 0) {
+        add_links(profile);
+      }
+    }
+    return {.run = to_cluster_run(settings_, kProgram, settings_.cluster.gpus.back()),
+            .parameters = parameters(),
+            .series = std::move(series_)};
+  }
+
+ private:
+  void add(const ModelProfile& profile, const std::string& variant, std::int64_t gpus) {
+    const bool trains = variant != kComputeOnly;
+    const cluster::MetaMemory memory;
+    const ProfiledModel model(profile);
+    const cluster::StepTimes step =
+        simulate_step(variant, model, settings_.hardware(), gpus,
+                      {.optimizer = trains ? MakeOptimizer(counted_adamw) : MakeOptimizer()});
+    const auto labels = [&](const char* quantity) -> Parameters {
+      return {{"quantity", quantity},
+              {"model", profile.name},
+              {"variant", variant},
+              {"world_size", gpus}};
+    };
+    const double seconds = 1e-9 * static_cast<double>(step.total_ns);
+    alone_ = trains ? alone_ : seconds;
+    series_.push_back({.labels = labels("step"), .unit = "s", .values = {seconds}});
+    series_.push_back({.labels = labels("forward"),
+                       .unit = "s",
+                       .values = {1e-9 * static_cast<double>(step.forward_ns)}});
+    series_.push_back({.labels = labels("most"),
+                       .unit = "bytes",
+                       .values = {static_cast<double>(step.most.total())}});
+    std::printf("%12.1f %7.1f", 100 * alone_ / seconds, 1e-9 * step.most.total());
+  }
+
+  // Of each link the step with each prefetch, and the longer one of what computes and what communicates.
+  void add_links(const ModelProfile& profile) {
+    for (double speed = kSlowest; speed <= kFastest; speed *= std::sqrt(2)) {
+      PublishedHardware hardware = settings_.hardware();
+      hardware.topology.between.beta_ns_per_byte = 1 / speed / (settings_.half ? 2 : 1);
+      const auto step = [&](const std::string& variant, int prefetch) {
+        return simulate_step(variant, ProfiledModel(profile), hardware, settings_.link_gpus,
+                             {.prefetch = prefetch});
+      };
+      const auto add = [&](const char* quantity, std::int64_t prefetch, std::int64_t ns) {
+        series_.push_back({.labels = {{"quantity", quantity},
+                                      {"model", profile.name},
+                                      {"prefetch", prefetch},
+                                      {"link_gb_per_s", speed}},
+                           .unit = "s",
+                           .values = {1e-9 * static_cast<double>(ns)}});
+      };
+      std::int64_t communication_ns = 0;
+      for (int prefetch = 0; prefetch <= kMostPrefetch; ++prefetch) {
+        const cluster::StepTimes times = step(kUnits, prefetch);
+        add("step by link", prefetch, times.total_ns);
+        communication_ns = times.communication_ns;
+      }
+      add("computing by link", 0, step(kComputeOnly, 0).total_ns);
+      add("communication by link", 0, communication_ns);
+    }
+  }
+
+  Parameters parameters() const {
+    Parameters all = {{"batch_size", settings_.sequences.batch},
+                      {"sequence_length", settings_.sequences.length},
+                      {"efficiency", settings_.efficiency},
+                      {"link", settings_.cluster.link},
+                      {"link_between", settings_.cluster.between},
+                      {"link_gpus", settings_.link_gpus}};
+    const Parameters described = describe(settings_.hardware());
+    all.insert(all.end(), described.begin(), described.end());
+    return all;
+  }
+
+  const Settings settings_;
+  const std::vector<std::string> variants_;
+  std::vector<Series> series_;
+  double alone_ = 0;  // seconds that forward and backward take alone
+};
+
+void add_flags(CLI::App& line, Settings& settings) {
+  for (const char* flag :
+       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
+    line.remove_option(line.get_option(flag));  // nothing is measured
+  }
+  add_machine_flags(line, settings.cluster, "");
+  add_shape_flag(line, settings.cluster, "in place of both models: ");
+  line.add_flag("--half", settings.half, "Tensors have 2 bytes an element, not 4");
+  line.add_flag("--checkpoints", settings.checkpoints,
+                "Backward computes forward again, and no activations are kept, nor counted");
+  line.add_option("--variants", settings.variants, "What trains")->capture_default_str();
+  const auto number = [&](const char* flag, auto& value, const char* what) {
+    line.add_option(flag, value, what)->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  };
+  number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
+  number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
+  number("--link-gpus", settings.link_gpus, "How many GPUs compare links");
+  line.add_option("--efficiency", settings.efficiency,
+                  "The part of the GPU's peak that computing reaches")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  line.add_option("--gpus", settings.cluster.gpus,
+                  "How many in total; default: 1 to 4,096 in powers of two")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+}  // namespace
+
+int ddp_main(int argc, char** argv) {
+  CLI::App line("A step with AdamW on 1 to 4,096 simulated GPUs, from naive to fully sharded");
+  Settings settings;
+  ddp::add_flags(line, settings, argc, argv);
+  add_flags(line, settings);
+  if (const auto code = parse(line, argc, argv)) {
+    return *code;
+  }
+  if (settings.cluster.gpus.empty()) {
+    settings.cluster.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  }
+  return run_on_cluster([&] { save_result(settings, Scaling(settings).run()); });
+}
