@@ -40,7 +40,7 @@ class ShardedScaling(ProgramTest):
         for gpus, fitting in ((1, set()), (64, set(SHARDED))):
             found = {name for name in (*AVERAGING, *SHARDED) if most["7.5b", name, gpus] < CARD}
             self.assertEqual(found, fitting, gpus)
-        self.assert_drawn("plots.sharded_scaling", "plots.prefetch")
+        self.assert_drawn(files=4)
 
     def test_prefetch_hides_what_the_shorter_of_both_takes(self) -> None:
         document = self.run_well("--gpus", "1")

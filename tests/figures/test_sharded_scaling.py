@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.text import Text
 
 from figures.lib.result_files import Result, load_group
-from figures.plots import memory_by_kind, prefetch, sharded_scaling
+from figures.plots import memory_by_kind, sharded_scaling
 from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
 
 
@@ -21,7 +21,7 @@ class ShardedScaling(FigureTest):
         return load_group([self.sample], "sharded_scaling", shared=(), own=sharded_scaling.PARAMETERS)[0]
 
     def test_writes_png_and_pdf(self) -> None:
-        self.assert_drawn([self.sample], "sharded_scaling.solutions.quick")
+        self.assert_drawn([self.sample], "sharded_scaling.solutions.quick", "sharded_scaling.prefetch.solutions.quick")
 
     def test_efficiency_is_forward_and_backward_alone_over_the_step(self) -> None:
         steps = sharded_scaling.values_of(self.result(), "step", "s")
@@ -44,26 +44,16 @@ class ShardedScaling(FigureTest):
             "lacks compute only; run the benchmark sharded_scaling again",
         )
 
-
-class Prefetch(FigureTest):
-    script = prefetch
-    sample = TEST_DATA / "sharded_scaling.json"
-
-    def test_writes_png_and_pdf(self) -> None:
-        self.assert_drawn([self.sample], "sharded_scaling.prefetch.solutions.quick")
-
     def test_no_step_is_shorter_than_the_bound(self) -> None:
-        (result,) = load_group([self.sample], "sharded_scaling", shared=(), own=prefetch.PARAMETERS)
-        for model, lines in prefetch.by_link(result).items():
-            for speed, seconds in prefetch.bound(lines).items():
+        for model, lines in sharded_scaling.by_link(self.result()).items():
+            for speed, seconds in sharded_scaling.bound(lines).items():
                 for ahead in range(3):
-                    self.assertGreaterEqual(lines[prefetch.STEP, ahead][speed], seconds, (model, speed, ahead))
-            self.assertGreater(prefetch.most_saved(lines)[1], 10, model)
+                    self.assertGreaterEqual(lines[sharded_scaling.STEP, ahead][speed], seconds, (model, speed, ahead))
+            self.assertGreater(sharded_scaling.most_saved(lines)[1], 10, model)
 
-    def test_refuses_a_result_without_stage_07(self) -> None:
-        self.assert_refused(
-            [self.kept(lambda labels: "by link" not in labels["quantity"])], "has no steps of stage 07; finish it"
-        )
+    def test_prefetch_is_drawn_with_stage_07_alone(self) -> None:
+        without = self.kept(lambda labels: "by link" not in labels["quantity"])
+        self.assert_drawn([without], "sharded_scaling.solutions.quick")
 
 
 class MemoryByKind(FigureTest):

@@ -157,7 +157,6 @@ DRAWINGS = (
         )
         if SHARDED
     ),
-    *(Drawing("plots.prefetch", (stage,), (Run("sharded_scaling"),)) for stage in SHARDED[1:]),
     Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
     Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
     Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
