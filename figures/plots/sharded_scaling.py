@@ -23,7 +23,7 @@ from figures.plots.scaling import LOOKS as AVERAGING
 PROGRAM = "sharded_scaling"
 PARAMETERS = ("batch_size", "sequence_length", "link_gpus", *HARDWARE)
 LOOKS = {**AVERAGING, "sharded": (style.SKY, "v"), "fully sharded": ("black", "P")}
-HEIGHT = 3.3  # inches
+HEIGHT, PREFETCH_HEIGHT = 3.3, 3.0  # inches
 
 STEP, COMPUTING, COMMUNICATION = "step by link", "computing by link", "communication by link"
 OF_PREFETCH = ((style.VERMILION, "o"), (style.BLUE, "s"), (style.GREEN, "x"))  # by prefetch
@@ -159,7 +159,7 @@ def links_in_words(result: Result) -> str:
 def draw_prefetch(result: Result) -> Figure:
     style.use_style()
     models = by_link(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    figure = plt.figure(figsize=(style.TEXT_WIDTH, PREFETCH_HEIGHT), layout="constrained")
     panels = figure.subplots(1, len(models), squeeze=False)[0]
     for axes, (model, lines) in zip(panels, models.items()):
         draw_links(axes, lines)
