@@ -42,6 +42,7 @@ _C_FAMILIES = re.compile(
 )
 _CPP_ALLOWED = re.compile(
     r"(std|__gnu_cxx|__cxxabiv1|at|c10)(::|$)|caffe2::TypeMeta|c10d::(ProcessGroup|Work|ReduceOp|\w+Options|OpType|opType)"
+    r"|c10d::Backend::(in|de)cref_pyobject"  # GCC calls them where it copies a group
     r"|torch::(autograd|dynamo::autograd)::|torch::nn::Module(::|$)|operator (new|delete)"
 )
 _CPP_REFUSED = re.compile(
