@@ -150,6 +150,7 @@ void count_memory(Client& client, const BucketedDdpOptions& options, LayerKind k
     synchronizer->finish();
     client.fact("bytes: within finish(), beside the gradients", meter.peak_bytes() - kAll);
     if (step == 20 || step == 40 || step == 60) {
+      client.settle();
       client.fact("held: handles of operations", client.live_handles());
       client.fact("held: bytes of tensors", meter.live_bytes());
     }

@@ -109,6 +109,7 @@ void count_memory(Client& client, const ShardedOptimizerOptions& options) {
       [](std::vector<at::Tensor> shards) { return make_inner(Inner::kAdamW, std::move(shards)); },
       options);
   for (int step = 0; step < 61; ++step) {
+    client.settle();
     meter.reset_peak();
     at::Tensor loss = at::zeros({});
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -124,6 +125,7 @@ void count_memory(Client& client, const ShardedOptimizerOptions& options) {
     optimizer->step();
     client.fact("bytes allowed", held + kAll + 2 * bucket);
     client.fact("bytes step()'s tensors and what is held", meter.peak_bytes());
+    client.settle();
     client.fact("bytes allowed", held);
     client.fact("bytes shards, their gradients and AdamW's state between steps",
                 meter.live_bytes());

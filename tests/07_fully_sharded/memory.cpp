@@ -56,14 +56,19 @@ class Account {
     meter_.reset_peak();
   }
   void held(const char* what, std::int64_t gradients) {
+    client_.settle();
     tell(what, meter_.live_bytes(), shards_ + gradients);
   }
   void count() {
+    client_.settle();
     client_.fact("held: handles of operations", client_.live_handles());
     client_.fact("held: bytes of tensors", meter_.live_bytes());
     client_.fact("held: bytes of the heap", heap_bytes());
   }
-  void reset() { meter_.reset_peak(); }
+  void reset() {
+    client_.settle();
+    meter_.reset_peak();
+  }
 
  private:
   void tell(const std::string& what, std::int64_t bytes, std::int64_t allowed) {

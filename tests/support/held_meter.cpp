@@ -8,6 +8,7 @@ namespace ddp::testing {
 namespace fs = std::filesystem;
 
 void HeldMeter::count(Client& client) const {
+  client.settle();
   std::int64_t references = 0;
   for (const at::Tensor& parameter : parameters_) {
     references += static_cast<std::int64_t>(parameter.grad().use_count());

@@ -125,6 +125,19 @@ void Client::complete_later(const QueueKey& key, std::function<void()> complete)
   });
 }
 
+void Client::settle() {
+  std::vector<WorkerQueue*> queues;
+  {
+    const std::lock_guard lock(flight_mutex_);
+    for (auto& [key, queue] : deliveries_) {
+      queues.push_back(&queue);
+    }
+  }
+  for (WorkerQueue* queue : queues) {
+    queue->drain();
+  }
+}
+
 // The queue does not keep handles alive: it may be far behind whoever waits for them, too.
 void Client::deliver(std::int64_t operation, const QueueKey& key) {
   if (const auto work = in_flight(operation)) {

@@ -43,6 +43,10 @@ class Client : public Witness,
   /// How many operations have been launched.
   std::int64_t launches() const { return launches_; }
 
+  /// Waits until the futures of all that is complete have run their callbacks, and nobody but the body
+  /// holds what they held: before memory and handles are counted.
+  void settle();
+
   /// Handles that exist, waited for or not.
   std::int64_t live_handles() const { return live_handles_; }
 

@@ -153,7 +153,9 @@ void ClientWork::hold_callbacks() {
 
 void ClientWork::await_its_turn() {
   owner_->witness().await(number());
-  owner_->witness().await_rest(caller_, [this] { return is_delivered(); });
+  const bool rests = owner_->witness().await_rest(caller_, [this] { return is_delivered(); });
+  const std::lock_guard lock(delivery_mutex_);
+  caller_rests_ = rests;
 }
 
 void ClientWork::deliver_to_future() {
@@ -260,6 +262,7 @@ void ClientWork::deliver(Answer answer, bool to_waiter) {
           {"deliver", __FILE__, __LINE__}, fails_ ? kConnectionLost : owner_->witness().refusal()));
     }
     c10::intrusive_ptr<c10::ivalue::Future> future;
+    bool awaited = false;
     {
       const std::lock_guard lock(delivery_mutex_);
       if (!error_) {
@@ -270,9 +273,10 @@ void ClientWork::deliver(Answer answer, bool to_waiter) {
         operation_.outputs.clear();
       }
       delivered_ = true;
+      awaited = !to_waiter && caller_rests_;
       future = future_;  // later calls of getFuture() complete theirs themselves
     }
-    owner_->witness().say(EventKind::kDone, number());
+    owner_->witness().say(EventKind::kDone, number(), awaited ? kAwaitedByFuture : "");
     owner_->forget(*this);
     finish(error_);
     if (future != nullptr) {

@@ -102,6 +102,7 @@ class ClientWork : public c10d::Work {
   bool delivered_ = false;
   bool damaged_ = false;
   bool accessed_[2] = {false, false};  // read, written
+  bool caller_rests_ = false;
   int polls_ = 0;
 
   // Of polls by the body's thread, which alone uses them.

@@ -49,6 +49,10 @@ struct Place {
   std::int32_t ready = -1;  // the last gradient that backward has computed in this phase
 };
 
+/// What kDone says of an operation whose future completed while the launching thread slept outside of the
+/// network: so that is what it waits for.
+constexpr const char* kAwaitedByFuture = "awaited by its future";
+
 /// A group in a body's world: the one of all ranks is 0.
 using GroupIndex = std::int16_t;
 

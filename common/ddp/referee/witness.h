@@ -49,7 +49,7 @@ class Witness {
   /// Blocks until a thread sleeps, or has ended. Asking the network makes none a sleeper, nor does
   /// being slow, so that the moment is the same in every run; one that has run for long, or that the
   /// network has kept for long, is waited for no longer, and none once `in_vain` says so.
-  void await_rest(int thread, const std::function<bool()>& in_vain) const;
+  bool await_rest(int thread, const std::function<bool()>& in_vain) const;
   void say(EventKind kind, std::int64_t operation, const std::string& text = "",
            const std::string& detail = "");
   /// Says that an operation is launched: `fill` writes its inputs to the arena. Returns the event

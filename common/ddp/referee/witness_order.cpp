@@ -39,7 +39,7 @@ bool Witness::chooses(Choice choice, std::int64_t operation, const std::string& 
   return other;
 }
 
-void Witness::await_rest(int thread, const std::function<bool()>& in_vain) const {
+bool Witness::await_rest(int thread, const std::function<bool()>& in_vain) const {
   const auto begin = time_of_thread(thread);
   auto in_network_since = std::chrono::steady_clock::now();
   while (!in_vain()) {
@@ -48,16 +48,17 @@ void Witness::await_rest(int thread, const std::function<bool()>& in_vain) const
     const auto now = std::chrono::steady_clock::now();
     if (asked || asks(thread)) {
       if (now - in_network_since > kNetworkPatience) {
-        return;
+        return false;
       }
       continue;
     }
     in_network_since = now;
     const auto time = time_of_thread(thread);
     if (asleep || !begin || !time || *time - *begin > kPollingPatience) {
-      return;
+      return true;
     }
   }
+  return false;
 }
 
 // Threads that are in the network stay there for as long as other ranks want; all else is known.

@@ -69,9 +69,13 @@ bool VirtualTime::advance(int number) {
     return false;
   }
   const Seen& seen = evidence_.of[number][rank.next];
+  const bool by_future = seen.kind == EventKind::kDone && seen.text == kAwaitedByFuture;
   // What other threads do meanwhile may be what it waits for.
-  if (seen.home && !end_wait(rank)) {
+  if ((seen.home || by_future) && !end_wait(rank)) {
     return false;
+  }
+  if (by_future && rank.operations.contains(seen.operation)) {
+    rank.awaited = seen.operation;
   }
   if (seen.kind == EventKind::kPhase && seen.place.step != rank.step) {
     enter(rank, Phase::kEnd);
