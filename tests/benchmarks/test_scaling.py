@@ -66,7 +66,7 @@ class Scaling(ProgramTest):
 
     def test_mistakes_in_flags(self) -> None:
         for flags, message in (
-            (("--gpus", "0"), "--gpus: Value 0 not in range 1 to 1048576"),
+            (("--gpus", "0"), "--gpus: Value 0 not in range"),
             (("--cap-bytes", "0"), "--cap-bytes: Value 0 not in range"),
             (("--gpu", "abacus"), "--gpu: abacus not in {V100,A100,H100,A4000,T4,"),
             (("--link", "string"), "--link: string not in {"),
