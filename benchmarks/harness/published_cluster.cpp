@@ -139,6 +139,27 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
   return simulate_step(variant, cluster, timed, options);
 }
 
+void remove_measuring_flags(CLI::App& line) {
+  for (const char* flag :
+       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
+    line.remove_option(line.get_option(flag));
+  }
+}
+
+void add_scaling_flags(CLI::App& line, ClusterFlags& flags, double& efficiency) {
+  line.add_option("--efficiency", efficiency, "The part of the GPU's peak that computing reaches")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  line.add_option("--gpus", flags.gpus, "How many in total; default: 1 to 4,096 in powers of two")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+void choose_gpus(ClusterFlags& flags) {
+  if (flags.gpus.empty()) {
+    flags.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  }
+}
+
 void add_shape_flag(CLI::App& line, ClusterFlags& flags, const std::string& when) {
   line.add_option("--shape", flags.shape, when + "d_model,d_ff,layers,heads of another transformer")
       ->check(CLI::Range(1, 1 << 20));

@@ -75,6 +75,13 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
                                  const PublishedHardware& hardware, std::int64_t gpus,
                                  const VariantOptions& options = {});
 
+/// Where nothing is measured: takes away --device, --world-size, --rate-gbit, --latency-us, --seed, --trace.
+void remove_measuring_flags(CLI::App& line);
+
+/// The flags --efficiency and --gpus. Once they are parsed, choose_gpus() makes 1 to 4,096 of none.
+void add_scaling_flags(CLI::App& line, ClusterFlags& flags, double& efficiency);
+void choose_gpus(ClusterFlags& flags);
+
 /// The flag --shape.
 void add_shape_flag(CLI::App& line, ClusterFlags& flags, const std::string& when);
 

@@ -1,5 +1,5 @@
-// The extension's variants: "sharded", stage 06, and "fully sharded" and "no prefetch", stage 07. They update parameters in
-// finish(), and leave the given parameters no gradients.
+// The extension's variants: "sharded", stage 06, and "fully sharded" and "no prefetch", stage 07. They
+// update parameters in finish(), and leave the given parameters no gradients.
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 

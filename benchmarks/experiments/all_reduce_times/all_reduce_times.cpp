@@ -68,9 +68,9 @@ int ddp_main(int argc, char** argv) {
   CLI::App line("How long all-reduces take on simulated GPUs, as NCCL chooses their algorithm");
   Settings settings;
   ddp::add_flags(line, settings, argc, argv);
-  for (const char* flag : {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed",
-                           "--trace", "--impl", "--preset"}) {
-    line.remove_option(line.get_option(flag));  // nothing is measured, and no stage runs
+  remove_measuring_flags(line);
+  for (const char* flag : {"--impl", "--preset"}) {
+    line.remove_option(line.get_option(flag));  // no stage runs
   }
   add_machine_flags(line, settings.cluster, "");
   line.add_option("--gpus", settings.cluster.gpus, "How many in total")

@@ -108,10 +108,7 @@ Result run(const Settings& settings) {
 }
 
 void add_flags(CLI::App& line, Settings& settings) {
-  for (const char* flag :
-       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
-    line.remove_option(line.get_option(flag));  // nothing is measured
-  }
+  remove_measuring_flags(line);
   line.add_option("--millions", settings.millions, "Of parameters")->check(CLI::Range(1, 1 << 30));
   line.add_option("--tokens", settings.tokens, "Of a GPU's batch, whose activations are counted")
       ->check(CLI::Range(0, 1 << 30))

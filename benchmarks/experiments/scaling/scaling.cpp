@@ -168,10 +168,7 @@ void print_table(const Settings& settings, const Result& result) {
 }
 
 void add_flags(CLI::App& line, Settings& settings) {
-  for (const char* flag :
-       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
-    line.remove_option(line.get_option(flag));  // nothing is measured
-  }
+  remove_measuring_flags(line);
   line.remove_option(line.get_option("--preset"));
   line.add_option("--preset", settings.preset, "How many caps are tried")
       ->check(CLI::IsMember({"quick", "full", "paper", kPublishedPreset}))
@@ -193,13 +190,7 @@ void add_flags(CLI::App& line, Settings& settings) {
   number("--cap-bytes", settings.cap_bytes, "A bucket's: bucketed and Reducer");
   line.add_option("--bucket-mb", settings.bucket_mb, "The same in MB of 2^20 bytes")
       ->check(CLI::Range(1, 1 << 20));
-  line.add_option("--efficiency", settings.efficiency,
-                  "The part of the GPU's peak that computing reaches")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  line.add_option("--gpus", settings.cluster.gpus,
-                  "How many in total; default: 1 to 4,096 in powers of two")
-      ->check(CLI::Range(1, 1 << 20));
+  add_scaling_flags(line, settings.cluster, settings.efficiency);
 }
 
 }  // namespace
@@ -216,9 +207,7 @@ int ddp_main(int argc, char** argv) {
   if (settings.bucket_mb > 0) {
     settings.cap_bytes = settings.bucket_mb << 20;
   }
-  if (settings.cluster.gpus.empty()) {
-    settings.cluster.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
-  }
+  choose_gpus(settings.cluster);
   return run_on_cluster([&] {
     const Result result = Scaling(settings).run();
     save_result(settings, result);

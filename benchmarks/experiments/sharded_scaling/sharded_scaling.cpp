@@ -172,10 +172,7 @@ class Scaling {
 };
 
 void add_flags(CLI::App& line, Settings& settings) {
-  for (const char* flag :
-       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
-    line.remove_option(line.get_option(flag));  // nothing is measured
-  }
+  remove_measuring_flags(line);
   add_machine_flags(line, settings.cluster, "");
   add_shape_flag(line, settings.cluster, "in place of both models: ");
   line.add_flag("--half", settings.half, "Tensors have 2 bytes an element, not 4");
@@ -188,13 +185,7 @@ void add_flags(CLI::App& line, Settings& settings) {
   number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
   number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
   number("--link-gpus", settings.link_gpus, "How many GPUs compare links");
-  line.add_option("--efficiency", settings.efficiency,
-                  "The part of the GPU's peak that computing reaches")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  line.add_option("--gpus", settings.cluster.gpus,
-                  "How many in total; default: 1 to 4,096 in powers of two")
-      ->check(CLI::Range(1, 1 << 20));
+  add_scaling_flags(line, settings.cluster, settings.efficiency);
 }
 
 }  // namespace
@@ -207,8 +198,6 @@ int ddp_main(int argc, char** argv) {
   if (const auto code = parse(line, argc, argv)) {
     return *code;
   }
-  if (settings.cluster.gpus.empty()) {
-    settings.cluster.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
-  }
+  choose_gpus(settings.cluster);
   return run_on_cluster([&] { save_result(settings, Scaling(settings).run()); });
 }
