@@ -29,11 +29,26 @@ std::string gap(const BenchmarkOptions& options, const Hardware& published) {
   return names.find(published.model) == std::string::npos ? "there are " + names : "";
 }
 
+/// CLI11's help, and then the presets, a line each: CLI11 2.5 and later make one paragraph of a footer.
+class HelpWithPresets : public CLI::Formatter {
+ public:
+  explicit HelpWithPresets(std::string presets) : presets_(std::move(presets)) {}
+
+  std::string make_help(const CLI::App* line, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return CLI::Formatter::make_help(line, std::move(name), mode) + presets_;
+  }
+
+ private:
+  std::string presets_;
+};
+
 }  // namespace
 
 void describe_presets(CLI::App& line, const PresetsInWords& words) {
-  line.footer("Presets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
-              words.paper + (words.published.empty() ? "" : "\n  published  " + words.published));
+  line.formatter(std::make_shared<HelpWithPresets>(
+      "\nPresets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
+      words.paper + (words.published.empty() ? "" : "\n  published  " + words.published) + "\n"));
 }
 
 int check_preset(const CLI::App& line, BenchmarkOptions& options, const Hardware& published) {

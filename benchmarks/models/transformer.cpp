@@ -165,7 +165,10 @@ class Transformer : public Model {
   }
 
   Tensor feed_forward(const Tensor& x, const Block& layer) const {
-    return linear(at::silu(linear(x, layer.w1)) * linear(x, layer.w3), layer.w2);
+    // In a statement of its own: compilers differ in which operand of * they evaluate first, and
+    // backward goes the other way round.
+    const Tensor gate = at::silu(linear(x, layer.w1));
+    return linear(gate * linear(x, layer.w3), layer.w2);
   }
 
   const TransformerShape shape_;

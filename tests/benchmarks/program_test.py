@@ -84,8 +84,8 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual((ended.stdout, ended.stderr.count("\n"), list(self.folder.iterdir())), ("", 1, []))
 
     def assert_presets_are_described(self, *words: str) -> None:
-        help_text = " ".join(self.start("--help").stdout.split())  # CLI11 2.5 and later set it anew
-        for word in ("Presets: quick ", " full ", " paper ", *words):
+        help_text = self.start("--help").stdout
+        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", *words):
             self.assertIn(word, help_text)
 
     def assert_drawn(self, *modules: str, files: int = 2) -> None:

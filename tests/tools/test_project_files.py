@@ -66,7 +66,7 @@ class Examples(unittest.TestCase):
             self.skipTest(f"skipped: {binary} is not built")
         said = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=60).stdout
         for flag in (each for each in arguments if each.startswith("--")):
-            self.assertRegex(said, rf"(?m)^  (-\w,)?{flag}\b", f"{program} has no {flag}")
+            self.assertRegex(said, rf"(?m)^ +(-\w,\s*)?{flag}\b", f"{program} has no {flag}")
 
     def test_of_the_script_for_slurm(self) -> None:
         path = EXAMPLES / "two_nodes.sbatch"

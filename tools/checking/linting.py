@@ -13,6 +13,7 @@ import random
 import re
 import shlex
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 from tools.checking.context import CORES, Context, Outcome, describe
@@ -71,8 +72,10 @@ class Linter:
                 commands[Path(entry["file"])] = shlex.split(entry["command"])
         shared = [command for command in commands.values() if any(precompiled in word for word in command)]
         tests = next((command for command in shared if any("pch_tests" in word for word in command)), [])
-        folders = sorted({word for command in shared for word in command if word.startswith("-I")})
-        flags = (*folders, *_without_files(tests))
+        # A library that the system has not comes as -isystem, to those programs alone that use it.
+        own = {word for command in shared for word in command if word.startswith("-I")}
+        others = {word for command in shared for flag, word in pairwise(command) if flag == "-isystem"}
+        flags = (*sorted(own), *(f"-isystem{folder}" for folder in sorted(others)), *_without_files(tests))
         return {path: flags if command in shared else _without_files(command) for path, command in commands.items()}
 
     def _as_text(self, flags: Flags) -> Flags:
