@@ -17,12 +17,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 from matplotlib import pyplot as plt
 from matplotlib.backend_bases import RendererBase
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 TEST_DATA = ROOT / "figures" / "testdata"
 Boxes = dict[tuple[RendererBase, Text], Bbox]
 OWN_LINK = TEST_DATA / "naive_vs_flat.own_link.json"
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text)]
 
 
 @contextlib.contextmanager

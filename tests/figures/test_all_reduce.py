@@ -7,12 +7,10 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import all_reduce_costs, reference_data, result_files
 from figures.plots import all_reduce_algorithms, ring_all_reduce
 from figures.tables import ring_all_reduce as ring_all_reduce_table
-from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 
 class ReferenceData(unittest.TestCase):
@@ -58,7 +56,7 @@ class RingAllReduce(FigureTest):
     def drawn(self, file: Path) -> tuple[list[str], list[int]]:
         """The texts of its figure, and the number of lines in each panel."""
         figure = ring_all_reduce.draw(result_files.load(file, "ring_all_reduce"))
-        texts = [text.get_text() for text in figure.findobj(Text)]
+        texts = texts_of(figure)
         return texts, [len(axes.get_lines()) for axes in figure.axes]
 
     def test_writes_png_and_pdf(self) -> None:
@@ -254,7 +252,7 @@ class AllReduceAlgorithms(FigureTest):
     def test_says_how_well_they_agree(self) -> None:
         def texts(file: Path) -> list[str]:
             figure = all_reduce_algorithms.draw(result_files.load(file, "all_reduce_algorithms"))
-            return [text.get_text() for text in figure.findobj(Text)]
+            return texts_of(figure)
 
         exact = texts(self.sample)
         self.assertTrue(any("They agree exactly where the ranks divide" in text for text in exact), exact)

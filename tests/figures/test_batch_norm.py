@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import result_files
 from figures.lib.reference_data import load_reference
 from figures.plots import sync_batch_norm
 from figures.tables import sync_batch_norm as sync_batch_norm_table
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 
 class SyncBatchNorm(FigureTest):
@@ -21,7 +19,7 @@ class SyncBatchNorm(FigureTest):
 
     def texts(self, file: Path) -> list[str]:
         figure = sync_batch_norm.draw(result_files.load(file, "sync_batch_norm"))
-        return [text.get_text() for text in figure.findobj(Text)]
+        return texts_of(figure)
 
     def test_writes_png_and_pdf(self) -> None:
         self.assert_drawn([self.sample], "sync_batch_norm.solutions.quick")

@@ -7,14 +7,12 @@ import json
 import unittest
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import training_times
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import load_group
 from figures.plots import bucket_overhead, bucketed_ddp
 from figures.tables import bucketed_ddp as bucketed_ddp_table
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "bucketed_ddp.json"
 UNBUCKETED_TABLE = """\
@@ -158,7 +156,7 @@ class BucketedDdp(FigureTest):
 
     def texts(self, file: Any, batch: int) -> list[str]:
         figure = bucketed_ddp.draw(*training_times.load_trainings(file), batch)
-        return [text.get_text() for text in figure.findobj(Text)]
+        return texts_of(figure)
 
     def test_writes_a_figure_for_each_batch(self) -> None:
         self.assertEqual(self.draw(SAMPLE), (0, ""))
@@ -206,7 +204,7 @@ class BucketOverhead(FigureTest):
 
     def test_says_what_was_measured(self) -> None:
         (result,) = load_group([self.sample], "bucket_overhead", shared=(), own=bucket_overhead.PARAMETERS)
-        texts = [text.get_text() for text in bucket_overhead.draw(result).findobj(Text)]
+        texts = texts_of(bucket_overhead.draw(result))
         for expected in ("measured", "simulated network", "formula: s/b · o + b/w"):
             self.assertIn(expected, texts)
         self.assertTrue(any(text.startswith(" b* = √(s·w·o) = ") for text in texts), texts)

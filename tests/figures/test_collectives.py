@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import all_reduces, result_files
 from figures.plots import all_reduce_bandwidth, collectives
 from figures.tables import collectives as collectives_table
-from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "collectives.json"
 WORLDS = (2, 4, 6)
@@ -30,7 +28,7 @@ class CollectivesTest(FigureTest):
 
     def texts(self, file: Path) -> list[str]:
         figure = self.script.draw(result_files.load(file, "collectives"))
-        return [text.get_text() for text in figure.findobj(Text)]
+        return texts_of(figure)
 
     def refuse_what_all_refuse(self) -> None:
         self.assert_refused([self.without(variant="ring")], "lacks the variant 'ring'")

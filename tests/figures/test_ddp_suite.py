@@ -6,13 +6,11 @@ import json
 import unittest
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import reference_data, suite_data
 from figures.plots import ddp_suite, ddp_suite_ab
 from figures.tables import ddp_suite as ddp_suite_table
 from figures.tables import ddp_suite_ab as ddp_suite_ab_table
-from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "ddp_suite.json"
 AB_SAMPLE = TEST_DATA / "ddp_suite.ab.json"
@@ -64,7 +62,7 @@ class DdpSuite(FigureTest):
 
     def test_says_what_was_measured_and_what_is_published(self) -> None:
         figure = ddp_suite.draw(suite_data.Suite(SAMPLE))
-        texts = [text.get_text() for text in figure.findobj(Text)]
+        texts = texts_of(figure)
         for expected in (*MODELS, "stage 03", "c10d::Reducer", "examples/s of a rank",
                          "scaling efficiency [%]", "published: PyTorch 1.4, V100 GPUs, NCCL"):  # fmt: skip
             self.assertIn(expected, texts)
@@ -162,7 +160,7 @@ class DdpSuiteAb(FigureTest):
         figure = ddp_suite_ab.draw(suite)
         self.assertEqual(len(figure.axes), 2, "a column for the one model, a row for each percentile")
         self.assertEqual(ddp_suite_ab.published_diffs("resnet50", 95), {1: -0.4, 2: -1.0, 4: -1.8, 8: -2.7, 16: -16.4})
-        texts = [text.get_text() for text in figure.findobj(Text)]
+        texts = texts_of(figure)
         for expected in ("resnet50", "diff at p75 [%]", "diff at p95 [%]", "stage 03"):
             self.assertIn(expected, texts)
 

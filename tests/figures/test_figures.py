@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from figures.lib import result_files, trace_files
 from figures.plots import naive_vs_flat, step_time, timeline
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 LIMITED_LINK = TEST_DATA / "naive_vs_flat.limited_link.json"
 
@@ -98,7 +98,7 @@ class StepTime(FigureTest):
     def texts(self, *files: Path) -> list[str]:
         """All text in the figure."""
         results = [result_files.load(file, "step_time") for file in files]
-        return [text.get_text() for text in step_time.draw(results).findobj(Text)]
+        return texts_of(step_time.draw(results))
 
     def without(self, *variants: str) -> Path:
         def change(document: dict[str, Any]) -> None:

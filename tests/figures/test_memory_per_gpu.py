@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from matplotlib.text import Text
-
 from figures.lib.result_files import Result, load_group
 from figures.plots import memory_per_gpu
-from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 
 class MemoryPerGpu(FigureTest):
@@ -35,7 +33,7 @@ class MemoryPerGpu(FigureTest):
         self.assertGreater(largest["06_sharded_optimizer"][64], 2 * largest["03_bucketed_ddp"][64])
 
     def test_says_what_it_counts(self) -> None:
-        texts = " ".join(text.get_text() for text in memory_per_gpu.draw(self.result()).findobj(Text))
+        texts = " ".join(texts_of(memory_per_gpu.draw(self.result())))
         for expected in ("7.5 billion", "1,000 billion", "ZeRO: and gradients", "Activations are not"):
             self.assertIn(expected, texts)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib.result_files import Result, load_group
 from figures.plots import scaling
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 
 class Scaling(FigureTest):
@@ -39,7 +37,7 @@ class Scaling(FigureTest):
         self.assertTrue(all(len(steps) > 5 for steps in by_gpus.values()))
 
     def test_says_what_was_simulated(self) -> None:
-        texts = " ".join(text.get_text() for text in scaling.draw(self.result()).findobj(Text))
+        texts = " ".join(texts_of(scaling.draw(self.result())))
         for expected in ("weak scaling", "b* = √(s·w·o)", "1,998 M parameters", "A100 at 50% of its peak",
                          "whether or not the code's values are right"):  # fmt: skip
             self.assertIn(expected, texts)

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from matplotlib.text import Text
-
 from figures.lib.result_files import Result, load_group
 from figures.plots import memory_by_kind, sharded_scaling
-from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
-
-
-def texts_of(figure: object) -> str:
-    return " ".join(text.get_text() for text in figure.findobj(Text))
+from tests.figures.figure_test import TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 
 class ShardedScaling(FigureTest):
@@ -36,7 +30,7 @@ class ShardedScaling(FigureTest):
         most = sharded_scaling.values_of(self.result(), "most", "bytes")["7.5b"]
         self.assertFalse(sharded_scaling.fits(most["bucketed"][64]))
         self.assertTrue(sharded_scaling.fits(most["fully sharded"][64]))
-        self.assertIn("more than 80 GB", texts_of(sharded_scaling.draw(self.result())))
+        self.assertIn("more than 80 GB", " ".join(texts_of(sharded_scaling.draw(self.result()))))
 
     def test_refuses_what_is_missing(self) -> None:
         self.assert_refused(

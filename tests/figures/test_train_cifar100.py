@@ -9,13 +9,11 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import train_cifar100_runs
 from figures.lib.reference_data import load_reference
 from figures.plots import train_cifar100
 from figures.tables import train_cifar100 as train_cifar100_table
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 SAMPLE = TEST_DATA / "train_cifar100.json"
 
@@ -92,7 +90,7 @@ class Curves(FigureTest):
 
     def texts(self, file: Path) -> list[str]:
         (trainings,) = train_cifar100_runs.load_trainings([file])
-        return [text.get_text() for text in train_cifar100.draw(trainings).findobj(Text)]
+        return texts_of(train_cifar100.draw(trainings))
 
     def test_writes_png_and_pdf(self) -> None:
         self.assert_drawn([self.sample], "train_cifar100.solutions.quick")
