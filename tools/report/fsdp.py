@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.grading.exit_codes import ending_of
+from tools.report.held_out import rewrite
 from tools.setup import toolchain
 
 FILE = toolchain.ROOT / "figures" / "reference" / "fsdp.csv"
@@ -104,13 +105,8 @@ def predicted() -> tuple[float, list[Row]]:
 
 def predict_all() -> int:
     efficiency, made = predicted()
-    comments = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-    with FILE.open("w", encoding="utf-8", newline="") as stream:
-        stream.write("\n".join(comments) + "\n")
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(Row.__dataclass_fields__)
-        for row in made:
-            writer.writerow(f"{value:g}" if isinstance(value, float) else value for value in vars(row).values())
+    cells = ((f"{value:g}" if isinstance(value, float) else value for value in vars(row).values()) for row in made)
+    rewrite(FILE, Row.__dataclass_fields__, cells)
     print(f"{efficiency:.1%} of the peak")
     for row in made:
         print(f"{row.source} {row.gpus} GPUs, batch {row.batch}: {row.metric} {row.published:g}, "

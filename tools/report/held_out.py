@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from tabulate import tabulate
 
@@ -43,18 +45,23 @@ def predicted() -> list[Row]:
     return made
 
 
-def write(rows: list[Row]) -> None:
-    text = FILE.read_text(encoding="utf-8").splitlines()
-    comments = [line for line in text if line.startswith("#")]
-    with FILE.open("w", encoding="utf-8", newline="") as stream:
+def rewrite(file: Path, names: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """The table anew, below the comments that it has."""
+    comments = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    with file.open("w", encoding="utf-8", newline="") as stream:
         stream.write("\n".join(comments) + "\n")
         writer = csv.writer(stream, lineterminator="\n")
-        names = ["source", "gpus", "model", "batch", "seq", "method", "bucket_mb", "metric"]
-        writer.writerow([*names, "role", "published", "predicted"])
-        for row in rows:
-            role = "calibration" if row.fitted else "held"
-            numbers = (f"{number:.6g}" for number in (row.published, row.predicted))
-            writer.writerow([*(getattr(row, name) for name in names), role, *numbers])
+        writer.writerows([names, *rows])
+
+
+def write(rows: list[Row]) -> None:
+    names = ["source", "gpus", "model", "batch", "seq", "method", "bucket_mb", "metric"]
+    cells = [
+        [*(getattr(row, name) for name in names), "calibration" if row.fitted else "held",
+         f"{row.published:.6g}", f"{row.predicted:.6g}"]
+        for row in rows
+    ]  # fmt: skip
+    rewrite(FILE, [*names, "role", "published", "predicted"], cells)
 
 
 def predict_all() -> int:
