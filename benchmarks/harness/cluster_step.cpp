@@ -62,12 +62,7 @@ cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& c
   }
   std::unique_ptr<Variant> made;
   cluster.run([&] { made = make_variant(variant, model.parameters(), cluster.group(), options); });
-  const Variant::Forward by_units = [&](at::Tensor x) {
-    for (const ModelUnit& unit : options.units) {
-      x = unit.function(x, unit.parameters);
-    }
-    return x;
-  };
+  const auto by_units = [&](const at::Tensor& x) { return through(options.units, x); };
   const cluster::StepParts parts = {
       .before_forward = [&] { made->before_forward(); },
       .forward = [&](const at::Tensor& x) { return made->forward(by_units, x); },

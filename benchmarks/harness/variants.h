@@ -40,6 +40,13 @@ struct ModelUnit {
   std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& parameters)>
       function;
 };
+/// What the units make of x, one after the other, each of its own parameters.
+inline at::Tensor through(const std::vector<ModelUnit>& units, at::Tensor x) {
+  for (const ModelUnit& unit : units) {
+    x = unit.function(x, unit.parameters);
+  }
+  return x;
+}
 
 using MakeOptimizer =
     std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> parameters)>;

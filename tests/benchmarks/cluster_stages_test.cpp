@@ -78,12 +78,7 @@ void train(Rank& rank, const std::string& variant, int first_step) {
                                return y.view_as(y);
                              }});
   }
-  const Variant::Forward whole = [&](at::Tensor x) {
-    for (const ModelUnit& unit : options.units) {
-      x = unit.function(x, unit.parameters);
-    }
-    return x;
-  };
+  const auto whole = [&](const at::Tensor& x) { return through(options.units, x); };
   client.go_to({.phase = Phase::kConstruction, .step = first_step});
   const auto made = make_variant(variant, weights, rank.group(), options);
   for (int step = 1; step < kSteps; ++step) {

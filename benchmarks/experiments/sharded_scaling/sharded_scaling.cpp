@@ -127,13 +127,14 @@ class Scaling {
 
   // Of each link the step with each prefetch, and the longer one of what computes and what communicates.
   void add_links(const ModelProfile& profile) {
+    const auto step = [&](const std::string& variant, const PublishedHardware& on, int prefetch) {
+      return simulate_step(variant, ProfiledModel(profile), on, settings_.link_gpus,
+                           {.prefetch = prefetch});
+    };
+    const std::int64_t alone_ns = step(kComputeOnly, settings_.hardware(), 0).total_ns;
     for (double speed = kSlowest; speed <= kFastest; speed *= std::sqrt(2)) {
       PublishedHardware hardware = settings_.hardware();
       hardware.topology.between.beta_ns_per_byte = 1 / speed / (settings_.half ? 2 : 1);
-      const auto step = [&](const std::string& variant, int prefetch) {
-        return simulate_step(variant, ProfiledModel(profile), hardware, settings_.link_gpus,
-                             {.prefetch = prefetch});
-      };
       const auto add = [&](const char* quantity, std::int64_t prefetch, std::int64_t ns) {
         series_.push_back({.labels = {{"quantity", quantity},
                                       {"model", profile.name},
@@ -144,11 +145,11 @@ class Scaling {
       };
       std::int64_t communication_ns = 0;
       for (int prefetch = 0; prefetch <= kMostPrefetch; ++prefetch) {
-        const cluster::StepTimes times = step(kUnits, prefetch);
+        const cluster::StepTimes times = step(kUnits, hardware, prefetch);
         add("step by link", prefetch, times.total_ns);
         communication_ns = times.communication_ns;
       }
-      add("computing by link", 0, step(kComputeOnly, 0).total_ns);
+      add("computing by link", 0, alone_ns);
       add("communication by link", 0, communication_ns);
     }
   }

@@ -1,10 +1,11 @@
-// Stages 01 to 03, or others: what happens within a training step of each variant, compared with libtorch's
-// own c10d::Reducer. It replaces the screenshots of a profiler.
+// Stages 01 to 03, or others: what happens within a training step of each variant, compared with
+// libtorch's own c10d::Reducer. It replaces the screenshots of a profiler.
 //
 // With the virtual clock everything follows from the costs given by flags, and is the same in every
 // run: computation from the costs of the layers, communication from the alpha-beta model of the
-// simulated network. With the real clock the network is Gloo, optionally limited by --rate-gbit. With
-// the clock of the cluster a model of any size is trained on simulated GPUs, see ddp/cluster/cluster.h.
+// simulated network. With the real clock the network is Gloo, optionally limited by --rate-gbit.
+// With the clock of the cluster a model of any size is trained on simulated GPUs, see
+// ddp/cluster/cluster.h.
 //
 // A step begins on all ranks together and ends when all gradients are averages. The variants are
 // interleaved; for each, the step of median length after the warm-up is drawn. All are in one
