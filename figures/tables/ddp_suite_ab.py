@@ -45,11 +45,8 @@ Compared = list[tuple[str, int, list[ddp_diff.Cell]]]  # model, ranks, and a cel
 
 
 def compared(baseline: ddp_diff.Suite, test: ddp_diff.Suite) -> Compared:
-    return [
-        (benchmark.model, ranks, cells)
-        for title, benchmark in test.benchmarks.items()
-        for ranks, cells in ddp_diff.compare(baseline.benchmarks[title], benchmark)
-    ]
+    rows = ddp_diff.compare(baseline, test).items()
+    return [(model, ranks, cells) for (model, _), own in rows for ranks, cells in own]
 
 
 def table(suite: Suite, baseline: ddp_diff.Suite, test: ddp_diff.Suite, variant: str) -> Table:

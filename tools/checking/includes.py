@@ -58,7 +58,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...], str], ...] = (
       for room in ("checking", "report", "student")),
     ("tools/course", ("tools/setup", "tools/grading", *GRADING, "tools/student"), "students get none of it"),
 )  # fmt: skip
-# The table of the A/B is what `python3 tools/report/ddp_diff.py` prints, and that has to work without the rest.
+# The table of the A/B is what `tools/report/ddp_diff.py` prints, and that has to work without the rest.
 # Constants are fitted to the errors that figures and tables show.
 EXCEPTIONS = {
     ("figures/tables/ddp_suite_ab.py", "tools/report/ddp_diff.py"),
