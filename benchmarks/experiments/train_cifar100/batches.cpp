@@ -23,17 +23,12 @@ std::uint64_t mixed_seed(const CifarShard& shard, std::int64_t epoch) {
 
 }  // namespace
 
-CifarImages::CifarImages(const CifarRecords& records, const at::Device& device)
+CifarImages::CifarImages(const at::Tensor& records, const at::Device& device)
     : device_(device),
+      pixels_(records.slice(1, 2).unflatten(1, {3, kCifarSide, kCifarSide})),
+      labels_(records.select(1, 1)),
       mean_(per_colour(kMean, device)),
-      deviation_(per_colour(kDeviation, device)) {
-  const auto images = static_cast<std::int64_t>(records.size()) / kCifarRecord;
-  // libtorch has no tensors over constant memory; nothing here writes to it.
-  auto* bytes = const_cast<std::uint8_t*>(records.data());
-  labels_ = at::from_blob(bytes + 1, {images}, {kCifarRecord}, at::kByte);
-  pixels_ = at::from_blob(bytes + 2, {images, 3, kCifarSide, kCifarSide},
-                          {kCifarRecord, kCifarSide * kCifarSide, kCifarSide, 1}, at::kByte);
-}
+      deviation_(per_colour(kDeviation, device)) {}
 
 LabelledBatch CifarImages::batch(const at::Tensor& numbers) const {
   at::Tensor images = pixels_.index_select(0, numbers).to(device_).to(at::kFloat);

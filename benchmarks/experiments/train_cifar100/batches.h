@@ -10,10 +10,10 @@
 
 namespace ddp {
 
-/// Records as images for a network. They must outlive it: it makes no copies.
+/// Records as images for a network.
 class CifarImages {
  public:
-  CifarImages(const CifarRecords& records, const at::Device& device);
+  CifarImages(const at::Tensor& records, const at::Device& device);
 
   std::int64_t size() const { return labels_.size(0); }
 
@@ -45,8 +45,7 @@ at::Tensor shuffled_shard(std::int64_t images, const CifarShard& shard);
 /// rank.
 at::Tensor validation_shard(std::int64_t images, int rank, int world_size);
 
-/// Seeds libtorch's generators, from which dropout draws, for a rank's epoch: an epoch draws the
-/// same numbers wherever training begins, and a checkpoint need not store a generator's state.
+/// Seeds libtorch's generators, from which dropout draws, for a rank's epoch.
 void seed_generators(const CifarShard& shard, std::int64_t epoch);
 
 }  // namespace ddp

@@ -119,10 +119,6 @@ void require_cifar_stages(const std::string& ddp, const std::string& implementat
       "--distributed-impl pytorch needs none");
 }
 
-bool CifarLog::expects(const CifarRun& row) const {
-  return std::ranges::find(rows_, row) != rows_.end();
-}
-
 void CifarLog::set_up(const Run& run, const Parameters& parameters) const {
   if (options_.rank != 0) {
     return;
@@ -152,9 +148,9 @@ void CifarLog::epoch_done(const CifarRun& row, const at::Tensor& record) {
   if (options_.rank != 0) {
     return;
   }
-  const auto all = static_cast<std::int64_t>(rows_.size()) * options_.epochs;
+  const std::int64_t all = static_cast<std::int64_t>(rows_) * options_.epochs;
   const double left =
-      watch_.seconds() / static_cast<double>(done_) * static_cast<double>(all - done_ - skipped_);
+      watch_.seconds() / static_cast<double>(done_) * static_cast<double>(all - done_);
   std::printf(
       "%s, seed %ld, %s, epoch %ld of %ld: validation loss %.4f, accuracy %.4f; %.0f s left\n",
       row.distributed_impl.c_str(), row.seed, options_.data.c_str(), record.size(0),

@@ -9,7 +9,6 @@
 
 #include "ddp/meters/device_timer.h"
 #include "experiments/train_cifar100/batches.h"
-#include "experiments/train_cifar100/gradients.h"
 #include "harness/benchmark.h"
 #include "models/cifar_model.h"
 
@@ -19,9 +18,14 @@ class SGD;
 
 namespace ddp {
 
+/// Who trains: the lab's own code, which is a stage of 01 to 03 and stage 04's batch normalization;
+/// or PyTorch's, c10d::Reducer and the port of torch.nn.SyncBatchNorm.
+constexpr const char* kSelfmade = "selfmade";
+constexpr const char* kPytorch = "pytorch";
+
 struct CifarTrainerOptions {
-  std::string distributed_impl;  // see make_gradient_averager()
-  std::string ddp = "bucketed";
+  std::string distributed_impl = kSelfmade;
+  std::string ddp = "bucketed";       // how kSelfmade averages: naive, flat, overlapped, bucketed
   std::uint64_t seed = 0;             // of weights, order of images, and dropout
   std::int64_t batch_size = 256;      // of a rank's micro-batch
   std::int64_t grad_accum_steps = 4;  // micro-batches per step
@@ -50,8 +54,11 @@ struct CifarValidation {
   double seconds = 0;
 };
 
-/// A model of its own, trained by one implementation with stochastic gradient descent; the loop is
-/// the same for all implementations. Everything is collective.
+/// Averages the gradients of micro-batches, which add up from call to call.
+class GradientAverager;
+
+/// A model of its own, trained by one implementation, whose stages must be loaded, with stochastic
+/// gradient descent; the loop is the same for both. Everything is collective.
 class CifarTrainer {
  public:
   CifarTrainer(const CifarTrainerOptions& options, const DeviceContext& device_context);
@@ -70,42 +77,21 @@ class CifarTrainer {
   /// This rank's share of a validation.
   CifarValidation validate(const CifarImages& images);
 
-  /// The averaged gradients of one step, without the update: see check_cifar_step().
-  std::vector<at::Tensor> gradients_of_step(const CifarImages& images);
-
-  /// Everything that training changes: parameters, batch normalization statistics, the optimizer's
-  /// momenta, and, if an epoch ends between two steps, all ranks' gradients [world, ...]. Equal on
-  /// all ranks. All but the gradients are the tensors themselves, which training keeps changing.
-  std::vector<at::Tensor> state() const;
-
-  /// Restores a state(), bit for bit. Throws c10::ValueError if it belongs to another model.
-  void restore(const std::vector<at::Tensor>& state);
-
  private:
   struct Score {
     at::Tensor loss;     // mean over the batch
     at::Tensor correct;  // number of images
   };
 
-  void settle();
-  void drop_gradients();
-  std::vector<at::Tensor> begin_epoch(const CifarImages& images, std::int64_t epoch) const;
   Score score(const LabelledBatch& batch);
-  Score backward(const LabelledBatch& batch, bool last_of_step);
-  std::vector<at::Tensor> equal_state() const;
 
   const CifarTrainerOptions options_;
   const DeviceContext device_context_;
   std::unique_ptr<Model> model_;
-  std::vector<at::Tensor> parameters_, momenta_;
+  std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradientAverager> averager_;
   std::unique_ptr<torch::optim::SGD> optimizer_;
   std::unique_ptr<DeviceTimer> timer_;
 };
-
-/// Checks that one step of `distributed_impl` gives the gradients of kPlain. Collective. Throws
-/// c10::Error that names the parameter whose gradient differs.
-void check_cifar_step(const CifarTrainerOptions& options, const CifarImages& images,
-                      const DeviceContext& device_context);
 
 }  // namespace ddp

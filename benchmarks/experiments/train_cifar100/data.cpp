@@ -1,10 +1,10 @@
 #include "experiments/train_cifar100/data.h"
 
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 
 namespace ddp {
 namespace {
@@ -12,86 +12,66 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kArchive = "cifar-100-binary";  // its folder
+constexpr std::int64_t kCoarseLabels = 20, kFineLabels = 100;
 
-// Bytes are counted from 1, like records.
-void check_labels(const fs::path& file, const CifarRecords& records) {
-  const auto check = [&](std::int64_t record, std::int64_t byte, const char* which,
-                         std::int64_t labels) {
-    const int label = records[record * kCifarRecord + byte];
-    TORCH_CHECK_VALUE(label < labels, file.string(), ": byte ",
-                      with_commas(record * kCifarRecord + byte + 1), ": the ", which, " label ",
-                      label, " of record ", with_commas(record + 1), " is not in 0..", labels - 1,
+// Of generated images.
+constexpr std::int64_t kImagesOfClass = 50;  // for training, at least
+constexpr std::int64_t kFewestClasses = 4;
+constexpr std::int64_t kCoarseSide = 5;  // a picture has 5x5 random colours
+constexpr double kContrast = 32;         // their largest distance from grey, in 0..255
+constexpr std::int64_t kShift = 2;       // the largest shift of an image, in pixels
+constexpr double kNoise = 36;            // standard deviation of a pixel
+constexpr double kWrongLabels = 0.2;     // the part of them
+
+at::Tensor read_records(const fs::path& file, std::int64_t expected, std::int64_t wanted) {
+  const std::int64_t bytes = expected * kCifarRecord;
+  TORCH_CHECK_VALUE(fs::is_regular_file(file), file.string(), ": there is no such file");
+  const auto found = static_cast<std::int64_t>(fs::file_size(file));
+  TORCH_CHECK_VALUE(found == bytes, file.string(), ": has ", found, " bytes, and a whole file has ",
+                    bytes, ": ", expected, " records. Unpack it again");
+  const at::Tensor records =
+      at::from_file(file.string(), /*shared=*/false, bytes, at::kByte).view({expected, -1});
+  for (const auto& [place, labels, which] :
+       {std::tuple(0, kCoarseLabels, "coarse"), std::tuple(1, kFineLabels, "fine")}) {
+    const at::Tensor wrong = records.select(1, place).ge(labels);
+    const auto record = wrong.to(at::kByte).argmax().item<std::int64_t>();
+    TORCH_CHECK_VALUE(!wrong.any().item<bool>(), file.string(), ": the ", which, " label ",
+                      records[record][place].item<int>(), " of record ", record + 1,
+                      " is not in 0..", labels - 1,
                       "; this is no file of CIFAR-100's binary version");
-  };
-  const auto whole = static_cast<std::int64_t>(records.size()) / kCifarRecord;
-  for (std::int64_t record = 0; record < whole; ++record) {
-    check(record, 0, "coarse", kCifarCoarse);
-    check(record, 1, "fine", kCifarFine);
   }
+  return records.slice(0, 0, wanted);
 }
 
-void check_size(const fs::path& file, std::int64_t bytes, std::int64_t expected) {
-  const std::int64_t right = expected * kCifarRecord;
-  const std::string remedy = "; a whole file has " + with_commas(right) +
-                             " bytes: " + with_commas(expected) + " records. Unpack it again";
-  TORCH_CHECK_VALUE(bytes > 0, file.string(), ": is empty", remedy);
-  TORCH_CHECK_VALUE(bytes <= right, file.string(), ": goes on after byte ", with_commas(right),
-                    ", to byte ", with_commas(bytes), remedy);
-  TORCH_CHECK_VALUE(bytes % kCifarRecord == 0, file.string(), ": ends inside record ",
-                    with_commas(bytes / kCifarRecord + 1), ", at byte ", with_commas(bytes),
-                    remedy);
-  TORCH_CHECK_VALUE(bytes == right, file.string(), ": ends after record ",
-                    with_commas(bytes / kCifarRecord), ", at byte ", with_commas(bytes), remedy);
+// Of one class each, in 0..255, larger than an image by the shift on each side.
+at::Tensor pictures(std::int64_t classes, at::Generator& generator) {
+  const at::Tensor points =
+      at::rand({classes, 3, kCoarseSide, kCoarseSide}, generator).sub_(0.5).mul_(2 * kContrast);
+  const std::int64_t side = kCifarSide + 2 * kShift;
+  return at::upsample_bilinear2d(points, {side, side}, /*align_corners=*/true).add_(128);
+}
+
+at::Tensor generate(const at::Tensor& pictures, std::int64_t images, at::Generator& generator) {
+  const std::int64_t classes = pictures.size(0);
+  const at::Tensor shown = at::randint(classes, {images}, generator, at::kLong);
+  const at::Tensor other = at::randint(classes, {images}, generator, at::kLong);
+  const at::Tensor wrong = at::rand({images}, generator).lt(kWrongLabels);
+  const at::Tensor labels = at::where(wrong, other, shown);
+  const at::Tensor shifts = at::randint(2 * kShift + 1, {images, 2}, generator, at::kLong);
+  at::Tensor records = at::empty({images, kCifarRecord}, at::kByte);
+  records.select(1, 0).copy_(labels.floor_divide(kFineLabels / kCoarseLabels));
+  records.select(1, 1).copy_(labels);
+  for (std::int64_t i = 0; i < images; ++i) {
+    const at::Tensor seen = pictures[shown[i].item<std::int64_t>()]
+                                .narrow(1, shifts[i][0].item<std::int64_t>(), kCifarSide)
+                                .narrow(2, shifts[i][1].item<std::int64_t>(), kCifarSide);
+    const at::Tensor noise = at::randn(seen.sizes(), generator).mul_(kNoise);
+    records[i].slice(0, 2).copy_(noise.add_(seen).clamp_(0, 255).flatten());
+  }
+  return records;
 }
 
 }  // namespace
-
-std::string_view as_text(const CifarRecords& records) {
-  return {static_cast<const char*>(static_cast<const void*>(records.data())), records.size()};
-}
-
-std::uint64_t fnv1a(std::string_view text, std::uint64_t start) {
-  std::uint64_t hash = start;
-  for (const char byte : text) {
-    hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001b3;
-  }
-  return hash;
-}
-
-std::string hexadecimal(std::uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
-
-std::string with_commas(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto place = static_cast<std::int64_t>(text.size()) - 3; place > 0; place -= 3) {
-    text.insert(place, ",");
-  }
-  return text;
-}
-
-std::string CifarData::fingerprint() const {
-  return hexadecimal(fnv1a(as_text(test), fnv1a(as_text(train))));
-}
-
-CifarRecords read_cifar_file(const fs::path& file, std::int64_t expected, std::int64_t wanted) {
-  TORCH_CHECK_VALUE(fs::exists(file), file.string(), ": there is no such file");
-  TORCH_CHECK_VALUE(fs::is_regular_file(file), file.string(), ": is not a file");
-  const auto bytes = static_cast<std::int64_t>(fs::file_size(file));
-  CifarRecords records(std::min(bytes, expected * kCifarRecord));
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(static_cast<char*>(static_cast<void*>(records.data())),
-              static_cast<std::streamsize>(records.size()));
-  TORCH_CHECK_VALUE(stream && stream.gcount() == static_cast<std::streamsize>(records.size()),
-                    file.string(), ": cannot be read beyond byte ", with_commas(stream.gcount()));
-  // First: a foreign file most likely has a foreign size as well.
-  check_labels(file, records);
-  check_size(file, bytes, expected);
-  records.resize(wanted * kCifarRecord);
-  return records;
-}
 
 CifarData read_cifar100(const fs::path& folder, const CifarSizes& sizes) {
   const bool packed = fs::exists(folder / kArchive) && !fs::exists(folder / "train.bin");
@@ -101,9 +81,20 @@ CifarData read_cifar100(const fs::path& folder, const CifarSizes& sizes) {
                     "/train.bin; --data takes the folder that CIFAR-100's binary version, ",
                     kArchive, ".tar.gz, was unpacked in");
   return {.kind = "CIFAR-100",
-          .classes = kCifarFine,
-          .train = read_cifar_file(place / "train.bin", kCifarTrain, sizes.train),
-          .test = read_cifar_file(place / "test.bin", kCifarTest, sizes.test)};
+          .classes = kFineLabels,
+          .train = read_records(place / "train.bin", kCifarTrain, sizes.train),
+          .test = read_records(place / "test.bin", kCifarTest, sizes.test)};
+}
+
+CifarData synthetic_cifar100(std::uint64_t seed, const CifarSizes& sizes) {
+  const std::int64_t classes =
+      std::clamp(sizes.train / kImagesOfClass, kFewestClasses, kFineLabels);
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  const at::Tensor shown = pictures(classes, generator);
+  return {.kind = "synthetic",
+          .classes = classes,
+          .train = generate(shown, sizes.train, generator),
+          .test = generate(shown, sizes.test, generator)};
 }
 
 }  // namespace ddp

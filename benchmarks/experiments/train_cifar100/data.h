@@ -1,15 +1,14 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace ddp {
 
-// CIFAR-100 in its binary version, as plain bytes, read before the ranks are forked, which then
-// share them. A file is a sequence of records of 3,074 bytes:
+// CIFAR-100 in its binary version. A file is a sequence of records of 3,074 bytes:
 //
 //     1 byte       the coarse label, 0 to 19
 //     1 byte       the fine label, 0 to 99
@@ -19,15 +18,9 @@ namespace ddp {
 // cs.toronto.edu/~kriz/cifar.html)
 
 constexpr std::int64_t kCifarSide = 32;
-constexpr std::int64_t kCifarPixels = 3 * kCifarSide * kCifarSide;
-constexpr std::int64_t kCifarRecord = 2 + kCifarPixels;  // bytes
-constexpr std::int64_t kCifarCoarse = 20;                // labels
-constexpr std::int64_t kCifarFine = 100;
-constexpr std::int64_t kCifarTrain = 50'000;  // records of train.bin
-constexpr std::int64_t kCifarTest = 10'000;   // of test.bin
-
-/// The records of one file, in order.
-using CifarRecords = std::vector<std::uint8_t>;
+constexpr std::int64_t kCifarRecord = 2 + 3 * kCifarSide * kCifarSide;  // bytes
+constexpr std::int64_t kCifarTrain = 50'000;                            // records of train.bin
+constexpr std::int64_t kCifarTest = 10'000;                             // of test.bin
 
 /// How many images are used for training, and how many for validation.
 struct CifarSizes {
@@ -39,33 +32,20 @@ struct CifarSizes {
 /// call it.
 struct CifarData {
   std::string kind;
-  std::int64_t classes = kCifarFine;  // classes that occur
-  CifarRecords train, test;
-
-  /// A hash of all bytes, as 16 hexadecimal digits.
-  std::string fingerprint() const;
+  std::int64_t classes = 100;  // that occur
+  at::Tensor train, test;      // records [n, 3074], uint8, on the CPU
 };
 
-/// The first `wanted` records of a file that must have `expected` records. Throws c10::ValueError,
-/// which names the file, the byte and the error, for a file that is missing, truncated or foreign:
-/// a label out of range, an end inside a record, too few or too many records.
-CifarRecords read_cifar_file(const std::filesystem::path& file, std::int64_t expected,
-                             std::int64_t wanted);
-
 /// The first images of train.bin and test.bin in `folder`, or in its folder cifar-100-binary, into
-/// which the published archive unpacks. Throws c10::ValueError as read_cifar_file() does.
+/// which the published archive unpacks; ranks share the files' memory. Throws c10::ValueError, which
+/// names the file, for one that is missing, of another length, or has labels out of range.
 CifarData read_cifar100(const std::filesystem::path& folder, const CifarSizes& sizes);
 
-/// The bytes in the type that writers and checksums take.
-std::string_view as_text(const CifarRecords& records);
-
-/// A checksum for files, FNV-1a of 64 bits (Fowler, Noll, Vo), as 16 hexadecimal digits; `start` is
-/// the checksum of the text before `text`.
-constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325;
-std::uint64_t fnv1a(std::string_view text, std::uint64_t start = kFnvStart);
-std::string hexadecimal(std::uint64_t number);
-
-/// 36900 as "36,900".
-std::string with_commas(std::int64_t number);
+/// Generated images in the same format, for when the data set is not available: each class is a
+/// smooth random picture, each image its class's picture, slightly shifted and with noise. One
+/// label in five is wrong: no network, however long it is trained, predicts more than about 80 % of
+/// them. There are 100 classes, or fewer, so that each has 50 images to learn from, but at least 4.
+/// The bytes depend on `seed` and `sizes` alone.
+CifarData synthetic_cifar100(std::uint64_t seed, const CifarSizes& sizes);
 
 }  // namespace ddp

@@ -13,23 +13,22 @@
 // 3.2136 is the sum of 97 losses over 98, and 0.2734375 is 70 of that micro-batch's 256 images.
 // Validation is this program's own.
 //
-// A rank's time is that of its epochs of training, without validation and checkpoints; the published
+// A rank's time is that of its epochs of training, without validation; the published
 // one includes reading the data set and one validation. Its memory is the peak of its tensors, as
 // torch.cuda.max_memory_allocated() counts, without the data set. Two more things differ: each rank
 // draws dropout masks of its own, where the published ranks, equally seeded, draw the same ones; and
 // the published text swaps the two implementations' commands: it says that the one with "selfmade"
 // reproduces PyTorch's version, and vice versa.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "experiments/train_cifar100/amount.h"
-#include "experiments/train_cifar100/checkpoint.h"
 #include "experiments/train_cifar100/cifar_log.h"
 #include "experiments/train_cifar100/cifar_trainer.h"
-#include "experiments/train_cifar100/synthetic.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
@@ -79,7 +78,6 @@ struct Settings : BenchmarkOptions {
   Parameters describe(const CifarData& images) const {
     return {{"data", images.kind},
             {"classes", images.classes},
-            {"fingerprint", images.fingerprint()},
             {"train_size", amount.train_size},
             {"test_size", amount.test_size},
             {"epochs", amount.epochs},
@@ -93,103 +91,29 @@ struct Settings : BenchmarkOptions {
   }
 };
 
-// What a row's checkpoint must share with this run: everything its result must share, and the row.
-Parameters identity_of(const Run& run, const CifarRun& row, const Parameters& parameters) {
-  Parameters identity = {{"implementation", run.implementation},
-                         {"preset", run.preset},
-                         {"device", run.device},
-                         {"backend", run.backend},
-                         {"world_size", run.world_size}};
-  const Parameters labels = row.labels();
-  identity.insert(identity.end(), labels.begin(), labels.end());
-  identity.insert(identity.end(), parameters.begin(), parameters.end());
-  return identity;
-}
-
-/// Everything a rank needs to train any row.
-class Training {
- public:
-  Training(const Settings& settings, const CifarData& data, const DeviceContext& device_context)
-      : settings_(settings),
-        device_context_(device_context),
-        run_(to_run(settings, kProgram, device_context.group)),
-        parameters_(settings.describe(data)),
-        train_(data.train, device_context.device),
-        test_(data.test, device_context.device) {}
-
-  const Run& run() const { return run_; }
-  const Parameters& parameters() const { return parameters_; }
-
-  CifarCheckpoint checkpoint(const CifarRun& row) const {
-    return {result_path(settings_, run_), row.distributed_impl + "." + std::to_string(row.seed),
-            identity_of(run_, row, parameters_)};
-  }
-
-  void check(const std::string& distributed_impl) const {
-    check_cifar_step(settings_.trainer({distributed_impl, 0}), train_, device_context_);
-  }
-
-  /// From the beginning, or from the row's checkpoint.
-  std::vector<Series> measure(const CifarRun& row, CifarLog& log) const {
-    const CifarCheckpoint saved = checkpoint(row);
-    std::vector<at::Tensor> state = load(saved);
-    at::Tensor record;
-    const std::int64_t peak = peak_bytes(
-        device_context_.device, [&] { record = train(row, saved, std::move(state), log); });
-    const at::Tensor peaks = gather_numbers({static_cast<double>(peak)}, device_context_);
-    log.row_done(row, record, peaks);
-    return cifar_series(record, peaks);
-  }
-
- private:
-  bool is_first() const { return device_context_.group->getRank() == 0; }
-
-  // Rank 0's, so that all ranks continue from the same epoch; empty without a checkpoint.
-  std::vector<at::Tensor> load(const CifarCheckpoint& saved) const {
-    if (!settings_.resume) {
-      return {};
-    }
-    std::optional<std::vector<at::Tensor>> state;
-    if (is_first()) {
-      state = saved.load();
-    }
-    return broadcast_tensors(state.value_or(std::vector<at::Tensor>()), device_context_);
-  }
-
-  at::Tensor train(const CifarRun& row, const CifarCheckpoint& saved, std::vector<at::Tensor> state,
-                   CifarLog& log) const {
-    CifarTrainer trainer(settings_.trainer(row), device_context_);
-    at::Tensor record = empty_cifar_record(device_context_);
-    if (!state.empty()) {
-      record = state.back();
-      state.pop_back();
-      trainer.restore(state);
-      log.skip(record.size(0));
-    }
-    while (record.size(0) < settings_.amount.epochs) {
-      const CifarEpoch trained = trainer.train(
-          train_, record.size(0), [&](const CifarReport& report) { log.report(report); });
-      const CifarValidation validated = trainer.validate(test_);
-      record = add_cifar_epoch(record, trained, validated, device_context_);
-      log.epoch_done(row, record);
-      // After the last epoch the row itself is saved.
-      if (record.size(0) < settings_.amount.epochs) {
-        state = trainer.state();
-        state.push_back(record);
-        if (is_first()) {
-          saved.save(state);
-        }
-      }
-    }
-    return record;
-  }
-
-  const Settings& settings_;
-  const DeviceContext& device_context_;
-  const Run run_;
-  const Parameters parameters_;
-  const CifarImages train_, test_;
+// The data sets, read or generated, on the device's side of a rank.
+struct Images {
+  Images(const CifarData& data, const at::Device& device)
+      : train(data.train, device), test(data.test, device) {}
+  CifarImages train, test;
 };
+
+std::vector<Series> train(const CifarRun& row, const Settings& settings, const Images& images,
+                          const DeviceContext& device_context, CifarLog& log) {
+  at::Tensor record = empty_cifar_record(device_context);
+  const std::int64_t peak = peak_bytes(device_context.device, [&] {
+    CifarTrainer trainer(settings.trainer(row), device_context);
+    for (std::int64_t epoch = 0; epoch < settings.amount.epochs; ++epoch) {
+      const CifarEpoch trained =
+          trainer.train(images.train, epoch, [&](const CifarReport& one) { log.report(one); });
+      record = add_cifar_epoch(record, trained, trainer.validate(images.test), device_context);
+      log.epoch_done(row, record);
+    }
+  });
+  const at::Tensor peaks = gather_numbers({static_cast<double>(peak)}, device_context);
+  log.row_done(row, record, peaks);
+  return cifar_series(record, peaks);
+}
 
 std::vector<CifarRun> all_rows(const Settings& settings) {
   std::vector<CifarRun> rows;
@@ -201,36 +125,31 @@ std::vector<CifarRun> all_rows(const Settings& settings) {
   return rows;
 }
 
+CifarData make_data(const Settings& settings) {
+  const CifarSizes sizes = {settings.amount.train_size, settings.amount.test_size};
+  return settings.data.empty() ? synthetic_cifar100(settings.seed, sizes)
+                               : read_cifar100(settings.data, sizes);
+}
+
 void run_rank(const RankContext& context, const Settings& settings, const CifarData& data) {
   const DeviceContext device_context = make_device_context(settings, context);
   keep_freed_memory();
   at::globalContext().setDeterministicCuDNN(true);
   check_batches(settings.amount, device_context.group->getSize());
-  const Training training(settings, data, device_context);
-  for (const std::string& distributed_impl : settings.implementations()) {
-    if (distributed_impl == kSelfmade) {
-      require_cifar_stages(settings.ddp, settings.implementation, device_context);
-    }
-    training.check(distributed_impl);
+  const Images images(data, device_context.device);
+  if (std::ranges::count(settings.implementations(), kSelfmade) > 0) {
+    require_cifar_stages(settings.ddp, settings.implementation, device_context);
   }
-  ResumableRows rows(settings, {training.run(), training.parameters(), {}}, device_context);
+  const Run run = to_run(settings, kProgram, device_context.group);
+  const Parameters parameters = settings.describe(data);
+  ResumableRows rows(settings, {run, parameters, {}}, device_context);
   CifarLog log({.rank = context.rank, .epochs = settings.amount.epochs, .data = data.kind});
-  log.set_up(training.run(), training.parameters());
-  for (const CifarRun& row : all_rows(settings)) {
-    if (!rows.has(row.labels())) {
-      log.expect(row);
-    }
-    if (context.rank == 0 && !(settings.resume && log.expects(row))) {
-      training.checkpoint(row).remove();
-    }
-  }
-  for (const CifarRun& row : all_rows(settings)) {
-    if (log.expects(row)) {
-      rows.add(row.labels(), training.measure(row, log));
-      if (context.rank == 0) {
-        training.checkpoint(row).remove();
-      }
-    }
+  log.set_up(run, parameters);
+  std::vector<CifarRun> left = all_rows(settings);
+  std::erase_if(left, [&](const CifarRun& row) { return rows.has(row.labels()); });
+  log.expect(left.size());
+  for (const CifarRun& row : left) {
+    rows.add(row.labels(), train(row, settings, images, device_context, log));
   }
   log.summary(rows.finish(), settings.implementations());
   save_trace(settings, context, device_context);
@@ -247,20 +166,6 @@ void add_flags(CLI::App& line, Settings& settings) {
   line.add_option("--ddp", settings.ddp, "How selfmade averages gradients; default: the preset's")
       ->check(CLI::IsMember({"naive", "flat", "overlapped", "bucketed"}));
   add_flags(line, settings.amount);
-}
-
-CifarData read_data(const Settings& settings) {
-  const CifarSizes sizes = {settings.amount.train_size, settings.amount.test_size};
-  if (!settings.data.empty()) {
-    return read_cifar100(settings.data, sizes);
-  }
-  const Run run = {.program = kProgram,
-                   .implementation = settings.implementation,
-                   .preset = settings.preset,
-                   .backend = "",
-                   .device = "",
-                   .command = ""};
-  return synthetic_cifar100(settings.seed, sizes, result_path(settings, run).parent_path());
 }
 
 }  // namespace
@@ -284,8 +189,10 @@ int ddp_main(int argc, char** argv) {
     settings.ddp = settings.preset == "quick" ? "bucketed" : "naive";
   }
   return run_and_report([&] {
-    // Read here, so that forked ranks share it, and errors are printed once.
-    const CifarData data = read_data(settings);
+    // Here, so that forked ranks share it, and errors are printed once; by one thread, since others
+    // would be missing after the fork.
+    at::set_num_threads(1);
+    const CifarData data = make_data(settings);
     return run_benchmark(settings,
                          [&](RankContext& context) { run_rank(context, settings, data); });
   });
