@@ -30,7 +30,8 @@ struct Unit {
 struct FullyShardedOptions {
   /// How many units are gathered ahead (k); >= 0.
   int prefetch = 1;
-  /// True: a forward that autograd records keeps the last unit of the list whole until backward.
+  /// True: a forward that autograd records, so that its result requires a gradient, keeps the last unit of
+  /// the list whole until backward; a forward of another unit that comes before lets it go as any other.
   bool keep_last = false;
 };
 
@@ -50,9 +51,9 @@ struct FullyShardedOptions {
 /// several times or never, in any order, and without autograd. Its function may be called again in
 /// backward, as checkpoints do, but calls no forward() itself, and keeps none of its parameters.
 ///
-/// NoSync (ddp/gradient_synchronizer.h) accumulates: inside its scope nothing is reduced, and whole
-/// gradients stay on every rank; units are gathered and let go as ever. What a thread or the process has
-/// once is left as it was.
+/// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its forward was,
+/// reduces nothing, and whole gradients stay on every rank; units are gathered and let go as ever. What a
+/// thread or the process has once is left as it was.
 class FullySharded : public Silenceable {
  public:
   FullySharded() = default;
@@ -64,15 +65,15 @@ class FullySharded : public Silenceable {
   ///
   /// Lets go of all units but this one and the `prefetch` units after it in the list, starts the
   /// all-gathers of those that are not whole, in the list's order, and then waits for this unit's alone.
-  /// When the function has returned or thrown, the unit is let go, unless it is kept
+  /// When the function has returned or thrown, the unit is let go, unless it has returned and is kept
   /// (FullyShardedOptions::keep_last).
   ///
   /// In backward the same happens right before the unit's own backward, for this unit and those of the
   /// `prefetch` uses before this one in forward, the latest first, of those since the last finish() whose
-  /// backward is still to come. A unit's gradient is complete when all
-  /// its uses in a backward have added to it: then the unit is let go and, before anything else is
-  /// launched, the reduce-scatter of its gradient starts. One reduce-scatter is under way at most: it is
-  /// waited for right before the next one starts, or in finish().
+  /// backward is still to come (two of one unit count as two; one whose graph is gone may count or not). A
+  /// unit's gradient is complete when all its uses in a backward have added to it: then the unit is let go
+  /// and, before anything else is launched, the reduce-scatter of its gradient starts. One reduce-scatter is
+  /// under way at most: it is waited for right before the next one starts, or in finish().
   ///
   /// Throws c10::Error, before any communication, if there is no such unit or x is undefined.
   virtual at::Tensor forward(std::size_t unit, const at::Tensor& x) = 0;
@@ -85,7 +86,8 @@ class FullySharded : public Silenceable {
   /// Throws c10::Error inside a NoSync scope.
   virtual void finish() = 0;
 
-  /// This rank's shards, one for each unit: the same tensors each time. Written to by whoever trains.
+  /// This rank's shards, one for each unit: the same tensors each time. Written to by whoever trains, after
+  /// finish(), also where there was evaluation alone: a unit that was gathered ahead has the old values.
   virtual const std::vector<at::Tensor>& shards() const = 0;
 
   /// Scales the shards' gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns
@@ -104,8 +106,8 @@ class FullySharded : public Silenceable {
 
   /// Sets all parameters to such a list, which each rank is given. Communicates nothing; between steps.
   ///
-  /// Throws c10::Error, and changes nothing, if it is another model's: of other length, or with an
-  /// undefined tensor, another shape or dtype (the message names its index).
+  /// Throws c10::Error, and changes nothing, if it is another model's: of other length, or with a tensor
+  /// that is undefined, of another shape or dtype (the message names that tensor's index).
   virtual void load_whole(const std::vector<at::Tensor>& parameters) = 0;
 
   /// Copies of this rank's shards. Communicates nothing; between steps.
@@ -137,8 +139,9 @@ class FullySharded : public Silenceable {
 ///
 /// Throws c10::Error, before any communication, if the group is null, prefetch negative, the list of units
 /// empty; if a unit has no parameters, or none with elements, or an empty function; if a parameter is
-/// undefined, is not of floating point, requires no gradient, has another dtype or device than its unit's
-/// first one, or is one of an earlier unit, too (the message names unit and parameter, by their indices).
+/// undefined, is not of floating point (complex is not), requires no gradient, has another dtype or device
+/// than its unit's first one, or is one of an earlier unit, too (the message names unit and parameter, by
+/// their indices).
 ///
 /// Destruction removes all hooks and communicates nothing; shards stay with whoever has them. The
 /// backward of a graph that was made before throws c10::Error.

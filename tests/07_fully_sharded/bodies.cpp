@@ -54,7 +54,8 @@ const std::vector<Body>& clipping() {
 
 const std::vector<Body>& timed() {
   static const std::vector<Body> bodies = bodies_of_cases([](const Case& one) {
-    return is_plain(one) && is_determined(one) && one.ranks > 1;  // one rank need not launch
+    return is_plain(one) && is_determined(one) && !gathers_in_vain(one) &&
+           one.ranks > 1;  // one rank need not launch
   });
   return bodies;
 }

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <set>
 
 #include "ddp/flat_layout.h"
@@ -70,6 +72,17 @@ std::vector<Case> make_cases() {
         .steps = five,
         .dtype = at::kDouble,
         .rare = {kDtype}},
+       {.name = "bfloat16",
+        .units = kThree,
+        .steps = three,
+        .dtype = at::kBFloat16,
+        .rare = {kDtype}},
+       {.name = "the largest prefetch there is",
+        .units = kThree,
+        .steps = {plain(3)},
+        .options = {.prefetch = std::numeric_limits<int>::max()},
+        .charged_to = "gathers_come_in_the_order_of_use",
+        .rare = {"a prefetch to which nothing can be added"}},
        {.name = "linear layers",
         .ranks = 3,
         .units = kLinear,
@@ -135,6 +148,12 @@ std::vector<Case> make_cases() {
           .units = kThree,
           .steps = steps_of(3, {{.uses = {0, 1}, .no_sync = true}, {.uses = {1, 2}}}),
           .options = options,
+          .charged_to = no_sync},
+         {.name = "NoSync: a scope around a backward alone, then around a forward" + end,
+          .units = kThree,
+          .steps = steps_of(2, {{.uses = {0, 1, 2}, .no_sync = true, .scope_turns = true},
+                                {.uses = {0, 1, 2}, .scope_turns = true}}),
+          .options = options,
           .charged_to = no_sync}});
   }
   for (const double max_norm : {0.5, 1e6}) {
@@ -184,9 +203,16 @@ bool is_determined(const Case& one) {
   return one.options.prefetch == 0 || std::ranges::all_of(one.steps, [&](const Step& step) {
            return std::ranges::all_of(step.passes, [&](const Pass& pass) {
              return pass.how != How::kCheckpoint && pass.how != How::kThrows &&
-                    pass.how != How::kForwardOnly && pass.uses.size() == one.units.size() &&
-                    std::ranges::is_sorted(pass.uses);
+                    pass.how != How::kForwardOnly &&
+                    std::ranges::adjacent_find(pass.uses, std::greater_equal()) == pass.uses.end();
            });
+         });
+}
+
+bool gathers_in_vain(const Case& one) {
+  return one.options.prefetch > 0 && std::ranges::any_of(one.steps, [&](const Step& step) {
+           return std::ranges::any_of(
+               step.passes, [&](const Pass& pass) { return pass.uses.size() != one.units.size(); });
          });
 }
 

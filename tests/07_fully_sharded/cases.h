@@ -25,7 +25,8 @@ enum class How { kTrain, kNoGrad, kCheckpoint, kThrows, kForwardOnly };
 struct Pass {
   std::vector<std::size_t> uses;  // units, in order
   How how = How::kTrain;
-  bool no_sync = false;
+  bool no_sync = false;      // backward is inside a scope, and forward, too
+  bool scope_turns = false;  // but for this: then forward is outside, or it is inside alone
 };
 
 struct Step {
@@ -61,9 +62,13 @@ Bytes bytes_of(const Case& one, std::size_t unit);
 /// All cases of training.
 const std::vector<Case>& cases();
 
-/// Whether units are used in the list's order alone, or nothing is gathered ahead: then the header says
-/// of every gather where it comes.
+/// Whether passes go through units in the list's order alone, each unit once or never, or nothing is gathered ahead:
+/// then the header says of every gather where it comes.
 bool is_determined(const Case& one);
+
+/// Whether something is gathered ahead that nobody uses: then no step has a time, since of when such a gather is waited
+/// for nothing is said.
+bool gathers_in_vain(const Case& one);
 bool accumulates(const Case& one);  // has a pass inside NoSync
 bool clips(const Case& one);
 

@@ -47,17 +47,20 @@ void construct_wrongly(Client& client) {
   with("a unit without parameters (index 1)", [](auto& units) { units[1].parameters.clear(); });
   with("a unit whose parameters have no elements (index 2)",
        [](auto& units) { units[2].parameters = {at::ones({0}).set_requires_grad(true)}; });
-  with("a unit with an empty function (index 1)", [](auto& units) { units[1].function = nullptr; });
+  with("a unit with an empty function (index 2)", [](auto& units) { units[2].function = nullptr; });
   with("an undefined parameter of unit 2 (index 1)",
        [](auto& units) { units[2].parameters[1] = at::Tensor(); });
   with("an undefined first parameter of unit 2 (index 2)",
        [](auto& units) { units[2].parameters[0] = at::Tensor(); });
-  with("a parameter of unit 0 that requires no gradient (index 1)",
-       [](auto& units) { units[0].parameters[1] = at::ones({4}); });
-  with("a parameter of unit 0 that is of integers (index 1)",
-       [](auto& units) { units[0].parameters[1] = at::ones({4}, at::kLong); });
-  with("a parameter of unit 0 of another dtype than the first (index 1)", [](auto& units) {
-    units[0].parameters[1] = at::ones({4}, at::kDouble).set_requires_grad(true);
+  with("a parameter of unit 2 that requires no gradient (index 1)",
+       [](auto& units) { units[2].parameters[1] = at::ones({1}); });
+  with("a parameter of unit 2 that is of integers (index 1)",
+       [](auto& units) { units[2].parameters[1] = at::ones({1}, at::kLong); });
+  with("a complex parameter, unit 2's only one (index 2)", [](auto& units) {
+    units[2].parameters = {at::ones({4}, at::kComplexFloat).set_requires_grad(true)};
+  });
+  with("a parameter of unit 2 of another dtype than the first (index 1)", [](auto& units) {
+    units[2].parameters[1] = at::ones({1}, at::kDouble).set_requires_grad(true);
   });
   with("a parameter of unit 0 that is in unit 2, too (index 2)",
        [](auto& units) { units[2].parameters[1] = units[0].parameters[0]; });
@@ -185,6 +188,10 @@ void destroy_with_a_graph(Client& client) {
     unit.function = add_sums;
   }
   auto model = make_fully_sharded(std::move(units), make_group(client.shared_from_this()));
+  {
+    const NoSync scope(*model);  // leaves gradients that nobody will reduce
+    loss_of(model->forward(2, input_of(kSmall, client.rank(), 0, 0))).backward();
+  }
   at::Tensor x = model->forward(0, input_of(kSmall, client.rank(), 0, 0));
   x = model->forward(1, x);
   const std::vector<at::Tensor> shards = model->shards();

@@ -19,9 +19,9 @@ constexpr std::int64_t kUnits = 10;
 constexpr std::int64_t kElements = 4 * 1200;
 constexpr std::int64_t kUnit = kElements * 4;
 
-// What is done over and over: steps, some of them inside NoSync; or evaluation, also without the last unit, which has
-// been gathered for nobody.
-enum class Loop { kSteps, kNoSync, kEvaluation, kWithoutTheLast };
+// What is done over and over: steps, some of them inside NoSync; or evaluation, also with every other unit, where those
+// between and the last one have been gathered for nobody.
+enum class Loop { kSteps, kNoSync, kEvaluation, kEveryOther };
 
 constexpr int kMany = 3 * kStepsBetweenCounts + 1;
 constexpr int kFew = 3;
@@ -84,9 +84,13 @@ class Account {
 void account(Client& client, const FullyShardedOptions& options, Loop loop, int steps) {
   const std::int64_t shards = kUnits * kUnit / client.world().ranks;
   Account account(client, shards);
-  const auto model =
-      make_fully_sharded(equal_units(), make_group(client.shared_from_this()), options);
-  account.within("the given parameters, the shards and construction's tensors", kUnits + 2, 0);
+  std::unique_ptr<FullySharded> model;
+  {
+    const std::vector<Unit> given = equal_units();  // as a caller's modules have them
+    model = make_fully_sharded(given, make_group(client.shared_from_this()), options);
+    account.within("the given parameters, the shards and construction's tensors", kUnits + 2, 0);
+  }
+  account.reset();
   account.held("the shards between construction and steps", 0);
   const bool root = client.rank() == 0;
   static_cast<void>(model->whole_parameters(0));
@@ -106,7 +110,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     {
       const at::AutoGradMode mode(trains);
       at::Tensor x = at::ones({1});
-      for (std::size_t i = 0; i < kUnits - (loop == Loop::kWithoutTheLast ? 1 : 0); ++i) {
+      for (std::size_t i = 0; i < kUnits; i += loop == Loop::kEveryOther ? 2 : 1) {
         x = model->forward(i, x);
       }
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
@@ -115,7 +119,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
                        shards);
         account.held("the shards, their gradients and one in flight between backward and finish()",
-                     shards + (left + 1) * kUnit + kUnit / client.world().ranks);
+                     shards + (inside ? kUnits : 1) * kUnit + kUnit / client.world().ranks);
       } else if (loop == Loop::kEvaluation) {
         account.held("the shards between evaluation and finish()", 0);
       }
@@ -169,7 +173,7 @@ const std::vector<Body>& memory() {
     add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
     add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
     add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
-    add("evaluation without the last unit", {}, Loop::kWithoutTheLast, kFew);
+    add("evaluation with every other unit", {}, Loop::kEveryOther, kFew);
     add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
     all.push_back({"memory: a function throws",
                    {.ranks = 4, .hold = false},

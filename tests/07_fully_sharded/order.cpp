@@ -294,7 +294,7 @@ std::string no_sync_reduces_nothing(const Evidence& evidence) {
         inside = false;
       } else if (inside && seen.kind == EventKind::kLaunch && !is_all_gather(seen)) {
         return "rank " + std::to_string(rank) + ", step " + std::to_string(seen.place.step) + ": " +
-               describe_operation(seen) + " was launched inside a NoSync scope";
+               describe_operation(seen) + " was launched inside a NoSync scope: ask in backward";
       }
     }
   }

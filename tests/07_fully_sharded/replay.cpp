@@ -123,7 +123,9 @@ Owner owner_of(const Evidence& evidence, const Case& one, int rank) {
 }
 
 double tolerance_of(const Case& one, const at::Tensor& expected) {
-  const double epsilon = one.dtype == at::kDouble ? 1e-13 : 1e-5;
+  const double epsilon = one.dtype == at::kDouble     ? 1e-13
+                         : one.dtype == at::kBFloat16 ? 0.02
+                                                      : 1e-5;
   return epsilon * (1 + (expected.numel() == 0 ? 0 : expected.abs().max().item<double>()));
 }
 

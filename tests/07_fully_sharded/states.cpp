@@ -7,6 +7,7 @@
 #include "ddp/referee/client_group.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/surroundings.h"
 #include "trainer.h"
 
 // Saving and loading: a model of the ranks 0 and 1, one of all four, and back.
@@ -53,9 +54,11 @@ void compare(Client& client, const std::string& what, const std::vector<at::Tens
   }
 }
 
-// Communicates nothing.
+// Communicates nothing, and leaves autograd's mode as it was: `without_autograd`, as where a checkpoint is read.
 template <typename Call>
-auto silently(Client& client, const Call& call) {
+auto silently(Client& client, const char* name, bool without_autograd, const Call& call) {
+  const at::AutoGradMode mode(!without_autograd);
+  const KeptSurroundings kept(client, name);
   client.go_to({.phase = Phase::kCall, .step = 0});
   struct End {
     Client& client;
@@ -93,30 +96,33 @@ void save_and_load(Client& client, int small) {
   const auto group = make_group(client.shared_from_this());
   const int rank = client.rank();
   const bool is_small = rank < small;
+  const bool alone = small == 1;  // without autograd, then
   const auto expected = parameters_in(rare_units(client, 0));
   std::unique_ptr<FullySharded> two;
   if (is_small) {
     two = make_fully_sharded(rare_units(client, rank), make_group(client.shared_from_this(), 1));
   }
   auto four = make_fully_sharded(units_of(client, kSaved, rank + 7, nullptr), group);
-  const SavedShards saved =
-      is_small ? silently(client, [&] { return two->save(); }) : empty_state(small);
+  const SavedShards saved = is_small
+                                ? silently(client, "save()", alone, [&] { return two->save(); })
+                                : empty_state(small);
   if (is_small) {
     compare(client, "what save() has of the small group's shards", saved.shards,
             chunks_of(expected, small, rank));
   }
   const auto all = exchanged(group, saved, small);
   const auto places = four->shards();
-  silently(client, [&] { four->load(all); });
+  silently(client, "load()", alone, [&] { four->load(all); });
   compare(client, "shards of an optimizer from before load()", places,
           chunks_of(expected, 4, rank));
   compare(client, "shards loaded into four ranks", four->shards(), chunks_of(expected, 4, rank));
-  const auto back = exchanged(group, silently(client, [&] { return four->save(); }), 4);
+  const auto back =
+      exchanged(group, silently(client, "save()", alone, [&] { return four->save(); }), 4);
   two.reset();
   if (is_small) {
     two = make_fully_sharded(units_of(client, kSaved, rank + 3, nullptr),
                              make_group(client.shared_from_this(), 1));
-    silently(client, [&] { two->load(back); });
+    silently(client, "load()", alone, [&] { two->load(back); });
     compare(client, "shards loaded back into the small group", two->shards(),
             chunks_of(expected, small, rank));
   }
@@ -136,7 +142,11 @@ void whole_and_back(Client& client) {
   auto model = make_fully_sharded(rare_units(client, client.rank()), group);
   for (const int root : {0, 2}) {
     client.go_to({.phase = Phase::kForward, .step = root});
-    const auto whole = model->whole_parameters(root);
+    const auto whole = [&] {
+      const at::AutoGradMode mode(root == 0);
+      const KeptSurroundings kept(client, "whole_parameters()");
+      return model->whole_parameters(root);
+    }();
     client.go_to({.phase = Phase::kSetup, .step = root});
     compare(client, "whole parameters with root " + std::to_string(root), whole,
             client.rank() == root ? listed(expected) : std::vector<at::Tensor>());
@@ -150,7 +160,9 @@ void whole_and_back(Client& client) {
   given[0] = given[0].detach().t().contiguous().t();  // not contiguous
   const SavedShards before = other->save();
   const auto places = other->shards();
-  silently(client, [&] { other->load_whole(given); });
+  for (const bool without_autograd : {true, false}) {
+    silently(client, "load_whole()", without_autograd, [&] { other->load_whole(given); });
+  }
   compare(client, "shards after load_whole()", other->shards(),
           chunks_of(expected, 4, client.rank()));
   compare(client, "shards of an optimizer from before load_whole()", places,

@@ -174,9 +174,10 @@ at::Tensor Trainer::forward(const Pass& pass, at::Tensor x) {
 
 void Trainer::run_pass(const Pass& pass, std::size_t place) {
   std::optional<NoSync> no_sync;
-  if (pass.no_sync) {
-    no_sync.emplace(*model_);
-  }
+  const auto enter = [&](bool inside) {
+    inside ? void(no_sync.emplace(*model_)) : no_sync.reset();
+  };
+  enter(pass.no_sync != pass.scope_turns);
   go_to(Phase::kForward);
   client_.fact("pass", pass.no_sync);
   at::Tensor x = input_of(case_, client_.rank(), step_, place);
@@ -197,6 +198,7 @@ void Trainer::run_pass(const Pass& pass, std::size_t place) {
   if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
     const at::Tensor loss = loss_of(y);
     y.reset();
+    enter(pass.no_sync);
     go_to(Phase::kBackward);
     const KeptSurroundings kept(client_, "backward");
     loss.backward();
@@ -220,6 +222,7 @@ void Trainer::step(int number) {
     client_.value("gradient", shards[i].grad(), static_cast<std::int64_t>(i));
   }
   if (step.max_norm > 0) {
+    const KeptSurroundings kept(client_, "clip_grad_norm()");
     client_.value("norm", at::scalar_tensor(model_->clip_grad_norm(step.max_norm), at::kDouble));
   }
   update(step);
