@@ -53,13 +53,15 @@ class ShardedOptimizer : public Silenceable {
   /// Updates the parameters. Collective.
   ///
   /// Reduces what backward has not: the remaining buckets are launched in plan order, with zeros for
-  /// undefined gradients, then waited for. Then, bucket by bucket in plan order, the inner optimizer
-  /// steps on the shard, and an all-gather of the shards starts before the next bucket's optimizer
-  /// steps. When step() returns, all parameters are new, in their own storage, with the same bits on
-  /// all ranks, and every trainable parameter's gradient is undefined.
+  /// undefined gradients, before any is waited for. Then, bucket by bucket in plan order, once its mean
+  /// or all are here, the inner optimizer steps on the shard, and an all-gather of the shards starts
+  /// before the next bucket's optimizer steps, which does not wait for it. When step() returns, all
+  /// parameters are new, in their own storage, with the same bits on all ranks, and every trainable
+  /// parameter's gradient is undefined.
   ///
   /// Each step() reduces and gathers every bucket exactly once, since no rank can know what is ready
-  /// on the others. The inner optimizers step on whole shards: to them an undefined gradient is zero.
+  /// on the others; a single rank may communicate nothing. The inner optimizers step on whole shards:
+  /// to them an undefined gradient is zero.
   virtual void step() = 0;
 
   /// Scales the gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns norm: the
@@ -84,18 +86,20 @@ class ShardedOptimizer : public Silenceable {
 /// A bucket's reduce-scatter starts as in stage 03 its all-reduce: when all its gradients are ready
 /// (on_gradient_ready, ddp/gradient_hooks.h) and the reduce-scatter of the bucket before it has
 /// started; when the hook of the gradient that it waited for returns, it has. Its input is the padded
-/// bucket, its result the mean over the ranks. Nothing waits inside backward. Ranks may take different
-/// branches. Whatever a gradient holds counts, even if the last backward did not touch it. A gradient
-/// is let go (parameter.grad() becomes undefined) at the latest when its bucket starts.
+/// bucket, its result the mean over the ranks, however rounded. A bucket without elements may be waited
+/// for, or not. Nothing waits inside backward. Ranks may take different branches. Whatever a gradient
+/// holds counts, even if the last backward did not touch it. A gradient is let go (parameter.grad()
+/// becomes undefined) at the latest when its bucket starts.
 ///
 /// Between steps a rank holds, beside the parameters, for each bucket: its shard, at most one gradient
 /// of it, and what the inner optimizer keeps. Nothing grows from step to step. In backward and step()
 /// all other tensors, gradients included, take no more than the trainable parameters' bytes and two
-/// buckets.
+/// padded buckets; clip_grad_norm() may take more.
 ///
-/// At most one backward outside NoSync may run between two calls of step(): a second one's hook throws
-/// c10::Error, and so does backward(). (One that reaches only other gradients need not be noticed, nor
-/// any where overlap = false.)
+/// At most one backward outside NoSync may run between two calls of step(), with or without
+/// clip_grad_norm(), and none after it: a second one's hook throws c10::Error, and so does backward().
+/// (One that reaches only other gradients, or inside NoSync, need not be noticed, nor any where
+/// overlap = false.)
 ///
 /// What the caller writes into a parameter after construction is lost in the next step(): the shards
 /// count.

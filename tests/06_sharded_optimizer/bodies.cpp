@@ -63,9 +63,10 @@ Body in_other_orders(int ranks, std::int64_t cap) {
 }
 
 // Weights, gradients, their sums and means, and momentum have few bits each, so that no order of adding
-// rounds anything.
+// rounds anything. What the caller writes between steps does not count.
 Body without_rounding(std::int64_t cap) {
-  return {"numbers of few bits, four ranks, cap " + std::to_string(cap),
+  return {"numbers of few bits, parameters overwritten before step 1, four ranks, cap " +
+              std::to_string(cap),
           {.ranks = 4},
           [cap](Client& client) {
             Training training(client,
@@ -75,6 +76,9 @@ Body without_rounding(std::int64_t cap) {
             training.construct();
             for (int step = 0; step < 3; ++step) {
               training.clear(Clear::kNone);
+              if (step == 1) {
+                training.fill(7);
+              }
               at::Tensor loss = at::zeros({}, at::kDouble);
               for (const at::Tensor& weight : training.parameters()) {
                 const at::Tensor count =
@@ -145,15 +149,18 @@ const std::vector<Body>& exact() {
 }
 
 const std::vector<Body>& clipping() {
-  static const std::vector<Body> bodies =
-      joined({a_few_of(subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ")),
-              named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
-                                            "not clipped: ")),
-                    {"three layers, three steps"}, "not clipped: "),
-              named(training_bodies(subject(
-                        {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
-                        "clipped without overlap: ")),
-                    {"three layers, three steps"}, "clipped without overlap: ")});
+  static const std::vector<Body> bodies = [] {
+    const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
+    return joined({a_few_of(clipped),
+                   named(training_bodies(clipped), {"float16, large on one rank"}, clipped.form),
+                   named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
+                                                 "not clipped: ")),
+                         {"three layers, three steps"}, "not clipped: "),
+                   named(training_bodies(subject(
+                             {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
+                             "clipped without overlap: ")),
+                         {"three layers, three steps"}, "clipped without overlap: ")});
+  }();
   return bodies;
 }
 

@@ -70,29 +70,44 @@ void call_wrongly(Client& client) {
     attempt(client, "clip_grad_norm() inside NoSync", [&] { optimizer->clip_grad_norm(1); });
   }
   optimizer->step();
+  weights[0].sum().backward();
+  optimizer->clip_grad_norm(1);
+  attempt(client, "a second backward, between clip_grad_norm() and step()",
+          [&] { weights[0].sum().backward(); });
 }
 
 // All weights are in one bucket, so that nothing is in flight when the error is found, in the second
-// step.
-void move_to_float64(Client& client, bool overlap) {
+// step, whether or not that uses the weight.
+void move_to_float64(Client& client, bool overlap, bool used) {
   const std::vector<at::Tensor> weights = eight_weights();
   const auto optimizer = make_sharded_optimizer(weights, {}, make_group(client.shared_from_this()),
                                                 kMomentum, {.cap_bytes = kOne, .overlap = overlap});
-  const auto step = [&] {
+  const auto step = [&](std::size_t count) {
     at::Tensor loss = at::zeros({}, settings().device);
-    for (const at::Tensor& weight : weights) {
-      loss = loss + weight.sum().to(at::kFloat);
+    for (std::size_t i = 0; i < count; ++i) {
+      loss = loss + weights[i].sum().to(at::kFloat);
     }
     loss.backward();
     optimizer->step();
   };
-  step();
+  step(8);
   weights[7].set_data(weights[7].detach().to(at::kDouble));
-  attempt(client, "a parameter that has been moved to float64 (index 7)", step);
+  attempt(client,
+          std::string("a parameter") + (used ? "" : " without a gradient") +
+              " that has been moved to float64 (index 7)",
+          [&] { step(used ? 8 : 7); });
+}
+
+at::Tensor loss_of_every(std::size_t nth, const std::vector<at::Tensor>& parameters) {
+  at::Tensor loss = at::zeros({});
+  for (std::size_t i = 0; i < parameters.size(); i += nth) {
+    loss = loss + (parameters[i] * 2).sum();
+  }
+  return loss;
 }
 
 // Eight layers of equal bytes, and AdamW, which keeps two numbers for each. Backward keeps nothing but
-// the gradients, and briefly needs space for one more.
+// the gradients, of which NoSync has left all in some steps, and briefly needs space for one more.
 void count_memory(Client& client, const ShardedOptimizerOptions& options) {
   constexpr std::int64_t kLayer = 64 * 60 * 4;
   constexpr std::int64_t kAll = 8 * kLayer;
@@ -111,16 +126,16 @@ void count_memory(Client& client, const ShardedOptimizerOptions& options) {
   for (int step = 0; step < 61; ++step) {
     client.settle();
     meter.reset_peak();
-    at::Tensor loss = at::zeros({});
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (step % 3 != 1 || i % 2 == 0) {
-        loss = loss + (parameters[i] * 2).sum();
-      }
+    if (step % 4 == 2) {
+      const NoSync scope(*optimizer);
+      loss_of_every(1, parameters).backward();
     }
-    loss.backward();
-    loss.reset();
+    loss_of_every(step % 3 == 1 ? 2 : 1, parameters).backward();
     client.fact("bytes allowed", held + kAll + 2 * bucket + kLayer);
     client.fact("bytes backward's tensors and what is held", meter.peak_bytes());
+    if (step % 2 == 1) {
+      optimizer->clip_grad_norm(1);
+    }
     meter.reset_peak();
     optimizer->step();
     client.fact("bytes allowed", held + kAll + 2 * bucket);
@@ -148,11 +163,13 @@ const std::vector<Body>& misuse() {
     all.push_back({"wrong caps and factories", {}, construct_wrongly, kErrorsTest});
     all.push_back({"wrong calls", {}, call_wrongly, kErrorsTest});
     for (const bool overlap : {true, false}) {
-      all.push_back(
-          {std::string(overlap ? "" : "without overlap: ") + "a parameter is moved to float64",
-           {},
-           [overlap](Client& client) { move_to_float64(client, overlap); },
-           kErrorsTest});
+      for (const bool used : {true, false}) {
+        all.push_back({std::string(overlap ? "" : "without overlap: ") + "a parameter " +
+                           (used ? "" : "without a gradient ") + "is moved to float64",
+                       {},
+                       [=](Client& client) { move_to_float64(client, overlap, used); },
+                       kErrorsTest});
+      }
     }
     return all;
   }();

@@ -219,10 +219,11 @@ std::string norm_is_that_of_the_means(const Evidence& evidence) {
           if (seen.kind == EventKind::kValue && seen.text == "norm" && seen.place.step == step) {
             const double norm = seen.value.item<double>();
             const double off = std::abs(norm - unsharded.norm());
-            if (!(off <= 2e-3 * unsharded.norm())) {
+            if (norm != unsharded.norm() && !(off <= 2e-3 * unsharded.norm())) {
               return in(training, step) + ": clip_grad_norm() returned " + std::to_string(norm) +
                      ", and the mean gradients of all parameters together have a norm of " +
-                     std::to_string(unsharded.norm());
+                     std::to_string(unsharded.norm()) +
+                     (std::isinf(norm) ? ": are squares too large for the gradients' dtype?" : "");
             }
           }
         }

@@ -42,9 +42,11 @@ void add_scopes(Bodies& bodies) {
                  training.clear(step == 1 ? Clear::kZero : Clear::kNone);
                  {
                    const Training::Scope scope(training);
-                   training.backward();
-                   const Training::Scope nested(training);
-                   training.backward();
+                   {
+                     const Training::Scope nested(training);
+                     training.backward();
+                   }
+                   training.backward();  // its end was not the outer one's
                  }
                  training.backward();
                  training.finish();
