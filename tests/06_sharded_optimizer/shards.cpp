@@ -11,6 +11,14 @@
 
 namespace ddp::testing {
 
+namespace {
+
+bool is_norm(const Seen* launch) {
+  return is_all_reduce(*launch) && launch->elements == 1 && launch->dtype == at::kDouble;
+}
+
+}  // namespace
+
 std::string first_in_buckets(const Evidence& evidence, const StepCheck& check) {
   if (!launched_inside_no_sync(evidence).empty()) {
     return "";  // no_sync_is_silent() says so
@@ -19,7 +27,7 @@ std::string first_in_buckets(const Evidence& evidence, const StepCheck& check) {
       evidence,
       [&](const TrainingOfRank& training, const TrainingStep& step, int number,
           std::size_t ranks) -> std::string {
-        const bool alone = step.launches.empty() && ranks == 1;
+        const bool alone = ranks == 1 && std::ranges::all_of(step.launches, is_norm);
         const std::string text =
             !step.ended || alone ? "" : check(training, step, buckets_of(training, ranks));
         return text.empty() ? "" : in(training, number) + ": " + text;
@@ -78,10 +86,6 @@ std::string wrong_set(const char* kind, std::vector<std::int64_t> actual,
          std::to_string(expected.size()) + " buckets" +
          (actual.size() == expected.size() ? ", of other sizes" : "") +
          "; expected (in plan order): " + listed(in_order) + "; got: " + listed(actual);
-}
-
-bool is_norm(const Seen& launch) {
-  return is_all_reduce(launch) && launch.elements == 1 && launch.dtype == at::kDouble;
 }
 
 // What is wrong with what is in a rank's shards after construction.
@@ -167,8 +171,7 @@ std::string each_bucket_once(const Evidence& evidence) {
         const std::size_t ranks = ranks_of(evidence, training);
         Launches launches = launches_of(step);
         const bool clips = training.others.at("max norm").item<double>() > 0;
-        const auto norm = std::ranges::find_if(launches.others,
-                                               [](const Seen* launch) { return is_norm(*launch); });
+        const auto norm = std::ranges::find_if(launches.others, is_norm);
         if (clips && norm != launches.others.end()) {
           launches.others.erase(norm);
         }
