@@ -31,7 +31,7 @@ struct FullyShardedOptions {
   /// How many units are gathered ahead (k); >= 0.
   int prefetch = 1;
   /// True: a forward that autograd records, so that its result requires a gradient, keeps the last unit of
-  /// the list whole until backward; a forward of another unit that comes before lets it go as any other.
+  /// the list whole until backward, unless another unit's forward or backward comes first and lets it go.
   bool keep_last = false;
 };
 

@@ -202,8 +202,8 @@ bool is_determined(const Case& one) {
   }
   return one.options.prefetch == 0 || std::ranges::all_of(one.steps, [&](const Step& step) {
            return std::ranges::all_of(step.passes, [&](const Pass& pass) {
-             return pass.how != How::kCheckpoint && pass.how != How::kThrows &&
-                    pass.how != How::kForwardOnly &&
+             const bool all = pass.uses.size() == one.units.size();
+             return (pass.how == How::kTrain || (pass.how == How::kNoGrad && all)) &&
                     std::ranges::adjacent_find(pass.uses, std::greater_equal()) == pass.uses.end();
            });
          });

@@ -62,8 +62,8 @@ Bytes bytes_of(const Case& one, std::size_t unit);
 /// All cases of training.
 const std::vector<Case>& cases();
 
-/// Whether passes go through units in the list's order alone, each unit once or never, or nothing is gathered ahead:
-/// then the header says of every gather where it comes.
+/// Whether passes go through units in the list's order alone, each unit once or, in training, never; or nothing is
+/// gathered ahead: then the header says of every gather where it comes.
 bool is_determined(const Case& one);
 
 /// Whether something is gathered ahead that nobody uses: then no step has a time, since of when such a gather is waited

@@ -119,7 +119,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
                        shards);
         account.held("the shards, their gradients and one in flight between backward and finish()",
-                     shards + (inside ? kUnits : 1) * kUnit + kUnit / client.world().ranks);
+                     shards + (left + (inside ? 0 : 1)) * kUnit + kUnit / client.world().ranks);
       } else if (loop == Loop::kEvaluation) {
         account.held("the shards between evaluation and finish()", 0);
       }

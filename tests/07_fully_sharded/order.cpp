@@ -23,11 +23,7 @@ class Rules {
     for (const Pass& pass : step.passes) {
       play(pass);
     }
-    for (std::size_t i = case_.units.size(); i-- > 0;) {
-      if (left_.contains(i)) {
-        add(Kind::kReduce, i);
-      }
-    }
+    std::for_each(left_.rbegin(), left_.rend(), [&](std::size_t i) { add(Kind::kReduce, i); });
     return deeds_;
   }
 
