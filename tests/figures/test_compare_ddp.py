@@ -9,14 +9,12 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
-from matplotlib.text import Text
-
 from figures.lib import ddp_comparison, ddp_takeaways, result_files
 from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, SYNC, Latency
 from figures.lib.reference_data import load_reference
 from figures.plots import compare_ddp, compare_ddp_delta
 from figures.tables import compare_ddp as compare_ddp_table
-from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import OWN_LINK, TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 ELEMENTS = 25_557_032
 SAMPLE = TEST_DATA / "compare_ddp.json"
@@ -246,7 +244,7 @@ class Figures(FigureTest):
 
     def texts(self, draw: Callable[[result_files.Result], Any], file: Any = SAMPLE) -> list[str]:
         figure = draw(result_files.load(file, "compare_ddp"))
-        return [text.get_text().replace("\n", " ") for text in figure.findobj(Text)]
+        return [text.replace("\n", " ") for text in texts_of(figure)]
 
     def test_latency(self) -> None:
         self.script = compare_ddp

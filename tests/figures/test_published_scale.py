@@ -9,21 +9,20 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
 
 from figures.lib import ddp_comparison, predictions, result_files, suite_data, training_times
 from figures.lib.predictions import Cell
 from figures.plots import bucketed_ddp_published, compare_ddp_published, ddp_suite_published
 from figures.tables import bucketed_ddp, compare_ddp, ddp_suite
 from figures.tables import predictions as predictions_table
-from tests.figures.figure_test import TEST_DATA, FigureTest  # first: it finds the scripts
+from tests.figures.figure_test import TEST_DATA, FigureTest, texts_of  # first: it finds the scripts
 
 COMPARE, BUCKETED, SUITE = (TEST_DATA / f"{program}.simulated.json" for program in predictions.EXPERIMENTS)
 TIMES_ONLY = "make test shows values"
 
 
 def texts(figure: Figure) -> str:
-    return " ".join(" ".join(text.get_text().split()) for text in figure.findobj(Text))
+    return " ".join(" ".join(text.split()) for text in texts_of(figure))
 
 
 def filled_points(figure: Figure) -> int:

@@ -86,6 +86,7 @@ class DdpDiff(unittest.TestCase):
 
     def refuse(self, test: Any, message: str) -> None:
         code, output, errors = self.diff(document(), test)
+        self.errors = errors
         self.assertEqual((code, output), (1, ""))
         self.assertIn(message, errors)
         self.assertIn("test.json: ", errors)
@@ -145,22 +146,23 @@ class DdpDiff(unittest.TestCase):
             self.assertIn("have no model with DDP on equally many ranks in common", errors)
 
     def test_refuses_other_files(self) -> None:
-        others = (
-            "{",
-            "[" * 100_000,
-            [],
-            {RESULTS: {"a": 1}},
-            {"series": []},
-            {RESULTS: [{}]},
-            document(batch_size="?"),
-        )
-        for other in others:
-            self.refuse(other, "is not what ddp_suite --json writes")
-        for value in (0, -1.0, float("nan"), float("inf")):
+        for other in ("{", "[" * 100_000, [], {RESULTS: {"a": 1}}, {"series": []}, {RESULTS: [{}]}):
+            self.refuse(other, "is none of this benchmark")
+            self.assertEqual(ddp_diff.REMEDY, self.errors.rstrip().rpartition("; ")[2])
+        self.refuse({RESULTS: []}, "nothing is in 'benchmark_results'")
+        self.refuse({RESULTS: 2 * document()[RESULTS]}, "resnet50 with batch size 32 is there twice")
+        self.refuse(document(ranks=(2, 2)), "two rounds of resnet50 are with DDP on 2 ranks")
+        self.refuse(document(batch_size=0), "no batch size")
+        self.refuse(document(batch_size="?"), "is none of this benchmark")
+
+    def test_refuses_measurements_that_are_none(self) -> None:
+        for value in (0, -1.0, "1", None, True, float("nan"), float("inf")):
             self.refuse(document(seconds=value), "measurements of resnet50 on 1 rank are no times")
         empty = document()
         empty[RESULTS][0]["result"][2]["measurements"] = []
         self.refuse(empty, "measurements of resnet50 on 2 ranks are no times")
+        del empty[RESULTS][0]["result"][2]["measurements"]
+        self.refuse(empty, "'measurements'")
 
     def test_refuses_what_cannot_be_read(self) -> None:
         good = self.write("good.json", document())

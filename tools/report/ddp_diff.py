@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 PERCENTS = (75, 95)
 RESULTS = "benchmark_results"
+REMEDY = "give a file that ddp_suite --json wrote"
 Model = tuple[str, int]  # its name and the batch size
 Rounds = dict[int, np.ndarray]  # by the number of ranks the seconds of each iteration with DDP
 
@@ -55,22 +57,30 @@ def load(file: Path) -> Suite:
     try:
         return parse(json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
-        raise DiffError(f"{file}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DiffError(f"{file}: is not what ddp_suite --json writes: {type(error).__name__}: {error}") from None
+        raise DiffError(f"{file}: cannot be read: {error.strerror}; {REMEDY}") from None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise DiffError(f"{file}: is none of this benchmark: {type(error).__name__}: {error}; {REMEDY}") from None
 
 
 def parse(document: dict[str, Any]) -> Suite:
-    """Raises ValueError, KeyError or TypeError if it is something else."""
+    """Raises ValueError, KeyError, TypeError or OverflowError if it is something else."""
     benchmarks: dict[Model, Rounds] = {}
     for one in document[RESULTS]:
-        rounds: Rounds = {}
+        model, rounds = (one["model"], int(one["batch_size"])), Rounds()
+        if model in benchmarks:
+            raise ValueError(f"{title(model)} is there twice")
+        if model[1] < 1:
+            raise ValueError(f"{model[1]} is no batch size")
         for part in one["result"][1:]:  # the first is without DDP
-            seconds = np.asarray(part["measurements"], dtype=float)
-            if not seconds.size or not np.all(np.isfinite(seconds) & (seconds > 0)):
-                raise ValueError(f"measurements of {one['model']} on {in_words(len(part['ranks']))} are no times")
-            rounds[len(part["ranks"])] = seconds
-        benchmarks[one["model"], int(one["batch_size"])] = rounds
+            seconds, ranks = np.asarray(part["measurements"]), len(part["ranks"])
+            if seconds.dtype.kind not in "if" or not seconds.size or not np.all(np.isfinite(seconds) & (seconds > 0)):
+                raise ValueError(f"measurements of {model[0]} on {in_words(ranks)} are no times")
+            if ranks in rounds:
+                raise ValueError(f"two rounds of {model[0]} are with DDP on {in_words(ranks)}")
+            rounds[ranks] = seconds
+        benchmarks[model] = rounds
+    if not benchmarks:
+        raise ValueError(f"nothing is in {RESULTS!r}")
     return Suite({key: value for key, value in document.items() if key != RESULTS}, benchmarks)
 
 
@@ -148,9 +158,12 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         baseline, test = load(options.baseline), load(options.test)
         print("".join(f"{line}\n" for line in only_in_one(baseline, test)), end="", file=sys.stderr)
-        print(format_diff(baseline, test))
+        print(format_diff(baseline, test), flush=True)
     except DiffError as error:
         print(error, file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # as when piped into head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 

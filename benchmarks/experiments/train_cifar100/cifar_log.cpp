@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <thread>
 

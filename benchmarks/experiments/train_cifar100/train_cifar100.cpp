@@ -23,7 +23,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "experiments/train_cifar100/amount.h"
