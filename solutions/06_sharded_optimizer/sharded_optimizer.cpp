@@ -27,7 +27,7 @@ struct Member {
   at::Tensor parameter;
   std::int64_t offset;
   GradientHook hook = {};
-  bool filled = false;  // the flat bucket holds this step's gradient
+  bool ready = false;  // its gradient is this step's, and may be on its way
 
   at::Tensor place_in(const at::Tensor& flat) const {
     return flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
@@ -36,7 +36,7 @@ struct Member {
 
 struct Bucket {
   std::vector<Member> members;
-  std::size_t missing;  // members not filled yet
+  std::size_t missing;  // members not ready yet
   at::Tensor shard;     // this rank's chunk of the parameters: a leaf, which the optimizer updates
   std::unique_ptr<torch::optim::Optimizer> optimizer = {};
   at::Tensor flat = {};  // all gradients or all parameters, until they have arrived
@@ -152,34 +152,18 @@ class Shards : public ShardedOptimizer {
   }
 
   void gradient_ready(Bucket& bucket, Member& member) {
-    TORCH_CHECK(!member.filled, kWho,
+    TORCH_CHECK(!member.ready, kWho,
                 "backward ran twice without step() in between, and the gradient of parameter ",
                 member.index, " may be in flight already; accumulate inside a NoSync scope");
     if (!synchronizes()) {
       return;  // the gradient keeps the sum until a step that sends it
     }
+    member.ready = true;
+    --bucket.missing;
     const at::NoGradGuard no_grad;
-    fill(bucket, member);
     while (next_ < buckets_.size() && buckets_[next_].missing == 0) {
       launch_next();
     }
-  }
-
-  /// Moves a gradient to its place in the bucket; zeros where there is none.
-  void fill(Bucket& bucket, Member& member) {
-    if (std::exchange(member.filled, true)) {
-      return;
-    }
-    check_kind(bucket, member, member.parameter);
-    if (!bucket.flat.defined()) {
-      bucket.flat = bucket.new_flat(ranks_).zero_();
-    }
-    if (member.parameter.grad().defined()) {
-      check_kind(bucket, member, member.parameter.grad());
-      member.place_in(bucket.flat).copy_(member.parameter.grad());
-      member.parameter.mutable_grad().reset();
-    }
-    --bucket.missing;
   }
 
   void check_kind(const Bucket& bucket, const Member& member, const at::Tensor& tensor) const {
@@ -190,9 +174,24 @@ class Shards : public ShardedOptimizer {
                 " now; make a new optimizer after moving a model");
   }
 
+  /// To its place in the bucket; zeros stay where there is none.
+  void move_gradient(Bucket& bucket, Member& member) {
+    member.ready = true;
+    check_kind(bucket, member, member.parameter);
+    if (member.parameter.grad().defined()) {
+      check_kind(bucket, member, member.parameter.grad());
+      member.place_in(bucket.flat).copy_(member.parameter.grad());
+      member.parameter.mutable_grad().reset();
+    }
+  }
+
   /// In plan order, which is the same on all ranks. From then on nobody may touch the flat tensor.
   void launch_next() {
     Bucket& bucket = buckets_[next_++];
+    bucket.flat = bucket.new_flat(ranks_).zero_();
+    for (Member& member : bucket.members) {
+      move_gradient(bucket, member);
+    }
     bucket.shard.mutable_grad() = at::empty_like(bucket.shard);
     bucket.work =
         reduce_scatter_async(bucket.shard.grad(), bucket.flat, group_, ReduceOp::kAverage);
@@ -201,9 +200,6 @@ class Shards : public ShardedOptimizer {
   /// When it returns, each shard has its gradient; a second time in a step it does nothing.
   void reduce_all() {
     while (next_ < buckets_.size()) {  // those that no hook has launched
-      for (Member& member : buckets_[next_].members) {
-        fill(buckets_[next_], member);
-      }
       launch_next();
       if (!overlap_) {
         buckets_[reduced_++].arrive();
@@ -219,7 +215,7 @@ class Shards : public ShardedOptimizer {
     const at::Tensor flat = bucket.arrive();
     for (Member& member : bucket.members) {
       member.parameter.copy_(member.place_in(flat));
-      member.filled = false;
+      member.ready = false;
     }
     bucket.missing = bucket.members.size();
   }
