@@ -19,8 +19,8 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tenso
 //
 // Throws c10::Error, with the index, for bad arguments: see the header.
 //
-// Read on: README.md, "The idea" (Execution); on_gradient_ready in ddp/gradient_hooks.h; all_reduce_async in
-// ddp/collectives.h.
+// Read on: README.md, "The idea" (Execution); on_gradient_ready in ddp/gradient_hooks.h;
+// all_reduce_async in ddp/collectives.h.
 std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> parameters,
                                                         std::vector<at::Tensor> buffers,
                                                         ProcessGroupPtr group,

@@ -17,7 +17,8 @@ namespace ddp {
 //
 // A rank keeps of each unit's parameters its N-th, and has them whole only while the unit computes.
 
-/// Computes a unit's output from its input and its parameters, in the order in which they were given.
+/// Computes a unit's output from its input and its parameters, in the order in which they were
+/// given.
 using UnitFunction =
     std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& parameters)>;
 
@@ -30,8 +31,9 @@ struct Unit {
 struct FullyShardedOptions {
   /// How many units are gathered ahead (k); >= 0.
   int prefetch = 1;
-  /// True: a forward that autograd records, so that its result requires a gradient, keeps the last unit of
-  /// the list whole until backward, unless another unit's forward or backward comes first and lets it go.
+  /// True: a forward that autograd records, so that its result requires a gradient, keeps the last
+  /// unit of the list whole until backward, unless another unit's forward or backward comes first
+  /// and lets it go.
   bool keep_last = false;
 };
 
@@ -44,16 +46,16 @@ struct FullyShardedOptions {
 ///     optimizer.step();                // any optimizer, over model->shards()
 ///     optimizer.zero_grad();
 ///
-/// A unit is *whole* from the launch of its all-gather until it is let go, and takes no memory when it
-/// is not. At most 1 + prefetch units are whole at any time, and none between steps.
+/// A unit is *whole* from the launch of its all-gather until it is let go, and takes no memory when
+/// it is not. At most 1 + prefetch units are whole at any time, and none between steps.
 ///
 /// All ranks call forward() and backward for the same units in the same order. A unit may be used
 /// several times or never, in any order, and without autograd. Its function may be called again in
 /// backward, as checkpoints do, but calls no forward() itself, and keeps none of its parameters.
 ///
-/// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its forward was,
-/// reduces nothing, and whole gradients stay on every rank; units are gathered and let go as ever. What a
-/// thread or the process has once is left as it was.
+/// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its
+/// forward was, reduces nothing, and whole gradients stay on every rank; units are gathered and let
+/// go as ever. What a thread or the process has once is left as it was.
 class FullySharded : public Silenceable {
  public:
   FullySharded() = default;
@@ -64,16 +66,17 @@ class FullySharded : public Silenceable {
   /// Calls the unit's function, once, and returns its result for x. Collective.
   ///
   /// Lets go of all units but this one and the `prefetch` units after it in the list, starts the
-  /// all-gathers of those that are not whole, in the list's order, and then waits for this unit's alone.
-  /// When the function has returned or thrown, the unit is let go, unless it has returned and is kept
-  /// (FullyShardedOptions::keep_last).
+  /// all-gathers of those that are not whole, in the list's order, and then waits for this unit's
+  /// alone. When the function has returned or thrown, the unit is let go, unless it has returned
+  /// and is kept (FullyShardedOptions::keep_last).
   ///
-  /// In backward the same happens right before the unit's own backward, for this unit and those of the
-  /// `prefetch` uses before this one in forward, the latest first, of those since the last finish() whose
-  /// backward is still to come (two of one unit count as two; one whose graph is gone may count or not). A
-  /// unit's gradient is complete when all its uses in a backward have added to it: then the unit is let go
-  /// and, before anything else is launched, the reduce-scatter of its gradient starts. One reduce-scatter is
-  /// under way at most: it is waited for right before the next one starts, or in finish().
+  /// In backward the same happens right before the unit's own backward, for this unit and those of
+  /// the `prefetch` uses before this one in forward, the latest first, of those since the last
+  /// finish() whose backward is still to come (two of one unit count as two; one whose graph is
+  /// gone may count or not). A unit's gradient is complete when all its uses in a backward have
+  /// added to it: then the unit is let go and, before anything else is launched, the reduce-scatter
+  /// of its gradient starts. One reduce-scatter is under way at most: it is waited for right before
+  /// the next one starts, or in finish().
   ///
   /// Throws c10::Error, before any communication, if there is no such unit or x is undefined.
   virtual at::Tensor forward(std::size_t unit, const at::Tensor& x) = 0;
@@ -86,8 +89,9 @@ class FullySharded : public Silenceable {
   /// Throws c10::Error inside a NoSync scope.
   virtual void finish() = 0;
 
-  /// This rank's shards, one for each unit: the same tensors each time. Written to by whoever trains, after
-  /// finish(), also where there was evaluation alone: a unit that was gathered ahead has the old values.
+  /// This rank's shards, one for each unit: the same tensors each time. Written to by whoever
+  /// trains, after finish(), also where there was evaluation alone: a unit that was gathered ahead
+  /// has the old values.
   virtual const std::vector<at::Tensor>& shards() const = 0;
 
   /// Scales the shards' gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns
@@ -97,51 +101,53 @@ class FullySharded : public Silenceable {
   /// Throws c10::Error, before any communication, unless max_norm > 0.
   virtual double clip_grad_norm(double max_norm) = 0;
 
-  /// All units' parameters, one unit after the other, whole, in the shapes in which they were given, and
-  /// without autograd: copies on rank `root` of the group, nothing on the others. Collective: one
-  /// all-gather for each unit, in the list's order, and one unit is whole at a time. Between steps.
+  /// All units' parameters, one unit after the other, whole, in the shapes in which they were
+  /// given, and without autograd: copies on rank `root` of the group, nothing on the others.
+  /// Collective: one all-gather for each unit, in the list's order, and one unit is whole at a
+  /// time. Between steps.
   ///
   /// Throws c10::Error, before any communication, if there is no rank `root`.
   virtual std::vector<at::Tensor> whole_parameters(int root = 0) = 0;
 
-  /// Sets all parameters to such a list, which each rank is given. Communicates nothing; between steps.
+  /// Sets all parameters to such a list, which each rank is given. Communicates nothing; between
+  /// steps.
   ///
-  /// Throws c10::Error, and changes nothing, if it is another model's: of other length, or with a tensor
-  /// that is undefined, of another shape or dtype (the message names that tensor's index).
+  /// Throws c10::Error, and changes nothing, if it is another model's: of other length, or with a
+  /// tensor that is undefined, of another shape or dtype (the message names that tensor's index).
   virtual void load_whole(const std::vector<at::Tensor>& parameters) = 0;
 
   /// Copies of this rank's shards. Communicates nothing; between steps.
   virtual SavedShards save() const = 0;
 
-  /// Sets all parameters to what the ranks of a group of any size have saved: `saved` has what each of
-  /// them saved, in any order. Bit for bit; communicates nothing; between steps.
+  /// Sets all parameters to what the ranks of a group of any size have saved: `saved` has what each
+  /// of them saved, in any order. Bit for bit; communicates nothing; between steps.
   ///
-  /// Throws c10::Error, and changes nothing, if the states are not one of each rank of a group, or are
-  /// another model's (in_order_of_ranks(), ddp/saved_shards.h, checks that).
+  /// Throws c10::Error, and changes nothing, if the states are not one of each rank of a group, or
+  /// are another model's (in_order_of_ranks(), ddp/saved_shards.h, checks that).
   virtual void load(const std::vector<SavedShards>& saved) = 0;
 };
 
-/// Construction is collective. Every unit's values become rank 0's, bit for bit; of the given tensors,
-/// which are only read, none is kept.
+/// Construction is collective. Every unit's values become rank 0's, bit for bit; of the given
+/// tensors, which are only read, none is kept.
 ///
-/// A unit's parameters lie flat (FlatLayout, ddp/flat_layout.h): one after the other in the order of the
-/// list, each in row-major order, one that is listed twice in a unit (tied) only at its first place; then
-/// zeros up to a multiple of N, the world size. The rank with number r in the group owns chunk r of N equal ones: its shard, a flat
-/// leaf tensor of the unit's dtype and device that requires a gradient. A gather carries shards, a
-/// reduce-scatter the padded flat gradient, and its result is the mean over the ranks. A single rank may
-/// communicate nothing.
+/// A unit's parameters lie flat (FlatLayout, ddp/flat_layout.h): one after the other in the order
+/// of the list, each in row-major order, one that is listed twice in a unit (tied) only at its
+/// first place; then zeros up to a multiple of N, the world size. The rank with number r in the
+/// group owns chunk r of N equal ones: its shard, a flat leaf tensor of the unit's dtype and device
+/// that requires a gradient. A gather carries shards, a reduce-scatter the padded flat gradient,
+/// and its result is the mean over the ranks. A single rank may communicate nothing.
 ///
-/// Between steps a rank holds for each unit its shard, and the gradient of it that the caller has not
-/// cleared; nothing grows from step to step. Within a step the model's other tensors take no more than
-/// 1 + prefetch units, and in backward four units' bytes more, for gradients: of a unit's parameters, the
-/// same flat, and one that is being reduced. (NoSync adds all units' bytes, of gradients; construction and
-/// whole_parameters() may take two units more than shards and results.)
+/// Between steps a rank holds for each unit its shard, and the gradient of it that the caller has
+/// not cleared; nothing grows from step to step. Within a step the model's other tensors take no
+/// more than 1 + prefetch units, and in backward four units' bytes more, for gradients: of a unit's
+/// parameters, the same flat, and one that is being reduced. (NoSync adds all units' bytes, of
+/// gradients; construction and whole_parameters() may take two units more than shards and results.)
 ///
-/// Throws c10::Error, before any communication, if the group is null, prefetch negative, the list of units
-/// empty; if a unit has no parameters, or none with elements, or an empty function; if a parameter is
-/// undefined, is not of floating point (complex is not), requires no gradient, has another dtype or device
-/// than its unit's first one, or is one of an earlier unit, too (the message names unit and parameter, by
-/// their indices).
+/// Throws c10::Error, before any communication, if the group is null, prefetch negative, the list
+/// of units empty; if a unit has no parameters, or none with elements, or an empty function; if a
+/// parameter is undefined, is not of floating point (complex is not), requires no gradient, has
+/// another dtype or device than its unit's first one, or is one of an earlier unit, too (the
+/// message names unit and parameter, by their indices).
 ///
 /// Destruction removes all hooks and communicates nothing; shards stay with whoever has them. The
 /// backward of a graph that was made before throws c10::Error.

@@ -59,8 +59,8 @@ struct DeviceContext {
   std::shared_ptr<Timeline> timeline = nullptr;
 };
 
-/// The backend of that name for the device's tensors; the device's own if it is empty. All ranks must
-/// call it. Throws c10::ValueError if it does not move such tensors.
+/// The backend of that name for the device's tensors; the device's own if it is empty. All ranks
+/// must call it. Throws c10::ValueError if it does not move such tensors.
 BackendPtr make_backend(const std::string& name, const at::Device& device,
                         const RankContext& context,
                         std::chrono::milliseconds timeout = std::chrono::minutes(5));
@@ -68,8 +68,9 @@ BackendPtr make_backend(const std::string& name, const at::Device& device,
 /// The backend behind a LimitedLink; as it is without a limit.
 BackendPtr limited(BackendPtr backend, const LinkLimit& limit);
 
-/// All ranks must call it. The link is limited as the options say. With options.trace the group's operations are recorded (see TimelineBackend), at first as a group
-/// named "set-up"; on a GPU that throws c10::Error.
+/// All ranks must call it. The link is limited as the options say. With options.trace the group's
+/// operations are recorded (see TimelineBackend), at first as a group named "set-up"; on a GPU that
+/// throws c10::Error.
 DeviceContext make_device_context(const BenchmarkOptions& options, const RankContext& context);
 
 /// The exit code of `run`: what it returns, or 1 if it throws, after the message on stderr.

@@ -31,11 +31,11 @@ struct Form {
 };
 
 /// Calls this stage's factory, and makes what it returns a synchronizer, whose finish() clips and
-/// steps. Evidence beside a Training's: the values "plan", "shard" of each bucket, "inner", "overlap" or "no overlap", and in
-/// each step, by place in the list of parameters, the facts "gradient is kept" of a gradient that is
-/// still there when finish() begins, and "gradient is left" when it ends; "update" for each step of an
-/// inner optimizer, the value "norm", and the parameters as they are then: "updated", and "moved by step()" if
-/// they are elsewhere.
+/// steps. Evidence beside a Training's: the values "plan", "shard" of each bucket, "inner",
+/// "overlap" or "no overlap", and in each step, by place in the list of parameters, the facts
+/// "gradient is kept" of a gradient that is still there when finish() begins, and "gradient is
+/// left" when it ends; "update" for each step of an inner optimizer, the value "norm", and the
+/// parameters as they are then: "updated", and "moved by step()" if they are elsewhere.
 Factory sharded(const Form& form);
 
 /// Caps: a parameter in each bucket; some; all of a dtype.

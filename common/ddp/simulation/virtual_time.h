@@ -16,15 +16,15 @@ namespace ddp {
 using ComputeCost = std::function<std::int64_t(const Seen& seen, int rank)>;
 
 /// How long each step of a run would have taken on a network. The evidence of one run can be priced
-/// for any number of networks: times are no part of it, but follow from the order in which each rank
-/// did things.
+/// for any number of networks: times are no part of it, but follow from the order in which each
+/// rank did things.
 ///
-/// Each rank has a clock, which events move by their cost, and launches by the network's overhead. A
-/// collective begins when all its members have launched it and the one before it in its group is
-/// done, and lasts cost_ns(); for messages see MessageTimes. A wait on the thread that runs the body,
-/// by the handle or by the future of a collective, moves the rank's clock to the operation's end; waits
-/// of other threads do not, nor do callbacks and polls. A step begins on all ranks when the last of them, and all communication of the step
-/// before, is done.
+/// Each rank has a clock, which events move by their cost, and launches by the network's overhead.
+/// A collective begins when all its members have launched it and the one before it in its group is
+/// done, and lasts cost_ns(); for messages see MessageTimes. A wait on the thread that runs the
+/// body, by the handle or by the future of a collective, moves the rank's clock to the operation's
+/// end; waits of other threads do not, nor do callbacks and polls. A step begins on all ranks when
+/// the last of them, and all communication of the step before, is done.
 ///
 /// Another thread that sends or receives has a clock of its own, which begins with the step and is
 /// moved by its launches and by its waits for messages.
