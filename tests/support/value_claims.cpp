@@ -188,14 +188,17 @@ std::string wrong_state(const TrainingOfRank& training, const Tensors& own, cons
   return "";
 }
 
-// Each tensor is sent once; a tied weight may be sent for each use.
+// Each tensor is sent once; a tied weight may be sent for each use. Where all go in one message, each
+// may begin at an address that suits any dtype.
 std::string too_much_at_construction(const TrainingOfRank& training) {
+  constexpr std::int64_t kAlignment = 16;
   std::int64_t bytes = 0;
   for (const auto* state : {&training.parameter, &training.buffer}) {
     for (const auto& [index, tensor] : *state) {
       const auto uses =
           state == &training.parameter ? std::ranges::count(training.listed, index) : 1;
-      bytes += static_cast<std::int64_t>(tensor.nbytes()) * uses;
+      const auto size = static_cast<std::int64_t>(tensor.nbytes());
+      bytes += (size + kAlignment - 1) / kAlignment * kAlignment * uses;
     }
   }
   std::int64_t sent = 0;
@@ -205,8 +208,8 @@ std::string too_much_at_construction(const TrainingOfRank& training) {
   }
   return bytes > 0 && sent > bytes
              ? on(training) + ": construction sent " + std::to_string(sent) + " bytes, and all " +
-                   "parameters and buffers are " + std::to_string(bytes) +
-                   "; it launched:" + list_of(training.construction)
+                   "parameters and buffers are " + std::to_string(bytes) + ", each padded to " +
+                   std::to_string(kAlignment) + "; it launched:" + list_of(training.construction)
              : "";
 }
 
