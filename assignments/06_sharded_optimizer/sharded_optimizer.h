@@ -18,8 +18,8 @@ namespace ddp {
 
 // Stage 06: sharded optimizer. Handout: assignments/06_sharded_optimizer/README.md.
 //
-// Gradients are collected in buckets, as in stage 03, but a rank keeps of each bucket only its N-th:
-// its chunk's parameters, gradient and optimizer state.
+// Gradients are collected in buckets, as in stage 03, but a rank keeps of each bucket only its
+// N-th: its chunk's parameters, gradient and optimizer state.
 
 /// Makes the optimizer of one shard, such as a torch::optim::AdamW of `parameters`, a list of one
 /// tensor.
@@ -52,22 +52,22 @@ class ShardedOptimizer : public Silenceable {
 
   /// Updates the parameters. Collective.
   ///
-  /// Reduces what backward has not: the remaining buckets are launched in plan order, with zeros for
-  /// undefined gradients, before any is waited for. Then, bucket by bucket in plan order, once its mean
-  /// or all are here, the inner optimizer steps on the shard, and an all-gather of the shards starts
-  /// before the next bucket's optimizer steps, which does not wait for it. When step() returns, all
-  /// parameters are new, in their own storage, with the same bits on all ranks, and every trainable
-  /// parameter's gradient is undefined.
+  /// Reduces what backward has not: the remaining buckets are launched in plan order, with zeros
+  /// for undefined gradients, before any is waited for. Then, bucket by bucket in plan order, once
+  /// its mean or all are here, the inner optimizer steps on the shard, and an all-gather of the
+  /// shards starts before the next bucket's optimizer steps, which does not wait for it. When
+  /// step() returns, all parameters are new, in their own storage, with the same bits on all ranks,
+  /// and every trainable parameter's gradient is undefined.
   ///
-  /// Each step() reduces and gathers every bucket exactly once, since no rank can know what is ready
-  /// on the others; a single rank may communicate nothing. The inner optimizers step on whole shards:
-  /// to them an undefined gradient is zero.
+  /// Each step() reduces and gathers every bucket exactly once, since no rank can know what is
+  /// ready on the others; a single rank need not communicate, here and elsewhere. The inner
+  /// optimizers step on whole shards: to them an undefined gradient is zero.
   virtual void step() = 0;
 
   /// Scales the gradients by max_norm / (norm + 1e-6) if that is less than 1, and returns norm: the
   /// Euclidean norm of the mean gradients of all parameters together, before scaling. Collective;
-  /// between backward and step(). Reduces what backward has not, as step() does, which then need not;
-  /// beside that it makes one all-reduce of one float64 number.
+  /// between backward and step(). Reduces what backward has not, as step() does, which then need
+  /// not; beside that it makes one all-reduce of one float64 number.
   ///
   /// Throws c10::Error, before any communication, unless max_norm > 0.
   virtual double clip_grad_norm(double max_norm) = 0;
@@ -76,37 +76,37 @@ class ShardedOptimizer : public Silenceable {
 /// Construction is collective. It broadcasts rank 0's parameters and buffers, bit for bit.
 ///
 /// A bucket's parameters lie flat, one after the other in the order of plan_buckets()
-/// (ddp/bucket_plan.h), each in row-major order, then zeros up to a multiple of N, the world size. The
-/// rank with number r in the group owns chunk r of N equal ones: its shard, a flat leaf tensor of the
-/// bucket's dtype and device that requires a gradient. `make_optimizer` is called once for each bucket
-/// that has elements, in plan order, before any communication; a shard's values are there when
-/// construction returns. Whoever keeps a pointer to what the factory made may change its learning rate
-/// between steps.
+/// (ddp/bucket_plan.h), each in row-major order, then zeros up to a multiple of N, the world size.
+/// The rank with number r in the group owns chunk r of N equal ones: its shard, a flat leaf tensor
+/// of the bucket's dtype and device that requires a gradient. `make_optimizer` is called once for
+/// each bucket that has elements, in plan order, before any communication; a shard's values are
+/// there when construction returns. Whoever keeps a pointer to what the factory made may change its
+/// learning rate between steps.
 ///
 /// A bucket's reduce-scatter starts as in stage 03 its all-reduce: when all its gradients are ready
 /// (on_gradient_ready, ddp/gradient_hooks.h) and the reduce-scatter of the bucket before it has
-/// started; when the hook of the gradient that it waited for returns, it has. Its input is the padded
-/// bucket, its result the mean over the ranks, however rounded. A bucket without elements may be waited
-/// for, or not. Nothing waits inside backward. Ranks may take different branches. Whatever a gradient
-/// holds counts, even if the last backward did not touch it. A gradient is let go (parameter.grad()
-/// becomes undefined) at the latest when its bucket starts.
+/// started; when the hook of the gradient that it waited for returns, it has. Its input is the
+/// padded bucket, its result the mean over the ranks, however rounded. A bucket without elements
+/// may be waited for, or not. Nothing waits inside backward. Ranks may take different branches.
+/// Whatever a gradient holds counts, even if the last backward did not touch it. A gradient is let
+/// go (parameter.grad() becomes undefined) at the latest when its bucket starts.
 ///
-/// Between steps a rank holds, beside the parameters, for each bucket: its shard, at most one gradient
-/// of it, and what the inner optimizer keeps. Nothing grows from step to step. In backward and step()
-/// all other tensors, gradients included, take no more than the trainable parameters' bytes and two
-/// padded buckets; clip_grad_norm() may take more.
+/// Between steps a rank holds, beside the parameters, for each bucket: its shard, at most one
+/// gradient of it, and what the inner optimizer keeps. Nothing grows from step to step. In backward
+/// and step() all other tensors, gradients included, take no more bytes than all padded buckets and
+/// two of them besides; clip_grad_norm() may take more.
 ///
 /// At most one backward outside NoSync may run between two calls of step(), with or without
-/// clip_grad_norm(), and none after it: a second one's hook throws c10::Error, and so does backward().
-/// (One that reaches only other gradients, or inside NoSync, need not be noticed, nor any where
-/// overlap = false.)
+/// clip_grad_norm(), and none after it: a second one's hook throws c10::Error, and so does
+/// backward(). (One that reaches only other gradients, or inside NoSync, need not be noticed, nor
+/// any where overlap = false.)
 ///
-/// What the caller writes into a parameter after construction is lost in the next step(): the shards
-/// count.
+/// What the caller writes into a parameter after construction is lost in the next step(): the
+/// shards count.
 ///
 /// Throws c10::Error, before any communication, if the group is null, cap_bytes <= 0, the list of
-/// parameters empty, a parameter or buffer undefined, a trainable parameter no leaf (the message names
-/// its index), the factory empty, or what it returns null. Later: in a NoSync scope step() and
+/// parameters empty, a parameter or buffer undefined, a trainable parameter no leaf (these messages
+/// name the index), the factory empty, or what it returns null. Later: in a NoSync scope step() and
 /// clip_grad_norm() throw; so do the hook or step() for a sparse gradient, and for a trainable
 /// parameter whose dtype or device is no longer its bucket's, naming its index in `parameters`.
 ///

@@ -84,7 +84,8 @@ class FullySharded : public Silenceable {
   /// Ends a step's backward, or several; collective. Reduces the gradients that NoSync has left, in
   /// reverse order of the list, waits for what is under way, and lets go of all units. Then each
   /// shard's gradient has grown by the mean over the ranks of its unit's gradients since the last
-  /// finish(). A unit that no backward has reached stays as it is: no gradient, if it had none.
+  /// finish(); until then nobody else touches it. A unit that no backward has reached stays as it
+  /// is: no gradient, if it had none.
   ///
   /// Throws c10::Error inside a NoSync scope.
   virtual void finish() = 0;
@@ -135,7 +136,7 @@ class FullySharded : public Silenceable {
 /// first place; then zeros up to a multiple of N, the world size. The rank with number r in the
 /// group owns chunk r of N equal ones: its shard, a flat leaf tensor of the unit's dtype and device
 /// that requires a gradient. A gather carries shards, a reduce-scatter the padded flat gradient,
-/// and its result is the mean over the ranks. A single rank may communicate nothing.
+/// and its result is the mean over the ranks. A single rank need not communicate.
 ///
 /// Between steps a rank holds for each unit its shard, and the gradient of it that the caller has
 /// not cleared; nothing grows from step to step. Within a step the model's other tensors take no
