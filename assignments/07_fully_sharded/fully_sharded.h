@@ -54,8 +54,8 @@ struct FullyShardedOptions {
 /// backward, as checkpoints do, but calls no forward() itself, and keeps none of its parameters.
 ///
 /// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its
-/// forward was, reduces nothing, and whole gradients stay on every rank; units are gathered and let
-/// go as ever. What a thread or the process has once is left as it was.
+/// forward was, reduces nothing, and whole gradients stay on every rank, for the unit's next
+/// reduction to take along; units are gathered and let go as ever. What a thread or the process has once is left as it was.
 class FullySharded : public Silenceable {
  public:
   FullySharded() = default;
