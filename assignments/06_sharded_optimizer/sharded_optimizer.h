@@ -29,8 +29,8 @@ using OptimizerFactory =
 struct ShardedOptimizerOptions {
   /// The cap of plan_buckets(); > 0. The default is PyTorch's 25 MiB.
   std::int64_t cap_bytes = std::int64_t{25} << 20;
-  /// False: nothing is launched before step() or clip_grad_norm(), and each operation is waited for
-  /// before anything else happens.
+  /// False: the same operations in the same order, but none before step() or clip_grad_norm(), and
+  /// each is waited for before anything else happens.
   bool overlap = true;
 };
 
