@@ -172,6 +172,12 @@ std::vector<Case> make_cases() {
       add({*one});
     }
   }
+  add({{.name = "clipped, gradients whose squares overflow float32",
+        .units = kThree,
+        .steps = {3, {.passes = plain(3).passes, .max_norm = 0.5}},
+        .charged_to = "the_norm_is_over_all_shards",
+        .rare = {"gradients of 1e24"},
+        .loss_scale = 1e24}});
   return all;
 }
 
@@ -259,9 +265,9 @@ at::Tensor input_of(const Case& one, int rank, int step, std::size_t pass) {
   return one.real_layers ? x.view({1, kWidth}) : x;
 }
 
-at::Tensor loss_of(const at::Tensor& output) {
+at::Tensor loss_of(const at::Tensor& output, double scale) {
   const at::Tensor factors = at::arange(1, kWidth + 1, output.options().requires_grad(false));
-  return (output * factors.view_as(output)).sum();
+  return (output * factors.view_as(output)).sum() * scale;
 }
 
 at::Tensor compute(const Case& one, const at::Tensor& x,

@@ -45,6 +45,7 @@ struct Case {
   std::string charged_to = "a_step_ends_where_the_unsharded_model_ends";
   Rare rare = {};
   bool real_layers = false;  // linear layers; else a function of our own
+  double loss_scale = 1;
   GroupIndex group = 0;
   std::vector<std::vector<int>> subgroups = {};
 };
@@ -81,8 +82,8 @@ std::vector<std::vector<at::Tensor>> parameters_of(const Case& one, int rank);
 /// The input of a pass.
 at::Tensor input_of(const Case& one, int rank, int step, std::size_t pass);
 
-/// What the pass's output is multiplied with, for the loss.
-at::Tensor loss_of(const at::Tensor& output);
+/// The sum of the pass's output, each element multiplied with another factor, and with `scale`.
+at::Tensor loss_of(const at::Tensor& output, double scale = 1);
 
 constexpr double kRate = 0.05;  // of plain SGD
 

@@ -72,7 +72,7 @@ class Unsharded {
       x = compute(case_, x, units_[unit]);
     }
     if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
-      loss_of(x).backward();
+      loss_of(x, case_.loss_scale).backward();
     }
     return pass.how == How::kThrows ? at::Tensor() : x.detach();
   }

@@ -196,7 +196,7 @@ void Trainer::run_pass(const Pass& pass, std::size_t place) {
   throws_ = false;
   client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
   if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
-    const at::Tensor loss = loss_of(y);
+    const at::Tensor loss = loss_of(y, case_.loss_scale);
     y.reset();
     enter(pass.no_sync);
     go_to(Phase::kBackward);
