@@ -156,6 +156,12 @@ std::vector<Case> make_cases() {
           .options = options,
           .charged_to = no_sync}});
   }
+  add({{.name = "NoSync: a scope within a scope",
+        .units = kThree,
+        .steps = steps_of(
+            2, {{.uses = {0, 1, 2}, .no_sync = true, .inner_scope = true}, {.uses = {0, 1, 2}}}),
+        .charged_to = no_sync,
+        .rare = {"nested NoSync scopes"}}});
   for (const double max_norm : {0.5, 1e6}) {
     Case clipped{.name = max_norm < 1 ? "clipped" : "too small to be clipped",
                  .units = kFive,

@@ -27,6 +27,7 @@ struct Pass {
   How how = How::kTrain;
   bool no_sync = false;      // backward is inside a scope, and forward, too
   bool scope_turns = false;  // but for this: then forward is outside, or it is inside alone
+  bool inner_scope = false;  // another one begins and ends before backward
 };
 
 struct Step {

@@ -19,9 +19,25 @@ constexpr std::int64_t kUnits = 10;
 constexpr std::int64_t kElements = 4 * 1200;
 constexpr std::int64_t kUnit = kElements * 4;
 
-// What is done over and over: steps, some of them inside NoSync; or evaluation, also with every other unit, where those
-// between and the last one have been gathered for nobody.
-enum class Loop { kSteps, kNoSync, kEvaluation, kEveryOther };
+// What is done over and over: steps, some of them inside NoSync, or after a forward without backward; or evaluation,
+// also from the last unit to the first, and with every other unit, where those between and the last one have been
+// gathered for nobody.
+enum class Loop { kSteps, kNoSync, kTwoForwards, kEvaluation, kReverse, kEveryOther };
+
+bool trains(Loop loop) { return loop <= Loop::kTwoForwards; }
+
+// The units that forward() is called with.
+std::vector<std::size_t> uses_in(Loop loop) {
+  std::vector<std::size_t> uses;
+  for (const int pass : {1, 2}) {
+    for (std::size_t i = 0; i < kUnits && (pass == 1 || loop == Loop::kTwoForwards); ++i) {
+      if (loop != Loop::kEveryOther || i % 2 == 0) {
+        uses.push_back(loop == Loop::kReverse ? kUnits - 1 - i : i);
+      }
+    }
+  }
+  return uses;
+}
 
 constexpr int kMany = 3 * kStepsBetweenCounts + 1;
 constexpr int kFew = 3;
@@ -97,7 +113,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
   account.within(root ? "the copies, the shards and whole_parameters()'s tensors"
                       : "the shards and whole_parameters()'s tensors",
                  root ? kUnits + 2 : 2, 0);
-  const bool trains = loop == Loop::kSteps || loop == Loop::kNoSync;
+  const std::vector<std::size_t> uses = uses_in(loop);
   const std::int64_t ahead = std::min<std::int64_t>(1 + options.prefetch, kUnits);
   for (int step = 0; step < steps; ++step) {
     const std::int64_t own = step == 0 ? 0 : shards;  // gradients that were not cleared
@@ -108,13 +124,13 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     }
     const std::int64_t left = loop == Loop::kNoSync ? kUnits : 0;
     {
-      const at::AutoGradMode mode(trains);
-      at::Tensor x = at::ones({1});
-      for (std::size_t i = 0; i < kUnits; i += loop == Loop::kEveryOther ? 2 : 1) {
-        x = model->forward(i, x);
+      const at::AutoGradMode mode(trains(loop));
+      at::Tensor x;
+      for (const std::size_t i : uses) {
+        x = model->forward(i, i == uses[0] ? at::ones({1}) : x);
       }
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
-      if (trains) {
+      if (trains(loop)) {
         x.sum().backward();
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
                        shards);
@@ -128,7 +144,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     if (!inside) {
       model->finish();
       account.reset();
-      account.held("the shards and their gradients between steps", trains ? shards : 0);
+      account.held("the shards and their gradients between steps", trains(loop) ? shards : 0);
     }
     if (step > 0 && step % kStepsBetweenCounts == 0) {
       account.count();
@@ -173,6 +189,9 @@ const std::vector<Body>& memory() {
     add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
     add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
     add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
+    add("the last unit is kept, and backward does not come",
+        {.prefetch = 1, .keep_last = true}, Loop::kTwoForwards, kFew);
+    add("evaluation from the last unit to the first", {.prefetch = 2}, Loop::kReverse, kFew);
     add("evaluation with every other unit", {}, Loop::kEveryOther, kFew);
     add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
     all.push_back({"memory: a function throws",

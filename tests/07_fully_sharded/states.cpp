@@ -20,9 +20,15 @@ const Case kSaved{.name = "a model that is saved",
                   .ranks = 4,
                   .units = {{{{5, 3}, {4}}}, {{{1}}}, {{{2, 2}, {3}}, true}, {{{40}}}}};
 
+Case in_float64() {
+  Case one = kSaved;
+  one.dtype = at::kDouble;
+  return one;
+}
+
 // Values whose bits change if anybody computes with them.
-std::vector<Unit> rare_units(Client& client, int rank) {
-  std::vector<Unit> units = units_of(client, kSaved, rank, nullptr);
+std::vector<Unit> rare_units(Client& client, const Case& one, int rank) {
+  std::vector<Unit> units = units_of(client, one, rank, nullptr);
   const at::NoGradGuard no_grad;
   units[0].parameters[0].view({-1})[0].fill_(-0.0);
   units[3].parameters[0][39].fill_(std::numeric_limits<float>::quiet_NaN());
@@ -82,30 +88,30 @@ std::vector<SavedShards> exchanged(const ProcessGroupPtr& group, const SavedShar
 }
 
 // A state as a model of `ranks` ranks would save it, for those that have none.
-SavedShards empty_state(int ranks) {
+SavedShards empty_state(const Case& one, int ranks) {
   SavedShards state{.rank = 0, .ranks = ranks, .elements = {}, .shards = {}};
-  for (const auto& parameters : parameters_of(kSaved, 0)) {
+  for (const auto& parameters : parameters_of(one, 0)) {
     const FlatLayout layout(parameters, ranks, "unit");
     state.elements.push_back(layout.elements());
-    state.shards.push_back(at::zeros({layout.padded_elements() / ranks}));
+    state.shards.push_back(at::zeros({layout.padded_elements() / ranks}, one.dtype));
   }
   return state;
 }
 
-void save_and_load(Client& client, int small) {
+void save_and_load(Client& client, const Case& one, int small) {
   const auto group = make_group(client.shared_from_this());
   const int rank = client.rank();
   const bool is_small = rank < small;
   const bool alone = small == 1;  // without autograd, then
-  const auto expected = parameters_in(rare_units(client, 0));
+  const auto expected = parameters_in(rare_units(client, one, 0));
   std::unique_ptr<FullySharded> two;
   if (is_small) {
-    two = make_fully_sharded(rare_units(client, rank), make_group(client.shared_from_this(), 1));
+    two = make_fully_sharded(rare_units(client, one, rank), make_group(client.shared_from_this(), 1));
   }
-  auto four = make_fully_sharded(units_of(client, kSaved, rank + 7, nullptr), group);
+  auto four = make_fully_sharded(units_of(client, one, rank + 7, nullptr), group);
   const SavedShards saved = is_small
                                 ? silently(client, "save()", alone, [&] { return two->save(); })
-                                : empty_state(small);
+                                : empty_state(one, small);
   if (is_small) {
     compare(client, "what save() has of the small group's shards", saved.shards,
             chunks_of(expected, small, rank));
@@ -120,7 +126,7 @@ void save_and_load(Client& client, int small) {
       exchanged(group, silently(client, "save()", alone, [&] { return four->save(); }), 4);
   two.reset();
   if (is_small) {
-    two = make_fully_sharded(units_of(client, kSaved, rank + 3, nullptr),
+    two = make_fully_sharded(units_of(client, one, rank + 3, nullptr),
                              make_group(client.shared_from_this(), 1));
     silently(client, "load()", alone, [&] { two->load(back); });
     compare(client, "shards loaded back into the small group", two->shards(),
@@ -138,8 +144,8 @@ std::vector<at::Tensor> listed(const std::vector<std::vector<at::Tensor>>& units
 
 void whole_and_back(Client& client) {
   const auto group = make_group(client.shared_from_this());
-  const auto expected = parameters_in(rare_units(client, 0));
-  auto model = make_fully_sharded(rare_units(client, client.rank()), group);
+  const auto expected = parameters_in(rare_units(client, kSaved, 0));
+  auto model = make_fully_sharded(rare_units(client, kSaved, client.rank()), group);
   for (const int root : {0, 2}) {
     client.go_to({.phase = Phase::kForward, .step = root});
     const auto whole = [&] {
@@ -177,14 +183,16 @@ const std::vector<Body>& states() {
   static const std::vector<Body> bodies = [] {
     std::vector<Body> all;
     for (const int small : {2, 3, 1}) {
+      const Case one = small == 3 ? in_float64() : kSaved;
       all.push_back({"states of " + std::to_string(small) + " and four ranks",
                      {.ranks = 4,
                       .subgroups = {small == 2   ? std::vector{0, 1}
                                     : small == 3 ? std::vector{0, 1, 2}
                                                  : std::vector{0}},
                       .hold = false},
-                     [small](Client& client) { save_and_load(client, small); },
-                     kStateTest});
+                     [one, small](Client& client) { save_and_load(client, one, small); },
+                     kStateTest,
+                     small == 3 ? Rare{kDtype} : Rare{}});
     }
     all.push_back({"whole parameters", {.ranks = 4, .hold = false}, whole_and_back, kStateTest});
     return all;

@@ -199,6 +199,9 @@ void Trainer::run_pass(const Pass& pass, std::size_t place) {
     const at::Tensor loss = loss_of(y, case_.loss_scale);
     y.reset();
     enter(pass.no_sync);
+    if (pass.inner_scope) {
+      const NoSync inner(*model_);
+    }
     go_to(Phase::kBackward);
     const KeptSurroundings kept(client_, "backward");
     loss.backward();
