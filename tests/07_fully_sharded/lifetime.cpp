@@ -68,6 +68,10 @@ void construct_wrongly(Client& client) {
       "prefetch = -1", [](auto&) {}, -1);
   attempt(client, "a process group that is null",
           [&] { static_cast<void>(make_fully_sharded(units_for(client), nullptr)); });
+  // Units may differ in dtype.
+  std::vector<Unit> mixed = units_for(client);
+  mixed[2].parameters = {at::ones({4}, at::kDouble).set_requires_grad(true)};
+  static_cast<void>(make_fully_sharded(mixed, group));
 }
 
 void call_wrongly(Client& client) {

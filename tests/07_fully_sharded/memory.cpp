@@ -18,6 +18,8 @@ namespace {
 constexpr std::int64_t kUnits = 10;
 constexpr std::int64_t kElements = 4 * 1200;
 constexpr std::int64_t kUnit = kElements * 4;
+constexpr std::int64_t kInput = 256;  // elements, and of each unit's result
+constexpr std::int64_t kResults = 3 * kInput * 4;
 
 // What is done over and over: steps, some of them inside NoSync, or after a forward without backward; or evaluation,
 // also from the last unit to the first, and with every other unit, where those between and the last one have been
@@ -68,7 +70,7 @@ class Account {
   Account(Client& client, std::int64_t shards) : client_(client), shards_(shards) {}
 
   void within(const char* what, std::int64_t units_allowed, std::int64_t gradients) {
-    tell(what, meter_.peak_bytes(), shards_ + gradients + units_allowed * kUnit);
+    tell(what, meter_.peak_bytes(), shards_ + gradients + units_allowed * kUnit + kResults);
     meter_.reset_peak();
   }
   void held(const char* what, std::int64_t gradients) {
@@ -127,15 +129,17 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
       const at::AutoGradMode mode(trains(loop));
       at::Tensor x;
       for (const std::size_t i : uses) {
-        x = model->forward(i, i == uses[0] ? at::ones({1}) : x);
+        x = model->forward(i, i == uses[0] ? at::ones({kInput}) : x);
       }
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
       if (trains(loop)) {
         x.sum().backward();
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
                        shards);
+        // A unit may have been gathered for a graph that is gone.
+        const std::int64_t units = left + (inside ? 0 : 1) + (loop == Loop::kTwoForwards ? 1 : 0);
         account.held("the shards, their gradients and one in flight between backward and finish()",
-                     shards + (left + (inside ? 0 : 1)) * kUnit + kUnit / client.world().ranks);
+                     shards + units * kUnit + kUnit / client.world().ranks);
       } else if (loop == Loop::kEvaluation) {
         account.held("the shards between evaluation and finish()", 0);
       }
@@ -189,8 +193,8 @@ const std::vector<Body>& memory() {
     add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
     add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
     add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
-    add("the last unit is kept, and backward does not come",
-        {.prefetch = 1, .keep_last = true}, Loop::kTwoForwards, kFew);
+    add("the last unit is kept, and backward does not come", {.prefetch = 1, .keep_last = true},
+        Loop::kTwoForwards, kFew);
     add("evaluation from the last unit to the first", {.prefetch = 2}, Loop::kReverse, kFew);
     add("evaluation with every other unit", {}, Loop::kEveryOther, kFew);
     add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);

@@ -106,7 +106,8 @@ void save_and_load(Client& client, const Case& one, int small) {
   const auto expected = parameters_in(rare_units(client, one, 0));
   std::unique_ptr<FullySharded> two;
   if (is_small) {
-    two = make_fully_sharded(rare_units(client, one, rank), make_group(client.shared_from_this(), 1));
+    two =
+        make_fully_sharded(rare_units(client, one, rank), make_group(client.shared_from_this(), 1));
   }
   auto four = make_fully_sharded(units_of(client, one, rank + 7, nullptr), group);
   const SavedShards saved = is_small
