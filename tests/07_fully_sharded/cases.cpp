@@ -126,7 +126,11 @@ std::vector<Case> make_cases() {
         .options = {.prefetch = 1, .keep_last = true}}});
   Case kept{.name = "gradients are not cleared", .units = kThree, .steps = three};
   kept.steps[0].clears = kept.steps[1].clears = false;
-  add({kept});
+  Case alone = kept;
+  alone.name = "one rank, and gradients are not cleared";
+  alone.ranks = 1;
+  alone.rare = {kOneRank};
+  add({kept, alone});
 
   const char* const no_sync = "gradients_accumulate_inside_no_sync";
   const std::vector<Pass> micro = {{.uses = {0, 1, 2}, .no_sync = true}, {.uses = {0, 1, 2}}};
