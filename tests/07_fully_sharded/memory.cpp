@@ -26,17 +26,12 @@ constexpr std::int64_t kResults = 3 * kInput * 4;
 // gathered for nobody.
 enum class Loop { kSteps, kNoSync, kTwoForwards, kEvaluation, kReverse, kEveryOther };
 
-bool trains(Loop loop) { return loop <= Loop::kTwoForwards; }
-
 // The units that forward() is called with.
 std::vector<std::size_t> uses_in(Loop loop) {
   std::vector<std::size_t> uses;
-  for (const int pass : {1, 2}) {
-    for (std::size_t i = 0; i < kUnits && (pass == 1 || loop == Loop::kTwoForwards); ++i) {
-      if (loop != Loop::kEveryOther || i % 2 == 0) {
-        uses.push_back(loop == Loop::kReverse ? kUnits - 1 - i : i);
-      }
-    }
+  const std::size_t end = loop == Loop::kTwoForwards ? 2 * kUnits : kUnits;
+  for (std::size_t i = 0; i < end; i += loop == Loop::kEveryOther ? 2 : 1) {
+    uses.push_back(loop == Loop::kReverse ? kUnits - 1 - i : i % kUnits);
   }
   return uses;
 }
@@ -115,6 +110,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
   account.within(root ? "the copies, the shards and whole_parameters()'s tensors"
                       : "the shards and whole_parameters()'s tensors",
                  root ? kUnits + 2 : 2, 0);
+  const bool trains = loop == Loop::kSteps || loop == Loop::kNoSync || loop == Loop::kTwoForwards;
   const std::vector<std::size_t> uses = uses_in(loop);
   const std::int64_t ahead = std::min<std::int64_t>(1 + options.prefetch, kUnits);
   for (int step = 0; step < steps; ++step) {
@@ -126,13 +122,13 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     }
     const std::int64_t left = loop == Loop::kNoSync ? kUnits : 0;
     {
-      const at::AutoGradMode mode(trains(loop));
+      const at::AutoGradMode mode(trains);
       at::Tensor x;
       for (const std::size_t i : uses) {
         x = model->forward(i, i == uses[0] ? at::ones({kInput}) : x);
       }
       account.within("the shards and forward's tensors", ahead + (inside ? 0 : left), own);
-      if (trains(loop)) {
+      if (trains) {
         x.sum().backward();
         account.within("the shards, their gradients and backward's tensors", ahead + 4 + left,
                        shards);
@@ -148,7 +144,7 @@ void account(Client& client, const FullyShardedOptions& options, Loop loop, int 
     if (!inside) {
       model->finish();
       account.reset();
-      account.held("the shards and their gradients between steps", trains(loop) ? shards : 0);
+      account.held("the shards and their gradients between steps", trains ? shards : 0);
     }
     if (step > 0 && step % kStepsBetweenCounts == 0) {
       account.count();

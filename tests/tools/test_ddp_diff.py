@@ -84,13 +84,13 @@ class DdpDiff(unittest.TestCase):
             code = ddp_diff.main([str(file) for file in files])
         return code, output.getvalue(), errors.getvalue()
 
-    def refuse(self, test: Any, message: str) -> None:
+    def refuse(self, test: Any, message: str) -> str:
         code, output, errors = self.diff(document(), test)
-        self.errors = errors
         self.assertEqual((code, output), (1, ""))
         self.assertIn(message, errors)
         self.assertIn("test.json: ", errors)
         self.assertEqual(errors.count("\n"), 1, errors)
+        return errors
 
     def test_prints_what_is_published(self) -> None:
         code, output, errors = self.diff(*published_documents())
@@ -147,8 +147,8 @@ class DdpDiff(unittest.TestCase):
 
     def test_refuses_other_files(self) -> None:
         for other in ("{", "[" * 100_000, [], {RESULTS: {"a": 1}}, {"series": []}, {RESULTS: [{}]}):
-            self.refuse(other, "is none of this benchmark")
-            self.assertEqual(ddp_diff.REMEDY, self.errors.rstrip().rpartition("; ")[2])
+            errors = self.refuse(other, "is none of this benchmark")
+            self.assertEqual(ddp_diff.REMEDY, errors.rstrip().rpartition("; ")[2])
         self.refuse({RESULTS: []}, "nothing is in 'benchmark_results'")
         self.refuse({RESULTS: 2 * document()[RESULTS]}, "resnet50 with batch size 32 is there twice")
         self.refuse(document(ranks=(2, 2)), "two rounds of resnet50 are with DDP on 2 ranks")
