@@ -7,6 +7,7 @@
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client_group.h"
+#include "support/training_claims.h"
 #include "trainer.h"
 
 // What a rank's tensors take, to the byte: units of equal size, whose functions take little.
