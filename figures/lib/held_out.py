@@ -13,11 +13,21 @@ from statistics import fmean
 from figures.lib.reference_data import load_reference
 
 NAME = "held_out"
-STEP, AFTER, FORWARD, BOTH, ALL_REDUCE, AB = (
-    "step", "after backward", "forward", "forward + backward", "time", "A/B"
+STEP, AFTER, FORWARD, BOTH, OPTIMIZER, ALL_REDUCE, AB = (
+    "step", "after backward", "forward", "forward + backward", "optimizer", "time", "A/B"
 )  # fmt: skip
 ONE_GPU = "compute only"
-SOURCES = {"A": "A, 2 GPUs, PCIe", "B": "B, 2 H20", "C": "C, 2 T4", "suite": "PyTorch's suite, 64 V100"}
+SOURCES = {
+    "A": "A, 2 GPUs, PCIe",
+    "B": "B, 2 H20",
+    "C": "C, 2 T4",
+    "suite": "PyTorch's suite, 64 V100",
+    "D": "D, 2 H100, FP32",
+    "D, TF32": "D, 1 H100, TF32",
+    "D, BF16": "D, 1 H100, BF16",
+    "E": "E, 2 RTX PRO 6000",
+    "F": "F, 32 V100",
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +49,10 @@ class Row:
     @property
     def quantity(self) -> str:
         """What errors are counted over together."""
-        if self.metric in (FORWARD, BOTH, ALL_REDUCE, AB):
-            return "all-reduce" if self.metric == ALL_REDUCE else f"{self.metric}, 1 GPU" if self.gpus == 1 else AB
+        if self.metric in (FORWARD, BOTH):
+            return f"{self.metric}, 1 GPU"
+        if self.metric in (OPTIMIZER, ALL_REDUCE, AB):
+            return "all-reduce" if self.metric == ALL_REDUCE else self.metric
         kind = "bucketed" if self.method == "Reducer" else self.method
         return f"{kind}: {self.metric}"
 

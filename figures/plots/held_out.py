@@ -19,7 +19,17 @@ from figures.lib.result_files import Result, load_group
 from figures.lib.tables import Table
 
 PROGRAM = "held_out"
-LOOKS = {"A": (style.BLUE, "o"), "B": (style.GREEN, "^"), "C": (style.VERMILION, "s"), "suite": (style.PURPLE, "D")}
+LOOKS = {
+    "A": (style.BLUE, "o"),
+    "B": (style.GREEN, "^"),
+    "C": (style.VERMILION, "s"),
+    "suite": (style.PURPLE, "D"),
+    "D": (style.ORANGE, "v"),
+    "D, TF32": (style.ORANGE, "<"),
+    "D, BF16": (style.ORANGE, ">"),
+    "E": (style.SKY, "P"),
+    "F": (style.GREY, "X"),
+}
 NOTE = (
     "Errors over the cells that nothing was fitted to. A source's own all-reduces of 2 GPUs, few rows of one GPU and, "
     "of B and C, one naive step describe its machine; these rows are calibration, and not counted. The dull guess is "

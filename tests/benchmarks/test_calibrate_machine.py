@@ -31,14 +31,30 @@ def read(text: str, per_node: int = 8) -> list[measurements.Row]:
 class ReadersFile(unittest.TestCase):
     def test_rows_that_describe_the_machine_are_found(self) -> None:
         rows = read(HEADER + ROWS)
-        self.assertEqual(len(rows), 7)
-        held = [(row.model, row.gpus) for row in rows if not row.fitted]
-        self.assertEqual(held, [("resnet50", 8)])
+        self.assertEqual(len(rows), 8)
+        held = [(row.model, row.gpus, row.metric) for row in rows if not row.fitted]
+        self.assertEqual(held, [("xl", 2, "step"), ("resnet50", 8, "step")])
         self.assertAlmostEqual(rows[0].published, 1e-4)
         self.assertAlmostEqual(rows[6].published, 256 * 8 / 7248)
-        tied = dict(calibrate_machine._tied(calibrate_machine.Machine(("--gpus-per-node", "8")), rows[:6]))
-        names = {"all_reduce_overhead_s", "link_bytes_per_second", "link_between_bytes_per_second", "iteration_s"}
+        names = {"all_reduce_overhead_s", "link_bytes_per_second", "link_between_bytes_per_second", "update_elements"}
+        tied = measurements.tied(rows, per_node=8)
         self.assertEqual(tied.keys(), names | {"forward_efficiency", "compute_s.resnet50"})
+        self.assertEqual(tied["update_elements"].metric, "optimizer")
+
+    def test_a_naive_step_says_what_one_gpu_does_not(self) -> None:
+        steps = "".join(f"2,,transformer xl,{batch},128,naive,,step time,{batch},s\n" for batch in (8, 1, 16))
+        tied = measurements.tied(read(HEADER + steps), per_node=8)
+        self.assertEqual({name: row.batch for name, row in tied.items()}, {"efficiency": "16"})
+        passes = "".join(
+            f"1,,transformer {size},4,512,compute only,,{metric},{seconds},s\n"
+            for size, seconds in (("medium", 1), ("2.7B", 3), ("large", 2))
+            for metric in ("forward", "backward")
+        )
+        tied = measurements.tied(read(HEADER + passes + steps), per_node=8)
+        batches = {name: (row.model, row.batch, row.published) for name, row in tied.items()}
+        self.assertEqual(batches.pop("forward_efficiency"), ("2.7b", "4", 3))
+        self.assertEqual(batches.pop("backward_efficiency"), ("2.7b", "4", 6))  # with its forward
+        self.assertEqual(batches, {"update_elements": ("xl", "16", 16), "host_s": ("xl", "1", 1)})
 
     def test_roles_that_are_given_are_kept(self) -> None:
         table = HEADER.replace("gpus,", "role,gpus,") + "held,2,,1,,,all-reduce,,time,1,s\n"

@@ -2,16 +2,18 @@
 
 The file has the columns gpus, model (a name, "d_model,d_ff,layers,heads", or the MiB of an all-reduce), batch, seq,
 method, bucket_mb, metric, and published, in seconds, or value and unit. Rows whose role is calibration are
-used; without a column role, those which the first column names:
+used; without a column role, those that tools/report/measurements.py ties to a constant:
 
-    all-reduces, fewest GPUs      the link's speed, by the largest; what each takes besides, by the smallest
-    all-reduces between machines  that link's speed, by the largest (--gpus-per-node among FLAGS says where it is)
-    or a naive step's all-reduce  the link's speed
-    one GPU, small, few tokens    the host's share of a layer: forward, and forward + backward
-    one GPU, small, > 512 tokens  the part of the memory's speed
-    one GPU, the next largest     the parts of the GPU's peak that both reach; a step of one GPU does it, too
-    a naive step                  what every iteration takes besides; without rows of one GPU, those parts
-    ResNets: a step without DDP   its computing
+    all-reduces, fewest GPUs         the link's speed, by the largest; what each takes besides, by the smallest
+    all-reduces between machines     that link's speed, by the largest (--gpus-per-node among FLAGS says where it is)
+    or a naive step's all-reduce     the link's speed
+    one GPU, small, <= 512 tokens    the host's share of a layer: forward, and forward + backward
+    or a naive step of so few        the host's shares together
+    one GPU, smallest, long          the part of the memory's speed: forward + backward of sequences of > 512 tokens
+    one GPU, largest                 the parts of the GPU's peak that both reach; a step of one GPU does it, too
+    the optimizer, largest model     how many elements it moves for each parameter
+    or the naive step of most tokens the same; without rows of one GPU, those parts of the peak
+    ResNets: a step without DDP      its computing
 
 Each constant follows from one row; the programs run with candidates until all rows are met. Then the rest of the file
 is predicted, with its error. FLAGS= describes the machine, as in FLAGS="--gpu H100 --precision fp32 --link nvswitch4".
@@ -32,27 +34,27 @@ from statistics import fmean
 from tabulate import tabulate
 
 from figures.lib import held_out, suite_data, training_times
-from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, STEP, Row
+from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, OPTIMIZER, STEP, Row
 from figures.lib.result_files import load
 from figures.lib.training_times import BACKWARD, TRAIN, Way
 from tools.grading import stages
 from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
-from tools.report.measurements import HOST_BOUND, LONG, is_resnet, read
+from tools.report.measurements import BETWEEN, COMPUTING, LINK, SHAPES, is_resnet, read, tied
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
 MADE = ROOT / "figures" / "data" / "calibration.json"
 PROGRAM, SUITE = "bucketed_ddp", "ddp_suite"
-BETWEEN = "link_between_bytes_per_second"
 ONE_MACHINE = 1 << 20  # GPUs
 FIRST_BETWEEN = 1e10  # a guess to begin with
-SHAPES = {"2.7b": "2560,10240,32,32", "10b": "4608,12288,50,36"}  # the handout's that the lab has no names for
 STAGES = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
-ROUNDS = 5
+ROUNDS, CLOSE = 12, 0.02  # at most so many; in percent
 LAUNCH_S = 5e-6  # as of every GPU in the lab: a synchronizer's operators in the author's Python took more
 SMALLEST_S = 1e-9  # of an overhead
+SLOWEST_CHANGE = 0.3  # of a constant in a round, where a time is nearly all something else
+ONE_PASS = 7.0  # AdamW: gradient, parameter, two moments, read, and all but the gradient written
 Constants = dict[str, float]
 
 
@@ -109,8 +111,7 @@ def _speeds(constants: Constants) -> list[str]:
 def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Path) -> Iterator[Row]:
     candidate, output = folder / "candidate.json", folder / "result.json"
     write_constants(candidate, {PROGRAM: constants})
-    shape = SHAPES.get(rows[0].model, rows[0].model)
-    flags = ["--shape", shape] if "," in shape else ["--model", shape]
+    flags = ["--shape", SHAPES.get(rows[0].model, rows[0].model)]
     for flag, values in (
         ("--batch-sizes", {row.batch for row in rows}),
         ("--sequence-lengths", {row.seq for row in rows}),
@@ -125,8 +126,15 @@ def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Pa
         way = Way(int(row.batch), int(row.seq), row.method, int(row.bucket_mb) if row.bucket_mb else None)
         after = 0.0 if row.method == ONE_GPU else trainings.times(way).all_reduce
         step = trainings.seconds(way, TRAIN)
-        both = step - result.parameters["besides_s"] - after
-        times = {STEP: step, AFTER: after, BOTH: both, FORWARD: both - trainings.seconds(way, BACKWARD)}
+        besides = result.parameters["besides_s"]
+        both = step - besides - after
+        times = {
+            STEP: step,
+            AFTER: after,
+            BOTH: both,
+            FORWARD: both - trainings.seconds(way, BACKWARD),
+            OPTIMIZER: besides,
+        }
         yield replace(row, predicted=times[row.metric])
 
 
@@ -179,58 +187,35 @@ def predict(machine: Machine, rows: list[Row], constants: Constants) -> list[Row
     return [made[row] for row in rows]
 
 
-def _tied(machine: Machine, rows: list[Row]) -> Iterator[tuple[str, Row]]:
-    """Each constant with the row that it follows from."""
-    sizes = sorted((row for row in rows if row.metric == ALL_REDUCE), key=lambda row: (row.gpus, float(row.model)))
-    for row in sizes[:1]:
-        yield "all_reduce_overhead_s", row
-    for name, within in (("link_bytes_per_second", True), (BETWEEN, False)):
-        side = [row for row in sizes if (row.gpus <= machine.per_node) == within]
-        yield from ((name, row) for row in [row for row in side if row.gpus == side[0].gpus][-1:])
-    alone = [row for row in rows if row.method == ONE_GPU and not is_resnet(row)]
-    with_forward = {(row.model, row.seq) for row in alone if row.metric == FORWARD}
-    for row in alone:
-        small = row.model == HOST_BOUND
-        if small and int(row.seq) > LONG:
-            yield "memory_efficiency", row
-        elif row.metric == FORWARD:
-            yield "forward_host_s" if small else "forward_efficiency", row
-        elif row.metric == BOTH and (row.model, row.seq) in with_forward:
-            yield "backward_host_s" if small else "backward_efficiency", row
-        else:
-            yield "efficiency", row
-    for row in rows:
-        if row.method == "naive" and row.metric == STEP:
-            yield "iteration_s" if alone else "efficiency", row
-        elif row.method == "naive" and row.metric == AFTER and not sizes:
-            yield "link_bytes_per_second", row
-        elif is_resnet(row) and row.method == ONE_GPU:
-            yield f"compute_s.{row.model}", row
+# What a constant makes up of a row's time, where that is not all of it; and which constants are times, not speeds.
+PARTS = {"update_elements": OPTIMIZER, "efficiency": BOTH, "host_s": BOTH}
+TOGETHER = {"efficiency": COMPUTING[:2], "host_s": ("forward_host_s", "backward_host_s")}
 
 
 def calibrate(machine: Machine, rows: list[Row], start: Constants) -> Constants:
-    """The constants that the rows say something about, and all others as they were; what is not said to be done besides
-    is not done."""
-    constants = {**start, "iteration_s": 0.0, "launch_s": LAUNCH_S, "measures_by_host": 0.0}
-    tied = list(_tied(machine, rows))
-    if "--link" in machine.flags and "link_bytes_per_second" not in dict(tied):
-        constants["link_bytes_per_second"] = 0.0
-    for name, row in tied:
-        if name not in constants:  # which the lab's own machine does not have
-            constants[name] = row.published if name.startswith("compute_s.") else FIRST_BETWEEN
+    """The constants that the rows say something about, and all others as they were; without a word of it, the optimizer
+    is one pass."""
+    found = tied(rows, machine.per_node)
+    constants = {**start, "update_elements": ONE_PASS, "launch_s": LAUNCH_S, "measures_by_host": 0.0}
+    if "--link" in machine.flags and LINK not in found:
+        constants[LINK] = 0.0
+    for name, row in found.items():  # which the lab's own machine may not have
+        constants.setdefault(name, row.published if name.startswith("compute_s.") else FIRST_BETWEEN)
     for _ in range(ROUNDS):
-        now = predict(machine, [row for _, row in tied], constants)
-        for (name, _), row in zip(tied, now):
-            ratio, missing = row.predicted / row.published, row.published - row.predicted
-            if name == "efficiency":
-                for one in ("forward_efficiency", "backward_efficiency"):
-                    constants[one] *= ratio
-            elif name in ("iteration_s", "all_reduce_overhead_s"):
-                constants[name] = max(SMALLEST_S, constants[name] + missing)
-            elif name.endswith("host_s") or name.startswith("compute_s."):
-                constants[name] /= ratio
-            else:
-                constants[name] *= ratio
+        parts = [replace(row, metric=PARTS.get(name, row.metric)) for name, row in found.items()]
+        now = predict(machine, [*found.values(), *parts], constants)
+        if all(abs(row.error) < CLOSE for row in now[: len(parts)]):
+            break
+        for name, row, part in zip(found, now, now[len(parts) :]):
+            missing = row.published - row.predicted
+            longer = max(SLOWEST_CHANGE, 1 + missing / part.predicted)
+            for one in TOGETHER.get(name, (name,)):
+                if one == "all_reduce_overhead_s":
+                    constants[one] = max(SMALLEST_S, constants[one] + missing)
+                elif one == "update_elements" or one.endswith("host_s") or one.startswith("compute_s."):
+                    constants[one] *= longer
+                else:
+                    constants[one] /= longer
     return {name: float(f"{value:.4g}") for name, value in constants.items()}
 
 

@@ -29,6 +29,11 @@ MACHINES = {
     "B": Machine(("--gpu", "H20", "--precision", "fp32", "--link", "nvlink4")),
     "C": Machine(("--gpu", "T4", "--link", "pcie3")),
     "suite": Machine(),
+    "D": Machine(("--gpu", "H100", "--precision", "fp32", "--link", "nvswitch4")),
+    "D, TF32": Machine(("--gpu", "H100", "--precision", "tf32", "--link", "nvswitch4")),
+    "D, BF16": Machine(("--gpu", "H100", "--precision", "bf16", "--link", "nvswitch4")),
+    "E": Machine(("--gpu", "RTX_PRO_6000", "--precision", "fp32", "--link", "pcie5")),
+    "F": Machine(("--gpu", "V100", "--link", "nvlink2", "--gpus-per-node", "8", "--link-between", "infiniband100")),
 }
 
 

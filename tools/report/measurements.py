@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from figures.lib import held_out
-from figures.lib.held_out import AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, STEP, Row
+from figures.lib.held_out import AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, OPTIMIZER, STEP, Row
 from figures.lib.training_times import BUCKETED
 from tools.setup.toolchain import LabError
 
 NAMES = ("source", "gpus", "model", "batch", "seq", "method", "bucket_mb", "metric")
+BACKWARD = "backward"  # becomes forward + backward, with the forward of the same run
 METRICS = {
-    "step time": STEP, "rate": STEP, "all-reduce time (after backward)": AFTER,
-    **{metric: metric for metric in (STEP, AFTER, FORWARD, BOTH, ALL_REDUCE)},
+    "step time": STEP, "rate": STEP, "all-reduce time (after backward)": AFTER, BACKWARD: BOTH,
+    **{metric: metric for metric in (STEP, AFTER, FORWARD, BOTH, OPTIMIZER, ALL_REDUCE)},
 }  # fmt: skip
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-HOST_BOUND, LONG = "small", 512  # a model whose layers wait for the host, and tokens from which they do not
+SHAPES = {
+    "small": "768,3072,12,12", "medium": "1024,4096,24,16", "large": "1280,5120,36,20", "xl": "1600,6400,48,25",
+    "2.7b": "2560,10240,32,32", "10b": "4608,12288,50,36",
+}  # fmt: skip
+HOST_BOUND = 512  # tokens of a step up to which a GPU waits for its host, and
+LONG = 512  # those of a sequence from which attention's passes count
+LINK, BETWEEN = "link_bytes_per_second", "link_between_bytes_per_second"
+COMPUTING = ("forward_efficiency", "backward_efficiency", "efficiency")
+
+
+def _tokens(row: Row) -> int:
+    return int(row.batch) * int(row.seq)
+
+
+def _elements(row: Row) -> int:
+    """About; of a model's layers."""
+    width, inner, layers, _ = map(int, SHAPES.get(row.model, row.model).split(","))
+    return layers * width * (4 * width + 3 * inner)
 
 
 def is_resnet(row: Row) -> bool:
@@ -39,7 +58,7 @@ def _row(cells: dict[str, str]) -> Row:
     size = texts["model"].removeprefix("transformer ").removeprefix("float32 tensor ").removesuffix(" MiB")
     texts["model"] = size.lower()
     texts["method"] = ONE_GPU if texts["method"] == "no DDP" else texts["method"]
-    texts["bucket_mb"] = texts["bucket_mb"].split(" ")[0]  # "25 (default)"
+    texts["bucket_mb"] = re.sub(r"\D.*", "", texts["bucket_mb"])  # "25 (default)"
     texts["metric"] = METRICS[texts["metric"]]
     row = held_out.row_of({**texts, "role": cells.get("role", ""), "published": str(_seconds(cells)), "predicted": "0"})
     needed = [row.model] if row.metric == ALL_REDUCE else [row.batch, row.seq]
@@ -49,27 +68,64 @@ def _row(cells: dict[str, str]) -> Row:
     return row
 
 
-def describing(rows: list[Row], per_node: int) -> Iterator[Row]:
-    """As in the list of tools/report/calibrate_machine.py."""
-    reduced = sorted((row for row in rows if row.metric == ALL_REDUCE), key=lambda row: (row.gpus, float(row.model)))
-    fewest = [row for row in reduced if row.gpus == reduced[0].gpus]
-    between = [row for row in reduced if row.gpus > per_node]
-    yield from fewest[:1] + fewest[-1:] + [row for row in between if row.gpus == between[0].gpus][-1:]
-    alone = [row for row in rows if row.method == ONE_GPU and not is_resnet(row)]
-    small = [row for row in alone if row.model == HOST_BOUND]
-    if small:
-        fewest, most = (pick(int(row.seq) for row in small) for pick in (min, max))
-        yield from (row for row in small if int(row.seq) == fewest)
-        yield from (row for row in small if int(row.seq) == most > LONG and row.metric == BOTH)
-    large = [row for row in alone if row.model != HOST_BOUND]
-    for row in large:
-        chosen = max((other.model == "xl", int(other.seq) <= LONG, int(other.seq), other.model) for other in large)
-        if (row.model == "xl", int(row.seq) <= LONG, int(row.seq), row.model) == chosen:
+def _cell(row: Row) -> tuple[object, ...]:
+    return row.source, row.gpus, row.model, row.batch, row.seq, row.method
+
+
+def _whole(cells: list[dict[str, str]]) -> Iterator[Row]:
+    """The rows; a backward pass without its sum with forward becomes it, as it is easily told."""
+    rows = [_row(one) for one in cells]
+    known = {(_cell(row), row.metric): row.published for row, one in zip(rows, cells) if one["metric"] != BACKWARD}
+    for row, one in zip(rows, cells):
+        if one["metric"] != BACKWARD:
             yield row
-    yield from [row for row in rows if row.method == "naive" and row.metric == STEP][:1]
+        elif (_cell(row), BOTH) not in known and (_cell(row), FORWARD) in known:
+            yield replace(row, published=row.published + known[_cell(row), FORWARD])
+
+
+def _tied_by_link(rows: list[Row], per_node: int) -> Iterator[tuple[str, Row]]:
+    reduced = sorted((row for row in rows if row.metric == ALL_REDUCE), key=lambda row: (row.gpus, float(row.model)))
+    for name, within in ((LINK, True), (BETWEEN, False)):
+        side = [row for row in reduced if (row.gpus <= per_node) == within]
+        yield from ((name, row) for row in [row for row in side if row.gpus == side[0].gpus][-1:])
+    if len(reduced) > 1:
+        yield "all_reduce_overhead_s", reduced[0]
     if not reduced:
-        yield from [row for row in rows if row.method == "naive" and row.metric == AFTER][:1]
-    yield from (row for row in rows if is_resnet(row) and row.method == ONE_GPU)
+        yield from ((LINK, row) for row in rows if row.method == "naive" and row.metric == AFTER)
+
+
+def _tied_by_one_gpu(alone: list[Row]) -> Iterator[tuple[str, Row]]:
+    few = [row for row in alone if row.model == "small" and _tokens(row) <= HOST_BOUND]
+    for name, metric in (("forward_host_s", FORWARD), ("backward_host_s", BOTH)):
+        yield from ((name, row) for row in sorted(few, key=_tokens, reverse=True) if row.metric == metric)
+    long = [row for row in alone if int(row.seq) > LONG and row.metric == BOTH]
+    for row in sorted(long, key=lambda row: (-_elements(row), int(row.seq))):
+        yield "memory_efficiency", row
+    whole = [row for row in alone if row not in few]
+    if whole:
+        largest = _cell(max(whole, key=lambda row: (int(row.seq) <= LONG, _elements(row), _tokens(row))))
+        of = {row.metric: row for row in whole if _cell(row) == largest}
+        if FORWARD in of:
+            yield "forward_efficiency", of[FORWARD]
+        if rest := of.get(BOTH) or of.get(STEP):
+            yield "backward_efficiency" if FORWARD in of else "efficiency", rest
+
+
+def tied(rows: list[Row], per_node: int) -> dict[str, Row]:
+    """Each constant that the rows say something about, and the row that it follows from: the last one named."""
+    updates = [row for row in rows if row.metric == OPTIMIZER]
+    alone = [row for row in rows if row.method == ONE_GPU and not is_resnet(row) and row not in updates]
+    found = dict([*_tied_by_link(rows, per_node), *_tied_by_one_gpu(alone)])
+    if updates:
+        found["update_elements"] = max(updates, key=_elements)
+    naive = sorted((row for row in rows if row.method == "naive" and row.metric == STEP), key=_tokens)
+    if naive and not found.keys() & {*COMPUTING}:
+        found["efficiency"] = naive[-1]
+    elif naive:
+        of_most = found.setdefault("update_elements", naive[-1])
+        if _tokens(naive[0]) <= HOST_BOUND and naive[0] is not of_most and "forward_host_s" not in found:
+            found["host_s"] = naive[0]
+    return found | {f"compute_s.{row.model}": row for row in rows if is_resnet(row) and row.method == ONE_GPU}
 
 
 def read(file: Path, per_node: int) -> list[Row]:
@@ -83,12 +139,12 @@ def read(file: Path, per_node: int) -> list[Row]:
     if len(known) < len(table):
         print(f"Left out: {len(table) - len(known)} rows whose metric is none of {', '.join(METRICS)}")
     try:
-        rows = list(dict.fromkeys(_row(cells) for cells in known))
+        rows = list(dict.fromkeys(_whole(known)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{file}: a row does not fit ({error}); its columns are those of {form}") from None
     if known and "role" not in known[0]:
-        chosen = {id(row) for row in describing(rows, per_node)}
-        rows = [replace(row, fitted=id(row) in chosen) for row in rows]
+        chosen = tied(rows, per_node).values()
+        rows = [replace(row, fitted=row in chosen) for row in rows]
     if not any(row.fitted for row in rows):
         raise LabError(f"{file}: no row describes the machine; {form} shows which do, by role calibration")
     return rows

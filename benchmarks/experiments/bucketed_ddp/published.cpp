@@ -12,13 +12,12 @@ namespace ddp {
 namespace {
 
 constexpr std::int64_t kGpus = 2;
-constexpr int kAdamWStates = 2;
 // Kernels that wait for a GPU: about 1,000, NVIDIA Developer Forums, 68937.
 constexpr std::int64_t kLaunchQueue = 1024;
 
 struct Setup {
   PublishedHardware hardware;
-  double rest_s;  // what the program spends besides the step and the update
+  double update_elements;  // that the optimizer reads and writes for each parameter, one pass after the other
   std::int64_t gpus;
   // Averaging begins, by the published program's clock, when its host has launched backward, and in
   // the flat variant the copies behind it, too: about when the GPU has computed all gradients.
@@ -45,7 +44,7 @@ Setup setup_of(const ClusterFlags& flags) {
                             .kernel_ns = kKernelNs,
                             .host = {.forward_ns = ns("forward_host_s"),
                                      .backward_ns = ns("backward_host_s")}}},
-      .rest_s = fitted.constant("iteration_s"),
+      .update_elements = fitted.constant("update_elements"),
       .gpus = single_world(flags, kGpus),
       .measures_by_host = fitted.constant("measures_by_host") > 0};
   apply(flags, setup.hardware);
@@ -62,9 +61,9 @@ Setup setup_of(const ClusterFlags& flags) {
   return setup;
 }
 
-double update_s(const ProfiledModel& model, const PublishedHardware& hardware) {
-  return static_cast<double>(optimizer_work(model.profile(), kAdamWStates).bytes) /
-         hardware.copy_bytes_per_second;
+double update_s(const ProfiledModel& model, const Setup& setup) {
+  const auto elements = static_cast<double>(model.profile().elements());
+  return setup.update_elements * elements * sizeof(float) / setup.hardware.copy_bytes_per_second;
 }
 
 // Seconds of kIterationParts.
@@ -78,7 +77,7 @@ std::array<double, kIterationParts.size()> times_of(const Way& way, const Profil
   const bool waits_in_backward = way.variant == kReducerVariant;
   const bool measures_by_host =
       setup.measures_by_host && way.variant != "flat" && way.variant != kComputeOnly;
-  return {seconds(times.total_ns) + update_s(model, setup.hardware) + setup.rest_s,
+  return {seconds(times.total_ns) + update_s(model, setup),
           seconds(times.backward_ns + (waits_in_backward ? late : 0)),
           waits_in_backward  ? 0
           : measures_by_host ? seconds(times.total_ns - times.host_backward_end_ns)
@@ -97,7 +96,7 @@ Result train_at_published_scale(const TrainingSettings& settings) {
   const Parameters hardware = describe(setup.hardware);
   result.parameters.insert(result.parameters.end(), hardware.begin(), hardware.end());
   const ProfiledModel any(transformer_profile(settings.model, settings.shape(), {}));
-  result.parameters.emplace_back("besides_s", update_s(any, setup.hardware) + setup.rest_s);
+  result.parameters.emplace_back("besides_s", update_s(any, setup));
   for (const std::int64_t batch : settings.batch_sizes) {
     for (const std::int64_t length : settings.sequence_lengths) {
       const ProfiledModel model(

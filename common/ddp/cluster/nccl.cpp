@@ -80,9 +80,16 @@ class Model {
     return 1e3 * latency + bytes / (bus / 2);
   }
 
-  double nvls_ns(double bytes) const {
+  // As NCCL takes it to be, whose bandwidth is then more than a link has.
+  double nvls_estimated_ns(double bytes) const {
     const double bus = 2 * kNvlsEfficiency * (kChannels - 1) / kChannels * bandwidth_;
     return 1e3 * kNvlsStep + bytes / (bus * ranks_ / (2 * (ranks_ - 1)));
+  }
+
+  // As it is: the switch reads all of a rank's elements, and the rank its N-th of the sums, which goes
+  // out once and comes in from all: 1 + 1/N of the tensor in either direction.
+  double nvls_ns(double bytes) const {
+    return 1e3 * kNvlsStep + bytes * (1 + 1 / ranks_) / (kNvlsEfficiency * bandwidth_);
   }
 
  private:
@@ -117,8 +124,8 @@ NcclChoice nccl_all_reduce(const NcclWorld& world, double bytes) {
       consider("tree", protocol, model.tree_ns(bytes, protocol));
     }
   }
-  if (model.has_nvls()) {
-    consider("NVLS", kSimple, model.nvls_ns(bytes));
+  if (model.has_nvls() && model.nvls_estimated_ns(bytes) < best.ns) {
+    return {.algorithm = "NVLS", .protocol = kProtocols[kSimple], .ns = model.nvls_ns(bytes)};
   }
   return best;
 }
