@@ -124,10 +124,11 @@ std::string first_after_steps(const Evidence& evidence, const Compare& compare) 
     }
     Unsharded unsharded(ranks);
     for (const auto& [number, step] : ranks[0].steps) {
-      const bool whole = std::ranges::all_of(ranks, [&](const TrainingOfRank& training) {
-        const auto found = training.steps.find(number);
-        return found != training.steps.end() && found->second.ended;
-      });
+      const bool whole =
+          std::ranges::all_of(ranks, [&, n = number](const TrainingOfRank& training) {
+            const auto found = training.steps.find(n);
+            return found != training.steps.end() && found->second.ended;
+          });
       if (!whole || !unsharded.step(number)) {
         break;
       }

@@ -9,6 +9,7 @@ from unittest import mock
 
 from tools.grading import stages
 from tools.grading.compiling import stale
+from tools.grading.compiling.building import Builder, Watch
 from tools.grading.stages import Stage
 
 
@@ -53,3 +54,17 @@ class Stale(unittest.TestCase):
         stale.remember(self.build, self.stage, "solutions")
         self.source.with_name("more.cpp").write_text("new")
         self.assertTrue(self.is_forgotten())
+
+    def test_precompiled_headers_go_when_a_package_was_upgraded(self) -> None:
+        header = self.build / "CMakeFiles/pch_core.dir/cmake_pch.hxx.pch"
+        header.parent.mkdir(parents=True)
+        header.touch()
+        self.assertFalse(stale.forget_precompiled(self.build, "x.cpp:1:1: error: unknown type name 'x'"))
+        said = "fatal error: file '/usr/include/errno.h' has been modified since the precompiled header 'h' was built"
+        cmake = self.folder / "cmake"
+        cmake.write_text(f'#!/bin/sh\n[ ! -e {header} ] || {{ echo "{said}"; exit 1; }}\n')
+        cmake.chmod(0o755)
+        tools = mock.Mock(build_dir=str(self.build), cmake=str(cmake))
+        with Watch(visible=False) as watch:
+            self.assertTrue(Builder(tools)._build("common", [], watch).ok)
+        self.assertFalse(stale.forget_precompiled(self.build, said))  # once is enough

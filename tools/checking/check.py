@@ -28,6 +28,7 @@ from tools.checking import costs, own_tests
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.trials import ALL, APART, CHECK, KINDS, LONG, PASSED
 from tools.grading import stages
+from tools.grading.compiling import stale
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.stages import short_paths
 from tools.setup import toolchain
@@ -147,6 +148,8 @@ def build(context: Context, targets: list[str], names: list[str]) -> tuple[Outco
         return Outcome(), []
     command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--target", *targets, "--", "-k0"]
     code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
+    if code and stale.forget_precompiled(context.build_dir, text):
+        code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
     failed = _FAILED.findall(text)
     if code and not (failed and all(name.startswith("check/") for name in failed)):
         return Outcome.of(describe("The build", condense(text), log)), []

@@ -17,7 +17,7 @@ constexpr std::int64_t kLaunchQueue = 1024;
 
 struct Setup {
   PublishedHardware hardware;
-  double update_elements;  // that the optimizer reads and writes for each parameter, one pass after the other
+  double update_elements;  // that the optimizer reads and writes, for each parameter
   std::int64_t gpus;
   // Averaging begins, by the published program's clock, when its host has launched backward, and in
   // the flat variant the copies behind it, too: about when the GPU has computed all gradients.

@@ -64,7 +64,7 @@ ProfiledModel::ProfiledModel(ModelProfile profile) : profile_(std::move(profile)
 
 std::vector<cluster::TimedLayer> ProfiledModel::timed_layers(const cluster::Device& device,
                                                              const Pace& pace) const {
-  const auto [forward, backward, memory, kernel_ns, host] = pace;
+  const double forward = pace.forward_efficiency, backward = pace.backward_efficiency;
   TORCH_CHECK_VALUE(forward > 0 && backward > 0, "the efficiencies of a GPU are above 0, not ",
                     forward, " and ", backward);
   std::vector<cluster::TimedLayer> layers;
@@ -73,8 +73,8 @@ std::vector<cluster::TimedLayer> ProfiledModel::timed_layers(const cluster::Devi
     cluster::TimedLayer& timed = layers.emplace_back();
     timed.name = layer.name;
     const auto time = [&](const Work& work, double efficiency) {
-      return time_of(device, work, efficiency, memory) +
-             std::llround(kernel_ns * static_cast<double>(work.kernels));
+      return time_of(device, work, efficiency, pace.memory_efficiency) +
+             std::llround(pace.kernel_ns * static_cast<double>(work.kernels));
     };
     timed.forward_ns = time(layer.forward, forward);
     timed.backward_ns = time(layer.backward, backward);

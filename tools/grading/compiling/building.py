@@ -117,6 +117,12 @@ class Builder:
         return bool(_IN_RANGES.search(log.text)) and system_packages.lacks_ranges(self._toolchain.cxx)
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
+        log = self._build_once(name, targets, watch)
+        if not log.ok and not watch.stopped and stale.forget_precompiled(self._build_dir, log.text):
+            log = self._build_once(name, targets, watch)
+        return log
+
+    def _build_once(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         targets = [*self._for_device, *targets]
         command = [self._toolchain.cmake, "--build", str(self._build_dir), "--target", *targets, "--", "-k0"]
         cores = str(len(os.sched_getaffinity(0)))

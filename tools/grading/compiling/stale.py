@@ -12,6 +12,8 @@ from tools.grading.compile_commands import object_of
 from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT, LabError
 
+_UPGRADED = "has been modified since the precompiled header"
+
 
 def forget_if_changed(build_dir: Path, stage: Stage, impl: str) -> None:
     """Removes the objects of a stage whose contents are not those of its last build."""
@@ -20,6 +22,15 @@ def forget_if_changed(build_dir: Path, stage: Stage, impl: str) -> None:
         for source in stage.sources(impl):
             with contextlib.suppress(LabError, OSError):  # one that is new has none
                 object_of(build_dir, source).unlink()
+
+
+def forget_precompiled(build_dir: Path, said: str) -> bool:
+    """Removes the precompiled headers if clang said that a header they are made of has changed: a package was upgraded,
+    whose files are older than the build. Whether there were any."""
+    stale = list(build_dir.glob("CMakeFiles/pch_*.dir/*.pch")) if _UPGRADED in said else []
+    for file in stale:
+        file.unlink()
+    return bool(stale)
 
 
 def remember(build_dir: Path, stage: Stage, impl: str) -> None:
