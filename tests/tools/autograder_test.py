@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.tools.release_test import working_tree
 from tools.course import autograder
-from tools.grading.stages import named
+from tools.setup.toolchain import ROOT
 
 FIRST, FIFTH = "01_naive_ddp", "05_ring_all_reduce"
 SEED = 424242424
@@ -52,8 +52,15 @@ const GradedTest kMean{{.name = "a_scalar_is_averaged", .points = 3, .hint = "No
 """
 
 
+def files_of(stage: str) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (ROOT / "solutions" / stage).iterdir() if path.suffix != ".md"}
+
+
 def solution(stage: str) -> str:
-    return autograder.solution(named(stage)).read_text()
+    """In one file: where the solution has several, the last of the variants."""
+    if len(files := files_of(stage)) == 1:
+        return files.popitem()[1]
+    return max((ROOT / "tests/variants" / stage).glob("*.cpp")).read_text()
 
 
 def stage_with(stage: str, top: str, statement: str) -> str:

@@ -13,10 +13,11 @@ import tarfile
 import time
 import unittest
 import zipfile
+from pathlib import Path
 
 import pytest
 
-from tests.tools.autograder_test import FIFTH, FIRST, HIDDEN, SEED, Layout, solution, stage_with
+from tests.tools.autograder_test import FIFTH, FIRST, HIDDEN, SEED, Layout, files_of, solution, stage_with
 from tests.tools.grading_test import processes_in, wait_for
 from tests.tools.release_test import git, working_tree
 from tests.tools.workflow_test import Job
@@ -66,7 +67,9 @@ class Contents(Layout):
 
     def test_answers_are_where_they_are_removed_alone(self) -> None:
         lab = self.root / "source/lab"
-        self.assertEqual(len([*(self.root / "source/solutions").glob("*/*.cpp")]), len(all_stages()))
+        for stage in all_stages():
+            there = {path.name for path in (self.root / "source/solutions" / stage.name).iterdir()}
+            self.assertEqual(there, files_of(stage.name).keys())
         for folder in ("solutions", "tests/mutants", "tests/variants", "tools/checking"):
             self.assertFalse((lab / folder).exists(), folder)
         self.assertTrue((lab / "tools/course/grade_submission.py").exists())
@@ -80,7 +83,7 @@ class Contents(Layout):
         self.assertLessEqual(there, everything)
         kept = {path.as_posix() for path in everything - there}
         answers = {path for path in kept if path.startswith("solutions/")}
-        self.assertEqual(len(answers), len(all_stages()))
+        self.assertEqual(len(answers), sum(len(files_of(stage.name)) for stage in all_stages()))
         others = {"Dockerfile", "run_autograder", "lab/hidden/seed", f"lab/{self.added[0]}"}
         self.assertEqual(kept - answers, others)
 
@@ -118,9 +121,13 @@ class Grading(Layout):
         """By the stage's name."""
         for stage in all_stages():
             if stage.name in codes:
-                place = self.root / "submission/assignments" / stage.name / stage.sources("assignments")[0].name
-                place.parent.mkdir(parents=True)
-                place.write_text(codes[stage.name])
+                self.write(stage.name, {stage.sources("assignments")[0].name: codes[stage.name]})
+
+    def write(self, stage: str, files: dict[str, str], top: Path | None = None) -> None:
+        for name, text in files.items():
+            place = (top or self.root / "submission") / "assignments" / stage / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
 
     def command(self, *options: str) -> list[str]:
         """Without a limit of time: how long it takes hangs on what else this machine does."""
@@ -150,7 +157,8 @@ class Grading(Layout):
         }
 
     def test_a_good_one(self) -> None:
-        self.submit(**{stage.name: solution(stage.name) for stage in all_stages()})
+        for stage in all_stages():
+            self.write(stage.name, files_of(stage.name))
         found = self.grade()
         self.assertEqual(self.points(found), {"01": 18, "02": 20, "03": 25, "04": 20, "05": 20})
         self.assertEqual([entry["name"][:2] for entry in found["leaderboard"]], ["03", "05"])
@@ -231,15 +239,13 @@ class Grading(Layout):
         git(self.root / "source", "init", "-q")
         git(self.root / "source", "commit", "-q", "--allow-empty", "-m", "the grader")
         for name, codes, points in (
-            ("finished", {stage.name: solution(stage.name) for stage in all_stages()}, 103),
+            ("finished", {stage.name: files_of(stage.name) for stage in all_stages()}, 103),
             ("untouched", {}, 0),
         ):
             workspace, runner = self.top / name, self.top / f"{name}.runner"
             release.write_tree(workspace, working_tree())
-            for stage in all_stages():
-                if stage.name in codes:
-                    source = workspace / "assignments" / stage.name / stage.sources("assignments")[0].name
-                    source.write_text(codes[stage.name])
+            for stage, files in codes.items():
+                self.write(stage, files, workspace)
             job = Job(self, runner, workspace, (self.root / "source").as_uri(), **self.given)
             (runner / "grader").symlink_to(self.root / "source")
             self.assertEqual(job.run(), 0, job.printed)

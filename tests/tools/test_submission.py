@@ -65,6 +65,21 @@ class Collecting(unittest.TestCase):
         self.assertEqual(found.sources, {FIRST: b"new"})
         self.assertEqual(found.notes, [f"lab/{PLACE} was taken, and not naive_ddp.cpp."])
 
+    def test_files_of_ones_own_beside_it(self) -> None:
+        """As `make submit` packs them. A header of the lab's is not one's own."""
+        for place in (f"assignments/{FIRST}", f"assignments/{FIFTH}"):
+            for name in ("naive_ddp.cpp", "ring_all_reduce.cpp", "naive_ddp.h", "more.cpp", "more.h", "notes.txt"):
+                self.write(f"{place}/{name}", place)
+        found = collect(self.folder)
+        both = {name: f"assignments/{FIRST}".encode() for name in ("more.cpp", "more.h")}
+        self.assertEqual(found.beside[FIRST], both)
+        self.assertEqual(found.beside[FIFTH].keys(), both.keys())
+
+    def test_headers_alone_where_stages_lie_together(self) -> None:
+        for name in ("naive_ddp.cpp", "ring_all_reduce.cpp", "more.cpp", "more.h"):
+            self.write(f"flat/{name}", name)
+        self.assertEqual(collect(self.folder).beside, {FIRST: {"more.h": b"more.h"}, FIFTH: {"more.h": b"more.h"}})
+
     def test_in_archives_of_both_kinds(self) -> None:
         self.tar((f"handin/{PLACE}", tarfile.REGTYPE, b"from a tar"))
         with zipfile.ZipFile(self.folder / "second.zip", "w") as archive:

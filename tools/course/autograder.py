@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tools.course import hidden, release
 from tools.grading.exit_codes import ending_of
-from tools.grading.stages import Stage, all_stages
+from tools.grading.stages import all_stages
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 
@@ -62,9 +62,8 @@ def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden
     """Writes what Gradescope unpacks to /autograder/source. Returns the hidden tests' files."""
     write_public(source, commit)
     for stage in all_stages():
-        handed_in = source / "solutions" / stage.name / stage.sources("assignments")[0].name
-        handed_in.parent.mkdir(parents=True)
-        shutil.copyfile(solution(stage), handed_in)
+        shutil.copytree(ROOT / "solutions" / stage.name, source / "solutions" / stage.name,
+                        ignore=shutil.ignore_patterns("*.md"))  # fmt: skip
     for name in ("run_autograder", "Dockerfile"):
         _copy(name, source)
     return hidden.add_to(source / "lab", hidden_tests)
@@ -82,12 +81,6 @@ def write_public(folder: Path, commit: str = "HEAD") -> None:
 def _copy(name: str, folder: Path) -> None:
     shutil.copyfile(FILES / name, folder / name)
     (folder / name).chmod(0o644 if name == "Dockerfile" else 0o755)
-
-
-def solution(stage: Stage) -> Path:
-    """In one file, as students hand it in: where the solution has several, the last of the variants."""
-    files = stage.sources("solutions")
-    return files[0] if len(files) == 1 else max((ROOT / "tests/variants" / stage.name).glob("*.cpp"))
 
 
 def write_archives(folder: Path) -> None:

@@ -96,6 +96,8 @@ def keep(submission: Submission, folder: Path) -> None:
         if content is not None:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
+            for other, text in submission.beside[stage.name].items() if not name.endswith(".typ") else ():
+                (folder / path).with_name(other).write_bytes(text)
 
 
 class Discreet(Terminal):
@@ -152,7 +154,8 @@ class Grading:
         if content is None:
             names = " or ".join(path.name for path in stage.stage.sources("assignments"))
             return mark_build_error(stage, f"There is no {names} in what was handed in.", NOT_HANDED_IN)
-        code = handed_in.hand_in(stage.stage, content, BUILD_DIR, folder)
+        files = {**self._submission.beside[stage.stage.name], stage.stage.sources("assignments")[0].name: content}
+        code = handed_in.hand_in(stage.stage, files, BUILD_DIR, folder)
         mark_build_error(stage, *handed_in.build(code))
 
     def _run_all(self, folder: Path) -> None:

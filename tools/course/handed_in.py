@@ -42,8 +42,12 @@ class HandedIn(untrusted.Compiled):
         return self.stage.sources("assignments")[0]
 
     @property
+    def room(self) -> Path:
+        return self.folder / self.stub.parent.relative_to(ROOT)
+
+    @property
     def sources(self) -> list[Path]:
-        return [self.folder / self.stub.relative_to(ROOT)]
+        return sorted(self.room.glob("*.cpp"))
 
     def compile_command(self, source: Path) -> list[str]:
         return self.limited_command(f"--cpu={LOOK_S}")
@@ -58,11 +62,13 @@ class HandedIn(untrusted.Compiled):
         return text.replace(f"{self.folder}/", "")
 
 
-def hand_in(stage: Stage, content: bytes, build_dir: Path, folder: Path) -> HandedIn:
+def hand_in(stage: Stage, files: dict[str, bytes], build_dir: Path, folder: Path) -> HandedIn:
+    """`files` by their names, the stage's source among them."""
     code = HandedIn(stage, "assignments", folder / stage.name / "libstage.so", build_dir, folder)
-    for path in (code.library, code.sources[0]):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    code.sources[0].write_bytes(content)
+    for place in (code.library.parent, code.room):
+        place.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (code.room / name).write_bytes(content)
     return code
 
 
@@ -83,7 +89,7 @@ def build(code: HandedIn) -> tuple[str, str]:
 def _compile(code: HandedIn) -> str:
     """The compiler's first errors; empty if there are none."""
     command = code.limited_command(f"--cpu={COMPILE_S}", f"--fsize={LARGEST_LIBRARY}")
-    command += [f"-ffile-prefix-map={code.folder}={ROOT}", "-shared", "-o", str(code.library), str(code.sources[0])]
+    command += [f"-ffile-prefix-map={code.folder}={ROOT}", "-shared", "-o", str(code.library), *map(str, code.sources)]
     # Against what it is loaded with, so that what is nowhere defined is named with its line.
     torch = f"-L{toolchain.load().libtorch}/lib"
     command += ["-Wl,-z,defs", str(code.build_dir / "lib" / "libddp.so"), torch, "-ltorch_cpu", "-lc10"]

@@ -1,4 +1,5 @@
-"""What of a submission is taken: each stage's .cpp, by its name and wherever it lies, and the answers of the writeup.
+"""What of a submission is taken: each stage's .cpp, by its name and wherever it lies, files of one's own beside it, and
+the answers of the writeup.
 
 A submission is a folder, or the archive that `make submit` makes. Archives in a folder are looked into, those in
 archives are not. Nothing is unpacked to where it asks to be: content is read, and written under the stage's own name.
@@ -24,6 +25,7 @@ from pathlib import Path, PurePosixPath
 from tools.grading.stages import Stage, all_stages
 
 LARGEST_SOURCE = 256 << 10
+MOST_BESIDE = 16
 LARGEST_ARCHIVE = 64 << 20
 LARGEST_UNPACKED = 1 << 30
 MOST_ENTRIES = 5_000
@@ -54,9 +56,12 @@ class Found:
 
 @dataclass
 class Submission:
-    """`sources` and `answers` by the stage's name; `notes`: what was refused, or taken instead of something else."""
+    """`sources` and `answers` by the stage's name; `beside` by the stage's, then by their own: headers beside its source
+    and, in a folder of the stage's name, more sources. `notes`: what was refused, or taken in place of something else.
+    """
 
     sources: dict[str, bytes] = field(default_factory=dict)
+    beside: dict[str, dict[str, bytes]] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     entries: int = 0
@@ -77,20 +82,44 @@ def collect(place: Path) -> Submission:
     """`place` may be a folder or an archive; what cannot be read at all is an empty submission with a note."""
     submission, wanted = Submission(), wanted_files()
     candidates: dict[str, list[Found]] = {}
+    own: list[Found] = []
     with _little_memory():
         for found in _entries(place, submission):
             name = PurePosixPath(found.path).name
             if name in wanted:
                 candidates.setdefault(name, []).append(found)
+            elif is_taken(name):
+                own.append(found)
     for name, (stage, meant) in wanted.items():
         some = sorted(candidates.get(name, []), key=lambda found: found.rank(meant))
         if some and (content := _content(some, submission)) is not None:
             target = submission.answers if name.endswith(".typ") else submission.sources
             target[stage.name] = content
+            if target is submission.sources:
+                beside = [other for other in own if _belongs(other, PurePosixPath(some[0].path).parent, stage)]
+                files = {
+                    PurePosixPath(other.path).name: _content([other], submission) for other in beside[:MOST_BESIDE]
+                }
+                submission.beside[stage.name] = {file: text for file, text in files.items() if text is not None}
     if len(submission.notes) > MOST_NOTES:
         left_out = len(submission.notes) - MOST_NOTES
         submission.notes[MOST_NOTES:] = [f"{left_out} more notes like these were left out."]
     return submission
+
+
+@functools.cache
+def _labs_headers() -> frozenset[str]:
+    return frozenset(header.name for stage in all_stages() for header in stage.headers())
+
+
+def is_taken(name: str) -> bool:
+    """One that is looked for, or that may be one's own."""
+    return name in wanted_files() or (name.endswith((".h", ".cpp")) and name not in _labs_headers())
+
+
+def _belongs(found: Found, folder: PurePosixPath, stage: Stage) -> bool:
+    path = PurePosixPath(found.path)
+    return path.parent == folder and (path.suffix == ".h" or folder.name == stage.name)
 
 
 @contextlib.contextmanager
@@ -192,7 +221,7 @@ def _in_archive(archive: Path, inside: str, submission: Submission) -> Iterator[
                 _refuse(path, "its name leads out of the archive", submission)
             elif kind == "other":
                 _refuse(path, "it is a link or a device, and files are taken alone", submission)
-            elif not NOT_A_STUDENTS.intersection(parts) and parts[-1:] and parts[-1] in wanted_files():
+            elif not NOT_A_STUDENTS.intersection(parts) and parts[-1:] and is_taken(parts[-1]):
                 content = read() if size <= LARGEST_SOURCE else b""
                 yield Found(path, size, lambda content=content: content)
     except _BROKEN as error:
