@@ -56,8 +56,8 @@ class Found:
 
 @dataclass
 class Submission:
-    """`sources` and `answers` by the stage's name; `beside` by the stage's, then by their own: headers beside its source
-    and, in a folder of the stage's name, more sources. `notes`: what was refused, or taken in place of something else.
+    """`sources` and `answers` by the stage's name; `beside` by the stage's, then by their own: headers beside its
+    source and, in a folder of the stage's name, more sources. `notes`: what was refused, or taken instead of another.
     """
 
     sources: dict[str, bytes] = field(default_factory=dict)
