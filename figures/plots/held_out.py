@@ -31,8 +31,8 @@ LOOKS = {
     "F": (style.GREY, "X"),
 }
 NOTE = (
-    "Errors over the cells that nothing was fitted to. A source's own all-reduces of 2 GPUs, few rows of one GPU and, "
-    "of B and C, one naive step describe its machine; these rows are calibration, and not counted. The dull guess is "
+    "Errors over the cells that nothing was fitted to. A source's own all-reduces of 2 GPUs, few rows of one GPU and a "
+    "naive step or two describe its machine; these rows, filled, are calibration, and not counted. The dull guess is "
     "the mean of the source's numbers of the kind. Made with the solutions."
 )
 
@@ -44,7 +44,7 @@ def draw(results: list[Result]) -> Figure:
     for source, (colour, marker) in LOOKS.items():
         for fitted in (False, True):
             points = [(row.published, row.predicted) for row in rows if (row.source, row.fitted) == (source, fitted)]
-            name = held_out.SOURCES[source] + (" (calibration)" if fitted else "")
+            name = None if fitted else held_out.SOURCES[source]
             axes.plot(
                 *zip(*points), color=colour, marker=marker, markersize=3.8, linestyle="none", label=name,
                 markerfacecolor=colour if fitted else "white", markeredgewidth=0.8,
@@ -54,7 +54,7 @@ def draw(results: list[Result]) -> Figure:
     axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color=style.GREY, alpha=0.2)
     axes.set(xscale="log", yscale="log", xlabel="published [s]", ylabel="predicted [s]")
     axes.set_title("published against predicted, within 10 % in the band", loc="left")
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, loc="upper left")
     style.add_caption(figure, NOTE, results)
     return figure
 
