@@ -199,8 +199,9 @@ def calibrate(machine: Machine, rows: list[Row], start: Constants) -> Constants:
     constants = {**start, "update_elements": ONE_PASS, "launch_s": LAUNCH_S, "measures_by_host": 0.0}
     if "--link" in machine.flags and LINK not in found:
         constants[LINK] = 0.0
-    for name, row in found.items():  # which the lab's own machine may not have
-        constants.setdefault(name, row.published if name.startswith("compute_s.") else FIRST_BETWEEN)
+    for name, row in found.items():
+        if name not in TOGETHER:  # the lab's own machine may not have it
+            constants.setdefault(name, row.published if name.startswith("compute_s.") else FIRST_BETWEEN)
     for _ in range(ROUNDS):
         parts = [replace(row, metric=PARTS.get(name, row.metric)) for name, row in found.items()]
         now = predict(machine, [*found.values(), *parts], constants)

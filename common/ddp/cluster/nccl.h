@@ -29,8 +29,9 @@ struct NcclWorld {
 
 /// The fastest by NCCL's own model (src/graph/tuning.cc of NCCL 2.30: ncclTopoTuneModel,
 /// ncclTopoGetAlgoTime, and their tables of latencies and of bandwidths by protocol), whose ring has
-/// the links' bandwidth. NVLS is chosen by that model, but takes what its bytes take. Two trees between nodes, a chain inside. Left out: CollNet, and NVLS between
-/// nodes, which need switches that add.
+/// the links' bandwidth. NVLS is chosen by that model, but takes what its bytes take. Two trees
+/// between nodes, a chain inside. Left out: CollNet, and NVLS between nodes, which need switches that
+/// add.
 NcclChoice nccl_all_reduce(const NcclWorld& world, double bytes);
 
 /// How long a reduce-scatter or an all-gather of `bytes` in all takes by the same model: a ring, by the
