@@ -34,6 +34,7 @@ CHEATS = {
     "04_sync_batch_norm": ("#include <dlfcn.h>", 'dlopen("/tmp/libstage.so", 1);'),
     FIFTH: ("#include <cstdlib>", 'std::printf("{\\"score\\": 100}"); std::exit(0);'),
 }
+FULL = {"01": 18, "02": 20, "03": 25, "04": 20, "05": 20, "06": 20, "07": 25}  # 3 of 01's are the hidden test's
 ENDLESS = "for (volatile int i = 0;; ++i) {}"
 PRINTS = (
     "static const std::string much(1 << 20, 'x'); for (int i = 0; i < 1024; ++i) std::printf(\"%s\", much.c_str());"
@@ -160,7 +161,7 @@ class Grading(Layout):
         for stage in all_stages():
             self.write(stage.name, files_of(stage.name))
         found = self.grade()
-        self.assertEqual(self.points(found), {"01": 18, "02": 20, "03": 25, "04": 20, "05": 20})
+        self.assertEqual(self.points(found), FULL)
         self.assertEqual([entry["name"][:2] for entry in found["leaderboard"]], ["03", "05"])
         self.assertLess(self.cpu_s / 2, 40, "on two cores")
         if os.getuid() == 0:
@@ -177,7 +178,7 @@ class Grading(Layout):
     def test_one_that_does_not_compile(self) -> None:
         self.submit(**{FIRST: solution(FIRST) + "int broken( {", FIFTH: solution(FIFTH)})
         found = self.grade()
-        self.assertEqual(self.points(found), {"01": 0, "02": 0, "03": 0, "04": 0, "05": 20})
+        self.assertEqual(self.points(found), {**dict.fromkeys(FULL, 0), "05": 20})
         self.assertIn(f"assignments/{FIRST}/naive_ddp.cpp:", found["tests"][0]["output"])
         self.assertIn("error: expected", found["tests"][0]["output"])
 
@@ -194,7 +195,7 @@ class Grading(Layout):
     def test_one_that_hangs(self) -> None:
         self.submit(**{FIRST: stage_with(FIRST, "", ENDLESS), FIFTH: solution(FIFTH)})
         found = self.grade()
-        self.assertEqual(self.points(found), {"01": 0, "02": 0, "03": 0, "04": 0, "05": 20})
+        self.assertEqual(self.points(found), {**dict.fromkeys(FULL, 0), "05": 20})
         self.assertIn("hung", "".join(test["output"] for test in self.of_stage(found, FIRST)))
 
     def test_one_that_takes_too_long(self) -> None:
