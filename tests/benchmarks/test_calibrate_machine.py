@@ -66,6 +66,7 @@ class ReadersFile(unittest.TestCase):
             (HEADER + "2,,1,,,all-reduce,,time,1,parsec\n", "a row does not fit"),
             (HEADER + "2,,1,,,all-reduce,,time,0,us\n", "not all numbers are above 0"),
             (HEADER + "2,,xl,,512,naive,,step time,1,s\n", "a row does not fit"),
+            (HEADER + "2,,gpt2,4,512,naive,,step time,1,s\n", "gpt2 is none of small, .*, nor d_model,d_ff"),
             ("\udc89PNG", "cannot be read"),
             (HEADER, "no row describes the machine"),
         ):

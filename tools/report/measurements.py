@@ -35,9 +35,13 @@ def _tokens(row: Row) -> int:
     return int(row.batch) * int(row.seq)
 
 
+def _shape(row: Row) -> str:
+    return SHAPES.get(row.model, row.model)
+
+
 def _elements(row: Row) -> int:
     """About; of a model's layers."""
-    width, inner, layers, _ = map(int, SHAPES.get(row.model, row.model).split(","))
+    width, inner, layers, _ = map(int, _shape(row).split(","))
     return layers * width * (4 * width + 3 * inner)
 
 
@@ -61,10 +65,12 @@ def _row(cells: dict[str, str]) -> Row:
     texts["bucket_mb"] = re.sub(r"\D.*", "", texts["bucket_mb"])  # "25 (default)"
     texts["metric"] = METRICS[texts["metric"]]
     row = held_out.row_of({**texts, "role": cells.get("role", ""), "published": str(_seconds(cells)), "predicted": "0"})
-    needed = [row.model] if row.metric == ALL_REDUCE else [row.batch, row.seq]
-    needed += [row.bucket_mb] if row.method == BUCKETED else []
-    if not all(0 < number < math.inf for number in (row.published, row.gpus, *map(float, needed))):
+    needed = [float(row.model)] if row.metric == ALL_REDUCE else [int(row.batch), int(row.seq)]
+    needed += [int(row.bucket_mb)] if row.method == BUCKETED else []
+    if not all(0 < number < math.inf for number in (row.published, row.gpus, *needed)):
         raise ValueError(f"not all numbers are above 0: {', '.join(filter(None, cells.values()))}")
+    if row.metric != ALL_REDUCE and not is_resnet(row) and not re.fullmatch(r"\d+(,\d+){3}", _shape(row)):
+        raise ValueError(f"{row.model} is none of {', '.join(SHAPES)}, nor d_model,d_ff,layers,heads")
     return row
 
 
@@ -113,7 +119,7 @@ def _tied_by_one_gpu(alone: list[Row]) -> Iterator[tuple[str, Row]]:
 
 def tied(rows: list[Row], per_node: int) -> dict[str, Row]:
     """Each constant that the rows say something about, and the row that it follows from: the last one named."""
-    updates = [row for row in rows if row.metric == OPTIMIZER]
+    updates = [row for row in rows if row.metric == OPTIMIZER and not is_resnet(row)]
     alone = [row for row in rows if row.method == ONE_GPU and not is_resnet(row) and row not in updates]
     found = dict([*_tied_by_link(rows, per_node), *_tied_by_one_gpu(alone)])
     if updates:
