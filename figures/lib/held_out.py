@@ -27,6 +27,7 @@ SOURCES = {
     "D, BF16": "D, 1 H100, BF16",
     "E": "E, 2 RTX PRO 6000",
     "F": "F, 32 V100",
+    "G": "G, 2 A800, PCIe",
 }
 
 

@@ -29,6 +29,7 @@ LOOKS = {
     "D, BF16": (style.ORANGE, ">"),
     "E": (style.SKY, "P"),
     "F": (style.GREY, "X"),
+    "G": (style.SKY, "d"),
 }
 NOTE = (
     "Errors over the cells that nothing was fitted to. A source's own all-reduces of 2 GPUs, few rows of one GPU and a "

@@ -34,6 +34,7 @@ MACHINES = {
     "D, BF16": Machine(("--gpu", "H100", "--precision", "bf16", "--link", "nvswitch4")),
     "E": Machine(("--gpu", "RTX_PRO_6000", "--precision", "fp32", "--link", "pcie5")),
     "F": Machine(("--gpu", "V100", "--link", "nvlink2", "--gpus-per-node", "8", "--link-between", "infiniband100")),
+    "G": Machine(("--gpu", "A100", "--precision", "fp32", "--link", "pcie4")),
 }
 
 
