@@ -57,6 +57,11 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"sudo apt-get install .*", NotRun("changes the system; tests/tools/test_setup.py holds it to set-up's own")),
     (r"cmake --build build --target tests_harness && build/bin/tests_harness .*", Run()),
     (r"make setup && cmake --build build --target hello_ranks && build/bin/hello_ranks .*", Run()),
+    (
+        r"\.venv/bin/python -m tools\.report\.held_out",
+        NotRun("tests/benchmarks/test_held_out.py makes the same, in minutes"),
+    ),
+    (r"make calibrate", NotRun("needs a file; tests/benchmarks/test_calibrate_machine.py reads some")),
     # Figures and writeup: with a stub there is nothing to measure, which takes seconds and has to be said.
     (r"make figures.*", Run("make figures STAGE=01", UNFINISHED)),
     (r"make calibrate FROM=\S+", NotRun("fits for minutes; tests/benchmarks/test_calibrate_machine.py tests it")),
