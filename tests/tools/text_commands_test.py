@@ -61,10 +61,9 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
         r"\.venv/bin/python -m tools\.report\.held_out",
         NotRun("tests/benchmarks/test_held_out.py makes the same, in minutes"),
     ),
-    (r"make calibrate", NotRun("needs a file; tests/benchmarks/test_calibrate_machine.py reads some")),
     # Figures and writeup: with a stub there is nothing to measure, which takes seconds and has to be said.
     (r"make figures.*", Run("make figures STAGE=01", UNFINISHED)),
-    (r"make calibrate FROM=\S+", NotRun("fits for minutes; tests/benchmarks/test_calibrate_machine.py tests it")),
+    (r"make calibrate( FROM=\S+)?", NotRun("fits for minutes; tests/benchmarks/test_calibrate_machine.py tests it")),
     (r"make ab", NotRun("measures for minutes; tests/benchmarks/test_ddp_suite.py runs its parts")),
     (r"make writeup PRESET=full", Run(codes=UNFINISHED)),
     (r"make writeup( IMPL=solutions| STAGE=0\d)?", Run(codes=UNFINISHED)),
