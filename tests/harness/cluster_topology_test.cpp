@@ -107,7 +107,7 @@ TEST(Nccl, SwitchesOfHopperAddUp) {
                 .nccl = {.generation = NcclMachine::kHopper, .nvlink = true, .nvswitch = true}};
   EXPECT_EQ(nccl_choice(node, 1000 * kMiB, 8).algorithm, "NVLS");
   // 9/8 of the tensor in either direction, at 85 % of 400 GB/s; a ring would take 14/8 of it.
-  EXPECT_NEAR(nccl_choice(node, 1000 * kMiB, 8).ns, 25e3 + 1000 * kMiB * 9 / 8 / 340, 1);
+  EXPECT_NEAR(nccl_choice(node, 1000 * kMiB, 8).ns, 25e3 + 1000.0 * kMiB * 9 / 8 / 340, 1);
   EXPECT_EQ(nccl_choice(node, 1000 * kMiB, 2).algorithm, "ring");
   node.nccl.nvswitch = false;
   EXPECT_EQ(nccl_choice(node, 1000 * kMiB, 8).algorithm, "ring");

@@ -19,14 +19,14 @@ namespace ddp {
 
 namespace {
 
-using Client_ = std::shared_ptr<Client>;
+using ClientPtr = std::shared_ptr<Client>;
 
 constexpr int kOperations = 4;
 constexpr int kRuns = 5;
 
 // Launches some all-reduces; each one's callback notes its number. Waits for the handles, and says which
 // callbacks had run by then; then for the futures, and says in which order all ran.
-void wait_for_handles_and_futures(const Client_& client, const ProcessGroupPtr& group) {
+void wait_for_handles_and_futures(const ClientPtr& client, const ProcessGroupPtr& group) {
   std::vector<WorkPtr> works;
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
   std::mutex mutex;
@@ -88,7 +88,7 @@ TEST(Schedule, CallbacksRunBeforeTheWaiterReturnsOrAfter) {
 }
 
 // Launches some all-reduces, waits for their futures, and says in which order callbacks ran.
-void by_futures(const Client_& client, const ProcessGroupPtr& group) {
+void by_futures(const ClientPtr& client, const ProcessGroupPtr& group) {
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
   std::atomic<int> count = 0;
   for (int i = 0; i < kOperations; ++i) {
@@ -133,7 +133,7 @@ TEST(Schedule, AFutureMayCompleteBeforeAnEarlierOne) {
 }
 
 TEST(Schedule, WhoWaitsForAFutureMayGoOnBeforeItsCallbacks) {
-  const auto wait = [](const Client_& client, const ProcessGroupPtr& group) {
+  const auto wait = [](const ClientPtr& client, const ProcessGroupPtr& group) {
     for (int i = 0; i < kOperations; ++i) {
       const auto future = all_reduce_async(at::ones({3}), group)->getFuture();
       const auto ran = std::make_shared<std::atomic<bool>>(false);
@@ -146,7 +146,7 @@ TEST(Schedule, WhoWaitsForAFutureMayGoOnBeforeItsCallbacks) {
 }
 
 TEST(Schedule, APollIsToldByItsNumber) {
-  const auto polls = [](const Client_& client, const ProcessGroupPtr& group) {
+  const auto polls = [](const ClientPtr& client, const ProcessGroupPtr& group) {
     const WorkPtr work = all_reduce_async(at::ones({3}), group);
     int count = 1;
     while (!work->isCompleted()) {
@@ -162,7 +162,7 @@ TEST(Schedule, APollIsToldByItsNumber) {
 
 // Ranks that all send first deadlock in the usual order, see ADeadlockIsKnownAtOnce.
 TEST(Schedule, ASendMayCompleteBeforeItsRecv) {
-  const auto send_first = [](const Client_& client, const ProcessGroupPtr& group) {
+  const auto send_first = [](const ClientPtr& client, const ProcessGroupPtr& group) {
     at::Tensor taken = at::zeros({2});
     for (const double value : {1.0, 2.0}) {
       send(at::full({2}, value + client->rank()), 1 - client->rank(), group);

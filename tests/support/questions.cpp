@@ -176,12 +176,12 @@ Questions::Ask about_missing_gradients() {
                std::to_string(training.parameter.at(layer).numel()) +
                " elements. What did it carry, and what would have happened without it? What "
                "is the gradient after finish()?",
-           "Zeros. Rank " + owners[0] +
-               " alone has that gradient and launches its all-reduce, too: without "
-               "this rank's it would wait without end, or be paired with this rank's next one. "
-               "Afterwards every rank has rank " +
-               owners[0] + "'s gradient / " + ranks + ": the mean over all " + ranks +
-               " ranks, not over those that have one.",
+           c10::str("Zeros. Rank ", owners[0],
+                    " alone has that gradient and launches its all-reduce, too: without this "
+                    "rank's it would wait without end, or be paired with this rank's next one. "
+                    "Afterwards every rank has rank ",
+                    owners[0], "'s gradient / ", ranks, ": the mean over all ", ranks,
+                    " ranks, not over those that have one."),
            course_of(evidence, training, number)});
     }
     return asked;

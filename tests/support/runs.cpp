@@ -129,7 +129,11 @@ bool sends(const Evidence& evidence) {
   });
 }
 
-bool takes_one_of(int& left) { return left > 0 && left-- > 0; }
+bool takes_one_of(int& left) {
+  const bool some = left > 0;
+  left -= some ? 1 : 0;
+  return some;
+}
 
 std::vector<Schedule> other_orders(const Evidence& usual) {
   static int draws_left = kBodiesWithADraw;
