@@ -40,7 +40,7 @@ from figures.lib.training_times import BACKWARD, TRAIN, Way
 from tools.grading import stages
 from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
-from tools.report.measurements import BETWEEN, COMPUTING, LINK, SHAPES, is_resnet, read, tied
+from tools.report.measurements import BETWEEN, COMPUTING, LINK, is_resnet, read, shape_of, tied
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
@@ -111,7 +111,7 @@ def _speeds(constants: Constants) -> list[str]:
 def _trained(machine: Machine, rows: list[Row], constants: Constants, folder: Path) -> Iterator[Row]:
     candidate, output = folder / "candidate.json", folder / "result.json"
     write_constants(candidate, {PROGRAM: constants})
-    flags = ["--shape", SHAPES.get(rows[0].model, rows[0].model)]
+    flags = ["--shape", shape_of(rows[0])]
     for flag, values in (
         ("--batch-sizes", {row.batch for row in rows}),
         ("--sequence-lengths", {row.seq for row in rows}),
@@ -187,7 +187,7 @@ def predict(machine: Machine, rows: list[Row], constants: Constants) -> list[Row
     return [made[row] for row in rows]
 
 
-# What a constant makes up of a row's time, where that is not all of it; and which constants are times, not speeds.
+# What a constant makes up of a row's time, where that is not all of it; and what changes together.
 PARTS = {"update_elements": OPTIMIZER, "efficiency": BOTH, "host_s": BOTH}
 TOGETHER = {"efficiency": COMPUTING[:2], "host_s": ("forward_host_s", "backward_host_s")}
 

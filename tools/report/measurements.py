@@ -35,13 +35,13 @@ def _tokens(row: Row) -> int:
     return int(row.batch) * int(row.seq)
 
 
-def _shape(row: Row) -> str:
+def shape_of(row: Row) -> str:
     return SHAPES.get(row.model, row.model)
 
 
 def _elements(row: Row) -> int:
     """About; of a model's layers."""
-    width, inner, layers, _ = map(int, _shape(row).split(","))
+    width, inner, layers, _ = map(int, shape_of(row).split(","))
     return layers * width * (4 * width + 3 * inner)
 
 
@@ -69,7 +69,7 @@ def _row(cells: dict[str, str]) -> Row:
     needed += [int(row.bucket_mb)] if row.method == BUCKETED else []
     if not all(0 < number < math.inf for number in (row.published, row.gpus, *needed)):
         raise ValueError(f"not all numbers are above 0: {', '.join(filter(None, cells.values()))}")
-    if row.metric != ALL_REDUCE and not is_resnet(row) and not re.fullmatch(r"\d+(,\d+){3}", _shape(row)):
+    if row.metric != ALL_REDUCE and not is_resnet(row) and not re.fullmatch(r"\d+(,\d+){3}", shape_of(row)):
         raise ValueError(f"{row.model} is none of {', '.join(SHAPES)}, nor d_model,d_ff,layers,heads")
     return row
 
