@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp/model.h"
-#include "ddp/simulation/compute_scope.h"
+#include "ddp/simulation/timeline.h"
 #include "harness/variants.h"
 #include "harness/workload.h"
 

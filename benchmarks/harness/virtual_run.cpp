@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "ddp/ranks/environment.h"
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 #include "harness/unfinished.h"
 
 namespace ddp {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "01_naive_ddp/naive_ddp.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/attempt.h"
 #include "support/misuse_bodies.h"
 #include "support/settings.h"

@@ -5,7 +5,7 @@
 #include "bodies.h"
 #include "buckets.h"
 #include "ddp/peers/reducer_peer.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
 #include "support/layer_times.h"

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/access_watch.h"
 #include "support/attempt.h"
 #include "support/operator_watch.h"
 #include "support/rare.h"

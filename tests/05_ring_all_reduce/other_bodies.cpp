@@ -4,7 +4,7 @@
 
 #include "bodies.h"
 #include "ddp/libtorch_versions.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "ring_calls.h"
 #include "support/attempt.h"
 #include "support/settings.h"

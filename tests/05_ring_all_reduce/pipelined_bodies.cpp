@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "bodies.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/attempt.h"
 
 // What ranks do with the extension.

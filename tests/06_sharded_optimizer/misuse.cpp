@@ -5,7 +5,7 @@
 
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "subject.h"
 #include "support/attempt.h"
 #include "support/misuse_bodies.h"

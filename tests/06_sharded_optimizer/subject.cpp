@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ddp/bucket_plan.h"
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/access_watch.h"
 
 namespace ddp::testing {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "bodies.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/attempt.h"
 #include "support/held_meter.h"
 #include "trainer.h"

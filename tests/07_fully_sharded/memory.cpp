@@ -6,7 +6,7 @@
 
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/training_claims.h"
 #include "trainer.h"
 

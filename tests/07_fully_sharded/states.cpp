@@ -4,7 +4,7 @@
 
 #include "bodies.h"
 #include "ddp/flat_layout.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/surroundings.h"

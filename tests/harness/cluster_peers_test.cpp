@@ -7,15 +7,14 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/peers/python_ddp_peer.h"
 #include "ddp/peers/reducer_peer.h"
+#include "harness/checks.h"
 #include "harness/cluster_layers.h"
-#include "harness/error_of.h"
 #include "support/ranks.h"
 
 namespace ddp::cluster {
 
 namespace {
 
-using ddp::testing::in_child;
 using Buckets = std::vector<std::vector<std::size_t>>;
 
 struct Training {
@@ -44,30 +43,26 @@ StepTimes reducers_step(Training& training, bool as_view, Buckets& buckets) {
 
 // Gradients of layers 4, 3 and 2, 1 and 0: what the Reducer waits for at the end of backward is the
 // last bucket.
-TEST(ReducerOnCluster, KeepsTheBucketsThatItWouldRebuild) {
-  in_child([] {
-    for (const bool as_view : {false, true}) {
-      Training training;
-      Buckets buckets;
-      const StepTimes times = reducers_step(training, as_view, buckets);
-      EXPECT_EQ(buckets, (Buckets{{4}, {3, 2}, {1, 0}}));
-      EXPECT_EQ(times.collectives, 3);
-      EXPECT_EQ(times.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
-    }
-  });
+CHILD_TEST(ReducerOnCluster, KeepsTheBucketsThatItWouldRebuild) {
+  for (const bool as_view : {false, true}) {
+    Training training;
+    Buckets buckets;
+    const StepTimes times = reducers_step(training, as_view, buckets);
+    EXPECT_EQ(buckets, (Buckets{{4}, {3, 2}, {1, 0}}));
+    EXPECT_EQ(times.collectives, 3);
+    EXPECT_EQ(times.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
+  }
 }
 
 // Into the bucket, divided on the way, and out of it.
-TEST(ReducerOnCluster, CopiesTakeTheDevicesTime) {
-  in_child([] {
-    ClusterOptions options = bare_network(2, kLink);
-    options.device.bytes_per_second = 1e9;
-    Training training(options);
-    Buckets buckets;
-    const StepTimes times = reducers_step(training, /*as_view=*/false, buckets);
-    EXPECT_EQ(times.backward_ns, kLayers * (kBackward + 2 * kBytes + 2 * kBytes))
-        << "the last bucket is there before those before it are copied out";
-  });
+CHILD_TEST(ReducerOnCluster, CopiesTakeTheDevicesTime) {
+  ClusterOptions options = bare_network(2, kLink);
+  options.device.bytes_per_second = 1e9;
+  Training training(options);
+  Buckets buckets;
+  const StepTimes times = reducers_step(training, /*as_view=*/false, buckets);
+  EXPECT_EQ(times.backward_ns, kLayers * (kBackward + 2 * kBytes + 2 * kBytes))
+      << "the last bucket is there before those before it are copied out";
 }
 
 std::vector<at::Tensor> parameters_of(const std::vector<std::int64_t>& elements) {
@@ -81,27 +76,22 @@ std::string refusal(const std::vector<at::Tensor>& parameters, std::int64_t buff
   return ddp::testing::error_of([&] { python_ddp_plan(parameters, buffer_elements); });
 }
 
-TEST(PythonDdpPlan, FillsForwardAndNeverBeyondTheSize) {
-  in_child([] {
-    EXPECT_EQ(python_ddp_plan(parameters_of({3, 4, 3, 7, 1, 9, 1}), 10),
-              (Buckets{{0, 1, 2}, {3, 4}, {5, 6}}));
-    EXPECT_EQ(python_ddp_plan(parameters_of({3, 4, 4}), 10), (Buckets{{0, 1}, {2}}));
-    EXPECT_EQ(python_ddp_plan({}, 10), Buckets{});
-  });
+CHILD_TEST(PythonDdpPlan, FillsForwardAndNeverBeyondTheSize) {
+  EXPECT_EQ(python_ddp_plan(parameters_of({3, 4, 3, 7, 1, 9, 1}), 10),
+            (Buckets{{0, 1, 2}, {3, 4}, {5, 6}}));
+  EXPECT_EQ(python_ddp_plan(parameters_of({3, 4, 4}), 10), (Buckets{{0, 1}, {2}}));
+  EXPECT_EQ(python_ddp_plan({}, 10), Buckets{});
 }
 
-TEST(PythonDdpPlan, RefusesWhatTheOriginalAssertsAgainst) {
-  in_child([] {
-    EXPECT_EQ(
-        refusal(parameters_of({3, 10}), 10),
-        "Python DDP: parameter 1 has 10 elements, and a buffer of 10 is to be larger than the "
-        "largest of them");
-    std::vector<at::Tensor> parameters = parameters_of({3, 4});
-    parameters[1] = make_parameter({4}, at::kDouble);
-    EXPECT_NE(refusal(parameters, 10).find("parameter 1 is "), std::string::npos);
-    parameters[1] = parameters[0].detach();
-    EXPECT_EQ(refusal(parameters, 10), "Python DDP: parameter 1 is frozen");
-  });
+CHILD_TEST(PythonDdpPlan, RefusesWhatTheOriginalAssertsAgainst) {
+  EXPECT_EQ(refusal(parameters_of({3, 10}), 10),
+            "Python DDP: parameter 1 has 10 elements, and a buffer of 10 is to be larger than the "
+            "largest of them");
+  std::vector<at::Tensor> parameters = parameters_of({3, 4});
+  parameters[1] = make_parameter({4}, at::kDouble);
+  EXPECT_NE(refusal(parameters, 10).find("parameter 1 is "), std::string::npos);
+  parameters[1] = parameters[0].detach();
+  EXPECT_EQ(refusal(parameters, 10), "Python DDP: parameter 1 is frozen");
 }
 
 StepTimes python_ddps_step(bool async) {
@@ -115,15 +105,13 @@ StepTimes python_ddps_step(bool async) {
 
 // The buffers are layers 0 and 1, 2 and 3, and 4 alone. In the reverse order the last bucket would be
 // one layer.
-TEST(PythonDdpPeer, ForwardOrderLeavesTheLargestForTheEnd) {
-  in_child([] {
-    const StepTimes async = python_ddps_step(true), sync = python_ddps_step(false);
-    EXPECT_EQ(async.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
-    EXPECT_EQ(sync.total_ns,
-              kLayers * (kForward + kBackward) + 2 * cost_of(2 * kBytes) + cost_of(kBytes));
-    EXPECT_EQ(async.collectives, 3);
-    EXPECT_EQ(sync.collectives, 3);
-  });
+CHILD_TEST(PythonDdpPeer, ForwardOrderLeavesTheLargestForTheEnd) {
+  const StepTimes async = python_ddps_step(true), sync = python_ddps_step(false);
+  EXPECT_EQ(async.total_ns, kLayers * (kForward + kBackward) + cost_of(2 * kBytes));
+  EXPECT_EQ(sync.total_ns,
+            kLayers * (kForward + kBackward) + 2 * cost_of(2 * kBytes) + cost_of(kBytes));
+  EXPECT_EQ(async.collectives, 3);
+  EXPECT_EQ(sync.collectives, 3);
 }
 
 TEST(PythonDdpPeer, AveragesTheGradients) {

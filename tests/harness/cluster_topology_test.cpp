@@ -4,10 +4,9 @@
 
 #include <cmath>
 
-#include "ddp/cluster/device.h"
-#include "ddp/cluster/topology.h"
+#include "ddp/cluster/hardware.h"
 #include "ddp/network_model.h"
-#include "harness/error_of.h"
+#include "harness/checks.h"
 
 namespace ddp::cluster {
 

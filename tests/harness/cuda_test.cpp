@@ -45,8 +45,7 @@ TEST_F(Cuda, NcclDoesAllCollectivesInAWorldOfOneRankAGpu) {
         const BackendPtr backend = make_device_backend(device, context, kCudaTimeout);
         EXPECT_EQ(backend->getBackendName(), "nccl");
         const ProcessGroupPtr group = make_process_group(backend, context.store);
-        testing::check_collectives(group, device);
-        testing::check_reducer(group, device);
+        testing::check_group(group, device);
       });
 }
 
@@ -57,8 +56,7 @@ TEST_F(Cuda, RanksThatShareAGpuGoThroughTheHost) {
         const BackendPtr backend = make_device_backend(device, context, kCudaTimeout);
         EXPECT_NE(dynamic_cast<HostStagedBackend*>(backend.get()), nullptr);
         const ProcessGroupPtr group = make_process_group(backend, context.store);
-        testing::check_collectives(group, device);
-        testing::check_reducer(group, device);
+        testing::check_group(group, device);
       });
 }
 

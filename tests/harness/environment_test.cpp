@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "ddp/ranks/addresses.h"
-#include "harness/error_of.h"
+#include "ddp/ranks/meeting.h"
+#include "harness/checks.h"
 
 namespace ddp {
 namespace {
@@ -31,6 +31,7 @@ Variables with(Variables variables, const Variables& changes) {
   return variables;
 }
 
+const Variables kMaster{{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1234"}};
 const Variables kTorchrun{{"RANK", "5"},
                           {"WORLD_SIZE", "8"},
                           {"LOCAL_RANK", "1"},
@@ -46,53 +47,37 @@ TEST(Environment, NothingSetIsNoLauncher) {
   EXPECT_FALSE(launched({{"RANK", ""}, {"WORLD_SIZE", ""}}).has_value());
 }
 
-TEST(Environment, ReadsTorchrun) {
-  const auto environment = launched(kTorchrun).value();
-  EXPECT_EQ(environment.rank, 5);
-  EXPECT_EQ(environment.world_size, 8);
-  EXPECT_EQ(environment.local_rank, 1);
-  EXPECT_EQ(environment.master_addr, "node0");
-  EXPECT_EQ(environment.master_port, 29500);
-  EXPECT_FALSE(environment.store_is_served);
+TEST(Environment, ReadsWhatEachLauncherSets) {
+  struct Case {
+    Variables variables;
+    int rank, world_size, local_rank;
+    std::string master_addr;
+    int master_port;
+  };
+  const int port_of_step = 20000 + (200505 * 16 + 2) % 12000;
+  const std::vector<Case> cases = {
+      {kTorchrun, 5, 8, 1, "node0", 29500},
+      {with(kSlurm, kTorchrun), 5, 8, 1, "node0", 29500},  // torchrun inside of a Slurm task
+      {with(kMaster, {{"OMPI_COMM_WORLD_RANK", "1"},
+                      {"OMPI_COMM_WORLD_SIZE", "2"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}),
+       1, 2, 0, "127.0.0.1", 1234},
+      // The rank in the place of a missing local rank.
+      {with(kMaster, {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), 1, 2, 1, "127.0.0.1", 1234},
+      {kSlurm, 3, 4, 1, "gpu03-ib", port_of_step},
+      {with(kSlurm, kMaster), 3, 4, 1, "127.0.0.1", 1234},
+  };
+  for (const Case& expected : cases) {
+    const auto environment = launched(expected.variables).value();
+    EXPECT_EQ(environment.rank, expected.rank);
+    EXPECT_EQ(environment.world_size, expected.world_size);
+    EXPECT_EQ(environment.local_rank, expected.local_rank);
+    EXPECT_EQ(environment.master_addr, expected.master_addr);
+    EXPECT_EQ(environment.master_port, expected.master_port);
+    EXPECT_FALSE(environment.store_is_served);
+  }
   EXPECT_TRUE(
       launched(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}))->store_is_served);
-}
-
-TEST(Environment, ReadsOpenMpi) {
-  const auto environment = launched({{"OMPI_COMM_WORLD_RANK", "1"},
-                                     {"OMPI_COMM_WORLD_SIZE", "2"},
-                                     {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                     {"MASTER_ADDR", "127.0.0.1"},
-                                     {"MASTER_PORT", "1234"}});
-  EXPECT_EQ(environment.value().rank, 1);
-  EXPECT_EQ(environment->world_size, 2);
-  EXPECT_EQ(environment->local_rank, 0);
-}
-
-TEST(Environment, ReadsPmiAndTakesTheRankForAMissingLocalRank) {
-  const auto environment = launched({{"PMI_RANK", "1"},
-                                     {"PMI_SIZE", "2"},
-                                     {"MASTER_ADDR", "127.0.0.1"},
-                                     {"MASTER_PORT", "1234"}});
-  EXPECT_EQ(environment.value().rank, 1);
-  EXPECT_EQ(environment->world_size, 2);
-  EXPECT_EQ(environment->local_rank, 1);
-}
-
-TEST(Environment, ReadsSlurmWithoutMasterVariables) {
-  const auto environment = launched(kSlurm).value();
-  EXPECT_EQ(environment.rank, 3);
-  EXPECT_EQ(environment.world_size, 4);
-  EXPECT_EQ(environment.local_rank, 1);
-  EXPECT_EQ(environment.master_addr, "gpu03-ib");
-  EXPECT_EQ(environment.master_port, 20000 + (200505 * 16 + 2) % 12000);
-}
-
-TEST(Environment, MasterVariablesGoBeforeWhatSlurmSays) {
-  const auto environment =
-      launched(with(kSlurm, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "4000"}})).value();
-  EXPECT_EQ(environment.master_addr, "10.0.0.1");
-  EXPECT_EQ(environment.master_port, 4000);
 }
 
 TEST(Environment, TakesTheFirstOfSlurmsHosts) {
@@ -112,16 +97,11 @@ TEST(Environment, TheShellOfASlurmJobIsNoTask) {
   EXPECT_FALSE(launched(batch_script).has_value()) << "sbatch";
 }
 
-TEST(Environment, TorchrunInsideOfASlurmTaskIsTorchrun) {
-  EXPECT_EQ(launched(with(kSlurm, kTorchrun))->rank, 5);
-}
-
 TEST(Environment, NamesTheVariableThatIsMissing) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     Variables variables = kTorchrun;
     variables.erase(name);
-    EXPECT_NE(error_of(variables).find(std::string("no ") + name), std::string::npos)
-        << error_of(variables);
+    testing::expect_contains(error_of(variables), std::string("no ") + name);
   }
 }
 
@@ -131,8 +111,8 @@ TEST(Environment, NamesTheVariableThatMakesNoSense) {
       {"MASTER_PORT", "70000"}, {"WORLD_SIZE", "0"},  {"MASTER_PORT", "http"}};
   for (const auto& [name, value] : wrong) {
     const std::string error = error_of(with(kTorchrun, {{name, value}}));
-    EXPECT_NE(error.find(name + "="), std::string::npos) << value << ": " << error;
-    EXPECT_NE(error.find(value), std::string::npos) << value << ": " << error;
+    testing::expect_contains(error, name + "=");
+    testing::expect_contains(error, value);
   }
 }
 

@@ -112,24 +112,13 @@ void check_messages(const Setting& s) {
   expect_all(received, left + 1, "message");
 }
 
-}  // namespace
-
-void check_collectives(const ProcessGroupPtr& group, const at::Device& device) {
-  const Setting setting{group, at::TensorOptions(at::kDouble).device(device)};
-  check_reductions(setting);
-  check_async(setting);
-  check_distribution(setting);
-  check_messages(setting);
-}
-
-void check_reducer(const ProcessGroupPtr& group, const at::Device& device) {
-  const Setting s{group, at::TensorOptions(at::kDouble).device(device)};
+void check_reducer(const Setting& s) {
   std::vector<at::Tensor> parameters;
   parameters.reserve(4);
   for (int i = 0; i < 4; ++i) {
     parameters.push_back(at::full({3}, i + 1.0, s.options).set_requires_grad(true));
   }
-  ReducerPeer peer(parameters, {}, group, {.first_bucket_bytes = 48, .cap_bytes = 48});
+  ReducerPeer peer(parameters, {}, s.group, {.first_bucket_bytes = 48, .cap_bytes = 48});
   for (int step = 0; step < 3; ++step) {
     peer.before_forward();
     at::Tensor loss = at::zeros({}, s.options);
@@ -143,6 +132,17 @@ void check_reducer(const ProcessGroupPtr& group, const at::Device& device) {
       expect_all(parameters[i].grad(), 2.0 * (i + 1) * s.sum_of_ranks() / s.world(), "gradient");
     }
   }
+}
+
+}  // namespace
+
+void check_group(const ProcessGroupPtr& group, const at::Device& device) {
+  const Setting setting{group, at::TensorOptions(at::kDouble).device(device)};
+  check_reductions(setting);
+  check_async(setting);
+  check_distribution(setting);
+  check_messages(setting);
+  check_reducer(setting);
 }
 
 }  // namespace ddp::testing

@@ -11,7 +11,8 @@
 #include <memory>
 
 #include "ddp/collectives.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
+#include "harness/checks.h"
 #include "support/body.h"
 #include "support/prints.h"
 #include "support/settings.h"
@@ -49,9 +50,8 @@ TEST_F(Judge, APassedBodysPrintsAreKeptForVerbose) {
   ::testing::internal::CaptureStdout();
   judge({printing_body("prints and passes")}, [](const Evidence&) { return ""; });
   const std::string output = ::testing::internal::GetCapturedStdout();
-  EXPECT_NE(output.find("rank 0 in \"prints and passes\":\ncout of rank 0\n"), std::string::npos)
-      << output;
-  EXPECT_NE(output.find("printf of rank 1\n"), std::string::npos) << output;
+  expect_contains(output, "rank 0 in \"prints and passes\":\ncout of rank 0\n");
+  expect_contains(output, "printf of rank 1\n");
 }
 
 // What it does after its body, to show that it lives, is nothing that a student has written.

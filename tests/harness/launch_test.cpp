@@ -1,20 +1,25 @@
-// launch() on this machine without a launcher; tests/harness/test_launch.py tests launchers.
+// launch() on this machine without a launcher, and on which cores ranks run; test_launch.py tests launchers.
 #include "ddp/ranks/launch.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 
 #include "ddp/collectives.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/error_of.h"
+#include "harness/checks.h"
 #include "support/plain_ranks.h"
 
 namespace ddp {
 namespace {
+
+using testing::expect_contains;
 
 // A process that runs a program, with its stdout and stderr in one pipe. It is forked, since the
 // program is a function.
@@ -92,8 +97,8 @@ TEST(Launch, SaysWhichRankFailedAndWhy) {
                   [](RankContext& context) { TORCH_CHECK(context.rank == 0, "no data here"); });
   });
   const std::string output = program.rest();
-  EXPECT_NE(output.find("rank 1"), std::string::npos) << output;
-  EXPECT_NE(output.find("no data here"), std::string::npos) << output;
+  expect_contains(output, "rank 1");
+  expect_contains(output, "no data here");
   EXPECT_EQ(WEXITSTATUS(program.status()), 1);
 }
 
@@ -109,10 +114,8 @@ TEST(Launch, NamesTheRankThatFailedBeforeThoseThatLostIt) {
   const std::string output = program.rest();
   EXPECT_TRUE(output.starts_with("rank 2 threw an exception: no data here")) << output;
   for (const char* rank : {"rank 0", "rank 1"}) {
-    EXPECT_NE(
-        output.find(rank + std::string(" gave up: its connection to another rank was closed")),
-        std::string::npos)
-        << output;
+    expect_contains(output,
+                    rank + std::string(" gave up: its connection to another rank was closed"));
   }
 }
 
@@ -135,13 +138,60 @@ TEST(Launch, NoRankSurvivesAnInterrupt) {
 TEST(StageLibrary, SaysHowToBuildAMissingOne) {
   const auto library = stage_library("solutions", "09_no_such_stage");
   const std::string error = testing::error_of([&] { load_stage_library(library); });
-  EXPECT_NE(error.find("make test STAGE=09 IMPL=solutions"), std::string::npos) << error;
-  EXPECT_NE(error.find(library.string()), std::string::npos) << error;
+  expect_contains(error, "make test STAGE=09 IMPL=solutions");
+  expect_contains(error, library.string());
 }
 
 TEST(StageLibrary, SaysWhatTheLoaderSaysOfABrokenOne) {
   const std::string error = testing::error_of([] { load_stage_library("/proc/self/environ"); });
-  EXPECT_NE(error.find("cannot load /proc/self/environ"), std::string::npos) << error;
+  expect_contains(error, "cannot load /proc/self/environ");
+}
+
+TEST(GlooBackend, ItsDevicesThreadTakesNoCoreFromOthers) {
+  testing::expect_plain_ranks_pass({.world_size = 1}, [](RankContext& context) {
+    const ProcessGroupPtr group = make_gloo_group(context);
+    int patient = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      patient += sched_getscheduler(std::stoi(thread.path().filename())) == SCHED_BATCH ? 1 : 0;
+    }
+    EXPECT_EQ(patient, 1);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER) << "the rank's own thread is as it was";
+  });
+}
+
+// The cores that this thread may use: 1 for each that it may.
+at::Tensor allowed_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  at::Tensor cores = at::zeros({CPU_SETSIZE}, at::kInt);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    cores[core] = CPU_ISSET(core, &allowed) ? 1 : 0;
+  }
+  return cores;
+}
+
+TEST(Cores, EachRankHasItsOwn) {
+  if (allowed_cores().sum().item<int>() < 2) {
+    GTEST_SKIP() << "this process may use one core alone";
+  }
+  testing::expect_plain_ranks_pass({.world_size = 2}, [](RankContext& context) {
+    const at::Tensor before = allowed_cores();
+    const ProcessGroupPtr group = make_gloo_group(context);
+    keep_to_own_cores(context.rank, context.world_size);
+    const at::Tensor own = allowed_cores();
+    EXPECT_EQ(own.sum().item<int>(), before.sum().item<int>() / 2);
+    const at::Tensor users = own.clone();
+    all_reduce(users, group);
+    EXPECT_EQ(users.max().item<int>(), 1) << "two ranks share a core";
+    EXPECT_TRUE(users.le(before).all().item<bool>()) << "a core that the process may not use";
+  });
+}
+
+TEST(Cores, MoreRanksThanCoresShareThem) {
+  const at::Tensor before = allowed_cores();
+  keep_to_own_cores(0, CPU_SETSIZE + 1);
+  EXPECT_TRUE(allowed_cores().equal(before));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
+#include "harness/checks.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -92,14 +93,12 @@ void errors() {
   TORCH_CHECK(said == "parameter 7 is sparse", "it says: ", said);
 }
 
-TEST(Primer, Runs) {
-  testing::in_child([] {
-    tensors_and_views();
-    dtypes_and_devices();
-    gradients();
-    hooks();
-    errors();
-  });
+CHILD_TEST(Primer, Runs) {
+  tensors_and_views();
+  dtypes_and_devices();
+  gradients();
+  hooks();
+  errors();
 }
 
 TEST(Primer, RunsOnEachRank) {

@@ -13,11 +13,14 @@
 
 #include "ddp/collectives.h"
 #include "ddp/libtorch_versions.h"
+#include "harness/checks.h"
 #include "harness/referee_runs.h"
 
 namespace ddp {
 
 namespace {
+
+using testing::expect_contains;
 
 using CollectiveCall = std::function<WorkPtr(int rank, const ProcessGroupPtr&)>;
 
@@ -86,8 +89,8 @@ TEST(Faults, ARankKilledAtAnyOperationIsTheCulprit) {
     const std::string text = evidence.reports.describe();
     ASSERT_EQ(evidence.reports.culprit, 1) << text;
     EXPECT_EQ(evidence.reports.ranks[1].outcome, RankOutcome::kSignalled);
-    EXPECT_NE(text.find("SIGKILL"), std::string::npos) << text;
-    EXPECT_NE(text.find("rank 1 has failed"), std::string::npos) << text;
+    expect_contains(text, "SIGKILL");
+    expect_contains(text, "rank 1 has failed");
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
     EXPECT_FALSE(has_children());
   }
@@ -98,7 +101,7 @@ TEST(Faults, AStoppedRankIsNamed) {
     const Evidence evidence = run_with_fault(3, launched, [] { raise(SIGSTOP); });
     const std::string text = evidence.reports.describe();
     ASSERT_EQ(evidence.reports.culprit, 1) << text;
-    EXPECT_NE(text.find("rank 1 hung: was stopped by a signal"), std::string::npos) << text;
+    expect_contains(text, "rank 1 hung: was stopped by a signal");
     EXPECT_FALSE(has_children());
   }
 }
@@ -106,13 +109,10 @@ TEST(Faults, AStoppedRankIsNamed) {
 TEST(Faults, OutOfMemorySaysHowMuchWasAskedFor) {
   const Evidence of_torch =
       run_with_fault(0, false, [] { at::empty({std::int64_t{1} << 50}, at::kByte); });
-  EXPECT_NE(of_torch.reports.describe().find("can't allocate memory"), std::string::npos)
-      << of_torch.reports.describe();
+  expect_contains(of_torch.reports.describe(), "can't allocate memory");
   const Evidence of_the_library =
       run_with_fault(0, false, [] { ::operator delete(::operator new (std::size_t{1} << 50)); });
-  EXPECT_NE(of_the_library.reports.describe().find("there is no memory of the size"),
-            std::string::npos)
-      << of_the_library.reports.describe();
+  expect_contains(of_the_library.reports.describe(), "there is no memory of the size");
 }
 
 TEST(Faults, ARankWithoutDescriptorsGoesOn) {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 
 // Runs of a refereed world, and what they left.
 

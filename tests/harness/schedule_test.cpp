@@ -1,7 +1,5 @@
 // The seed decides the order of events: what may happen in two orders does so as the schedule says,
 // and as often as it is run.
-#include "ddp/referee/schedule.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 
 #include "ddp/collectives.h"
 #include "ddp/referee/client_work.h"
+#include "ddp/referee/world.h"
 #include "harness/referee_runs.h"
 
 namespace ddp {

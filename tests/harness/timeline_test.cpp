@@ -1,4 +1,6 @@
 // Timelines: a span covers what happened, and viewers can open the file.
+#include "ddp/simulation/timeline.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -6,8 +8,6 @@
 
 #include "ddp/backends/limited_link.h"
 #include "ddp/ranks/launch.h"
-#include "ddp/simulation/compute_scope.h"
-#include "ddp/simulation/timeline_backend.h"
 #include "support/plain_ranks.h"
 
 namespace ddp {
@@ -47,33 +47,31 @@ TEST(Timeline, HasGroupsAndOrigins) {
   EXPECT_TRUE(timeline.take_spans().empty());
 }
 
-TEST(Timeline, KeepsAnOperationsGroupAndDropsTheIncomplete) {
-  testing::in_child([] {
-    Timeline timeline;
-    const at::Tensor weight = traced_tensor().set_requires_grad(true);
-    weight.mutable_grad() = traced_tensor();
-    timeline.add_names({{"fc.weight", weight}});
-    ddp::Operation operation;
-    operation.type = c10d::OpType::ALLREDUCE;
-    operation.outputs = {weight.grad()};
-    timeline.set_group("one");
-    const auto first = timeline.launch(operation, 5);
-    const auto never = timeline.launch(operation, 6);
-    timeline.set_group("two");
-    timeline.set_origin(1'000);
-    timeline.complete(first, 7, 9);
-    timeline.complete(first, 70, 90);
-    const auto spans = timeline.take_spans();
-    ASSERT_EQ(spans.size(), 1);
-    EXPECT_EQ(spans[0].kind, SpanKind::kCommunication);
-    EXPECT_EQ(spans[0].name, "all-reduce of the gradient of fc.weight");
-    EXPECT_EQ(spans[0].group, "one");
-    EXPECT_EQ(spans[0].bytes, kBytes);
-    EXPECT_EQ(spans[0].launched_ns, 5);
-    expect_span(spans[0], 7, 9);
-    timeline.complete(never, 7, 9);
-    EXPECT_TRUE(timeline.take_spans().empty());
-  });
+CHILD_TEST(Timeline, KeepsAnOperationsGroupAndDropsTheIncomplete) {
+  Timeline timeline;
+  const at::Tensor weight = traced_tensor().set_requires_grad(true);
+  weight.mutable_grad() = traced_tensor();
+  timeline.add_names({{"fc.weight", weight}});
+  ddp::Operation operation;
+  operation.type = c10d::OpType::ALLREDUCE;
+  operation.outputs = {weight.grad()};
+  timeline.set_group("one");
+  const auto first = timeline.launch(operation, 5);
+  const auto never = timeline.launch(operation, 6);
+  timeline.set_group("two");
+  timeline.set_origin(1'000);
+  timeline.complete(first, 7, 9);
+  timeline.complete(first, 70, 90);
+  const auto spans = timeline.take_spans();
+  ASSERT_EQ(spans.size(), 1);
+  EXPECT_EQ(spans[0].kind, SpanKind::kCommunication);
+  EXPECT_EQ(spans[0].name, "all-reduce of the gradient of fc.weight");
+  EXPECT_EQ(spans[0].group, "one");
+  EXPECT_EQ(spans[0].bytes, kBytes);
+  EXPECT_EQ(spans[0].launched_ns, 5);
+  expect_span(spans[0], 7, 9);
+  timeline.complete(never, 7, 9);
+  EXPECT_TRUE(timeline.take_spans().empty());
 }
 
 constexpr NetworkModel kTimelineLink = {.alpha_ns = 1'000'000, .beta_ns_per_byte = 10};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "harness/checks.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -87,56 +88,50 @@ TEST(ToyModels, GradientsAreDefinedWhereTheKindSaysSo) {
   });
 }
 
-TEST(ToyModels, TiedWeightIsListedTwice) {
-  in_child([] {
-    std::map<const void*, std::vector<std::string>> names;
-    for (const auto& [name, tensor] : make(ToyKind::kTiedWeights)->named_parameters()) {
-      names[tensor.unsafeGetTensorImpl()].push_back(name);
-    }
-    const auto is_tied = [](const auto& entry) { return entry.second.size() == 2; };
-    ASSERT_EQ(std::ranges::count_if(names, is_tied), 1);
-    EXPECT_EQ(std::ranges::find_if(names, is_tied)->second,
-              (std::vector<std::string>{"fc2.weight", "fc3.weight"}));
-  });
+CHILD_TEST(ToyModels, TiedWeightIsListedTwice) {
+  std::map<const void*, std::vector<std::string>> names;
+  for (const auto& [name, tensor] : make(ToyKind::kTiedWeights)->named_parameters()) {
+    names[tensor.unsafeGetTensorImpl()].push_back(name);
+  }
+  const auto is_tied = [](const auto& entry) { return entry.second.size() == 2; };
+  ASSERT_EQ(std::ranges::count_if(names, is_tied), 1);
+  EXPECT_EQ(std::ranges::find_if(names, is_tied)->second,
+            (std::vector<std::string>{"fc2.weight", "fc3.weight"}));
 }
 
-TEST(ToyModels, BatchNormTracksStatisticsInTrainingOnly) {
-  in_child([] {
-    auto model = make(ToyKind::kBatchNorm);
-    const auto snapshot = [&] {
-      std::vector<at::Tensor> copies;
-      for (const NamedTensor& buffer : model->named_buffers()) {
-        copies.push_back(buffer.tensor.clone());
-      }
-      return copies;
-    };
-    const Batch batch = make_toy_batch({}, 0, 0);
-    const auto before = snapshot();
-    ASSERT_EQ(before.size(), 3);
-    model->forward(batch.input);
-    const auto trained = snapshot();
-    EXPECT_FALSE(at::equal(before[0], trained[0]));
-    EXPECT_FALSE(at::equal(before[1], trained[1]));
-    EXPECT_EQ(before[2].scalar_type(), at::kLong);
-    EXPECT_EQ(before[2].item<std::int64_t>() + 1, trained[2].item<std::int64_t>());
-
-    model->train(false);
-    model->forward(batch.input);
-    const auto evaluated = snapshot();
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_TRUE(at::equal(trained[i], evaluated[i]));
+CHILD_TEST(ToyModels, BatchNormTracksStatisticsInTrainingOnly) {
+  auto model = make(ToyKind::kBatchNorm);
+  const auto snapshot = [&] {
+    std::vector<at::Tensor> copies;
+    for (const NamedTensor& buffer : model->named_buffers()) {
+      copies.push_back(buffer.tensor.clone());
     }
-  });
+    return copies;
+  };
+  const Batch batch = make_toy_batch({}, 0, 0);
+  const auto before = snapshot();
+  ASSERT_EQ(before.size(), 3);
+  model->forward(batch.input);
+  const auto trained = snapshot();
+  EXPECT_FALSE(at::equal(before[0], trained[0]));
+  EXPECT_FALSE(at::equal(before[1], trained[1]));
+  EXPECT_EQ(before[2].scalar_type(), at::kLong);
+  EXPECT_EQ(before[2].item<std::int64_t>() + 1, trained[2].item<std::int64_t>());
+
+  model->train(false);
+  model->forward(batch.input);
+  const auto evaluated = snapshot();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(at::equal(trained[i], evaluated[i]));
+  }
 }
 
-TEST(ToyModels, BatchesDifferByRankAndStepAndRepeat) {
-  in_child([] {
-    const Batch batch = make_toy_batch({.rank = 5, .seed = 1}, 0, 0);
-    EXPECT_TRUE(at::equal(batch.input, make_toy_batch({.seed = 1}, 0, 0).input));
-    EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 1}, 1, 0).input));
-    EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 1}, 0, 1).input));
-    EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 2}, 0, 0).input));
-  });
+CHILD_TEST(ToyModels, BatchesDifferByRankAndStepAndRepeat) {
+  const Batch batch = make_toy_batch({.rank = 5, .seed = 1}, 0, 0);
+  EXPECT_TRUE(at::equal(batch.input, make_toy_batch({.seed = 1}, 0, 0).input));
+  EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 1}, 1, 0).input));
+  EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 1}, 0, 1).input));
+  EXPECT_FALSE(at::equal(batch.input, make_toy_batch({.seed = 2}, 0, 0).input));
 }
 
 }  // namespace

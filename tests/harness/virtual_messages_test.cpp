@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "ddp/collectives.h"
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 #include "ddp/simulation/virtual_time.h"
 
 namespace ddp {
@@ -186,14 +186,6 @@ TEST(VirtualMessages, AMessageThatNobodyTakesYetIsPassed) {
   EXPECT_EQ(run.end(2, 0), heard);
   EXPECT_EQ(run.end(1, 0), heard + kOverhead + kMessage);
   EXPECT_EQ(run.time.step_ns(0), heard + 2 * kOverhead + 2 * kMessage);
-}
-
-TEST(Referee, AStoreIsRefused) {
-  const Evidence evidence = run_refereed({}, {}, [](Client& client, RankContext&) {
-    make_group(client.shared_from_this())->getStore()->getNumKeys();
-  });
-  EXPECT_NE(evidence.reports.describe().find("store was used"), std::string::npos)
-      << evidence.reports.describe();
 }
 
 }  // namespace

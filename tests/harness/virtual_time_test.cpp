@@ -7,9 +7,10 @@
 #include <algorithm>
 
 #include "ddp/collectives.h"
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 #include "ddp/simulation/simulated_compute.h"
+#include "harness/checks.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -139,47 +140,43 @@ TEST(VirtualTime, DrawsAStepWithOverlap) {
   EXPECT_EQ(time.step_ns(0), third + kLasts);
 }
 
-TEST(SimulatedCompute, IsTheIdentityAndTellsBothWays) {
-  testing::in_child([] {
-    std::int64_t spent = 0;
-    std::string told;
-    const ComputeListener listener = [&](std::int64_t ns, const std::string& name) {
-      spent += ns;
-      told += name + "; ";
-    };
-    at::Tensor x = at::arange(3, at::kDouble).set_requires_grad(true);
-    for (int step = 0; step < 2; ++step) {
-      spent = 0;
-      at::Tensor y = simulated_compute(x, listener, 10, 20, "fc");
-      EXPECT_EQ(spent, 10);
-      EXPECT_TRUE(at::equal(y, x));
-      y.sum().backward();
-      EXPECT_EQ(spent, 30) << "a leaf must not remember the hooks of earlier steps";
-    }
-    EXPECT_EQ(told, "forward fc; backward fc; forward fc; backward fc; ");
-    simulated_compute(at::ones({2}), listener, 1, 1);
-    EXPECT_EQ(spent, 31) << "no gradient, no backward";
-  });
+CHILD_TEST(SimulatedCompute, IsTheIdentityAndTellsBothWays) {
+  std::int64_t spent = 0;
+  std::string told;
+  const ComputeListener listener = [&](std::int64_t ns, const std::string& name) {
+    spent += ns;
+    told += name + "; ";
+  };
+  at::Tensor x = at::arange(3, at::kDouble).set_requires_grad(true);
+  for (int step = 0; step < 2; ++step) {
+    spent = 0;
+    at::Tensor y = simulated_compute(x, listener, 10, 20, "fc");
+    EXPECT_EQ(spent, 10);
+    EXPECT_TRUE(at::equal(y, x));
+    y.sum().backward();
+    EXPECT_EQ(spent, 30) << "a leaf must not remember the hooks of earlier steps";
+  }
+  EXPECT_EQ(told, "forward fc; backward fc; forward fc; backward fc; ");
+  simulated_compute(at::ones({2}), listener, 1, 1);
+  EXPECT_EQ(spent, 31) << "no gradient, no backward";
 }
 
 // A layer has computed its backward before the gradients of its weight are there.
-TEST(SimulatedCompute, GradientsAreReadyAfterTheirLayersBackward) {
-  testing::in_child([] {
-    std::string told;
-    const ComputeListener listener = [&](std::int64_t, const std::string& name) {
-      told += name + "; ";
-    };
-    at::Tensor x = at::ones({2, 2});
-    std::vector<at::Tensor> weights;
-    for (const std::string name : {"fc1", "fc2"}) {
-      weights.push_back(at::ones({2, 2}).set_requires_grad(true));
-      weights.back().register_hook([&told, name](const at::Tensor&) { told += name + "; "; });
-      x = simulated_compute(at::tanh(at::mm(x, weights.back())), listener, 1, 1, name);
-    }
-    told.clear();
-    x.sum().backward();
-    EXPECT_EQ(told, "backward fc2; fc2; backward fc1; fc1; ");
-  });
+CHILD_TEST(SimulatedCompute, GradientsAreReadyAfterTheirLayersBackward) {
+  std::string told;
+  const ComputeListener listener = [&](std::int64_t, const std::string& name) {
+    told += name + "; ";
+  };
+  at::Tensor x = at::ones({2, 2});
+  std::vector<at::Tensor> weights;
+  for (const std::string name : {"fc1", "fc2"}) {
+    weights.push_back(at::ones({2, 2}).set_requires_grad(true));
+    weights.back().register_hook([&told, name](const at::Tensor&) { told += name + "; "; });
+    x = simulated_compute(at::tanh(at::mm(x, weights.back())), listener, 1, 1, name);
+  }
+  told.clear();
+  x.sum().backward();
+  EXPECT_EQ(told, "backward fc2; fc2; backward fc1; fc1; ");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "support/attempt.h"
 
-#include "ddp/ranks/last_throw.h"
-#include "ddp/ranks/stub_error.h"
+#include "ddp/ranks/exceptions.h"
 #include "support/surroundings.h"
 
 namespace ddp::testing {

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/access_watch.h"
 #include "support/compare.h"
 
 namespace ddp::testing {

@@ -6,7 +6,7 @@
 
 #include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/attempt.h"
 #include "support/held_meter.h"
 #include "support/misuse_bodies.h"

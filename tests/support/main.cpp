@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "ddp/ranks/rank_context.h"
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/ranks/stage_library.h"
 #include "support/debugger.h"
 #include "support/grading.h"

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "ddp/collectives.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/attempt.h"
 #include "support/settings.h"
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ddp/ranks/rank_report.h"
+#include "ddp/ranks/fork_ranks.h"
 
 // What a student's code prints in the ranks: to find out what is wrong, as everybody does.
 

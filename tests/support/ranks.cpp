@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "ddp/backends/cuda.h"
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 #include "support/grading.h"
 #include "support/settings.h"
 

@@ -6,7 +6,7 @@
 
 #include "ddp/network_model.h"
 #include "ddp/ranks/process_group.h"
-#include "ddp/ranks/rank_context.h"
+#include "ddp/ranks/fork_ranks.h"
 
 namespace ddp::testing {
 

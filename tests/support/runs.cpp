@@ -7,7 +7,7 @@
 
 #include "ddp/backends/cuda.h"
 #include "ddp/referee/access_watch.h"
-#include "ddp/referee/run_refereed.h"
+#include "ddp/referee/evidence.h"
 #include "support/debugger.h"
 #include "support/grading.h"
 #include "support/machine_share.h"

@@ -2,7 +2,6 @@
 
 #include "ddp/ranks/confine.h"
 #include "ddp/ranks/stage_library.h"
-#include "ddp/ranks/system_calls.h"
 
 namespace ddp::testing {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp/referee/schedule.h"
+#include "ddp/referee/world.h"
 
 namespace ddp::testing {
 

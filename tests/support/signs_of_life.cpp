@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "ddp/libtorch_versions.h"
-#include "ddp/referee/client_group.h"
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/access_watch.h"
 #include "support/compare.h"
 #include "support/oracle.h"
 #include "support/settings.h"

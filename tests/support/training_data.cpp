@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/access_watch.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/access_watch.h"
 #include "support/compare.h"
 #include "support/rare.h"
 #include "support/training.h"

@@ -20,7 +20,7 @@ HIDDEN = """\
 #include <ATen/ATen.h>
 
 #include "01_naive_ddp/naive_ddp.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/body.h"
 #include "support/grading.h"
 

@@ -47,7 +47,7 @@ TEST = """\
 #include <ATen/ATen.h>
 
 #include "99_scaled_sum/scaled_sum.h"
-#include "ddp/referee/client_group.h"
+#include "ddp/referee/client.h"
 #include "support/body.h"
 #include "support/grading.h"
 

@@ -89,7 +89,7 @@ STEPS: tuple[tuple[int, str, str, tuple[int, ...]], ...] = (  # column, what, fi
     (1, "builds each stage apart", "tools/grading/compiling/building.py", (3,)),
     (1, "starts tests_0N, reads its records", "tools/grading/running/runner.py", (4,)),
     (2, "runs each body of a test", "tests/support/runs.cpp", (5,)),
-    (2, "forks the ranks, and is their network", "common/ddp/ranks/fork_ranks.cpp", (6,)),
+    (2, "forks the ranks, and is their network", "common/ddp/ranks/supervisor.cpp", (6,)),
     (3, "loads libstage.so", "common/ddp/ranks/stage_library.cpp", (7,)),
     (3, "posts what the stage does", "common/ddp/referee/client.cpp", (8,)),
     (2, "moves data, keeps the evidence", "common/ddp/referee/referee.cpp", (7, 9)),

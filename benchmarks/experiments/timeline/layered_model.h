@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ddp/model.h"
-#include "ddp/simulation/compute_scope.h"
+#include "ddp/simulation/timeline.h"
 #include "ddp/simulation/simulated_compute.h"
 #include "harness/variants.h"
 

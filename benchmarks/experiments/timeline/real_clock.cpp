@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "ddp/ranks/launch.h"
-#include "ddp/simulation/timeline_backend.h"
+#include "ddp/simulation/timeline.h"
 #include "experiments/timeline/clocks.h"
 #include "experiments/timeline/steps.h"
 #include "harness/variants.h"

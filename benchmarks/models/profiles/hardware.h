@@ -3,8 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/cluster/device.h"
-#include "ddp/cluster/topology.h"
+#include "ddp/cluster/hardware.h"
 
 namespace ddp {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddp/cluster/device.h"
+#include "ddp/cluster/hardware.h"
 #include "ddp/cluster/timed_model.h"
 #include "ddp/model.h"
 #include "models/profiles/model_profile.h"

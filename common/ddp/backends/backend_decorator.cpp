@@ -1,5 +1,8 @@
 #include "ddp/backends/backend_decorator.h"
 
+#include <type_traits>
+#include <utility>
+
 #include "ddp/backends/tensor_names.h"
 #include "ddp/call_checks.h"
 
@@ -10,32 +13,70 @@ namespace {
 using c10d::OpType;
 using Tensors = std::vector<at::Tensor>;
 
-// c10d's lists of lists have one entry for each local device. Here a rank has one device.
-Tensors only(const std::vector<Tensors>& lists, const char* what) {
-  TORCH_CHECK(lists.size() <= 1, "expected one list of ", what, " tensors, not ", lists.size());
+using Lists = std::vector<Tensors>;
+
+// c10d gives the tensors of an operation in three forms. Lists of lists have one entry for each local
+// device, and here a rank has one device; none if it has no tensors (a gather's output on a rank that
+// is not the root).
+Tensors flat(const at::Tensor& tensor) { return {tensor}; }
+Tensors flat(const Tensors& tensors) { return tensors; }
+Tensors flat(const Lists& lists) {
+  TORCH_CHECK(lists.size() <= 1, "expected one list of tensors, not ", lists.size());
   return lists.empty() ? Tensors{} : lists.front();
 }
 
-// The inverse of only(): no list at all if this rank has no tensors (a gather's output on a rank
-// that is not the root).
-std::vector<Tensors> nested(const Tensors& tensors) {
-  return tensors.empty() ? std::vector<Tensors>{} : std::vector<Tensors>{tensors};
+// The inverse.
+template <typename Form>
+Form in_form(const Tensors& tensors) {
+  if constexpr (std::is_same_v<Form, at::Tensor>) {
+    return tensors.at(0);
+  } else if constexpr (std::is_same_v<Form, Tensors>) {
+    return tensors;
+  } else {
+    return tensors.empty() ? Lists{} : Lists{tensors};
+  }
 }
 
-Operation in_place(OpType type, const Tensors& tensors) {
-  Operation operation;
-  operation.type = type;
-  operation.outputs = tensors;
-  operation.in_place = true;
-  return operation;
+template <typename Options>
+void take_options(Operation& operation, const Options& options, int world_size) {
+  if constexpr (requires { options.reduceOp; }) {
+    operation.reduce_op = options.reduceOp;
+  }
+  if constexpr (requires { options.rootRank; }) {
+    operation.peer = static_cast<int>(options.rootRank);
+    check_member(operation_name(operation.type).c_str(), operation.peer, world_size);
+  }
 }
 
-Operation out_of_place(OpType type, Tensors inputs, Tensors outputs) {
-  Operation operation;
-  operation.type = type;
-  operation.inputs = std::move(inputs);
-  operation.outputs = std::move(outputs);
-  return operation;
+template <typename Options>
+using InPlaceCall = WorkPtr (c10d::Backend::*)(Tensors&, const Options&);
+
+template <typename Options>
+WorkPtr run_in_place(OperationBackend& self, OpType type, const Tensors& tensors,
+                     const Options& options, InPlaceCall<Options> call) {
+  Operation operation{.type = type, .outputs = tensors, .in_place = true};
+  take_options(operation, options, self.getSize());
+  operation.start = [options, call](c10d::Backend& backend, Operation& op) {
+    return (backend.*call)(op.outputs, options);
+  };
+  return self.run(std::move(operation));
+}
+
+template <typename Outputs, typename Inputs, typename Options>
+using Call = WorkPtr (c10d::Backend::*)(Outputs&, Inputs&, const Options&);
+
+template <typename Outputs, typename Inputs, typename Options>
+WorkPtr run_out_of_place(OperationBackend& self, OpType type, const Outputs& outputs,
+                         const Inputs& inputs, const Options& options,
+                         Call<Outputs, Inputs, Options> call) {
+  Operation operation{.type = type, .inputs = flat(inputs), .outputs = flat(outputs)};
+  take_options(operation, options, self.getSize());
+  operation.start = [options, call](c10d::Backend& backend, Operation& op) {
+    auto into = in_form<Outputs>(op.outputs);
+    auto from = in_form<Inputs>(op.inputs);
+    return (backend.*call)(into, from, options);
+  };
+  return self.run(std::move(operation));
 }
 
 }  // namespace
@@ -97,135 +138,82 @@ std::string operation_name(c10d::OpType type) {
 }
 
 WorkPtr OperationBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  Operation operation = in_place(OpType::ALLREDUCE, tensors);
-  operation.reduce_op = options.reduceOp;
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.allreduce(op.outputs, options);
-  };
-  return run(std::move(operation));
+  return run_in_place(*this, OpType::ALLREDUCE, tensors, options, &Backend::allreduce);
 }
 
 WorkPtr OperationBackend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& options) {
-  Operation operation = in_place(OpType::ALLREDUCE_COALESCED, tensors);
-  operation.reduce_op = options.reduceOp;
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.allreduce_coalesced(op.outputs, options);
-  };
-  return run(std::move(operation));
+  return run_in_place(*this, OpType::ALLREDUCE_COALESCED, tensors, options,
+                      &Backend::allreduce_coalesced);
 }
 
 WorkPtr OperationBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  check_member("broadcast", static_cast<int>(options.rootRank), getSize());
-  Operation operation = in_place(OpType::BROADCAST, tensors);
-  operation.peer = static_cast<int>(options.rootRank);
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.broadcast(op.outputs, options);
-  };
-  return run(std::move(operation));
+  return run_in_place(*this, OpType::BROADCAST, tensors, options, &Backend::broadcast);
 }
 
 WorkPtr OperationBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  check_member("reduce", static_cast<int>(options.rootRank), getSize());
-  Operation operation = in_place(OpType::REDUCE, tensors);
-  operation.reduce_op = options.reduceOp;
-  operation.peer = static_cast<int>(options.rootRank);
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.reduce(op.outputs, options);
-  };
-  return run(std::move(operation));
+  return run_in_place(*this, OpType::REDUCE, tensors, options, &Backend::reduce);
 }
 
-WorkPtr OperationBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+WorkPtr OperationBackend::allgather(Lists& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& options) {
-  Operation operation = out_of_place(OpType::ALLGATHER, inputs, only(outputs, "output"));
-  operation.start = [options](Backend& backend, Operation& op) {
-    auto lists = nested(op.outputs);
-    return backend.allgather(lists, op.inputs, options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::ALLGATHER, outputs, inputs, options, &Backend::allgather);
 }
 
 WorkPtr OperationBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllgatherOptions& options) {
-  Operation operation = out_of_place(OpType::_ALLGATHER_BASE, {input}, {output});
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend._allgather_base(op.outputs[0], op.inputs[0], options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::_ALLGATHER_BASE, output, input, options,
+                          &Backend::_allgather_base);
 }
 
 WorkPtr OperationBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                           const c10d::AllgatherOptions& options) {
-  Operation operation = out_of_place(OpType::ALLGATHER_COALESCED, inputs, outputs);
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.allgather_into_tensor_coalesced(op.outputs, op.inputs, options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::ALLGATHER_COALESCED, outputs, inputs, options,
+                          &Backend::allgather_into_tensor_coalesced);
 }
 
-WorkPtr OperationBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+WorkPtr OperationBackend::gather(Lists& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
-  check_member("gather", static_cast<int>(options.rootRank), getSize());
-  Operation operation = out_of_place(OpType::GATHER, inputs, only(outputs, "output"));
-  operation.peer = static_cast<int>(options.rootRank);
-  operation.start = [options](Backend& backend, Operation& op) {
-    auto lists = nested(op.outputs);
-    return backend.gather(lists, op.inputs, options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::GATHER, outputs, inputs, options, &Backend::gather);
 }
 
-WorkPtr OperationBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+WorkPtr OperationBackend::scatter(Tensors& outputs, Lists& inputs,
                                   const c10d::ScatterOptions& options) {
-  check_member("scatter", static_cast<int>(options.rootRank), getSize());
-  Operation operation = out_of_place(OpType::SCATTER, only(inputs, "input"), outputs);
-  operation.peer = static_cast<int>(options.rootRank);
-  operation.start = [options](Backend& backend, Operation& op) {
-    auto lists = nested(op.inputs);
-    return backend.scatter(op.outputs, lists, options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::SCATTER, outputs, inputs, options, &Backend::scatter);
 }
 
-WorkPtr OperationBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+WorkPtr OperationBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
                                          const c10d::ReduceScatterOptions& options) {
-  Operation operation = out_of_place(OpType::REDUCE_SCATTER, only(inputs, "input"), outputs);
-  operation.reduce_op = options.reduceOp;
-  operation.start = [options](Backend& backend, Operation& op) {
-    auto lists = nested(op.inputs);
-    return backend.reduce_scatter(op.outputs, lists, options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::REDUCE_SCATTER, outputs, inputs, options,
+                          &Backend::reduce_scatter);
 }
 
 WorkPtr OperationBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                const c10d::ReduceScatterOptions& options) {
-  Operation operation = out_of_place(OpType::_REDUCE_SCATTER_BASE, {input}, {output});
-  operation.reduce_op = options.reduceOp;
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend._reduce_scatter_base(op.outputs[0], op.inputs[0], options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::_REDUCE_SCATTER_BASE, output, input, options,
+                          &Backend::_reduce_scatter_base);
 }
 
 WorkPtr OperationBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  Operation operation = out_of_place(OpType::_REDUCE_SCATTER_BASE, inputs, outputs);
-  operation.reduce_op = options.reduceOp;
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.reduce_scatter_tensor_coalesced(op.outputs, op.inputs, options);
-  };
-  return run(std::move(operation));
+  return run_out_of_place(*this, OpType::_REDUCE_SCATTER_BASE, outputs, inputs, options,
+                          &Backend::reduce_scatter_tensor_coalesced);
+}
+
+WorkPtr OperationBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                   const c10d::AllToAllOptions& options) {
+  return run_out_of_place(*this, OpType::ALLTOALL, outputs, inputs, options, &Backend::alltoall);
 }
 
 WorkPtr OperationBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                         std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits,
                                         const c10d::AllToAllOptions& options) {
-  Operation operation = out_of_place(OpType::ALLTOALL_BASE, {input}, {output});
-  operation.input_splits = input_splits;
-  operation.output_splits = output_splits;
+  Operation operation{.type = OpType::ALLTOALL_BASE,
+                      .inputs = {input},
+                      .outputs = {output},
+                      .input_splits = input_splits,
+                      .output_splits = output_splits};
   operation.start = [options](Backend& backend, Operation& op) {
     return backend.alltoall_base(op.outputs[0], op.inputs[0], op.output_splits, op.input_splits,
                                  options);
@@ -233,20 +221,9 @@ WorkPtr OperationBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   return run(std::move(operation));
 }
 
-WorkPtr OperationBackend::alltoall(Tensors& outputs, Tensors& inputs,
-                                   const c10d::AllToAllOptions& options) {
-  Operation operation = out_of_place(OpType::ALLTOALL, inputs, outputs);
-  operation.start = [options](Backend& backend, Operation& op) {
-    return backend.alltoall(op.outputs, op.inputs, options);
-  };
-  return run(std::move(operation));
-}
-
 WorkPtr OperationBackend::send(Tensors& tensors, int peer, int tag) {
   check_partner("send", peer, getRank(), getSize());
-  Operation operation = out_of_place(OpType::SEND, tensors, {});
-  operation.peer = peer;
-  operation.tag = tag;
+  Operation operation{.type = OpType::SEND, .inputs = tensors, .peer = peer, .tag = tag};
   operation.start = [](Backend& backend, Operation& op) {
     return backend.send(op.inputs, op.peer, op.tag);
   };
@@ -255,9 +232,7 @@ WorkPtr OperationBackend::send(Tensors& tensors, int peer, int tag) {
 
 WorkPtr OperationBackend::recv(Tensors& tensors, int peer, int tag) {
   check_partner("recv", peer, getRank(), getSize());
-  Operation operation = out_of_place(OpType::RECV, {}, tensors);
-  operation.peer = peer;
-  operation.tag = tag;
+  Operation operation{.type = OpType::RECV, .outputs = tensors, .peer = peer, .tag = tag};
   operation.start = [](Backend& backend, Operation& op) {
     return backend.recv(op.outputs, op.peer, op.tag);
   };
@@ -265,7 +240,7 @@ WorkPtr OperationBackend::recv(Tensors& tensors, int peer, int tag) {
 }
 
 WorkPtr OperationBackend::barrier(const c10d::BarrierOptions& options) {
-  Operation operation = in_place(OpType::BARRIER, {});
+  Operation operation{.type = OpType::BARRIER, .in_place = true};
   operation.start = [options](Backend& backend, Operation&) { return backend.barrier(options); };
   return run(std::move(operation));
 }

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <set>
 
-#include "ddp/backends/cuda/cuda_library.h"
 #include "ddp/backends/host_staged_backend.h"
 
 namespace ddp {
@@ -64,10 +63,10 @@ int count_gpus_in_child() {
 bool each_rank_has_its_own_gpu(const at::Device& device, const RankContext& context) {
   const StorePtr store = store_for_next_backend(context);
   const std::string mine = cuda_library().gpu_identity(device.index());
-  store->set(std::to_string(context.rank), std::vector<std::uint8_t>(mine.begin(), mine.end()));
-  std::set<std::vector<std::uint8_t>> gpus;
+  store->set(std::to_string(context.rank), mine);
+  std::set<std::string> gpus;
   for (int rank = 0; rank < context.world_size; ++rank) {
-    gpus.insert(store->get(std::to_string(rank)));
+    gpus.insert(store->get_to_str(std::to_string(rank)));
   }
   return static_cast<int>(gpus.size()) == context.world_size;
 }

@@ -2,9 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <string>
 
 #include "ddp/ranks/launch.h"
+#include "ddp/ranks/process_group.h"
 
 namespace ddp {
 
@@ -41,4 +43,15 @@ BackendPtr make_nccl_backend(const StorePtr& store, int rank, int world_size,
 BackendPtr make_device_backend(const at::Device& device, const RankContext& context,
                                std::chrono::milliseconds timeout = std::chrono::minutes(5));
 
+/// The functions of libddp_cuda.so, see ddp_cuda_library().
+struct CudaLibrary {
+  BackendPtr (*make_nccl_backend)(const StorePtr& store, int rank, int world_size,
+                                  std::chrono::milliseconds timeout);
+  /// Equal for two ranks if and only if they use the same GPU.
+  std::string (*gpu_identity)(int index);
+};
+
 }  // namespace ddp
+
+/// The only symbol that is looked up in libddp_cuda.so.
+extern "C" const ddp::CudaLibrary* ddp_cuda_library();

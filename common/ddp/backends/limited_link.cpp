@@ -16,8 +16,7 @@ class LimitedWork : public c10d::Work {
       : Work(-1, operation.type),
         operation_(std::move(operation)),
         cost_(cost),
-        future_(c10::make_intrusive<c10::ivalue::Future>(
-            c10::ListType::create(c10::TensorType::get()))) {}
+        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors())) {}
 
   /// Runs the operation, then sleeps until its cost has passed. Called on a worker queue.
   void transfer(c10d::Backend& backend) {

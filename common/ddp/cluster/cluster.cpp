@@ -2,12 +2,9 @@
 
 #include <string>
 
-#include "ddp/cluster/meta_collectives.h"
 #include "ddp/cluster/operators.h"
-#include "ddp/ranks/last_throw.h"
+#include "ddp/ranks/exceptions.h"
 #include "ddp/ranks/rank_output.h"
-#include "ddp/ranks/stub_error.h"
-#include "ddp/referee/no_store.h"
 
 namespace ddp::cluster {
 
@@ -32,7 +29,7 @@ ClusterOptions checked(const ClusterOptions& options) {
 
 ProcessGroupPtr make_group(const BackendPtr& backend) {
   allow_meta_collectives();
-  ProcessGroupPtr group = make_process_group(backend, c10::make_intrusive<NoStore>());
+  ProcessGroupPtr group = make_process_group(backend);
   group->setBackend(c10::kMeta, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   return group;
 }

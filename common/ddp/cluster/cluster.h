@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ddp/cluster/cluster_backend.h"
-#include "ddp/cluster/cluster_options.h"
 #include "ddp/collectives.h"
 
 namespace ddp::cluster {

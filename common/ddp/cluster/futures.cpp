@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "ddp/referee/thread_sleep.h"
+#include "ddp/referee/standstill.h"
 
 namespace ddp::cluster {
 
@@ -70,8 +70,7 @@ Futures::~Futures() {
 }
 
 FuturePtr Futures::make(const std::vector<at::Tensor>& result, std::int64_t end_ns) {
-  auto future =
-      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
   const std::lock_guard lock(state_->mutex);
   state_->pending.emplace(end_ns, State::Pending{future, result});
   state_->changed.notify_all();

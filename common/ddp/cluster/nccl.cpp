@@ -1,9 +1,9 @@
-#include "ddp/cluster/nccl.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+
+#include "ddp/cluster/hardware.h"
 
 namespace ddp::cluster {
 

@@ -49,4 +49,8 @@ inline constexpr const char* kNoValues =
     "or "
     "use a tensor's memory: no item(), no condition on a tensor, no data_ptr(), no printing";
 
+/// Lets c10d's operations take tensors on the meta device, in this process from now on. They are
+/// given to a group's CPU backend, which must not look for values.
+void allow_meta_collectives();
+
 }  // namespace ddp::cluster

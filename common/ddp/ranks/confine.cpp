@@ -20,7 +20,6 @@
 #include <tuple>
 
 #include "ddp/ranks/rank_process.h"
-#include "ddp/ranks/system_calls.h"
 
 namespace ddp {
 

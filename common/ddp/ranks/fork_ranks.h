@@ -1,10 +1,116 @@
 #pragma once
 
-#include "ddp/ranks/companion.h"
-#include "ddp/ranks/rank_context.h"
-#include "ddp/ranks/rank_report.h"
+#include <c10/util/intrusive_ptr.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace c10d {
+class Store;
+}
 
 namespace ddp {
+
+/// The argument of a rank's body.
+struct RankContext {
+  int rank = 0;
+  int world_size = 1;
+  /// Where the ranks find each other; every process group is made from it.
+  c10::intrusive_ptr<c10d::Store> store;
+  /// False under torchrun, mpirun and srun.
+  bool forked = false;
+  /// Sends a message to the parent, which stores it in RankReport::messages; does nothing if there
+  /// is no parent.
+  std::function<void(const std::string&)> send_to_parent = [](const std::string&) {};
+};
+
+using RankBody = std::function<void(RankContext&)>;
+
+/// As a deadline: there is none, and no rank is ended because another has failed. For debuggers.
+constexpr std::chrono::milliseconds kNoDeadline = std::chrono::hours(24 * 365);
+
+struct ForkOptions {
+  int world_size = 2;
+  /// A rank that still runs at the deadline is stopped, and says where it was.
+  std::chrono::milliseconds deadline{10'000};
+  /// Intra-op threads of each rank.
+  int threads_per_rank = 1;
+  /// Whether the ranks' output is passed through instead of collected.
+  bool show_output = false;
+};
+
+/// How a rank ended.
+enum class RankOutcome {
+  kFinished,   // its body returned
+  kThrew,      // its body threw
+  kSignalled,  // a signal killed it
+  kExited,     // something called exit() before the body had returned
+  kTimedOut,   // it was stopped at the deadline
+  kStopped,    // it was stopped, or gave up, because another rank had failed
+};
+
+struct RankReport {
+  int rank = 0;
+  RankOutcome outcome = RankOutcome::kFinished;
+  /// The cause of the outcome: the exception's text, the signal's name, the exit code.
+  std::string reason;
+  /// True if the exception was a c10::NotImplementedError, as a stub throws.
+  bool not_implemented = false;
+  /// What it did last, where a companion knows: "waits for all-reduce #3 of the gradient of
+  /// fc1.weight (400 bytes)".
+  std::string activity;
+  /// The innermost places in the lab's code where it crashed, threw or hung, see name_places().
+  std::vector<std::string> stack;
+  /// The beginning and the end of its output, at most 16 KiB.
+  std::string log;
+  std::vector<std::string> messages;
+
+  /// "rank 0 printed:" and the first and last lines of `log`, indented; empty if it printed nothing.
+  std::string printed() const;
+};
+
+struct RankReports {
+  std::vector<RankReport> ranks;
+  /// The rank that failed first; -1 if all finished.
+  int culprit = -1;
+
+  bool ok() const { return culprit < 0; }
+  /// A report of the failure: the culprit first, then where every other rank was. Empty if ok().
+  std::string describe() const;
+};
+
+/// A rank that will never end by itself, and why.
+struct Hang {
+  int rank = 0;
+  std::string reason;
+};
+
+/// What runs beside forked ranks, in their parent, and knows what they do: the network of a
+/// refereed world.
+class Companion {
+ public:
+  Companion() = default;
+  Companion(const Companion&) = delete;
+  Companion& operator=(const Companion&) = delete;
+  virtual ~Companion() = default;
+
+  /// Does what there is to do, for a few milliseconds. `processes` are those of the ranks; -1 for a
+  /// rank that has ended.
+  virtual void attend(const std::vector<pid_t>& processes) = 0;
+
+  /// The rank's process has ended; `finished` if its body had returned.
+  virtual void rank_ended(int rank, bool finished) = 0;
+
+  /// Set once no rank can go on.
+  virtual std::optional<Hang> hang() const = 0;
+
+  /// What the rank does, in a line: "waits for all-reduce #3 of the gradient of fc1.weight".
+  virtual std::string activity(int rank) const = 0;
+};
 
 /// Runs `body` in `options.world_size` forked processes, one for each rank, and returns when all
 /// have ended, by themselves or killed at the deadline. They leave nothing behind: no process, no

@@ -1,6 +1,7 @@
 #include "ddp/ranks/launch.h"
 
 #include <ATen/Parallel.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdio>
@@ -132,6 +133,27 @@ BackendPtr make_gloo_backend_of_first(int ranks, const StorePtr& store, const Ra
 
 ProcessGroupPtr make_gloo_group(const RankContext& context, std::chrono::milliseconds timeout) {
   return make_process_group(make_gloo_backend(context, timeout), context.store);
+}
+
+void keep_to_own_cores(int local_rank, int local_ranks) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    return;
+  }
+  const int share = CPU_COUNT(&allowed) / local_ranks;
+  if (share == 0) {
+    return;
+  }
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  int nth = 0;  // of the allowed cores
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) && nth++ / share == local_rank) {
+      CPU_SET(core, &own);
+    }
+  }
+  sched_setaffinity(0, sizeof own, &own);
 }
 
 }  // namespace ddp

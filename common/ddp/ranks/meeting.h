@@ -4,8 +4,8 @@
 #include <string>
 
 #include "ddp/ranks/environment.h"
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/ranks/process_group.h"
-#include "ddp/ranks/rank_context.h"
 
 // How ranks that a launcher has started, each on some machine, find each other.
 
@@ -27,5 +27,21 @@ std::string machine_of(c10d::Store& store, int rank);
 /// else where its way to rank 0 begins. Collective. Throws c10::Error, on all ranks, if others cannot
 /// reach one of the addresses.
 std::string agree_on_address(const RankContext& context);
+
+/// The numeric addresses at the two ends of the way from this machine to another.
+struct Route {
+  std::string here;
+  std::string there;
+};
+
+/// How this machine would send to a host; nothing is sent. Both are empty where it has no way.
+Route route_to(const std::string& host, int port);
+
+/// The address of a network interface, IPv4 if it has one. Throws c10::ValueError, which lists those
+/// that there are, if it has none.
+std::string address_of_interface(const std::string& name);
+
+/// Whether an address is each machine's own: 127.0.0.1 and its like. So is "localhost".
+bool is_loopback(const std::string& address);
 
 }  // namespace ddp

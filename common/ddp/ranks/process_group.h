@@ -22,7 +22,8 @@ BackendPtr make_gloo_backend(const StorePtr& store, int rank, int world_size,
                              const std::string& address = "127.0.0.1");
 
 /// The process group that student code and c10d::Reducer see. `backend` runs all its operations,
-/// whatever the device of their tensors; it may be Gloo, NCCL or a decorator around either.
-ProcessGroupPtr make_process_group(const BackendPtr& backend, const StorePtr& store);
+/// whatever the device of their tensors; it may be Gloo, NCCL or a decorator around either. Without a
+/// store the ranks may talk by the group alone: whoever uses its store is told so.
+ProcessGroupPtr make_process_group(const BackendPtr& backend, const StorePtr& store = nullptr);
 
 }  // namespace ddp

@@ -1,15 +1,16 @@
 #include "ddp/ranks/rank_output.h"
 
-#include <cxxabi.h>
+#include <c10/util/Type.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <sstream>
+#include <utility>
 
 namespace ddp {
 
@@ -17,13 +18,6 @@ namespace {
 
 constexpr std::size_t kHalf = 8 << 10;
 constexpr std::size_t kPlacesShown = 4;
-
-std::string demangle(const std::string& symbol) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), &std::free);
-  return status == 0 ? name.get() : symbol;
-}
 
 // "/any/where/assignments/01/x.cpp:42" -> "assignments/01/x.cpp:42"; empty for code that is not the
 // lab's.
@@ -89,7 +83,7 @@ bool from_lab(const StackFrame& frame) {
 // "aten::view" for a frame of libtorch's dispatcher, at::_ops::view::call(...); else empty.
 std::string operator_of(const StackFrame& frame) {
   const std::string prefix = "at::_ops::";
-  const std::string name = demangle(frame.symbol);
+  const std::string name = c10::demangle(frame.symbol.c_str());
   return name.starts_with(prefix)
              ? "aten::" + name.substr(prefix.size(), name.find("::", prefix.size()) - prefix.size())
              : "";
@@ -180,7 +174,7 @@ std::vector<std::string> name_places(const std::vector<StackFrame>& stack) {
     }
     auto places = look_up(frame);
     if (places.empty() && frame.symbol != "?") {
-      places.push_back(demangle(frame.symbol));
+      places.push_back(c10::demangle(frame.symbol.c_str()));
     }
     if (!places.empty() && !called.empty()) {
       places[0].append(", which called ").append(called);
@@ -206,11 +200,82 @@ std::string explain_exit(int code, const std::string& log) {
   const std::string marker = "undefined symbol: ";
   if (const auto at = log.find(marker); code == 127 && at != std::string::npos) {
     const auto begin = at + marker.size();
-    return "the stage does not define " +
-           demangle(log.substr(begin, log.find_first_of(" \n", begin) - begin)) +
+    const std::string symbol = log.substr(begin, log.find_first_of(" \n", begin) - begin);
+    return "the stage does not define " + c10::demangle(symbol.c_str()) +
            ", which its header declares";
   }
   return "something called exit(" + std::to_string(code) + ") before the body had returned";
+}
+
+namespace {
+
+// More than anyone reads; a failing expectation in a loop may send any number.
+constexpr std::size_t kMessagesKept = 1'000;
+// Several stacks; each frame may cost a look at debug information.
+constexpr std::size_t kFramesKept = 200;
+
+void take_frames(Child& child) {
+  while (auto frame = child.frames.next()) {
+    RankReport& result = child.result;
+    switch (frame->kind) {
+      case FrameKind::kMessage:
+        if (result.messages.size() < kMessagesKept) {
+          result.messages.push_back(std::move(frame->text));
+        }
+        break;
+      case FrameKind::kStack:
+        if (child.stack.size() < kFramesKept) {
+          child.stack.push_back(parse_stack_frame(frame->text));
+        }
+        break;
+      case FrameKind::kFinished:
+        child.body_returned = frame->text == child.token;
+        break;
+      case FrameKind::kThrew:
+      case FrameKind::kNotImplemented:
+      case FrameKind::kPeerGone:
+        result.outcome =
+            frame->kind == FrameKind::kPeerGone ? RankOutcome::kStopped : RankOutcome::kThrew;
+        result.not_implemented = frame->kind == FrameKind::kNotImplemented;
+        result.reason = std::move(frame->text);
+        child.reported = true;
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+void take_output(Child& child) {
+  drain(child.log, [&](std::string_view text) {
+    child.text.append(text);
+    child.printed += text.size();
+  });
+  drain(child.report, [&](std::string_view bytes) {
+    child.frames.append(bytes);
+    take_frames(child);
+  });
+}
+
+void judge(Child& child, int status) {
+  RankReport& result = child.result;
+  if (child.reported || (child.body_returned && status == 0)) {
+    return;
+  }
+  if (child.stop_requested) {
+    return;  // the outcome was set when it was stopped
+  }
+  if (WIFSIGNALED(status)) {
+    result.outcome = RankOutcome::kSignalled;
+    result.reason = "signal " + std::to_string(WTERMSIG(status)) + " (SIG" +
+                    sigabbrev_np(WTERMSIG(status)) + ", " + strsignal(WTERMSIG(status)) + ")";
+    if (WTERMSIG(status) == SIGKILL) {
+      result.reason += "; the kernel does so when memory runs out";
+    }
+    return;
+  }
+  result.outcome = RankOutcome::kExited;
+  result.reason = explain_exit(WEXITSTATUS(status), child.text.str());
 }
 
 }  // namespace ddp

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -8,9 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/ranks/rank_process.h"
 
-// How a parent reads the output of its ranks.
+// How the parent of fork_ranks() reads the output of its ranks.
 
 namespace ddp {
 
@@ -65,5 +68,30 @@ std::vector<std::string> name_places(std::span<void* const> addresses);
 
 /// Why a process may have exited early with `code`; `log` is what it printed.
 std::string explain_exit(int code, const std::string& log);
+
+/// One rank as its parent sees it.
+struct Child {
+  pid_t pid = -1;
+  FileDescriptor process;  // readable when the process has ended
+  FileDescriptor log;
+  FileDescriptor report;
+  std::string token;
+  BoundedText text;
+  std::uint64_t printed = 0;  // bytes
+  FrameReader frames;
+  std::vector<StackFrame> stack;
+  RankReport result;
+  bool body_returned = false;
+  bool reported = false;
+  bool stop_requested = false;
+
+  bool running() const { return pid > 0; }
+};
+
+/// Reads what the rank has written since the last call.
+void take_output(Child& child);
+
+/// Sets the outcome of a rank whose process has ended with `status`, as returned by waitpid().
+void judge(Child& child, int status);
 
 }  // namespace ddp

@@ -22,9 +22,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <utility>
 
-#include "ddp/ranks/last_throw.h"
-#include "ddp/ranks/peer_gone.h"
-#include "ddp/ranks/stub_error.h"
+#include "ddp/ranks/exceptions.h"
 
 namespace ddp {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "ddp/ranks/file_descriptor.h"
-#include "ddp/ranks/rank_context.h"
+#include "ddp/ranks/fork_ranks.h"
 
 // The child's side of fork_ranks(), and the messages between the two.
 

@@ -1,7 +1,7 @@
-#include "ddp/ranks/rank_report.h"
-
 #include <algorithm>
 #include <sstream>
+
+#include "ddp/ranks/fork_ranks.h"
 
 // RankReports::describe(): a failed run in words.
 

@@ -1,5 +1,3 @@
-#include "ddp/ranks/system_calls.h"
-
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -11,14 +9,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <iterator>
-#include <map>
+#include <utility>
 #include <vector>
+
+#include "ddp/ranks/confine.h"
 
 // A list of what is allowed, as a program for the kernel's packet filter. What is not on it is
 // forbidden, whichever system calls later kernels add.
@@ -59,16 +60,10 @@ constexpr int kAllowed[] = {
 
 // Fail as on a system that lacks them: libraries ask for them and go on without. mremap() could put
 // one page of code where another was; realloc() copies where it fails.
-constexpr int kAbsent[] = {SYS_clone3,
-                           SYS_get_mempolicy,
-                           SYS_ioctl,
-                           SYS_mbind,
-                           SYS_mremap,
-                           SYS_openat2,
-                           SYS_sched_setaffinity,
-                           SYS_sched_setscheduler,
-                           SYS_set_mempolicy,
-                           SYS_setpriority};
+constexpr int kAbsent[] = {SYS_clone3, SYS_ioctl, SYS_mremap, SYS_openat2,
+                           // Where memory is, and what runs where.
+                           SYS_get_mempolicy, SYS_mbind, SYS_sched_setaffinity,
+                           SYS_sched_setscheduler, SYS_set_mempolicy, SYS_setpriority};
 
 constexpr const char* kProcess = "start a process";
 constexpr const char* kSignal = "signal a process";
@@ -211,50 +206,28 @@ void forbid_system_calls() {
 void forbid_new_code() { filter_all_threads(kNoNewCodeProgram); }
 
 const char* purpose_of(int system_call) {
-  static const std::map<int, const char*> purposes = {{SYS_clone, kProcess},
-                                                      {SYS_execve, kProcess},
-                                                      {SYS_execveat, kProcess},
-                                                      {SYS_kill, kSignal},
-                                                      {SYS_tkill, kSignal},
-                                                      {SYS_tgkill, kSignal},
-                                                      {SYS_rt_sigqueueinfo, kSignal},
-                                                      {SYS_pidfd_send_signal, kSignal},
-                                                      {SYS_ptrace, kInspect},
-                                                      {SYS_process_vm_readv, kInspect},
-                                                      {SYS_process_vm_writev, kInspect},
-                                                      {SYS_pidfd_getfd, kInspect},
-                                                      {SYS_mmap, kMakeCode},
-                                                      {SYS_mprotect, kMakeCode},
-                                                      {SYS_pkey_mprotect, kMakeCode},
-                                                      {SYS_memfd_create, kMakeCode},
-                                                      {SYS_shmat, kMakeCode},
-                                                      {SYS_personality, kMakeCode},
-                                                      {SYS_seccomp, kFilter},
-                                                      {SYS_openat, kChange},
-                                                      {SYS_unlinkat, kChange},
-                                                      {SYS_renameat2, kChange},
-                                                      {SYS_mkdirat, kChange},
-                                                      {SYS_linkat, kChange},
-                                                      {SYS_truncate, kChange},
-                                                      {SYS_ftruncate, kChange},
-                                                      {SYS_fchmodat, kChange},
-                                                      {SYS_socket, kConnect},
-                                                      {SYS_connect, kConnect},
-                                                      {SYS_bind, kConnect},
+  static const std::vector<std::pair<const char*, std::vector<int>>> purposes = {
+      {kProcess, {SYS_clone, SYS_execve, SYS_execveat}},
+      {kSignal, {SYS_kill, SYS_tkill, SYS_tgkill, SYS_rt_sigqueueinfo, SYS_pidfd_send_signal}},
+      {kInspect, {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_getfd}},
+      {kMakeCode,
+       {SYS_mmap, SYS_mprotect, SYS_pkey_mprotect, SYS_memfd_create, SYS_shmat, SYS_personality}},
+      {kFilter, {SYS_seccomp}},
+      {kChange,
+       {SYS_openat, SYS_unlinkat, SYS_renameat2, SYS_mkdirat, SYS_linkat, SYS_truncate,
+        SYS_ftruncate, SYS_fchmodat}},
+      {kConnect, {SYS_socket, SYS_connect, SYS_bind}},
 #ifdef SYS_open
-                                                      {SYS_fork, kProcess},
-                                                      {SYS_vfork, kProcess},
-                                                      {SYS_open, kChange},
-                                                      {SYS_creat, kChange},
-                                                      {SYS_unlink, kChange},
-                                                      {SYS_rename, kChange},
-                                                      {SYS_mkdir, kChange},
-                                                      {SYS_link, kChange},
-                                                      {SYS_chmod, kChange}
+      {kProcess, {SYS_fork, SYS_vfork}},
+      {kChange, {SYS_open, SYS_creat, SYS_unlink, SYS_rename, SYS_mkdir, SYS_link, SYS_chmod}},
 #endif
   };
-  const auto found = purposes.find(system_call);
-  return found == purposes.end() ? "do what computing does not need" : found->second;
+  for (const auto& [purpose, calls] : purposes) {
+    if (std::ranges::find(calls, system_call) != calls.end()) {
+      return purpose;
+    }
+  }
+  return "do what computing does not need";
 }
 
 }  // namespace ddp

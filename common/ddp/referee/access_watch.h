@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include <cstdint>
 
@@ -29,6 +31,13 @@ class AccessWatch {
 
  private:
   std::uint64_t handle_;
+};
+
+/// While it lives, this thread's accesses to tensors are the harness's own: without autograd, and
+/// hidden from AccessWatch.
+struct OwnAccess {
+  at::NoGradGuard no_grad;
+  at::RecordFunctionGuard unobserved{false};
 };
 
 }  // namespace ddp

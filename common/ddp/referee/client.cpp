@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ddp/referee/access_watch.h"
 #include "ddp/referee/dense_memory.h"
-#include "ddp/referee/own_access.h"
-#include "ddp/referee/thread_sleep.h"
+#include "ddp/referee/standstill.h"
 
 namespace ddp {
 

@@ -10,6 +10,7 @@
 
 #include "ddp/backends/tensor_names.h"
 #include "ddp/backends/worker_queue.h"
+#include "ddp/ranks/process_group.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client_work.h"
 #include "ddp/referee/witness.h"
@@ -87,5 +88,10 @@ class Client : public Witness,
   std::multimap<std::uintptr_t, std::pair<std::uintptr_t, ClientWork*>> in_flight_at_;
   std::map<QueueKey, WorkerQueue> deliveries_;  // of futures
 };
+
+/// A new process group of a rank, for the world's group `index`, of which it must be a member. Every
+/// operation becomes an event and bytes for the referee. Throws c10::Error for an operation on a
+/// tensor that is not dense, and for a receive from any rank.
+ProcessGroupPtr make_group(const std::shared_ptr<Client>& client, GroupIndex index = 0);
 
 }  // namespace ddp

@@ -1,5 +1,3 @@
-#include "ddp/referee/client_group.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,8 +5,8 @@
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/backends/tensor_names.h"
-#include "ddp/referee/no_store.h"
-#include "ddp/referee/own_access.h"
+#include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 
 namespace ddp {
 
@@ -121,10 +119,8 @@ ProcessGroupPtr make_group(const std::shared_ptr<Client>& client, GroupIndex ind
   const auto members = members_of(client->world(), index);
   const auto self = std::ranges::find(members, client->rank());
   TORCH_CHECK(self != members.end(), "rank ", client->rank(), " is no member of group ", index);
-  return make_process_group(
-      c10::make_intrusive<ClientBackend>(client, index, static_cast<int>(self - members.begin()),
-                                         static_cast<int>(members.size())),
-      c10::make_intrusive<NoStore>());
+  return make_process_group(c10::make_intrusive<ClientBackend>(
+      client, index, static_cast<int>(self - members.begin()), static_cast<int>(members.size())));
 }
 
 }  // namespace ddp

@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "ddp/backends/tensor_names.h"
-#include "ddp/ranks/last_throw.h"
-#include "ddp/ranks/peer_gone.h"
+#include "ddp/ranks/exceptions.h"
+#include "ddp/referee/access_watch.h"
 #include "ddp/referee/dense_memory.h"
-#include "ddp/referee/own_access.h"
 #include "ddp/referee/poison.h"
-#include "ddp/referee/thread_sleep.h"
+#include "ddp/referee/standstill.h"
 #include "ddp/storage.h"
 
 namespace ddp {
@@ -127,8 +126,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ClientWork::getFuture() {
   owner_->witness().fact(kTookFuture, number());
   const std::lock_guard lock(delivery_mutex_);
   if (future_ == nullptr) {
-    future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
     if (delivered_) {
       complete(future_, /*to_waiter=*/false);
     } else {

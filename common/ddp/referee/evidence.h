@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory_resource>
 #include <vector>
 
-#include "ddp/ranks/rank_report.h"
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/referee/event.h"
 #include "ddp/referee/world.h"
 
@@ -31,5 +32,15 @@ struct Evidence {
     return of[rank].at(launches[rank].at(operation));
   }
 };
+
+class Client;
+
+/// What a rank of a refereed world does.
+using RefereedBody = std::function<void(Client& client, RankContext& context)>;
+
+/// Runs `body` as every rank of `world`, in forked processes whose network is this process; returns
+/// what they said. For the calling process see fork_ranks(), whose options hold here too; their
+/// deadline is the longest time in which no rank says anything.
+Evidence run_refereed(const World& world, ForkOptions options, const RefereedBody& body);
 
 }  // namespace ddp

@@ -1,13 +1,16 @@
 #include "ddp/referee/referee.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
+#include <memory_resource>
+#include <new>
 #include <thread>
 #include <utility>
 
 #include "ddp/backends/backend_decorator.h"
 #include "ddp/referee/exchange.h"
-#include "ddp/referee/own_memory.h"
 #include "ddp/referee/witness.h"
 
 namespace ddp {
@@ -22,6 +25,33 @@ constexpr int kGlancesOfReferee = 100;
 constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 // Of one rank. Most bodies have no more; room that stays empty takes no memory.
 constexpr std::size_t kExpectedEvents = 4096;
+
+// Memory that forked processes do not have; for few and large blocks. What the referee keeps of all
+// runs would otherwise make every fork slower, as the kernel copies its page tables, and then each
+// page that is written. Copies of containers in it are in ordinary memory.
+class OwnMemory : public std::pmr::memory_resource {
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t /*alignment: a page's is enough*/) override {
+    void* const block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED) {
+      throw std::bad_alloc();
+    }
+    madvise(block, bytes, MADV_DONTFORK);
+    return block;
+  }
+  void do_deallocate(void* block, std::size_t bytes, std::size_t /*alignment*/) override {
+    munmap(block, bytes);
+  }
+  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+};
+
+std::pmr::memory_resource* own_memory() {
+  static OwnMemory memory;
+  return &memory;
+}
 
 }  // namespace
 
@@ -234,34 +264,6 @@ void Referee::on_poll(int rank, const Seen& poll) {
     lift_hold(rank, poll.operation,
               "was asked for its completion " + std::to_string(kPollsAllowed) +
                   " times inside backward, which is a way to wait for it");
-  }
-}
-
-bool Referee::some_in_backward() const {
-  return std::ranges::any_of(
-      members_, [](const Member& member) { return member.in_backward && !member.ended(); });
-}
-
-// Backward stands still: that is the finding, and the ranks may go on. One for each rank, so that it
-// does not matter which is the first.
-void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how) {
-  if (!evidence_.world.hold || std::exchange(members_[rank].blocked, true)) {
-    return;
-  }
-  Seen finding;
-  finding.kind = EventKind::kBlocked;
-  finding.operation = operation;
-  finding.order = static_cast<std::int64_t>(evidence_.of[rank].size());
-  finding.place = evidence_.of[rank].back().place;
-  finding.text = how;
-  evidence_.of[rank].push_back(finding);
-  lifted_ = true;
-  release();
-}
-
-void Referee::release() {
-  for (const Launched& launched : std::exchange(owed_, {})) {
-    give(launched, Answer::kComplete);
   }
 }
 

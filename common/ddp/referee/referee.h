@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ddp/ranks/companion.h"
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/referee/evidence.h"
 #include "ddp/referee/mailbox.h"
 #include "ddp/referee/standstill.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <utility>
 
-#include "ddp/ranks/rank_context.h"
+#include "ddp/ranks/fork_ranks.h"
 #include "ddp/referee/referee.h"
 
 // Who waits, for whom, and who will never go on.
@@ -40,9 +41,9 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     if (member.ended()) {
       continue;
     }
-    const int still = standstill_.still(rank);
-    least_still = std::min(least_still, still);
-    if (member.in_backward && still >= kLooksInBackward && !held_up) {
+    const Standstill::Watched& watched = standstill_.of(rank);
+    least_still = std::min(least_still, watched.still);
+    if (member.in_backward && watched.still >= kLooksInBackward && !held_up) {
       const auto held = std::ranges::find(owed_, rank, &Launched::rank);
       if (held != owed_.end()) {
         held_up = *held;
@@ -51,21 +52,21 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
     if (patience_ >= kNoDeadline) {
       continue;
     }
-    if (standstill_.stopped(rank) >= kLooksAtStopped) {
+    if (watched.stopped >= kLooksAtStopped) {
       hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
       return;
     }
-    if (standstill_.computing(rank) >= kEndless && standstill_.looks() >= kLooksAtEndless) {
+    if (watched.computing() >= kEndless && standstill_.looks() >= kLooksAtEndless) {
       hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
                              std::to_string(kEndless.count() / 1'000) + " s of processor time"};
       return;
     }
-    some_compute = some_compute || standstill_.computing(rank) >= kComputes;
-    all_said = all_said && member.awaited >= 0 && standstill_.single(rank);
-    all_still = all_still && still >= kLooksAtEnd;
+    some_compute = some_compute || watched.computing() >= kComputes;
+    all_said = all_said && member.awaited >= 0 && watched.threads == 1;
+    all_still = all_still && watched.still >= kLooksAtEnd;
   }
   if (held_up && (least_still >= kLooksInBackward ||
-                  standstill_.still(held_up->rank) >= kLooksWhileOthersRun)) {
+                  standstill_.of(held_up->rank).still >= kLooksWhileOthersRun)) {
     return lift_hold(held_up->rank, seen(*held_up).operation,
                      "was waited for inside backward (by a future, or by another thread that "
                      "backward waited for)");
@@ -79,6 +80,34 @@ void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
              Clock::now() - last_news_ >= patience_) {
     hang_ = Hang{suspect(),
                  "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
+  }
+}
+
+bool Referee::some_in_backward() const {
+  return std::ranges::any_of(
+      members_, [](const Member& member) { return member.in_backward && !member.ended(); });
+}
+
+// Backward stands still: that is the finding, and the ranks may go on. One for each rank, so that it
+// does not matter which is the first.
+void Referee::lift_hold(int rank, std::int64_t operation, const std::string& how) {
+  if (!evidence_.world.hold || std::exchange(members_[rank].blocked, true)) {
+    return;
+  }
+  Seen finding;
+  finding.kind = EventKind::kBlocked;
+  finding.operation = operation;
+  finding.order = static_cast<std::int64_t>(evidence_.of[rank].size());
+  finding.place = evidence_.of[rank].back().place;
+  finding.text = how;
+  evidence_.of[rank].push_back(finding);
+  lifted_ = true;
+  release();
+}
+
+void Referee::release() {
+  for (const Launched& launched : std::exchange(owed_, {})) {
+    give(launched, Answer::kComplete);
   }
 }
 
@@ -108,7 +137,7 @@ void Referee::dismiss(std::deque<Launched>& waiting, int gone, const std::string
 void Referee::dismiss_in(Group& group) {
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     const Member& member = members_[group.members[i]];
-    if (group.waiting[i].empty() && (member.ended())) {
+    if (group.waiting[i].empty() && member.ended()) {
       for (auto& list : group.waiting) {
         dismiss(list, group.members[i], " without joining it");
       }

@@ -1,6 +1,6 @@
-#include "ddp/referee/run_refereed.h"
-
 #include "ddp/ranks/fork_ranks.h"
+#include "ddp/referee/client.h"
+#include "ddp/referee/evidence.h"
 #include "ddp/referee/referee.h"
 
 namespace ddp {

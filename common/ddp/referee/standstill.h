@@ -4,10 +4,34 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ddp {
+
+/// The kernel's id of the calling thread.
+int this_thread_id();
+
+/// A snapshot of a thread. Two equal snapshots of a sleeping thread mean that it
+/// slept all the time between them: it waits for something, and was not merely preempted.
+struct ThreadSleep {
+  bool asleep = false;
+  bool stopped = false;  // by a signal, until another one
+  std::string switches;  // how often it gave up its processor: a line of /proc
+
+  bool operator==(const ThreadSleep&) const = default;
+};
+
+/// Of the thread whose folder in /proc is `task`. One that has ended is not asleep.
+ThreadSleep look_at_task(const std::filesystem::path& task);
+
+/// Of a thread of this process.
+ThreadSleep look_at_thread(int thread);
+
+/// The processor time that a thread of this process has taken; none if it has ended.
+std::optional<std::chrono::nanoseconds> time_of_thread(int thread);
 
 /// Looks at the threads of processes from outside, to tell one that waits from one that computes, or
 /// that would compute if a loaded machine let it.
@@ -22,28 +46,24 @@ class Standstill {
   /// How many looks there were since reset().
   int looks() const { return looks_; }
 
-  /// How many looks have found the process's main thread in the same sleep, and none of its threads
-  /// ready to run.
-  int still(int process) const;
-
-  /// How many looks in a row have found it stopped by a signal such as SIGSTOP.
-  int stopped(int process) const;
-
-  /// Whether the process has the main thread alone.
-  bool single(int process) const;
-
-  /// The processor time that it has taken since reset().
-  std::chrono::milliseconds computing(int process) const;
-
- private:
+  /// What the looks since reset() have found of a process.
   struct Watched {
+    /// How many have found its main thread in the same sleep, and none of its threads ready to run.
     int still = 0;
+    /// How many in a row have found it stopped by a signal such as SIGSTOP.
     int stopped = 0;
     int threads = 0;
     std::string sleep;  // what changes when the main thread wakes
     std::int64_t ticks = -1;
     std::int64_t first_ticks = -1;
+
+    /// The processor time that it has taken.
+    std::chrono::milliseconds computing() const;
   };
+
+  const Watched& of(int process) const { return watched_[process]; }
+
+ private:
   int looks_ = 0;
   std::vector<Watched> watched_;
 };

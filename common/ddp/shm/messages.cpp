@@ -1,7 +1,7 @@
-#include "ddp/shm/messages.h"
-
 #include <algorithm>
 #include <cstring>
+
+#include "ddp/shm/transfers.h"
 
 namespace ddp {
 namespace {

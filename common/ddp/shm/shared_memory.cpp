@@ -16,21 +16,16 @@
 namespace ddp {
 namespace {
 
-void set_text(const StorePtr& store, const std::string& key, const std::string& text) {
-  store->set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
-}
-
 // Rank 0's new file in memory, or, on the others, that file by way of rank 0's process.
 int open_file(const StorePtr& store, int rank, std::size_t bytes) {
   if (rank == 0) {
     const int file = memfd_create("ddp_lab_shm", MFD_CLOEXEC);
     TORCH_CHECK(file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0,
                 "no shared memory for the ranks: ", std::strerror(errno));
-    set_text(store, "file", "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file));
+    store->set("file", "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file));
     return file;
   }
-  const std::vector<std::uint8_t> text = store->get("file");
-  const std::string path(text.begin(), text.end());
+  const std::string path = store->get_to_str("file");
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   TORCH_CHECK(file >= 0, "cannot open rank 0's shared memory, ", path, ": ", std::strerror(errno),
               ". Ranks must be of one user and one container; take --backend gloo otherwise");
@@ -38,10 +33,6 @@ int open_file(const StorePtr& store, int rank, std::size_t bytes) {
 }
 
 }  // namespace
-
-struct SharedMemory::Head {
-  Bell bell;
-};
 
 SharedMemory::SharedMemory(const StorePtr& store, int rank, int world_size)
     : rank_(rank),
@@ -54,7 +45,7 @@ SharedMemory::SharedMemory(const StorePtr& store, int rank, int world_size)
   TORCH_CHECK(memory != MAP_FAILED, "no address space for shared memory: ", std::strerror(errno));
   memory_ = static_cast<char*>(memory);
   me().process = getpid();
-  set_text(store, "rank " + std::to_string(rank), "");
+  store->set("rank " + std::to_string(rank), std::string());
   std::vector<std::string> all;
   all.reserve(world_size);
   for (int each = 0; each < world_size; ++each) {
@@ -65,14 +56,14 @@ SharedMemory::SharedMemory(const StorePtr& store, int rank, int world_size)
 
 SharedMemory::~SharedMemory() { munmap(memory_, bytes_); }
 
-// In this order: the head and the members, the cells, the channels.
+// In this order: the bell and the members, the cells, the channels.
 std::span<SharedMemory::Member> SharedMemory::members() const {
-  static_assert(sizeof(Head) <= alignof(Member));
+  static_assert(sizeof(Bell) <= alignof(Member));
   return {reinterpret_cast<Member*>(memory_ + alignof(Member)),
           static_cast<std::size_t>(world_size_)};
 }
 
-Bell& SharedMemory::bell() const { return reinterpret_cast<Head*>(memory_)->bell; }
+Bell& SharedMemory::bell() const { return *reinterpret_cast<Bell*>(memory_); }
 
 char* SharedMemory::cell(int rank, std::uint64_t round) const {
   char* cells = reinterpret_cast<char*>(members().data() + world_size_);

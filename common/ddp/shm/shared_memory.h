@@ -54,8 +54,6 @@ class SharedMemory {
   bool has_ended(int rank) const;
 
  private:
-  struct Head;
-
   int rank_, world_size_;
   std::size_t bytes_;
   char* memory_;  // the mapping

@@ -2,10 +2,9 @@
 
 #include <utility>
 
-#include "ddp/ranks/cores.h"
-#include "ddp/shm/messages.h"
-#include "ddp/shm/shm_collectives.h"
+#include "ddp/ranks/launch.h"
 #include "ddp/shm/shm_progress.h"
+#include "ddp/shm/transfers.h"
 
 namespace ddp {
 namespace {

@@ -1,16 +1,86 @@
-#include "ddp/shm/shm_collectives.h"
+#include <ATen/Dispatch.h>
+#include <ATen/NumericUtils.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <utility>
 
-#include "ddp/shm/reduction.h"
+#include "ddp/shm/transfers.h"
 
 namespace ddp {
 
 namespace {
 
 using c10d::OpType;
+
+// How the elements of a type are combined.
+struct Reduction {
+  // Writes a op b; `out` may be a or b. `bytes` is a multiple of an element's size.
+  void (*combine)(char* out, const char* a, const char* b, std::int64_t bytes);
+  // Makes the result of that of all ranks: divides it for an average.
+  void (*finish)(char* result, std::int64_t bytes, int ranks);
+};
+
+struct Least {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return b < a || at::_isnan(b) ? b : a;  // a NaN wins
+  }
+};
+
+struct Greatest {
+  template <typename T>
+  T operator()(T a, T b) const {
+    return a < b || at::_isnan(b) ? b : a;
+  }
+};
+
+template <typename T, typename Operator>
+void combine(char* out, const char* a, const char* b, std::int64_t bytes) {
+  const auto count = bytes / static_cast<std::int64_t>(sizeof(T));
+  std::transform(reinterpret_cast<const T*>(a), reinterpret_cast<const T*>(a) + count,
+                 reinterpret_cast<const T*>(b), reinterpret_cast<T*>(out),
+                 [](T x, T y) { return static_cast<T>(Operator()(x, y)); });
+}
+
+void leave(char*, std::int64_t, int) {}
+
+template <typename T>
+void divide(char* result, std::int64_t bytes, int ranks) {
+  auto* elements = reinterpret_cast<T*>(result);
+  const auto count = bytes / static_cast<std::int64_t>(sizeof(T));
+  std::transform(elements, elements + count, elements,
+                 [ranks](T sum) { return static_cast<T>(sum / static_cast<T>(ranks)); });
+}
+
+template <typename T>
+Reduction of_type(c10d::ReduceOp::RedOpType op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      return {combine<T, std::plus<>>, leave};
+    case c10d::ReduceOp::AVG:
+      return {combine<T, std::plus<>>, divide<T>};
+    case c10d::ReduceOp::PRODUCT:
+      return {combine<T, std::multiplies<>>, leave};
+    case c10d::ReduceOp::MIN:
+      return {combine<T, Least>, leave};
+    case c10d::ReduceOp::MAX:
+      return {combine<T, Greatest>, leave};
+    default:
+      TORCH_CHECK(false,
+                  "shared memory sums, averages, multiplies, and finds minima and maxima; "
+                  "take --backend gloo for more");
+  }
+}
+
+// Throws c10::Error for another operation or type.
+Reduction reduction_of(at::ScalarType type, c10d::ReduceOp::RedOpType op) {
+  return AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, type, "shared memory",
+                                    [&] { return of_type<scalar_t>(op); });
+}
 
 // A part of a tensor, or of a cell.
 struct Piece {

@@ -129,8 +129,7 @@ void ShmProgress::wait(ShmWork& work, std::chrono::milliseconds timeout) {
 FuturePtr ShmProgress::future_of(ShmWork& work) {
   const std::lock_guard lock(mutex_);
   if (!work.future_) {
-    work.future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    work.future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
     if (work.ended_) {
       work.complete_future();  // it has no callbacks yet
     } else {

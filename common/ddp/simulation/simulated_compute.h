@@ -19,8 +19,22 @@ using ComputeListener = std::function<void(std::int64_t ns, const std::string& n
 /// Apply it to the output of a layer. Then the listener hears of the layer's backward before the
 /// gradients of its parameters are accumulated. If `x` requires no gradient, backward takes no time.
 /// Without a listener it does nothing.
-at::Tensor simulated_compute(const at::Tensor& x, const ComputeListener& listener,
-                             std::int64_t forward_ns, std::int64_t backward_ns,
-                             const std::string& layer = "");
+inline at::Tensor simulated_compute(const at::Tensor& x, const ComputeListener& listener,
+                                    std::int64_t forward_ns, std::int64_t backward_ns,
+                                    const std::string& layer = "") {
+  if (!listener) {
+    return x;
+  }
+  const std::string of_layer = layer.empty() ? "" : " " + layer;
+  listener(forward_ns, "forward" + of_layer);
+  // A new view, so that the hook dies with this step's graph even if `x` is a leaf.
+  at::Tensor y = x.view_as(x);
+  if (y.requires_grad()) {
+    y.register_hook([listener, backward_ns, name = "backward" + of_layer](const at::Tensor&) {
+      listener(backward_ns, name);
+    });
+  }
+  return y;
+}
 
 }  // namespace ddp

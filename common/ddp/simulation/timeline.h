@@ -6,13 +6,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ddp/backends/backend_decorator.h"
 #include "ddp/backends/tensor_names.h"
 
 namespace ddp {
-
-struct Operation;
 
 enum class SpanKind {
   kCompute,        // the rank itself was busy, or waited inside one of its functions
@@ -91,5 +91,48 @@ class Timeline {
 
 /// Real time in nanoseconds since some instant, which is the same for all processes of a machine.
 std::int64_t steady_ns();
+
+/// Draws its own lifetime as a compute span in real time, if there is a timeline.
+class ComputeScope {
+ public:
+  ComputeScope(std::shared_ptr<Timeline> timeline, std::string name)
+      : timeline_(std::move(timeline)), name_(std::move(name)), begin_ns_(steady_ns()) {}
+  ComputeScope(const ComputeScope&) = delete;
+  ComputeScope& operator=(const ComputeScope&) = delete;
+  ~ComputeScope() {
+    if (timeline_) {
+      timeline_->add(SpanKind::kCompute, name_, begin_ns_, steady_ns());
+    }
+  }
+
+ private:
+  const std::shared_ptr<Timeline> timeline_;
+  const std::string name_;
+  const std::int64_t begin_ns_;
+};
+
+/// Draws every operation in real time (steady_ns()), from its launch to its completion, and the
+/// launch itself as computing, since it keeps the caller busy. The real beginning of an operation
+/// cannot be observed: its span includes the time that it waits in a queue.
+///
+/// Completion is the instant when the backend completes the operation's future, on its own thread,
+/// whether or not anyone waits: so it is right for c10d::Reducer, which waits by futures. Gloo's
+/// messages have no future; they complete when a wait returns or a poll returns true. CPU tensors
+/// only: the host does not see completions on a GPU.
+class TimelineBackend : public BackendDecorator {
+ public:
+  TimelineBackend(BackendPtr inner, std::shared_ptr<Timeline> timeline);
+
+  WorkPtr run(Operation operation) override;
+
+ private:
+  const std::shared_ptr<Timeline> timeline_;
+};
+
+/// The origin of a timeline in real time, on which all ranks agree. If all ranks run on one machine
+/// (Placement::one_machine), they share a clock and one origin. Otherwise each rank's origin is its
+/// own clock's time at the end of a barrier, so ranks are aligned only up to a few network
+/// latencies. Collective.
+std::int64_t agree_on_origin(const ProcessGroupPtr& group, bool one_machine);
 
 }  // namespace ddp

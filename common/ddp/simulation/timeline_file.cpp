@@ -144,6 +144,29 @@ class ChromeTrace {
   int arrow_ = 0;
 };
 
+std::string to_text(const std::vector<Span>& spans) {
+  Json list = Json::array();
+  for (const Span& span : spans) {
+    list.push_back({static_cast<int>(span.kind), span.name, span.group, span.begin_ns, span.end_ns,
+                    span.launched_ns, span.bytes});
+  }
+  return list.dump();
+}
+
+std::vector<Span> spans_of_text(const std::string& text) {
+  std::vector<Span> spans;
+  for (const Json& item : Json::parse(text)) {
+    spans.push_back({.kind = static_cast<SpanKind>(item[0].get<int>()),
+                     .name = item[1],
+                     .group = item[2],
+                     .begin_ns = item[3],
+                     .end_ns = item[4],
+                     .launched_ns = item[5],
+                     .bytes = item[6]});
+  }
+  return spans;
+}
+
 }  // namespace
 
 void write_chrome_trace(const std::vector<RankSpans>& ranks, const std::filesystem::path& file) {
@@ -192,29 +215,6 @@ std::vector<RankSpans> gather_spans(const std::vector<Span>& spans, const RankCo
     ranks.push_back({rank, spans_of_text(theirs)});
   }
   return ranks;
-}
-
-std::string to_text(const std::vector<Span>& spans) {
-  Json list = Json::array();
-  for (const Span& span : spans) {
-    list.push_back({static_cast<int>(span.kind), span.name, span.group, span.begin_ns, span.end_ns,
-                    span.launched_ns, span.bytes});
-  }
-  return list.dump();
-}
-
-std::vector<Span> spans_of_text(const std::string& text) {
-  std::vector<Span> spans;
-  for (const Json& item : Json::parse(text)) {
-    spans.push_back({.kind = static_cast<SpanKind>(item[0].get<int>()),
-                     .name = item[1],
-                     .group = item[2],
-                     .begin_ns = item[3],
-                     .end_ns = item[4],
-                     .launched_ns = item[5],
-                     .bytes = item[6]});
-  }
-  return spans;
 }
 
 }  // namespace ddp

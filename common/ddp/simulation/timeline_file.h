@@ -29,8 +29,4 @@ void write_chrome_trace(const std::vector<RankSpans>& ranks, const std::filesyst
 /// store by which the ranks found each other, not over the network that was measured. Collective.
 std::vector<RankSpans> gather_spans(const std::vector<Span>& spans, const RankContext& context);
 
-/// Converts spans to text and back, to send them.
-std::string to_text(const std::vector<Span>& spans);
-std::vector<Span> spans_of_text(const std::string& text);
-
 }  // namespace ddp

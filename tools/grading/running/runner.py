@@ -51,7 +51,7 @@ class RunOptions:
     deadline_s: float = 0.0  # for a group of ranks; 0: the program's default
     environment: Mapping[str, str] = field(default_factory=dict)  # for the test program alone
     alive: bool = True  # ranks have to show what their bodies are known to do
-    schedule: int | None = None  # the only order of events, see common/ddp/referee/schedule.h; none: some
+    schedule: int | None = None  # the only order of events, see common/ddp/referee/world.h; none: some
     many_orders: bool = False  # every body with an order to choose is run in a drawn one, too
     brief: bool = False  # a claim is judged no further than to the first body that breaks it
     partial: bool = False  # course.json: points for the share of runs in which a claim holds

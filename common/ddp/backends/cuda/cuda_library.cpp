@@ -1,11 +1,11 @@
-#include "ddp/backends/cuda/cuda_library.h"
-
 #include <ATen/cuda/CUDAContext.h>
 #include <torch/csrc/cuda/nccl.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "ddp/backends/cuda.h"
 
 namespace ddp {
 
@@ -20,8 +20,8 @@ class NcclBackend : public c10d::ProcessGroupNCCL {
   ~NcclBackend() override { ProcessGroupNCCL::shutdown(); }
 };
 
-BackendPtr make_nccl_backend(const StorePtr& store, int rank, int world_size,
-                             std::chrono::milliseconds timeout) {
+BackendPtr make_backend(const StorePtr& store, int rank, int world_size,
+                        std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   return c10::make_intrusive<NcclBackend>(store, rank, world_size, options);
@@ -56,6 +56,6 @@ std::string gpu_identity(int index) {
 
 const ddp::CudaLibrary* ddp_cuda_library() {
   ddp::check_nccl_version();
-  static constexpr ddp::CudaLibrary kLibrary{ddp::make_nccl_backend, ddp::gpu_identity};
+  static constexpr ddp::CudaLibrary kLibrary{ddp::make_backend, ddp::gpu_identity};
   return &kLibrary;
 }

@@ -1,4 +1,4 @@
-#include "ddp/ranks/last_throw.h"
+#include "ddp/ranks/exceptions.h"
 
 #include <c10/util/Type.h>
 #include <cxxabi.h>

@@ -1,5 +1,3 @@
-#include "ddp/ranks/fork_ranks.h"
-
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +15,8 @@
 #include <fstream>
 #include <random>
 
-#include "ddp/ranks/rank_child.h"
+#include "ddp/ranks/fork_ranks.h"
+#include "ddp/ranks/rank_output.h"
 
 namespace ddp {
 

@@ -1,4 +1,6 @@
-#include "ddp/referee/schedule.h"
+#include "ddp/referee/world.h"
+
+#include <numeric>
 
 namespace ddp {
 
@@ -36,6 +38,15 @@ bool Schedule::other(Choice choice, int rank, std::int64_t operation) const {
   bits = mixed(bits ^ static_cast<std::uint64_t>(rank));
   bits = mixed(bits ^ static_cast<std::uint64_t>(operation));
   return bits % 2 == 1;
+}
+
+std::vector<int> members_of(const World& world, int group) {
+  if (group > 0) {
+    return world.subgroups.at(group - 1);
+  }
+  std::vector<int> all(world.ranks);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 }  // namespace ddp

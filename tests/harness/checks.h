@@ -5,6 +5,14 @@
 
 #include <string>
 
+#include "support/ranks.h"
+
+/// A test that uses tensors, which only a child of the program may do: ddp::testing::in_child().
+#define CHILD_TEST(suite, name)                                              \
+  static void suite##_##name##_in_child();                                   \
+  TEST(suite, name) { ::ddp::testing::in_child(suite##_##name##_in_child); } \
+  static void suite##_##name##_in_child()
+
 namespace ddp::testing {
 
 /// The message of the error that `call` throws, or "no error"; errors of other types go on.
