@@ -121,20 +121,16 @@ CHILD_TEST(Cluster, WhatCannotBeIsRefused) {
             "a cluster needs at least one rank, not 0");
   ClusterOptions options = bare_network(2, kLink);
   options.slowdown_beside_communication = 0.5;
-  EXPECT_NE(error_of([&] { Cluster cluster(options); }).find("give 1 or more"), std::string::npos);
+  expect_contains(error_of([&] { Cluster cluster(options); }), "give 1 or more");
   Cluster cluster(bare_network(2, kLink));
-  EXPECT_NE(error_of([&] {
-              all_reduce(at::ones({1}), cluster.group());
-            }).find("cannot do an all-reduce of a tensor on cpu"),
-            std::string::npos);
+  ddp::testing::expect_error("cannot do an all-reduce of a tensor on cpu",
+                             [&] { all_reduce(at::ones({1}), cluster.group()); });
   const auto layer = [&](const TimedLayer& layer) {
     return error_of([&] { TimedModel(cluster, {layer}); });
   };
-  EXPECT_NE(layer({.forward_ns = -1, .name = "fc"}).find("the layer \"fc\" takes -1 ns forward"),
-            std::string::npos);
-  EXPECT_NE(layer({.parameters = {at::ones({1})}, .name = "fc"})
-                .find("a parameter of the layer \"fc\" is no leaf on the meta device"),
-            std::string::npos);
+  expect_contains(layer({.forward_ns = -1, .name = "fc"}), "the layer \"fc\" takes -1 ns forward");
+  expect_contains(layer({.parameters = {at::ones({1})}, .name = "fc"}),
+                  "a parameter of the layer \"fc\" is no leaf on the meta device");
 }
 
 CHILD_TEST(Cluster, AnErrorOfTheCodeSaysWhere) {

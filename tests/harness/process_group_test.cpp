@@ -156,7 +156,8 @@ TEST(ShmBackend, SaysThatARankHasEnded) {
   });
   EXPECT_FALSE(reports.ok());
   EXPECT_EQ(reports.culprit, 0);
-  expect_contains(reports.describe(), "rank 1 has ended, and rank 0's all-reduce needs it");
+  testing::expect_contains(reports.describe(),
+                           "rank 1 has ended, and rank 0's all-reduce needs it");
 }
 
 }  // namespace

@@ -56,14 +56,6 @@ def hello(world_size: int) -> list[str]:
 
 @unittest.skipUnless(PROGRAM.exists(), f"skipped: {PROGRAM} is not built")
 class Launch(unittest.TestCase):
-    def check_ranks(self, ranks: list[dict[str, object]]) -> None:
-        """Starts a process for each environment and checks that they say hello together."""
-        processes = [start(**variables) for variables in ranks]
-        results = [finish(process) for process in processes]
-        for rank, (code, output) in enumerate(results):
-            self.assertEqual(output.splitlines(), hello(len(ranks))[rank : rank + 1])
-            self.assertEqual(code, 0)
-
     def test_forks_without_a_launcher(self) -> None:
         command = [PROGRAM, "--world-size", "3"]
         done = subprocess.run(command, env=environment(), text=True, capture_output=True, timeout=SECONDS)
@@ -85,19 +77,18 @@ class Launch(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()), hello(2), done.stderr)
         self.assertEqual(done.returncode, 0)
 
-    def test_runs_under_mpirun(self) -> None:
-        master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        openmpi = {"OMPI_COMM_WORLD_SIZE": 2, **master}
-        self.check_ranks(
-            [openmpi | {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank} for rank in range(2)]
-        )
-        master["MASTER_PORT"] = free_port()
-        self.check_ranks([{"PMI_SIZE": 2, "PMI_RANK": rank, **master} for rank in range(2)])
-
-    def test_runs_under_srun(self) -> None:
-        step = {"SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_NTASKS": 3, "SLURM_NODELIST": "127.0.0.1"}
-        step["MASTER_PORT"] = free_port()
-        self.check_ranks([step | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in range(3)])
+    def test_runs_in_the_environment_of_mpirun_and_srun(self) -> None:
+        here = {"MASTER_ADDR": "127.0.0.1"}
+        step = {"SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_NODELIST": "127.0.0.1"}
+        for size, numbers, others in (
+            ("OMPI_COMM_WORLD_SIZE", ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"), here),
+            ("PMI_SIZE", ("PMI_RANK",), here),
+            ("SLURM_NTASKS", ("SLURM_PROCID", "SLURM_LOCALID"), step),
+        ):
+            with self.subTest(size):
+                all_ranks = {size: 3, "MASTER_PORT": free_port(), **others}
+                started = [start(**all_ranks, **dict.fromkeys(numbers, rank)) for rank in range(3)]
+                self.assertEqual([finish(process) for process in started], [(0, f"{line}\n") for line in hello(3)])
 
     def test_forks_in_the_shell_of_a_slurm_job(self) -> None:
         code, output = finish(start(SLURM_JOB_ID=7, SLURM_NTASKS=4, SLURM_PROCID=0))

@@ -93,32 +93,24 @@ TEST(VirtualMessages, AThreadMaySendWhileAnotherReceives) {
   }
 }
 
-TEST(VirtualMessages, OnePortOut) {
-  const PricedRun run(3, [](Client& client, const auto& group) {
-    if (client.rank() > 0) {
-      return recv(message(), 0, group);
-    }
-    const WorkPtr first = send_async(message(), 1, group);
-    const WorkPtr second = send_async(message(), 2, group);
-    second->wait();
-    first->wait();
-  });
-  EXPECT_EQ(run.end(1, 0), kOverhead + kMessage);
-  EXPECT_EQ(run.end(2, 0), kOverhead + 2 * kMessage);
-}
-
-TEST(VirtualMessages, OnePortIn) {
-  const PricedRun run(3, [](Client& client, const auto& group) {
-    if (client.rank() > 0) {
-      return send(message(), 0, group);
-    }
-    const WorkPtr from_2 = recv_async(message(), 2, group);
-    const WorkPtr from_1 = recv_async(message(), 1, group);
-    from_1->wait();
-    from_2->wait();
-  });
-  EXPECT_EQ(run.end(2, 0), kOverhead + kMessage);
-  EXPECT_EQ(run.end(1, 0), kOverhead + 2 * kMessage);
+TEST(VirtualMessages, APortDoesOneAfterTheOther) {
+  for (const bool out : {true, false}) {
+    const PricedRun run(3, [out](Client& client, const auto& group) {
+      const auto launch = [&](int peer) {
+        return (client.rank() == 0) == out ? send_async(message(), peer, group)
+                                           : recv_async(message(), peer, group);
+      };
+      if (client.rank() > 0) {
+        launch(0)->wait();
+        return;
+      }
+      const WorkPtr first = launch(1), second = launch(2);
+      second->wait();
+      first->wait();
+    });
+    EXPECT_EQ(run.end(1, 0), kOverhead + kMessage);
+    EXPECT_EQ(run.end(2, 0), kOverhead + 2 * kMessage);
+  }
 }
 
 // Tags make this legal, whichever end blocks.

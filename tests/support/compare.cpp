@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "ddp/backends/tensor_names.h"
-#include "ddp/referee/poison.h"
+#include "ddp/referee/access_watch.h"
 
 namespace ddp::testing {
 

@@ -11,9 +11,8 @@ namespace ddp {
 namespace {
 
 using c10d::OpType;
-using Tensors = std::vector<at::Tensor>;
-
-using Lists = std::vector<Tensors>;
+using Tensors = OperationBackend::Tensors;
+using Lists = OperationBackend::TensorLists;
 
 // c10d gives the tensors of an operation in three forms. Lists of lists have one entry for each local
 // device, and here a rank has one device; none if it has no tensors (a gather's output on a rank that
@@ -155,7 +154,7 @@ WorkPtr OperationBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   return run_in_place(*this, OpType::REDUCE, tensors, options, &Backend::reduce);
 }
 
-WorkPtr OperationBackend::allgather(Lists& outputs, Tensors& inputs,
+WorkPtr OperationBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                     const c10d::AllgatherOptions& options) {
   return run_out_of_place(*this, OpType::ALLGATHER, outputs, inputs, options, &Backend::allgather);
 }
@@ -172,17 +171,17 @@ WorkPtr OperationBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
                           &Backend::allgather_into_tensor_coalesced);
 }
 
-WorkPtr OperationBackend::gather(Lists& outputs, Tensors& inputs,
+WorkPtr OperationBackend::gather(TensorLists& outputs, Tensors& inputs,
                                  const c10d::GatherOptions& options) {
   return run_out_of_place(*this, OpType::GATHER, outputs, inputs, options, &Backend::gather);
 }
 
-WorkPtr OperationBackend::scatter(Tensors& outputs, Lists& inputs,
+WorkPtr OperationBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                   const c10d::ScatterOptions& options) {
   return run_out_of_place(*this, OpType::SCATTER, outputs, inputs, options, &Backend::scatter);
 }
 
-WorkPtr OperationBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
+WorkPtr OperationBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                          const c10d::ReduceScatterOptions& options) {
   return run_out_of_place(*this, OpType::REDUCE_SCATTER, outputs, inputs, options,
                           &Backend::reduce_scatter);

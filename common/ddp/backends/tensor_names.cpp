@@ -1,5 +1,7 @@
 #include "ddp/backends/tensor_names.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <sstream>
 
@@ -31,6 +33,25 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   const auto [a_begin, a_end] = extent_of(a);
   const auto [b_begin, b_end] = extent_of(b);
   return a_begin < b_end && b_begin < a_end;
+}
+
+void copy_to_host(const at::Tensor& dense, char* bytes) {
+  if (dense.is_cpu()) {
+    std::copy_n(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes(), bytes);
+  } else {
+    at::from_blob(bytes, {dense.numel()}, dense.scalar_type())
+        .copy_(dense.variable_data().as_strided({dense.numel()}, {1}));
+  }
+}
+
+void copy_from_host(char* bytes, const at::Tensor& dense) {
+  if (dense.is_cpu()) {
+    std::copy_n(bytes, dense.nbytes(), static_cast<char*>(dense.variable_data().data_ptr()));
+  } else {
+    dense.variable_data()
+        .as_strided({dense.numel()}, {1})
+        .copy_(at::from_blob(bytes, {dense.numel()}, dense.scalar_type()));
+  }
 }
 
 std::string describe_tensor(const at::Tensor& tensor) {

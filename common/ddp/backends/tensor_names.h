@@ -40,4 +40,9 @@ Extent extent_of(const at::Tensor& tensor);
 /// True if the extents of the two overlap.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 
+/// Copies the memory of a dense tensor, on whatever device, to `bytes` in host memory, or back. The
+/// tensor's version counter stays as with a real backend.
+void copy_to_host(const at::Tensor& dense, char* bytes);
+void copy_from_host(char* bytes, const at::Tensor& dense);
+
 }  // namespace ddp

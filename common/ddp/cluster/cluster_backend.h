@@ -42,15 +42,12 @@ struct ClusterOptions {
 /// nothing but launches: communication alone.
 inline ClusterOptions bare_network(std::int64_t world_size, Link between,
                                    std::int64_t launch_ns = 0) {
-  ClusterOptions options;
-  options.world_size = world_size;
-  options.device = {.name = "infinitely fast",
-                    .flops_per_second = std::numeric_limits<double>::infinity(),
-                    .bytes_per_second = std::numeric_limits<double>::infinity(),
-                    .launch_ns = launch_ns};
-  options.topology.between = between;
-  options.topology.algorithm = AllReduce::kRing;
-  return options;
+  return {.world_size = world_size,
+          .device = {.name = "infinitely fast",
+                     .flops_per_second = std::numeric_limits<double>::infinity(),
+                     .bytes_per_second = std::numeric_limits<double>::infinity(),
+                     .launch_ns = launch_ns},
+          .topology = {.between = between, .algorithm = AllReduce::kRing}};
 }
 
 /// The rank of a cluster that runs in this process, as its process group's backend: its clocks, and

@@ -48,24 +48,6 @@ struct NcclChoice {
   double ns = 0;
 };
 
-/// Who takes part.
-struct NcclWorld {
-  NcclMachine machine = {};
-  std::int64_t ranks = 1, nodes = 1;
-  double bytes_per_ns = 0;  // of the slowest link in use, in one direction
-};
-
-/// The fastest by NCCL's own model (src/graph/tuning.cc of NCCL 2.30: ncclTopoTuneModel,
-/// ncclTopoGetAlgoTime, and their tables of latencies and of bandwidths by protocol), whose ring has
-/// the links' bandwidth. NVLS is chosen by that model, but takes what its bytes take. Two trees
-/// between nodes, a chain inside. Left out: CollNet, and NVLS between nodes, which need switches that
-/// add.
-NcclChoice nccl_all_reduce(const NcclWorld& world, double bytes);
-
-/// How long a reduce-scatter or an all-gather of `bytes` in all takes by the same model: a ring, by the
-/// fastest protocol. Left out: PAT, which NCCL takes where each node has one rank alone.
-double nccl_half_ns(const NcclWorld& world, double bytes);
-
 /// A message of n bytes takes alpha + n * beta on a link, which works in both directions at once.
 struct Link {
   std::int64_t alpha_ns = 0;
@@ -74,7 +56,7 @@ struct Link {
 
 enum class AllReduce {
   kRing,
-  kNccl,  // as NCCL chooses, for each size anew: see nccl_all_reduce()
+  kNccl,  // as NCCL chooses, for each size anew: see nccl_choice()
 };
 
 /// How GPUs are connected. Ranks fill one node after the other.
@@ -104,7 +86,11 @@ std::int64_t all_reduce_ns(const Topology& topology, std::int64_t bytes, std::in
 std::int64_t cost_ns(const Topology& topology, c10d::OpType operation, std::int64_t bytes,
                      std::int64_t world_size);
 
-/// What NCCL would do there.
+/// The fastest all-reduce by NCCL's own model (src/graph/tuning.cc of NCCL 2.30: ncclTopoTuneModel,
+/// ncclTopoGetAlgoTime, and their tables of latencies and of bandwidths by protocol), whose ring has
+/// the links' bandwidth. NVLS is chosen by that model, but takes what its bytes take. Two trees
+/// between nodes, a chain inside. Left out: CollNet, and NVLS between nodes, which need switches that
+/// add.
 NcclChoice nccl_choice(const Topology& topology, std::int64_t bytes, std::int64_t world_size);
 
 /// Throws c10::ValueError, which says what is wrong, for a node without GPUs or a negative cost.

@@ -65,8 +65,7 @@ std::string advice_on(const LaunchEnvironment& environment) {
   }
   if (route_to(environment.master_addr, environment.master_port).here.empty()) {
     return "this machine knows no address of it, or no way there: MASTER_ADDR has to be the name "
-           "or "
-           "address by which all machines reach rank 0's";
+           "or address by which all machines reach rank 0's";
   }
   return "does rank 0 run there, and do firewalls let this port through?";
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ddp/backends/tensor_names.h"
 #include "ddp/referee/access_watch.h"
-#include "ddp/referee/dense_memory.h"
 #include "ddp/referee/standstill.h"
 
 namespace ddp {

@@ -6,8 +6,6 @@
 #include "ddp/backends/tensor_names.h"
 #include "ddp/ranks/exceptions.h"
 #include "ddp/referee/access_watch.h"
-#include "ddp/referee/dense_memory.h"
-#include "ddp/referee/poison.h"
 #include "ddp/referee/standstill.h"
 #include "ddp/storage.h"
 

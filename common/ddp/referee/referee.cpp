@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "ddp/backends/backend_decorator.h"
+#include "ddp/referee/client.h"
 #include "ddp/referee/exchange.h"
-#include "ddp/referee/witness.h"
 
 namespace ddp {
 
@@ -267,15 +267,25 @@ void Referee::on_poll(int rank, const Seen& poll) {
   }
 }
 
-void Referee::rank_ended(int rank, bool finished) {
-  turn();  // what it said last
-  if (!finished) {
-    members_[rank].failed = true;
-    if (!some_in_backward()) {
-      release();
-    }
-    dismiss_partners_of_ended();
-  }
+Evidence run_refereed(const World& world, ForkOptions options, const RefereedBody& body) {
+  options.world_size = world.ranks;
+  const Mailroom mailroom(world.ranks);
+  Referee referee(world, mailroom, options.deadline);
+  RankReports reports = fork_ranks(
+      options,
+      [&](RankContext& context) {
+        // Not destroyed: handles and threads of the code under test may outlive the body.
+        static std::shared_ptr<Client> client;
+        client = std::make_shared<Client>(world, context.rank, mailroom.of(context.rank));
+        body(*client, context);
+        Place end = client->place();
+        end.phase = Phase::kEnd;
+        client->go_to(end);
+      },
+      &referee);
+  Evidence evidence = referee.take_evidence();
+  evidence.reports = std::move(reports);
+  return evidence;
 }
 
 }  // namespace ddp

@@ -111,6 +111,17 @@ void Referee::release() {
   }
 }
 
+void Referee::rank_ended(int rank, bool finished) {
+  turn();  // what it said last
+  if (!finished) {
+    members_[rank].failed = true;
+    if (!some_in_backward()) {
+      release();
+    }
+    dismiss_partners_of_ended();
+  }
+}
+
 // A rank that waits for one that has ended waits in vain.
 void Referee::dismiss_partners_of_ended() {
   for (Group& group : groups_) {

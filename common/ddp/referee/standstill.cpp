@@ -14,6 +14,9 @@ namespace fs = std::filesystem;
 
 int this_thread_id() { return static_cast<int>(syscall(SYS_gettid)); }
 
+namespace {
+
+// Of the thread whose folder in /proc is `task`.
 ThreadSleep look_at_task(const fs::path& task) {
   std::ifstream file(task / "status");
   ThreadSleep look;
@@ -26,23 +29,6 @@ ThreadSleep look_at_task(const fs::path& task) {
   }
   return look;
 }
-
-ThreadSleep look_at_thread(int thread) {
-  return look_at_task("/proc/self/task/" + std::to_string(thread));
-}
-
-std::optional<std::chrono::nanoseconds> time_of_thread(int thread) {
-  // As the kernel makes it of a thread's id, see clock_gettime(2) and pthread_getcpuclockid(3).
-  constexpr clockid_t kOfThread = 6;
-  timespec time{};
-  if (clock_gettime(static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3U) | kOfThread,
-                    &time) != 0) {
-    return std::nullopt;
-  }
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
-
-namespace {
 
 // User and system time of all its threads, in clock ticks.
 std::int64_t ticks_of(pid_t process) {
@@ -62,6 +48,21 @@ std::int64_t ticks_of(pid_t process) {
 }
 
 }  // namespace
+
+ThreadSleep look_at_thread(int thread) {
+  return look_at_task("/proc/self/task/" + std::to_string(thread));
+}
+
+std::optional<std::chrono::nanoseconds> time_of_thread(int thread) {
+  // As the kernel makes it of a thread's id, see clock_gettime(2) and pthread_getcpuclockid(3).
+  constexpr clockid_t kOfThread = 6;
+  timespec time{};
+  if (clock_gettime(static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3U) | kOfThread,
+                    &time) != 0) {
+    return std::nullopt;
+  }
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 void Standstill::look(const std::vector<pid_t>& processes) {
   ++looks_;

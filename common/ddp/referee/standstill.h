@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,10 +23,7 @@ struct ThreadSleep {
   bool operator==(const ThreadSleep&) const = default;
 };
 
-/// Of the thread whose folder in /proc is `task`. One that has ended is not asleep.
-ThreadSleep look_at_task(const std::filesystem::path& task);
-
-/// Of a thread of this process.
+/// Of a thread of this process. One that has ended is not asleep.
 ThreadSleep look_at_thread(int thread);
 
 /// The processor time that a thread of this process has taken; none if it has ended.

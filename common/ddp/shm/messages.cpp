@@ -6,12 +6,17 @@
 namespace ddp {
 namespace {
 
-// A message: its size, then its bytes.
+// A rank's end of a message: its size, then its bytes.
 class Message : public Transfer {
  public:
-  Message(SharedMemory& memory, SharedMemory::Channel& channel, int peer, char* bytes,
-          std::int64_t size)
-      : memory_(memory), channel_(channel), peer_(peer), bytes_(bytes), size_(size) {}
+  Message(SharedMemory& memory, SharedMemory::Channel& channel, bool sends, int peer,
+          const at::Tensor& tensor)
+      : memory_(memory),
+        channel_(channel),
+        sends_(sends),
+        peer_(peer),
+        bytes_(bytes_of(tensor)),
+        size_(static_cast<std::int64_t>(tensor.nbytes())) {}
 
   bool advance() override {
     bool moved = false;
@@ -23,92 +28,68 @@ class Message : public Transfer {
   }
 
   bool done() const override { return has_size_ && moved_ == size_; }
+  // A sender waits only for what does not fit into the channel.
+  bool owes() const override {
+    return sends_ ? !done() : size_ + 2 * kAlignment > SharedMemory::kChannelBytes;
+  }
   bool waits_for(int rank) const override { return rank == peer_; }
 
- protected:
-  // The length of the next piece: at most that much can be moved, and in one copy.
-  static std::int64_t next_piece(std::uint64_t position, std::int64_t left, std::int64_t most) {
-    const auto offset = static_cast<std::int64_t>(position % SharedMemory::kChannelBytes);
-    return std::min({left, most, SharedMemory::kChannelBytes - offset, SharedMemory::kCellBytes});
-  }
+ private:
   static constexpr std::int64_t kAlignment = sizeof(std::int64_t);
 
-  virtual bool step() = 0;
   char* place(std::uint64_t position) {
     return channel_.bytes + position % SharedMemory::kChannelBytes;
   }
-  // Sizes lie at multiples of their own.
-  static std::uint64_t aligned(std::uint64_t position) {
-    return (position + kAlignment - 1) / kAlignment * kAlignment;
+
+  bool step() {
+    std::atomic<std::uint64_t>& done_so_far = sends_ ? channel_.written : channel_.read;
+    std::uint64_t position = done_so_far;
+    const std::uint64_t end =
+        sends_ ? channel_.read + SharedMemory::kChannelBytes : channel_.written.load();
+    if (!has_size_) {
+      position = (position + kAlignment - 1) / kAlignment * kAlignment;  // where sizes lie
+      if (position + kAlignment > end) {
+        return false;
+      }
+      pass_size(place(position));
+      position += kAlignment;
+    }
+    // At most what can be moved, and in one copy.
+    const auto offset = static_cast<std::int64_t>(position % SharedMemory::kChannelBytes);
+    const std::int64_t size =
+        std::min({size_ - moved_, static_cast<std::int64_t>(end - position),
+                  SharedMemory::kChannelBytes - offset, SharedMemory::kCellBytes});
+    if (sends_) {
+      std::copy_n(bytes_ + moved_, size, place(position));  // null if the tensor is empty
+    } else {
+      std::copy_n(place(position), size, bytes_ + moved_);
+    }
+    moved_ += size;
+    const bool moved = done_so_far != position + size;
+    done_so_far.store(position + size);
+    return moved;
+  }
+
+  void pass_size(char* where) {
+    if (sends_) {
+      std::memcpy(where, &size_, kAlignment);
+    } else {
+      std::int64_t sent = 0;
+      std::memcpy(&sent, where, kAlignment);
+      TORCH_CHECK(sent == size_, "rank ", peer_, " sent ", sent, " bytes, and ", size_,
+                  " are expected");
+    }
+    has_size_ = true;
   }
 
   SharedMemory& memory_;
   SharedMemory::Channel& channel_;
+  const bool sends_;
   const int peer_;
   char* bytes_;
   const std::int64_t size_;
   bool has_size_ = false;
   std::int64_t moved_ = 0;
-};
-
-class Send : public Message {
- public:
-  using Message::Message;
-  bool owes() const override { return !done(); }
-
- private:
-  bool step() override {
-    std::uint64_t position = channel_.written;
-    const std::uint64_t end = channel_.read + SharedMemory::kChannelBytes;
-    if (!has_size_) {
-      position = aligned(position);
-      if (position + kAlignment > end) {
-        return false;
-      }
-      std::memcpy(place(position), &size_, kAlignment);
-      has_size_ = true;
-      position += kAlignment;
-    }
-    const std::int64_t size =
-        next_piece(position, size_ - moved_, static_cast<std::int64_t>(end - position));
-    std::copy_n(bytes_ + moved_, size, place(position));  // null if the tensor is empty
-    moved_ += size;
-    const bool moved = channel_.written != position + size;
-    channel_.written.store(position + size);
-    return moved;
-  }
-};
-
-class Receive : public Message {
- public:
-  using Message::Message;
-  // A sender waits only for what does not fit into the channel.
-  bool owes() const override { return size_ + 2 * kAlignment > SharedMemory::kChannelBytes; }
-
- private:
-  bool step() override {
-    std::uint64_t position = channel_.read;
-    const std::uint64_t end = channel_.written;
-    if (!has_size_) {
-      position = aligned(position);
-      if (position + kAlignment > end) {
-        return false;
-      }
-      std::int64_t sent = 0;
-      std::memcpy(&sent, place(position), kAlignment);
-      TORCH_CHECK(sent == size_, "rank ", peer_, " sent ", sent, " bytes, and ", size_,
-                  " are expected");
-      has_size_ = true;
-      position += kAlignment;
-    }
-    const std::int64_t size =
-        next_piece(position, size_ - moved_, static_cast<std::int64_t>(end - position));
-    std::copy_n(place(position), size, bytes_ + moved_);
-    moved_ += size;
-    const bool moved = channel_.read != position + size;
-    channel_.read.store(position + size);
-    return moved;
-  }
 };
 
 }  // namespace
@@ -118,14 +99,11 @@ std::unique_ptr<Transfer> make_message(const Operation& operation, SharedMemory&
   TORCH_CHECK(tag >= 0 && tag < SharedMemory::kTags, "shared memory has the tags 0 to ",
               SharedMemory::kTags - 1, ", not ", tag);
   const int me = memory.rank();
-  if (operation.type == c10d::OpType::SEND) {
-    const at::Tensor sent = the_tensor(operation.inputs, operation);
-    return std::make_unique<Send>(memory, memory.channel(me, operation.peer, tag), operation.peer,
-                                  bytes_of(sent), sent.nbytes());
-  }
-  const at::Tensor received = the_tensor(operation.outputs, operation);
-  return std::make_unique<Receive>(memory, memory.channel(operation.peer, me, tag), operation.peer,
-                                   bytes_of(received), received.nbytes());
+  const int peer = operation.peer;
+  const bool sends = operation.type == c10d::OpType::SEND;
+  return std::make_unique<Message>(
+      memory, sends ? memory.channel(me, peer, tag) : memory.channel(peer, me, tag), sends, peer,
+      the_tensor(sends ? operation.inputs : operation.outputs, operation));
 }
 
 }  // namespace ddp
