@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "ddp/referee/client.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 #include "support/settings.h"
 #include "uses.h"
 

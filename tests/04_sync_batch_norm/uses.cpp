@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "ddp/referee/client.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 #include "support/attempt.h"
 #include "support/operator_watch.h"
 #include "support/rare.h"

@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "ddp/libtorch_versions.h"
-#include "ddp/referee/client.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 #include "support/compare.h"
 #include "support/rare.h"
 #include "support/settings.h"

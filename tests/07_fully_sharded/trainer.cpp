@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "ddp/flat_layout.h"
-#include "ddp/referee/client.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 #include "ddp/storage.h"
 #include "support/compare.h"
 #include "support/surroundings.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "ddp/network_model.h"
-#include "ddp/ranks/process_group.h"
 #include "ddp/ranks/fork_ranks.h"
+#include "ddp/ranks/process_group.h"
 
 namespace ddp::testing {
 

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "ddp/libtorch_versions.h"
-#include "ddp/referee/client.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 #include "support/compare.h"
 #include "support/oracle.h"
 #include "support/settings.h"

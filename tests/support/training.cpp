@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ddp/referee/client.h"
 #include "ddp/referee/access_watch.h"
+#include "ddp/referee/client.h"
 #include "support/rare.h"
 #include "support/settings.h"
 #include "support/surroundings.h"

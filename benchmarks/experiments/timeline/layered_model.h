@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "ddp/model.h"
-#include "ddp/simulation/timeline.h"
 #include "ddp/simulation/simulated_compute.h"
+#include "ddp/simulation/timeline.h"
 #include "harness/variants.h"
 
 namespace ddp {
