@@ -8,7 +8,8 @@
 #include <cstdio>
 #include <sstream>
 
-#include "harness/memory_check.h"
+#include "ddp/ranks/environment.h"
+#include "harness/memory.h"
 #include "models/transformer.h"
 
 namespace ddp {
@@ -37,6 +38,26 @@ class LanguageModel : public Model {
 
 std::int64_t parameters_of(const std::string& model) {
   return parameter_count(transformer_shape(model));
+}
+
+// How many ranks use this machine's memory, as far as the parent process knows: all ranks that it
+// forks; under a launcher, those up to its own.
+int ranks_of_this_machine(const BenchmarkOptions& options) {
+  try {
+    if (const auto environment = read_launch_environment()) {
+      return environment->local_rank + 1;
+    }
+  } catch (const c10::Error&) {
+    return 1;  // launch() reports the error
+  }
+  return options.world_size;
+}
+
+// "31.9 GB", with 10^9 bytes to the GB.
+std::string in_gigabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f GB", 1e-9 * static_cast<double>(bytes));
+  return text;
 }
 
 }  // namespace

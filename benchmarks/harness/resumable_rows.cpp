@@ -17,32 +17,34 @@ void add_resume_flag(CLI::App& line, BenchmarkOptions& options) {
                 "Goes on where an earlier run with the same flags was stopped");
 }
 
-ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult header,
+ResumableRows::ResumableRows(const BenchmarkOptions& options, Result header,
                              const DeviceContext& device_context)
-    : options_(options), device_context_(device_context), partial_(std::move(header)) {
-  const std::filesystem::path file = partial_path(result_path(options_, partial_.run));
+    : options_(options),
+      device_context_(device_context),
+      result_(std::move(header)),
+      file_(partial_path(result_path(options, result_.run))) {
   if (!is_first()) {
     return;
   }
   if (options_.resume || options_.later_world) {
-    partial_.rows = read_partial_rows(partial_, file);
+    rows_ = read_rows(result_, file_);
   }
   if (options_.later_world) {
     return;  // reported in the first world
   }
   if (options_.resume) {
-    std::printf("%zu rows are taken over from %s\n", partial_.rows.size(), file.c_str());
-  } else if (std::filesystem::exists(file)) {
-    std::printf("starting over; --resume would go on with %s\n", file.c_str());
+    std::printf("%zu rows are taken over from %s\n", rows_.size(), file_.c_str());
+  } else if (std::filesystem::exists(file_)) {
+    std::printf("starting over; --resume would go on with %s\n", file_.c_str());
   } else {
-    require_writable(file, "--output");
+    require_writable(file_, "--output");
   }
   std::fflush(stdout);
 }
 
 std::size_t ResumableRows::repetitions_of(const Parameters& labels) const {
-  const auto row = std::ranges::find(partial_.rows, labels, &Row::labels);
-  return row == partial_.rows.end() ? 0 : row->series.front().values.size();
+  const auto row = std::ranges::find(rows_, labels, &Row::labels);
+  return row == rows_.end() ? 0 : row->series.front().values.size();
 }
 
 bool ResumableRows::has(const Parameters& labels) const {
@@ -58,25 +60,23 @@ void ResumableRows::add(const Parameters& labels, std::vector<Series> series) {
     return;
   }
   for (Series& one : series) {
-    one.labels.insert(one.labels.begin(), labels.begin(), labels.end());
+    one.labels = joined(labels, one.labels);
   }
   Row row = {.labels = labels, .series = std::move(series)};
-  append_row(partial_, row, partial_path(result_path(options_, partial_.run)),
-             partial_.rows.empty());
-  add_row(partial_.rows, std::move(row));
+  append_row(result_, row, file_, rows_.empty());
+  add_row(rows_, std::move(row));
 }
 
 Result ResumableRows::finish() {
-  Result result = {.run = partial_.run, .parameters = partial_.parameters, .series = {}};
   if (!is_first()) {
-    return result;
+    return result_;
   }
-  for (Row& row : partial_.rows) {
-    std::ranges::move(row.series, std::back_inserter(result.series));
+  for (Row& row : rows_) {
+    std::ranges::move(row.series, std::back_inserter(result_.series));
   }
-  save_result(options_, result);
-  std::filesystem::remove(partial_path(result_path(options_, partial_.run)));
-  return result;
+  save_result(options_, result_);
+  std::filesystem::remove(file_);
+  return result_;
 }
 
 }  // namespace ddp

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "harness/benchmark.h"
-#include "harness/partial_result.h"
 
 namespace ddp {
 
@@ -14,8 +13,7 @@ void add_resume_flag(CLI::App& line, BenchmarkOptions& options);
 /// A result that grows row by row, and is saved after each, so that a stopped run can continue. All
 /// ranks have one; rank 0's keeps the numbers and the file.
 ///
-///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ..., .rows = {}},
-///                        device_context);
+///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ...}, device_context);
 ///     for (const Size& size : sizes) {
 ///       const Parameters labels = {{"bytes", size.bytes}};
 ///       if (!rows.has(labels)) {
@@ -28,12 +26,12 @@ void add_resume_flag(CLI::App& line, BenchmarkOptions& options);
 /// uninterrupted one, provided that both visit the same rows in the same order.
 class ResumableRows {
  public:
-  /// `header` says what is measured and how; it has no rows. With options.resume the rows that an
+  /// `header` says what is measured and how; it has no series. With options.resume the rows that an
   /// earlier run saved are taken over, and rank 0 prints their number; throws c10::ValueError on
   /// rank 0 if they were measured in another way. Without it this run's first row overwrites them.
   /// Throws std::runtime_error on rank 0 if the file cannot be written. Both references must
   /// outlive it.
-  ResumableRows(const BenchmarkOptions& options, PartialResult header,
+  ResumableRows(const BenchmarkOptions& options, Result header,
                 const DeviceContext& device_context);
 
   /// True if the row with these labels has been measured. Collective: all ranks get the same
@@ -58,7 +56,9 @@ class ResumableRows {
 
   const BenchmarkOptions& options_;
   const DeviceContext& device_context_;
-  PartialResult partial_;  // with rows on rank 0 only
+  Result result_;
+  const std::filesystem::path file_;
+  std::vector<Row> rows_;  // on rank 0 only
 };
 
 }  // namespace ddp

@@ -2,12 +2,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ddp/model.h"
 #include "ddp/simulation/compute_scope.h"
+#include "harness/benchmark.h"
+#include "harness/interleaved.h"
 #include "harness/variants.h"
 #include "harness/workload.h"
 
@@ -52,5 +56,23 @@ class Trainer {
   std::unique_ptr<Variant> variant_;
   TrainerOptions options_;
 };
+
+/// One step of every trainer, from equal weights and on equal data: all must get the gradients of
+/// trainer `peer`, except "compute only". `variants` are the trainers' names. If one does not, it
+/// is not worth measuring: throws c10::Error, which names the variant and the parameter.
+/// Collective.
+void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
+                     std::size_t peer, const LabelledBatch& batch);
+
+/// The times of one step's parts, in seconds.
+using MeasureStep = std::function<std::vector<double>(Trainer&)>;
+
+/// Measures the trainers interleaved (see measure_interleaved()), one step at a time, in
+/// size.warmup + size.steps repetitions. Collective. Returns what `measure` returned after the
+/// warm-up, each value the maximum over all ranks: [size.steps, trainers, parts], float64 on the
+/// CPU. Rank 0 shows the progress on stderr, under `title`.
+at::Tensor measure_steps(const std::string& title, const Size& size,
+                         const DeviceContext& device_context, std::vector<Trainer>& trainers,
+                         const MeasureStep& measure);
 
 }  // namespace ddp

@@ -53,13 +53,13 @@ bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worl
   return false;
 }
 
-PartialResult header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters) {
+Result header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters) {
   run.world_size = worlds.back();
   if (run.device == "cuda" && worlds.size() > 1) {
     run.backend = backends_on_gpus(worlds);
   }
   parameters.emplace_back("worlds", c10::Join(", ", worlds));
-  return {.run = std::move(run), .parameters = std::move(parameters), .rows = {}};
+  return {.run = std::move(run), .parameters = std::move(parameters)};
 }
 
 }  // namespace ddp

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "harness/benchmark.h"
-#include "harness/partial_result.h"
 
 namespace ddp {
 
@@ -49,6 +48,6 @@ int run_benchmark_in_worlds(Settings settings, const std::vector<int>& worlds,
 /// this world's; the result has the last world's number of ranks, and, on GPUs, the names of the
 /// backends of all worlds: NCCL where every rank has a GPU of its own, else Gloo. "worlds" is added
 /// after `parameters`.
-PartialResult header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters);
+Result header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters);
 
 }  // namespace ddp

@@ -1,10 +1,9 @@
-#include "experiments/bucket_overhead/overhead_simulation.h"
-
 #include <ATen/ATen.h>
 
 #include <cmath>
 #include <string_view>
 
+#include "experiments/bucket_overhead/bucket_overhead.h"
 #include "harness/language_model.h"
 #include "harness/trainer.h"
 #include "harness/virtual_run.h"

@@ -7,8 +7,8 @@
 #include <array>
 #include <utility>
 
-#include "harness/equal_gradients.h"
 #include "harness/interleaved.h"
+#include "harness/trainer.h"
 #include "harness/variants.h"
 
 namespace ddp {
@@ -83,24 +83,22 @@ BufferComparison::BufferComparison(const BenchmarkOptions& options, const Compar
 
 std::vector<std::string> BufferComparison::variants() const {
   std::vector<std::string> labels;
-  labels.reserve(candidates_.size());
   for (const Candidate& candidate : candidates_) {
     labels.emplace_back(candidate.label);
   }
   return labels;
 }
 
-std::vector<Series> BufferComparison::measure(int buffer_size, std::optional<Progress>& progress) {
+std::vector<Series> BufferComparison::measure(int buffer_size, Progress& progress) {
   std::vector<Trainer> trainers = make_trainers(buffer_size);
   check_once(trainers);
   at::Tensor times = measure_interleaved(
       {.measured = size_.iterations - size_.discarded, .warmup = size_.discarded}, trainers.size(),
-      [&](std::size_t turn) { return iterate(trainers[turn]); }, progress);
+      [&](std::size_t turn) { return iterate(trainers[turn]); }, &progress);
   if (procedure_.times_of == "slowest") {
     times = largest_of_ranks(times, device_context_);
   }
   std::vector<Series> series;
-  series.reserve(trainers.size() * kDirections.size());
   for (std::size_t i = 0; i < trainers.size(); ++i) {
     for (std::size_t part = 0; part < kDirections.size(); ++part) {
       series.push_back(series_of(
@@ -134,7 +132,6 @@ void BufferComparison::check_once(std::vector<Trainer>& trainers) {
     return;
   }
   std::vector<std::string> names;
-  names.reserve(candidates_.size());
   for (const Candidate& candidate : candidates_) {
     names.emplace_back(candidate.variant);
   }
@@ -144,11 +141,9 @@ void BufferComparison::check_once(std::vector<Trainer>& trainers) {
 // One iteration, begun together by all ranks. Seconds of kDirections. As published, the device
 // finishes forward before backward begins.
 std::vector<double> BufferComparison::iterate(Trainer& trainer) {
-  barrier(device_context_.group);
-  timer_->start();
-  const at::Tensor loss = trainer.forward(batch_);
-  timer_->stop();
-  const double forward = timer_->seconds();
+  at::Tensor loss;
+  const double forward =
+      seconds_together(*timer_, device_context_.group, [&] { loss = trainer.forward(batch_); });
   timer_->start();
   trainer.backward(loss);
   trainer.finish();

@@ -1,15 +1,15 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
 #include "harness/benchmark.h"
-#include "harness/model_summary.h"
-#include "harness/progress.h"
+#include "harness/interleaved.h"
+#include "harness/published_cluster.h"
 #include "harness/trainer.h"
 #include "harness/workload.h"
 
@@ -52,7 +52,7 @@ class BufferComparison {
   /// direction ("forward" and "backward"). Buffers hold buffer_size * 2^20 elements; see
   /// all_candidates() for the caps. The first call checks that all variants have core's gradients,
   /// and throws c10::Error if one does not.
-  std::vector<Series> measure(int buffer_size, std::optional<Progress>& progress);
+  std::vector<Series> measure(int buffer_size, Progress& progress);
 
  private:
   // One of the compared synchronizers.
@@ -77,5 +77,17 @@ class BufferComparison {
   ModelSummary summary_;
   bool checked_ = false;
 };
+
+/// compare_ddp at its published scale, in virtual time: "core", "core, equal bytes", and the two
+/// reductions of the published Python DDP, "async" and "sync"; then "stage 03", with buffers of the
+/// same size. Series are those of BufferComparison, of one value each. Throws
+/// c10::ValueError for flags and calibrations that do not fit, c10::NotImplementedError if stage 03
+/// is not written.
+Result compare_at_published_scale(const BenchmarkOptions& options, const ComparisonSize& size,
+                                  const std::set<int>& buffer_sizes, const ClusterFlags& flags);
+
+/// Prints the published summaries to stdout. All of a variant's iterations take the same time, so
+/// that of the published statistics only the mean is left.
+void print_published_summaries(const Result& result);
 
 }  // namespace ddp

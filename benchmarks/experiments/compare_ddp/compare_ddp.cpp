@@ -26,10 +26,11 @@
 // for each. Gradients are set to none between steps, not to zero. The core uses its own buckets
 // from the second iteration on, so at least two iterations should be discarded.
 //
-// All that is measured. With --preset published it is simulated instead: see published.h.
+// All that is measured. With --preset published it is simulated instead: see published.cpp.
+#include <c10/util/StringUtil.h>
+
 #include <cstdio>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -37,11 +38,9 @@
 
 #include "ddp/meters/statistics.h"
 #include "experiments/compare_ddp/buffer_comparison.h"
-#include "experiments/compare_ddp/published.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/presets.h"
 #include "harness/published_cluster.h"
 #include "harness/resumable_rows.h"
 #include "harness/variants.h"
@@ -74,15 +73,6 @@ const std::map<std::string, Amount> kPresets = {
     {kPublishedPreset, published()},
 };
 
-template <typename Values>
-std::string joined(const Values& values, const char* separator) {
-  std::ostringstream text;
-  for (const auto& value : values) {
-    text << (text.tellp() > 0 ? separator : "") << value;
-  }
-  return text.str();
-}
-
 std::string in_words(const std::string& buffer_sizes, const ComparisonSize& size) {
   std::ostringstream text;
   text << "buffers of " << buffer_sizes << " M elements; batch " << size.batch << " of "
@@ -98,28 +88,25 @@ struct Settings : BenchmarkOptions {
 };
 
 // Everything that must agree between a run and the one that it resumes.
-PartialResult header(const Settings& settings, const BufferComparison& comparison,
-                     const ProcessGroupPtr& group) {
+Result header(const Settings& settings, const BufferComparison& comparison,
+              const ProcessGroupPtr& group) {
   const auto& [buffer_sizes, size] = settings.amount;
-  Parameters parameters = {{"model", BufferComparison::kModel}};
-  const Parameters summary = describe(comparison.model());
-  parameters.insert(parameters.end(), summary.begin(), summary.end());
-  parameters.insert(parameters.end(),
-                    {{"batch_size", size.batch},
-                     {"image_size", size.image},
-                     {"iterations", size.iterations},
-                     {"discarded", size.discarded},
-                     {"buffer_sizes", joined(buffer_sizes, ", ")},
-                     {"variants", joined(comparison.variants(), "; ")},
-                     {"first_bucket_bytes", VariantOptions().first_bucket_bytes},
-                     {"loss", settings.procedure.loss},
-                     {"times_of", settings.procedure.times_of},
-                     {"broadcasts_buffers", std::int64_t{settings.procedure.broadcasts_buffers}},
-                     {"rate_gbit", settings.rate_gbit},
-                     {"latency_us", settings.latency_us}});
+  const Parameters model = {{"model", BufferComparison::kModel}};
+  const Parameters others = {
+      {"batch_size", size.batch},
+      {"image_size", size.image},
+      {"iterations", size.iterations},
+      {"discarded", size.discarded},
+      {"buffer_sizes", c10::Join(", ", buffer_sizes)},
+      {"variants", c10::Join("; ", comparison.variants())},
+      {"first_bucket_bytes", VariantOptions().first_bucket_bytes},
+      {"loss", settings.procedure.loss},
+      {"times_of", settings.procedure.times_of},
+      {"broadcasts_buffers", std::int64_t{settings.procedure.broadcasts_buffers}},
+      {"rate_gbit", settings.rate_gbit},
+      {"latency_us", settings.latency_us}};
   return {.run = to_run(settings, "compare_ddp", group),
-          .parameters = std::move(parameters),
-          .rows = {}};
+          .parameters = joined(joined(model, describe(comparison.model())), others)};
 }
 
 void print_table(const Result& result) {
@@ -144,21 +131,20 @@ void run_rank(const RankContext& context, const Settings& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
   BufferComparison comparison(settings, size, settings.procedure, device_context);
   ResumableRows rows(settings, header(settings, comparison, device_context.group), device_context);
-  std::optional<Progress> progress;
+  Progress progress("compare_ddp, repetitions",
+                    static_cast<int>(buffer_sizes.size()) * size.iterations, context.rank);
   if (context.rank == 0) {
     print(BufferComparison::kModel, comparison.model());
-    progress.emplace("compare_ddp, repetitions",
-                     static_cast<int>(buffer_sizes.size()) * size.iterations);
   }
   for (const int buffer_size : buffer_sizes) {
     const Parameters labels = {{"buffer_size", buffer_size}};
     if (!rows.has(labels)) {
       rows.add(labels, comparison.measure(buffer_size, progress));
-    } else if (progress) {
-      progress->skip(size.iterations);
+    } else {
+      progress.skip(size.iterations);
     }
   }
-  progress.reset();
+  progress.clear_line();
   const Result result = rows.finish();
   if (context.rank == 0) {
     print_table(result);
@@ -174,15 +160,14 @@ void compute(const Settings& settings) {
 }
 
 void add_flags(CLI::App& line, Amount& amount) {
-  const auto add = [&](const char* flag, auto& value, const char* what, int least) {
-    return line.add_option(flag, value, std::string(what) + "; default: the preset's")
-        ->check(CLI::Range(least, 1 << 20));
-  };
-  add("--buffer-sizes", amount.buffer_sizes, "In M (2^20) elements, such as 3,24,25", 1);
-  add("--batch-size", amount.size.batch, "Samples of each rank", 1);
-  add("--image-size", amount.size.image, "Pixels of an image's side", 32);
-  add("--iterations", amount.size.iterations, "Of each variant and buffer size", 1);
-  add("--discard", amount.size.discarded, "How many of them are discarded, the first ones", 0);
+  ComparisonSize& size = amount.size;
+  add_number_of_preset(line, "--buffer-sizes", amount.buffer_sizes,
+                       "In M (2^20) elements, such as 3,24,25");
+  add_number_of_preset(line, "--batch-size", size.batch, "Samples of each rank");
+  add_number_of_preset(line, "--image-size", size.image, "Pixels of an image's side", 32);
+  add_number_of_preset(line, "--iterations", size.iterations, "Of each variant and buffer size");
+  add_number_of_preset(line, "--discard", size.discarded,
+                       "How many of them are discarded, the first ones", 0);
 }
 
 // They say how to measure, so that they mean nothing to the simulated cluster.
@@ -192,12 +177,9 @@ const std::vector<std::string> kMeasuringFlags = {
 
 void add_flags(CLI::App& line, Settings& settings) {
   Procedure& procedure = settings.procedure;
-  line.add_option("--loss", procedure.loss, "What forward ends in")
-      ->check(CLI::IsMember({"mse", "cross-entropy"}))
-      ->capture_default_str();
-  line.add_option("--times-of", procedure.times_of, "The rank whose times count")
-      ->check(CLI::IsMember({"rank0", "slowest"}))
-      ->capture_default_str();
+  add_choice(line, "--loss", procedure.loss, "What forward ends in", {"mse", "cross-entropy"});
+  add_choice(line, "--times-of", procedure.times_of, "The rank whose times count",
+             {"rank0", "slowest"});
   settings.backend = kGlooBackend;
   line.get_option("--backend")
       ->description("What moves tensors; default: gloo, through host memory on GPUs");
@@ -231,7 +213,7 @@ int ddp_main(int argc, char** argv) {
   const Amount& quick = kPresets.at("quick");
   const std::string as_published = in_words("3, 4, 5 ... 27", published().size);
   describe_presets(line,
-                   {.quick = in_words(joined(quick.buffer_sizes, ", "), quick.size),
+                   {.quick = in_words(c10::Join(", ", quick.buffer_sizes), quick.size),
                     .full = as_published,
                     .paper = as_published + " on 2 GPUs of any model",
                     .published = "the same, computed for the published hardware with the "
@@ -243,7 +225,7 @@ int ddp_main(int argc, char** argv) {
       !mistake.empty()) {
     return refuse(line, mistake);
   }
-  if (const int code = check_preset(line, settings, {.gpus = 2, .model = ""})) {
+  if (const int code = check_preset(line, settings, {.gpus = 2})) {
     return code;
   }
   apply_preset(settings.amount, kPresets.at(settings.preset));

@@ -9,18 +9,12 @@
 
 #include <cstdio>
 #include <map>
-#include <optional>
 
-#include "experiments/ddp_suite/published.h"
-#include "experiments/ddp_suite/settings.h"
-#include "experiments/ddp_suite/suite_comparison.h"
-#include "experiments/ddp_suite/suite_report.h"
-#include "experiments/ddp_suite/suite_round.h"
+#include "experiments/ddp_suite/comparison.h"
+#include "experiments/ddp_suite/suite.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/presets.h"
-#include "harness/progress.h"
 #include "harness/resumable_rows.h"
 #include "harness/variants.h"
 
@@ -68,17 +62,8 @@ class Suite {
         context_(context),
         all_(all),
         rounds_(plan_suite_rounds(gather_local_ranks(context, all))),
-        rows_(settings, header(), all) {
-    int parts = 0;
-    for (const SuiteModel& model : settings.models()) {
-      for (const SuiteRound& round : rounds_) {
-        parts += parts_of(model, round);
-      }
-    }
-    if (context.rank == 0) {
-      progress_.emplace(std::string(kSuiteProgram) + ", parts", parts);
-    }
-  }
+        rows_(settings, header(), all),
+        progress_(std::string(kSuiteProgram) + ", parts", all_parts(), context.rank) {}
 
   // On rank 0 the result, which has been written.
   Result run() {
@@ -87,24 +72,23 @@ class Suite {
         run_row(model, round);
       }
     }
-    progress_.reset();
+    progress_.clear_line();
     return rows_.finish();
   }
 
  private:
-  PartialResult header() const {
+  Result header() const {
     const Size& size = settings_.workload.size;
-    PartialResult header = {.run = to_run(settings_, kSuiteProgram, all_.group),
-                            .parameters = {{"batch_size", size.batch},
-                                           {"image_size", size.image},
-                                           {"warmup", size.warmup},
-                                           {"rate_gbit", settings_.link.rate_gbit},
-                                           {"latency_us", settings_.link.latency_us},
-                                           {"cuda_version", cuda_version(all_.device)},
-                                           {"learning_rate", kSuiteSgd.learning_rate},
-                                           {"momentum", kSuiteSgd.momentum},
-                                           {"weight_decay", kSuiteSgd.weight_decay}},
-                            .rows = {}};
+    Result header = {.run = to_run(settings_, kSuiteProgram, all_.group),
+                     .parameters = {{"batch_size", size.batch},
+                                    {"image_size", size.image},
+                                    {"warmup", size.warmup},
+                                    {"rate_gbit", settings_.link.rate_gbit},
+                                    {"latency_us", settings_.link.latency_us},
+                                    {"cuda_version", cuda_version(all_.device)},
+                                    {"learning_rate", kSuiteSgd.learning_rate},
+                                    {"momentum", kSuiteSgd.momentum},
+                                    {"weight_decay", kSuiteSgd.weight_decay}}};
     for (const SuiteModel& model : settings_.models()) {
       header.parameters.emplace_back(std::string("parameters of ") + model.name, model.parameters);
       header.parameters.emplace_back(std::string("steps of ") + model.name,
@@ -114,6 +98,16 @@ class Suite {
       header.parameters.emplace_back("bucket_size " + std::to_string(i), settings_.bucket_sizes[i]);
     }
     return header;
+  }
+
+  int all_parts() const {
+    int parts = 0;
+    for (const SuiteModel& model : settings_.models()) {
+      for (const SuiteRound& round : rounds_) {
+        parts += parts_of(model, round);
+      }
+    }
+    return parts;
   }
 
   // A rough estimate of a row's duration.
@@ -126,9 +120,7 @@ class Suite {
     const Parameters labels = {
         {"model", model.name}, {"round", round.name}, {"ranks", std::int64_t{round.ranks}}};
     if (rows_.has(labels)) {
-      if (progress_) {
-        progress_->skip(parts_of(model, round));
-      }
+      progress_.skip(parts_of(model, round));
       return;
     }
     const ProcessGroupPtr group = group_of_first_ranks(
@@ -147,16 +139,15 @@ class Suite {
     }
     const auto run = [&](std::size_t replica) -> std::vector<double> {
       const double seconds = comparison.run(replica);
-      for (int part = 0; progress_ && part < model.weight; ++part) {
-        progress_->advance();
+      for (int part = 0; part < model.weight; ++part) {
+        progress_.advance();
       }
       return {seconds};
     };
     const Repetitions repetitions = {.measured = settings_.steps_of(model),
                                      .warmup = settings_.workload.size.warmup};
-    std::optional<Progress> none;  // this program has a finer one
     const at::Tensor mine =
-        measure_interleaved(repetitions, SuiteComparison::replicas(settings_, round), run, none);
+        measure_interleaved(repetitions, SuiteComparison::replicas(settings_, round), run);
     return comparison.to_series(
         all_gather(mine.to(device_context.device), device_context.group).cpu());
   }
@@ -166,8 +157,8 @@ class Suite {
   const DeviceContext& all_;
   const std::vector<SuiteRound> rounds_;
   ResumableRows rows_;
-  std::optional<Progress> progress_;  // rank 0's
-  bool checked_ = false;              // stage 03's gradients
+  Progress progress_;     // finer than that of repetitions
+  bool checked_ = false;  // stage 03's gradients
 };
 
 void report(const SuiteSettings& settings, const SuiteHeader& header, const Result& result) {
@@ -177,16 +168,14 @@ void report(const SuiteSettings& settings, const SuiteHeader& header, const Resu
     for (const std::int64_t size : settings.bucket_sizes) {
       for (const std::string& variant : kSuiteVariants) {
         const std::string name = variant + (one_size ? "" : ", " + std::to_string(size) + "MB");
-        print_rows(select_rows(result, {variant, size})[model], batch, name);
+        print_rows(select_rows(result, variant, size)[model], batch, name);
       }
     }
   }
   for (const std::int64_t size : settings.bucket_sizes) {
     if (!settings.json.empty()) {
-      SuiteHeader of_size = header;
-      of_size.bucket_sizes = {size};
-      write_suite_json(settings.json_of(size), of_size,
-                       select_rows(result, {settings.variant, size}), batch);
+      write_suite_json(settings.json_of(size), header, size,
+                       select_rows(result, settings.variant, size), batch);
       std::printf("wrote %s\n", settings.json_of(size).c_str());
     }
   }

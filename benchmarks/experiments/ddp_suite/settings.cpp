@@ -1,5 +1,3 @@
-#include "experiments/ddp_suite/settings.h"
-
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -7,9 +5,10 @@
 
 #include "ddp/meters/whole_file.h"
 #include "ddp/ranks/environment.h"
-#include "experiments/ddp_suite/suite_round.h"
+#include "experiments/ddp_suite/suite.h"
 #include "harness/command_line.h"
-#include "harness/partial_result.h"
+#include "harness/resumable_rows.h"
+#include "models/resnet.h"
 
 namespace ddp {
 namespace {
@@ -69,20 +68,15 @@ void settle_device(const CLI::App& line, SuiteSettings& settings) {
 }
 
 std::filesystem::path result_file(const SuiteSettings& settings) {
-  const Run run = {.program = kSuiteProgram,
-                   .implementation = settings.implementation,
-                   .preset = settings.preset,
-                   .backend = "",
-                   .device = "",
-                   .command = ""};
-  return result_path(settings, run);
+  return result_path(settings, {.program = kSuiteProgram,
+                                .implementation = settings.implementation,
+                                .preset = settings.preset});
 }
 
 }  // namespace
 
 std::vector<SuiteModel> SuiteSettings::models() const {
   std::vector<SuiteModel> chosen;
-  chosen.reserve(std::size(kModels));
   for (const SuiteModel& model : kModels) {
     if (workload.model.empty() || workload.model == model.name) {
       chosen.push_back(model);
@@ -108,21 +102,18 @@ void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv) {
   add_flags(line, static_cast<LinkLimit&>(settings.link));
   add_flags(line, settings.workload, resnet_names());
   line.get_option("--model")->description("What is trained; default: each of them");
-  line.add_option("--distributed-backend", settings.link.backend,
-                  "What moves gradients; default: what fits --device. nccl implies --device cuda")
-      ->check(CLI::IsMember({kGlooBackend, kNcclBackend}));
-  line.add_option("--bucket-size", settings.bucket_sizes,
-                  "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  add_choice(line, "--distributed-backend", settings.link.backend,
+             "What moves gradients; default: what fits --device. nccl implies --device cuda",
+             {kGlooBackend, kNcclBackend});
+  add_number(line, "--bucket-size", settings.bucket_sizes,
+             "Of DDP, in MB (2^20 bytes); several are interleaved in one run");
   line.add_option(
       "--json", settings.json,
       "Also writes the measurements in the form that tools/report/ddp_diff.py and PyTorch's "
       "diff.py read. Several bucket sizes have a file each, beside --output if this flag "
       "is not given: suite.json becomes suite.25MB.json");
-  line.add_option("--variant", settings.variant, "What --json calls DDP; both are measured")
-      ->check(CLI::IsMember(kSuiteVariants))
-      ->capture_default_str();
+  add_choice(line, "--variant", settings.variant, "What --json calls DDP; both are measured",
+             kSuiteVariants);
   add_job_flags(line, settings);
 }
 

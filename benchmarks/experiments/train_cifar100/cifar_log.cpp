@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "ddp/ranks/stage_library.h"
-#include "harness/machine.h"
+#include "harness/result.h"
 #include "harness/variants.h"
 #include "peers/batch_norms.h"
 
