@@ -18,24 +18,6 @@ namespace {
 constexpr const char* kScaled = "reduced";
 constexpr const char* kPublished = "xl";
 
-class LanguageModel : public Model {
- public:
-  explicit LanguageModel(std::shared_ptr<Model> transformer)
-      : transformer_(std::move(transformer)) {}
-
-  at::Tensor forward(const at::Tensor& tokens) override {
-    return transformer_->forward(tokens).flatten(0, 1);
-  }
-  std::vector<NamedTensor> named_parameters() const override {
-    return transformer_->named_parameters();
-  }
-  std::vector<NamedTensor> named_buffers() const override { return transformer_->named_buffers(); }
-  void train(bool on) override { transformer_->train(on); }
-
- private:
-  std::shared_ptr<Model> transformer_;
-};
-
 std::int64_t parameters_of(const std::string& model) {
   return parameter_count(transformer_shape(model));
 }
@@ -61,10 +43,6 @@ std::string in_gigabytes(std::int64_t bytes) {
 }
 
 }  // namespace
-
-std::unique_ptr<Model> make_language_model(std::shared_ptr<Model> transformer) {
-  return std::make_unique<LanguageModel>(std::move(transformer));
-}
 
 LabelledBatch make_token_batch(const TokenShape& shape, std::uint64_t seed,
                                const DeviceContext& device_context) {

@@ -27,10 +27,10 @@ void expect_equal(const std::string& variant, const Trainer& trainer, const std:
 }  // namespace
 
 at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& labels) {
-  return at::cross_entropy_loss(scores, labels);
+  return at::cross_entropy_loss(scores.flatten(0, -2), labels);
 }
 
-Trainer::Trainer(const std::string& variant, std::unique_ptr<Model> model,
+Trainer::Trainer(const std::string& variant, std::shared_ptr<Model> model,
                  const ProcessGroupPtr& group, const TrainerOptions& options)
     : name_(variant),
       model_(std::move(model)),

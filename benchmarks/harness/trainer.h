@@ -17,7 +17,7 @@
 
 namespace ddp {
 
-/// A scalar from a model's scores [n, classes] and the batch's labels.
+/// A scalar from a model's scores [..., classes] and the batch's labels [n], of all places.
 using LossFunction = at::Tensor (*)(const at::Tensor& scores, const at::Tensor& labels);
 at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& labels);
 
@@ -30,12 +30,12 @@ struct TrainerOptions : VariantOptions {
   std::shared_ptr<Timeline> timeline = nullptr;
 };
 
-/// A model of its own, trained by one variant with plain SGD. The parts of a step are separate, so
+/// A model, trained by one variant with plain SGD. The parts of a step are separate, so
 /// that they can be timed separately: forward, backward, finish, update, in this order.
 class Trainer {
  public:
   /// Collective, like make_variant().
-  Trainer(const std::string& variant, std::unique_ptr<Model> model, const ProcessGroupPtr& group,
+  Trainer(const std::string& variant, std::shared_ptr<Model> model, const ProcessGroupPtr& group,
           const TrainerOptions& options = {});
 
   /// The loss, a scalar.
@@ -51,7 +51,7 @@ class Trainer {
   ComputeScope scope(const char* part) const;
 
   std::string name_;
-  std::unique_ptr<Model> model_;
+  std::shared_ptr<Model> model_;
   std::vector<NamedTensor> parameters_;
   std::unique_ptr<Variant> variant_;
   TrainerOptions options_;

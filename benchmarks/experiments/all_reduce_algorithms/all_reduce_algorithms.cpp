@@ -17,8 +17,8 @@
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/published_cluster.h"
+#include "harness/resumable_rows.h"
 #include "harness/virtual_run.h"
-#include "harness/worlds.h"
 #include "peers/all_reduces.h"
 
 namespace {

@@ -101,11 +101,10 @@ at::Tensor measure_steps(const Settings& settings, const DeviceContext& device_c
   std::vector<Trainer> trainers;
   trainers.reserve(1 + settings.caps);
   const auto add = [&](const char* variant, std::int64_t cap_bytes) {
-    trainers.emplace_back(
-        variant,
-        make_language_model(make_transformer(
-            settings.shape(), {.seed = settings.seed, .device = device_context.device})),
-        device_context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
+    trainers.emplace_back(variant,
+                          make_transformer(settings.shape(), {.seed = settings.seed,
+                                                              .device = device_context.device}),
+                          device_context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
   };
   add(kComputeOnly, 1);
   for (const std::int64_t cap : settings.cap_bytes()) {

@@ -31,10 +31,9 @@ void run_step(Client& client, const DeviceContext& context, const TransformerSha
   };
   client.go_to({.phase = Phase::kConstruction, .step = 2 * step});
   Trainer trainer(variant,
-                  make_language_model(
-                      make_transformer(shape, {.compute = compute,
-                                               .forward_ns = static_cast<std::int64_t>(kWhole),
-                                               .backward_ns = static_cast<std::int64_t>(kWhole)})),
+                  make_transformer(shape, {.compute = compute,
+                                           .forward_ns = static_cast<std::int64_t>(kWhole),
+                                           .backward_ns = static_cast<std::int64_t>(kWhole)}),
                   context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
   // One token, to keep the real computation short; what is told of it is unaffected.
   const LabelledBatch batch = {.inputs = at::zeros({1, 1}, at::kLong),

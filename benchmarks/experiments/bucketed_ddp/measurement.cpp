@@ -71,8 +71,7 @@ class Measurement {
     std::vector<Trainer> trainers;
     trainers.reserve(ways.size());
     for (const Way& way : ways) {
-      trainers.emplace_back(way.variant,
-                            make_language_model(settings_.interleaved ? new_model() : model_),
+      trainers.emplace_back(way.variant, settings_.interleaved ? new_model() : model_,
                             device_context_.group, TrainerOptions{way.options});
     }
     if (settings_.interleaved && !checked_) {

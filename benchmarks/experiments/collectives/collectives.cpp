@@ -22,7 +22,6 @@
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/resumable_rows.h"
-#include "harness/worlds.h"
 #include "peers/all_reduces.h"
 
 namespace {

@@ -94,18 +94,6 @@ class PublishedModel {
   PublishedHardware hardware_;
 };
 
-Parameters parameters_of(const SuiteSettings& settings) {
-  Parameters parameters = {{"batch_size", settings.workload.size.batch},
-                           {"image_size", settings.workload.size.image},
-                           {"warmup", 0},
-                           {"rate_gbit", 0.0},
-                           {"latency_us", 0.0}};
-  for (std::size_t i = 0; i < settings.bucket_sizes.size(); ++i) {
-    parameters.emplace_back("bucket_size " + std::to_string(i), settings.bucket_sizes[i]);
-  }
-  return parameters;
-}
-
 }  // namespace
 
 Result run_suite_at_published_scale(const SuiteSettings& settings) {
@@ -115,7 +103,12 @@ Result run_suite_at_published_scale(const SuiteSettings& settings) {
                                                : settings.cluster.gpus;
   variants_on_cluster(kSuiteVariants, settings.implementation);
   Result result = {.run = to_cluster_run(settings, kSuiteProgram, std::ranges::max(worlds)),
-                   .parameters = parameters_of(settings)};
+                   .parameters = joined({{"batch_size", settings.workload.size.batch},
+                                         {"image_size", settings.workload.size.image},
+                                         {"warmup", 0},
+                                         {"rate_gbit", 0.0},
+                                         {"latency_us", 0.0}},
+                                        settings.sizes_as_parameters())};
   for (const SuiteModel& chosen : settings.models()) {
     const PublishedModel model(settings, chosen.name, fitted);
     if (result.series.empty()) {

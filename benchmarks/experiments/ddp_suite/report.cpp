@@ -50,6 +50,12 @@ std::string lines_of_topology(const std::string& lscpu) {
 
 using Json = nlohmann::ordered_json;
 
+// How a machine's processors are connected, and the command that reported it.
+struct Topology {
+  std::string command;  // "nvidia-smi topo -m", "lscpu"
+  std::string text;     // one or more whole lines
+};
+
 constexpr std::array kPercents = {50, 75, 90, 95};
 
 Json to_json(const SuiteRows::Round& round) {
@@ -71,8 +77,7 @@ Topology find_topology() {
   return {.command = "lscpu", .text = text};
 }
 
-}  // namespace
-
+// On rank 0; others get none. Collective.
 Topology gather_topology(const RankContext& context) {
   const StorePtr store = store_for_next_backend(context);
   Topology mine = find_topology();
@@ -91,6 +96,8 @@ Topology gather_topology(const RankContext& context) {
   }
   return mine;
 }
+
+}  // namespace
 
 std::string cuda_version(const at::Device& device) {
   if (device.is_cpu()) {
@@ -119,7 +126,11 @@ std::vector<SuiteRows> select_rows(const Result& result, const std::string& vari
   return models;
 }
 
-void print_header(const SuiteHeader& header, const Topology& topology) {
+void print_header(const SuiteHeader& header, const RankContext& context) {
+  const Topology topology = gather_topology(context);
+  if (context.rank > 0) {
+    return;
+  }
   const std::string title = "PyTorch distributed benchmark suite";
   const std::string rule(title.size(), '-');
   const std::string source = "--- " + topology.command + " ---";

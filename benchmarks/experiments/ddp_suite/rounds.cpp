@@ -22,13 +22,6 @@ std::string name_of(int ranks, const std::vector<int>& local_ranks) {
   return std::to_string(machines) + "M/" + std::to_string(largest + 1) + "G";
 }
 
-BackendPtr take_tensors_of(const at::Device& device, BackendPtr gloo) {
-  if (device.is_cpu()) {
-    return gloo;
-  }
-  return c10::make_intrusive<HostStagedBackend>(std::move(gloo));
-}
-
 }  // namespace
 
 std::vector<SuiteRound> plan_suite_rounds(const std::vector<int>& local_ranks) {
@@ -43,7 +36,6 @@ std::vector<SuiteRound> plan_suite_rounds(const std::vector<int>& local_ranks) {
     sizes.insert(ranks);
   }
   std::vector<SuiteRound> rounds = {{.name = "no ddp", .ranks = 1, .uses_ddp = false}};
-  rounds.reserve(1 + sizes.size());
   for (const int ranks : sizes) {
     rounds.push_back({.name = name_of(ranks, local_ranks), .ranks = ranks});
   }
@@ -74,15 +66,7 @@ int default_suite_ranks(const std::string& device, double bytes_of_rank) {
   return ranks;
 }
 
-DeviceContext make_patient_device_context(const BenchmarkOptions& options, const Link& link,
-                                          const RankContext& context) {
-  const at::Device device =
-      device_of_rank(options.device == "cuda" ? at::kCUDA : at::kCPU, context);
-  const BackendPtr backend = make_backend(link.backend, device, context, kPatience);
-  return {.device = device, .group = make_process_group(backend, store_for_next_backend(context))};
-}
-
-ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const Link& link,
+ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const LinkLimit& link,
                                      const RankContext& context, const DeviceContext& all) {
   if (context.rank >= ranks) {
     return nullptr;
@@ -92,8 +76,10 @@ ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const L
   if (all.group->getDefaultBackend()->getBackendName() == kNcclBackend) {
     backend = make_nccl_backend(store, context.rank, ranks, kPatience);
   } else {
-    backend =
-        take_tensors_of(all.device, make_gloo_backend_of_first(ranks, store, context, kPatience));
+    backend = make_gloo_backend_of_first(ranks, store, context, kPatience);
+    if (all.device.is_cuda()) {
+      backend = c10::make_intrusive<HostStagedBackend>(std::move(backend));
+    }
   }
   return make_process_group(limited(std::move(backend), link),
                             c10::make_intrusive<c10d::PrefixStore>("group", store));

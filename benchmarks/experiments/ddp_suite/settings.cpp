@@ -7,7 +7,6 @@
 #include "ddp/ranks/environment.h"
 #include "experiments/ddp_suite/suite.h"
 #include "harness/command_line.h"
-#include "harness/resumable_rows.h"
 #include "models/resnet.h"
 
 namespace ddp {
@@ -57,22 +56,6 @@ void export_job(const CLI::App& line, const SuiteSettings& settings) {
   give(kMasterPort, "MASTER_PORT", std::to_string(settings.master_port));
 }
 
-void settle_device(const CLI::App& line, SuiteSettings& settings) {
-  if (settings.link.backend != kNcclBackend) {
-    return;
-  }
-  TORCH_CHECK_VALUE(line.count("--device") == 0 || settings.device == "cuda",
-                    "--distributed-backend nccl moves a GPU's tensors: leave out --device cpu, or "
-                    "choose gloo");
-  settings.device = "cuda";
-}
-
-std::filesystem::path result_file(const SuiteSettings& settings) {
-  return result_path(settings, {.program = kSuiteProgram,
-                                .implementation = settings.implementation,
-                                .preset = settings.preset});
-}
-
 }  // namespace
 
 std::vector<SuiteModel> SuiteSettings::models() const {
@@ -85,6 +68,14 @@ std::vector<SuiteModel> SuiteSettings::models() const {
   return chosen;
 }
 
+Parameters SuiteSettings::sizes_as_parameters() const {
+  Parameters parameters;
+  for (std::size_t i = 0; i < bucket_sizes.size(); ++i) {
+    parameters.emplace_back("bucket_size " + std::to_string(i), bucket_sizes[i]);
+  }
+  return parameters;
+}
+
 std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
   std::filesystem::path file = json;
   if (bucket_sizes.size() > 1) {
@@ -95,14 +86,11 @@ std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
 
 void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv) {
   add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
-  line.remove_option(line.get_option("--trace"));  // use the program timeline instead
-  line.remove_option(line.get_option("--rate-gbit"));
-  line.remove_option(line.get_option("--latency-us"));
+  line.remove_option(line.get_option("--trace"));    // use the program timeline instead
   line.remove_option(line.get_option("--backend"));  // PyTorch's name for it is below
-  add_flags(line, static_cast<LinkLimit&>(settings.link));
   add_flags(line, settings.workload, resnet_names());
   line.get_option("--model")->description("What is trained; default: each of them");
-  add_choice(line, "--distributed-backend", settings.link.backend,
+  add_choice(line, "--distributed-backend", settings.backend,
              "What moves gradients; default: what fits --device. nccl implies --device cuda",
              {kGlooBackend, kNcclBackend});
   add_number(line, "--bucket-size", settings.bucket_sizes,
@@ -118,37 +106,36 @@ void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv) {
 }
 
 void settle(const CLI::App& line, SuiteSettings& settings) {
-  settle_device(line, settings);
+  if (settings.backend == kNcclBackend) {
+    TORCH_CHECK_VALUE(line.count("--device") == 0 || settings.device == "cuda",
+                      "--distributed-backend nccl moves a GPU's tensors: leave out --device cpu, "
+                      "or choose gloo");
+    settings.device = "cuda";
+  }
   for (std::size_t i = 1; i < settings.bucket_sizes.size(); ++i) {
     const auto begin = settings.bucket_sizes.begin();
     TORCH_CHECK_VALUE(std::find(begin, begin + i, settings.bucket_sizes[i]) == begin + i,
                       "--bucket-size has ", settings.bucket_sizes[i], " twice; name it once");
   }
   if (settings.bucket_sizes.size() > 1 && settings.json.empty()) {
-    settings.json = result_file(settings);
+    settings.json = result_path(settings, {.program = kSuiteProgram,
+                                           .implementation = settings.implementation,
+                                           .preset = settings.preset});
   }
   const Size& size = settings.workload.size;
   TORCH_CHECK_VALUE(size.batch > 1 || size.image > 32,
                     "--batch-size 1 of 32x32 images leaves BatchNorm one value of each channel, "
                     "which has no variance: give it two images, or larger ones");
   export_job(line, settings);
-  const bool launched = read_launch_environment().has_value();
+  const auto launched = read_launch_environment();
   TORCH_CHECK_VALUE(launched || (line.count(kMasterAddr) == 0 && line.count(kMasterPort) == 0),
                     kMasterAddr, " and ", kMasterPort, " belong to a job: give ", kRank,
                     " and --world-size, too");
   if (!launched && line.count("--world-size") == 0) {
     settings.world_size = default_suite_ranks(settings.device, kBytesOfRank);
   }
-}
-
-void check_files(const SuiteSettings& settings) {
-  const auto launched = read_launch_environment();
-  if (launched && launched->rank > 0) {
-    return;
-  }
-  require_writable(partial_path(result_file(settings)), "--output");
   for (const std::int64_t bucket_size : settings.bucket_sizes) {
-    if (!settings.json.empty()) {
+    if (!settings.json.empty() && (!launched || launched->rank == 0)) {
       require_writable(settings.json_of(bucket_size), "--json");
     }
   }

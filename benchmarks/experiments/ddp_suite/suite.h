@@ -18,19 +18,9 @@ namespace ddp {
 /// How long a rank waits for others while they measure without it.
 constexpr std::chrono::hours kPatience{6};
 
-/// The transport of gradients: "gloo", "nccl", or empty to choose by device and ranks.
-struct Link : LinkLimit {
-  std::string backend = {};
-};
-
-/// All ranks, on options.device, with kPatience. Throws c10::ValueError if link.backend does not
-/// support that device. Collective.
-DeviceContext make_patient_device_context(const BenchmarkOptions& options, const Link& link,
-                                          const RankContext& context);
-
 /// The first `ranks` of all ranks as a group of their own, with the same backend as `all`. `name`
 /// must be unique among the groups of this run. Collective among them; null on the other ranks.
-ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const Link& link,
+ProcessGroupPtr group_of_first_ranks(int ranks, const std::string& name, const LinkLimit& link,
                                      const RankContext& context, const DeviceContext& all);
 
 constexpr const char* kSuiteProgram = "ddp_suite";
@@ -48,7 +38,6 @@ struct SuiteModel {
 /// The suite's command line.
 struct SuiteSettings : BenchmarkOptions {
   Workload workload = {.model = ""};  // all of them, one after another
-  Link link = {};
   ClusterFlags cluster = {};
   std::vector<std::int64_t> bucket_sizes = {25};  // MB
   std::string variant = "bucketed";               // the one called DDP in `json`
@@ -66,6 +55,9 @@ struct SuiteSettings : BenchmarkOptions {
     return workload.size.steps > 0 ? workload.size.steps : model.quick_steps;
   }
 
+  /// The bucket sizes as a result stores them.
+  Parameters sizes_as_parameters() const;
+
   /// Where the JSON for a bucket size goes. With several sizes each has its own file: suite.json
   /// becomes suite.25MB.json.
   std::filesystem::path json_of(std::int64_t bucket_size) const;
@@ -79,12 +71,9 @@ void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv);
 /// Call it after the command line has been parsed. Sets what follows from other flags, and what no
 /// flag sets: the number of ranks, and where the JSON of several bucket sizes goes. --rank,
 /// --master-addr and --master-port go into the environment, where launch() finds them. Throws
-/// c10::ValueError for flags that contradict each other.
+/// c10::ValueError for flags that contradict each other; std::runtime_error, which names file and
+/// flag, if rank 0 cannot write the JSON: before hours of measuring rather than after.
 void settle(const CLI::App& line, SuiteSettings& settings);
-
-/// Throws std::runtime_error, which names file and flag, if the result or JSON cannot be written:
-/// before hours of measuring rather than after. Processes other than rank 0 write none.
-void check_files(const SuiteSettings& settings);
 
 /// A round of the suite: its first `ranks` ranks train, the others wait.
 struct SuiteRound {
@@ -104,17 +93,6 @@ std::vector<int> gather_local_ranks(const RankContext& context,
 /// How many ranks are started here without a launcher. On GPUs: as many as there are. On the CPU:
 /// 2, 4 or 8, if each rank has a core, and `bytes_of_rank` of memory.
 int default_suite_ranks(const std::string& device, double bytes_of_rank);
-
-/// How a machine's processors are connected, and the command that reported it.
-struct Topology {
-  std::string command;  // "nvidia-smi topo -m", "lscpu"
-  std::string text;     // one or more whole lines
-};
-
-/// What `nvidia-smi topo -m` says if that works, else what lscpu says of cores, caches and NUMA
-/// nodes. On rank 0 the topology of its machine; if another machine's differs, rank 0 prints that to
-/// stderr. Other ranks get an empty one. Collective.
-Topology gather_topology(const RankContext& context);
 
 /// The version of CUDA in use on `device`, such as "13.0"; empty for the CPU.
 std::string cuda_version(const at::Device& device);
@@ -146,7 +124,10 @@ struct SuiteRows {
 std::vector<SuiteRows> select_rows(const Result& result, const std::string& variant,
                                    std::int64_t bucket_size);
 
-void print_header(const SuiteHeader& header, const Topology& topology);
+/// On rank 0, with the topology of its machine: what `nvidia-smi topo -m` says if that works, else what
+/// lscpu says of cores, caches and NUMA nodes. If another machine's differs, rank 0 prints that to
+/// stderr. Collective.
+void print_header(const SuiteHeader& header, const RankContext& context);
 
 /// Percentiles of sec/iter over the samples of all ranks together, and ex/sec of a rank, one line
 /// per round. `name` follows the model's in the title.
@@ -157,6 +138,12 @@ void print_rows(const SuiteRows& rows, std::int64_t batch_size, const std::strin
 void write_suite_json(const std::filesystem::path& file, const SuiteHeader& header,
                       std::int64_t bucket_size, const std::vector<SuiteRows>& models,
                       std::int64_t batch_size);
+
+/// All rounds, on real ranks; saves the result, complete on rank 0. `all` has all ranks, `header` is
+/// printed first. Collective. Throws c10::Error if a model does not have the published number of
+/// parameters, or stage 03's gradients differ from its peer's.
+Result measure_suite(const SuiteSettings& settings, const SuiteHeader& header,
+                     const RankContext& context, const DeviceContext& all);
 
 /// ddp_suite at its published scale, in virtual time: the same series, of one value each, since all
 /// ranks and iterations take the same time. Throws c10::ValueError for flags and calibrations that do

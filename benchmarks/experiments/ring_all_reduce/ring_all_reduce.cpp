@@ -14,7 +14,7 @@
 
 #include "ddp/meters/statistics.h"
 #include "harness/command_line.h"
-#include "harness/worlds.h"
+#include "harness/resumable_rows.h"
 
 namespace ddp {
 namespace {

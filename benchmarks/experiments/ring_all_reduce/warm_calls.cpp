@@ -5,7 +5,7 @@
 #include "ddp/meters/device_timer.h"
 #include "experiments/ring_all_reduce/ring_all_reduce.h"
 #include "harness/memory.h"
-#include "harness/worlds.h"
+#include "harness/resumable_rows.h"
 
 namespace ddp {
 namespace {

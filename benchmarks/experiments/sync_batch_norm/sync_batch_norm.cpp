@@ -105,7 +105,7 @@ class Subject {
 
   void forget() {
     output_.reset();
-    drop_gradients(*batch_norm_, input_);
+    input_.mutable_grad().reset();  // there are no parameters
   }
 
  private:

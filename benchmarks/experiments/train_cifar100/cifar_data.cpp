@@ -88,7 +88,7 @@ std::uint64_t mixed_seed(const CifarShard& shard, std::int64_t epoch) {
 
 }  // namespace
 
-CifarData read_cifar100(const fs::path& folder, const CifarSizes& sizes) {
+CifarData read_cifar100(const fs::path& folder, std::int64_t train, std::int64_t test) {
   const bool packed = fs::exists(folder / kArchive) && !fs::exists(folder / "train.bin");
   const fs::path place = packed ? folder / kArchive : folder;
   TORCH_CHECK_VALUE(fs::exists(place / "train.bin") || fs::exists(place / "test.bin"),
@@ -97,19 +97,18 @@ CifarData read_cifar100(const fs::path& folder, const CifarSizes& sizes) {
                     kArchive, ".tar.gz, was unpacked in");
   return {.kind = "CIFAR-100",
           .classes = kFineLabels,
-          .train = read_records(place / "train.bin", kCifarTrain, sizes.train),
-          .test = read_records(place / "test.bin", kCifarTest, sizes.test)};
+          .train = read_records(place / "train.bin", kCifarTrain, train),
+          .test = read_records(place / "test.bin", kCifarTest, test)};
 }
 
-CifarData synthetic_cifar100(std::uint64_t seed, const CifarSizes& sizes) {
-  const std::int64_t classes =
-      std::clamp(sizes.train / kImagesOfClass, kFewestClasses, kFineLabels);
+CifarData synthetic_cifar100(std::uint64_t seed, std::int64_t train, std::int64_t test) {
+  const std::int64_t classes = std::clamp(train / kImagesOfClass, kFewestClasses, kFineLabels);
   at::Generator generator = at::detail::createCPUGenerator(seed);
   const at::Tensor shown = pictures(classes, generator);
   return {.kind = "synthetic",
           .classes = classes,
-          .train = generate(shown, sizes.train, generator),
-          .test = generate(shown, sizes.test, generator)};
+          .train = generate(shown, train, generator),
+          .test = generate(shown, test, generator)};
 }
 
 CifarImages::CifarImages(const at::Tensor& records, const at::Device& device)

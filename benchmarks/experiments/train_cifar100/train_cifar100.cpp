@@ -180,9 +180,9 @@ std::vector<CifarRun> all_rows(const Settings& settings) {
 }
 
 CifarData make_data(const Settings& settings) {
-  const CifarSizes sizes = {settings.amount.train_size, settings.amount.test_size};
-  return settings.data.empty() ? synthetic_cifar100(settings.seed, sizes)
-                               : read_cifar100(settings.data, sizes);
+  const auto [train, test] = std::pair(settings.amount.train_size, settings.amount.test_size);
+  return settings.data.empty() ? synthetic_cifar100(settings.seed, train, test)
+                               : read_cifar100(settings.data, train, test);
 }
 
 void run_rank(const RankContext& context, const Settings& settings, const CifarData& data) {

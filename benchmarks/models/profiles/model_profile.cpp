@@ -70,22 +70,6 @@ std::int64_t ModelProfile::elements() const {
   return sum;
 }
 
-Work ModelProfile::forward() const {
-  Work sum;
-  for (const ProfiledLayer& layer : layers) {
-    sum += layer.forward;
-  }
-  return sum;
-}
-
-Work ModelProfile::backward() const {
-  Work sum;
-  for (const ProfiledLayer& layer : layers) {
-    sum += layer.backward;
-  }
-  return sum;
-}
-
 Work optimizer_work(const ModelProfile& model, int states) {
   return moving((3 + 2 * states) * model.elements());
 }

@@ -61,8 +61,6 @@ struct ModelProfile {
   std::vector<ProfiledLayer> layers;
 
   std::int64_t elements() const;
-  Work forward() const;
-  Work backward() const;
 };
 
 /// An update of all parameters by an optimizer that keeps `states` values for each element (SGD
