@@ -1,11 +1,13 @@
 #include "harness/benchmark.h"
 
 #include <c10/util/Exception.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "ddp/backends/cuda.h"
@@ -18,10 +20,45 @@
 #include "ddp/shm/shm_backend.h"
 #include "ddp/simulation/timeline.h"
 #include "ddp/simulation/timeline_file.h"
-#include "harness/result_file.h"
-#include "harness/unfinished.h"
+#include "harness/result.h"
 
 namespace ddp {
+namespace {
+
+// Before anything is measured. Ranks other than 0 write nothing.
+void require_writable_files(const BenchmarkOptions& options) {
+  const auto launched = read_launch_environment();
+  if (launched && launched->rank > 0) {
+    return;
+  }
+  for (const auto& [file, flag] :
+       {std::pair(options.output, "--output"), std::pair(options.trace, "--trace")}) {
+    if (!file.empty()) {
+      require_writable(file, flag);
+    }
+  }
+}
+
+}  // namespace
+
+UnfinishedCode::UnfinishedCode() {
+  void* memory = mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  TORCH_CHECK(memory != MAP_FAILED, "no shared memory is left");
+  met_ = new (memory) std::atomic<bool>(false);
+}
+
+UnfinishedCode::~UnfinishedCode() { munmap(met_, sizeof(std::atomic<bool>)); }
+
+void UnfinishedCode::look_for_it(const std::function<void()>& body, bool tells) {
+  try {
+    body();
+  } catch (const c10::NotImplementedError& error) {
+    if (!met_->exchange(true) && tells) {
+      std::fprintf(stderr, "%s\n", error.msg().c_str());
+    }
+  }
+}
 
 BackendPtr make_backend(const std::string& name, const at::Device& device,
                         const RankContext& context, std::chrono::milliseconds timeout) {
@@ -74,24 +111,6 @@ DeviceContext make_device_context(const BenchmarkOptions& options, const RankCon
   return device_context;
 }
 
-namespace {
-
-// Before anything is measured. Ranks other than 0 write nothing.
-void require_writable_files(const BenchmarkOptions& options) {
-  const auto launched = read_launch_environment();
-  if (launched && launched->rank > 0) {
-    return;
-  }
-  for (const auto& [file, flag] :
-       {std::pair(options.output, "--output"), std::pair(options.trace, "--trace")}) {
-    if (!file.empty()) {
-      require_writable(file, flag);
-    }
-  }
-}
-
-}  // namespace
-
 int run_and_report(const std::function<int()>& run) {
   try {
     return run();
@@ -131,16 +150,22 @@ int run_benchmark(const BenchmarkOptions& options, const std::string& stage, con
   });
 }
 
-Run to_run(const BenchmarkOptions& options, const std::string& program,
-           const ProcessGroupPtr& group) {
+Run to_run(const BenchmarkOptions& options, const std::string& program, const std::string& backend,
+           const std::string& device, int world_size) {
   return {.program = program,
           .implementation = options.implementation,
           .preset = options.preset,
-          .backend = group->getDefaultBackend()->getBackendName(),
-          .device = options.device,
-          .world_size = group->getSize(),
+          .backend = backend,
+          .device = device,
+          .world_size = world_size,
           .seed = options.seed,
           .command = options.command_line};
+}
+
+Run to_run(const BenchmarkOptions& options, const std::string& program,
+           const ProcessGroupPtr& group) {
+  return to_run(options, program, group->getDefaultBackend()->getBackendName(), options.device,
+                group->getSize());
 }
 
 std::filesystem::path result_path(const BenchmarkOptions& options, const Run& run) {

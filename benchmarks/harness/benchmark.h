@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "harness/result.h"
 
 namespace CLI {
+
 class App;  // the command line of a program; benchmarks/harness/command_line.h has all of it
 }
 
@@ -51,6 +53,26 @@ constexpr int kUnfinished = 3;
 /// Its exit code if the preset asks for hardware that this machine does not have.
 constexpr int kRefused = 4;
 
+/// Finds out whether forked ranks met code that is not written yet. Made in the parent, before the
+/// fork.
+class UnfinishedCode {
+ public:
+  UnfinishedCode();
+  UnfinishedCode(const UnfinishedCode&) = delete;
+  UnfinishedCode& operator=(const UnfinishedCode&) = delete;
+  ~UnfinishedCode();
+
+  /// In a rank: runs `body`. A c10::NotImplementedError, as stubs throw, ends it; the first rank
+  /// that `tells` prints its message to stderr.
+  void look_for_it(const std::function<void()>& body, bool tells = true);
+
+  /// In the parent: whether there was any.
+  bool found() const { return *met_; }
+
+ private:
+  std::atomic<bool>* met_;  // in shared memory
+};
+
 /// Where a rank computes, and the process group it communicates through.
 struct DeviceContext {
   at::Device device;
@@ -88,9 +110,11 @@ int run_benchmark(const BenchmarkOptions& options, const std::string& stage, con
 void run_with_stage(const BenchmarkOptions& options, const std::string& stage,
                     const std::function<void()>& body);
 
-/// A Run filled in from `options`.
+/// A Run filled in from `options`: on the ranks of a group, or on others.
 Run to_run(const BenchmarkOptions& options, const std::string& program,
            const ProcessGroupPtr& group);
+Run to_run(const BenchmarkOptions& options, const std::string& program, const std::string& backend,
+           const std::string& device, int world_size);
 
 /// options.output, or the default place of what `run` measures.
 std::filesystem::path result_path(const BenchmarkOptions& options, const Run& run);

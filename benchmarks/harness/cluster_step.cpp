@@ -1,7 +1,9 @@
 #include "harness/cluster_step.h"
 
 #include <ATen/ATen.h>
+#include <torch/optim/adamw.h>
 
+#include "ddp/cluster/meta_memory.h"
 #include "ddp/ranks/stage_library.h"
 
 namespace ddp {
@@ -25,6 +27,15 @@ std::string problem_of(const std::string& variant, const std::string& implementa
     return error.what_without_backtrace();
   }
 }
+
+class CountedAdamW : public torch::optim::AdamW {
+ public:
+  using AdamW::AdamW;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    const cluster::MemoryScope scope(cluster::MemoryKind::kOptimizer, "update");
+    return AdamW::step(std::move(closure));
+  }
+};
 
 // "layers.12" of "layers.12.attn.q_proj".
 std::string unit_of(const std::string& layer) {
@@ -74,6 +85,10 @@ cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& c
     at_its_end();
   }
   return times;
+}
+
+std::unique_ptr<torch::optim::Optimizer> counted_adamw(std::vector<at::Tensor> parameters) {
+  return std::make_unique<CountedAdamW>(std::move(parameters));
 }
 
 std::vector<std::string> variants_on_cluster(const std::vector<std::string>& names,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ std::vector<ModelUnit> units_of(const cluster::TimedModel& model);
 cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& cluster,
                                  cluster::TimedModel& model, VariantOptions options = {},
                                  const std::function<void()>& at_its_end = {});
+
+/// AdamW that tells a MetaMemory what it makes.
+std::unique_ptr<torch::optim::Optimizer> counted_adamw(std::vector<at::Tensor> parameters);
 
 /// Those of `names` that can be simulated, in the same order, with their stages' libraries loaded in
 /// this process. A variant is left out, with one line on stderr, if it is a stub, its library cannot

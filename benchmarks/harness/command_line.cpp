@@ -1,6 +1,48 @@
 #include "harness/command_line.h"
 
+#include <cstdio>
+
+#include "ddp/backends/cuda.h"
+#include "harness/result.h"
+
 namespace ddp {
+namespace {
+
+std::string in_words(const Hardware& hardware) {
+  const std::string model = hardware.model.empty() ? "" : " named \"" + hardware.model + "\"";
+  return std::to_string(hardware.gpus) + " GPU" + (hardware.gpus == 1 ? "" : "s") + model;
+}
+
+// The hardware this machine has instead; empty if it has enough.
+std::string gap(const BenchmarkOptions& options, const Hardware& published) {
+  if (options.device != "cuda") {
+    return "--device " + options.device + " was asked for";
+  }
+  if (std::string reason = why_no_gpu(); !reason.empty()) {
+    return reason;
+  }
+  if (const int gpus = visible_gpus(); gpus < published.gpus) {
+    return "there are " + std::to_string(gpus);
+  }
+  const std::string names = gpu_names();
+  return names.find(published.model) == std::string::npos ? "there are " + names : "";
+}
+
+/// CLI11's help, and then the presets, a line each: CLI11 2.5 and later make one paragraph of a footer.
+class HelpWithPresets : public CLI::Formatter {
+ public:
+  explicit HelpWithPresets(std::string presets) : presets_(std::move(presets)) {}
+
+  std::string make_help(const CLI::App* line, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    return CLI::Formatter::make_help(line, std::move(name), mode) + presets_;
+  }
+
+ private:
+  std::string presets_;
+};
+
+}  // namespace
 
 std::optional<int> parse(CLI::App& line, int argc, char** argv) {
   for (CLI::Option* option : line.get_options()) {
@@ -20,6 +62,11 @@ int refuse(const CLI::App& line, const std::string& mistake) {
   return line.exit(CLI::ValidationError(mistake));
 }
 
+CLI::Option* add_choice(CLI::App& line, const char* flag, std::string& value,
+                        const std::string& what, const std::vector<std::string>& choices) {
+  return line.add_option(flag, value, what)->check(CLI::IsMember(choices))->capture_default_str();
+}
+
 void add_flags(CLI::App& line, LinkLimit& limit) {
   line.add_option("--rate-gbit", limit.rate_gbit, "Limits the link, in Gbit/s; 0: as it is")
       ->check(CLI::NonNegativeNumber)
@@ -34,30 +81,56 @@ void add_flags(CLI::App& line, BenchmarkOptions& options, int argc, char** argv)
   for (int i = 0; i < argc; ++i) {
     options.command_line += (i == 0 ? "" : " ") + std::string(argv[i]);
   }
-  line.add_option("--impl", options.implementation, "Whose code is measured")
-      ->check(CLI::IsMember({"assignments", "solutions"}))
-      ->capture_default_str();
-  line.add_option("--preset", options.preset, "How much is measured; single flags go before it")
-      ->check(CLI::IsMember({"quick", "full", "paper"}))
-      ->capture_default_str();
-  line.add_option("--device", options.device, "Where the tensors are")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
-  line.add_option(
-          "--backend", options.backend,
-          "What moves tensors; default: nccl where each rank has a GPU, else gloo. shm: shared "
-          "memory, of ranks on one machine")
-      ->check(CLI::IsMember({kGlooBackend, kNcclBackend, kShmBackend}));
-  line.add_option("--world-size", options.world_size,
-                  "Number of ranks; torchrun, mpirun or srun overrides it")
-      ->check(CLI::Range(1, 32))
-      ->capture_default_str();
+  add_choice(line, "--impl", options.implementation, "Whose code is measured",
+             {"assignments", "solutions"});
+  add_choice(line, "--preset", options.preset, "How much is measured; single flags go before it",
+             {"quick", "full", "paper"});
+  add_choice(line, "--device", options.device, "Where the tensors are", {"cpu", "cuda"});
+  add_choice(line, "--backend", options.backend,
+             "What moves tensors; default: nccl where each rank has a GPU, else gloo. shm: shared "
+             "memory, of ranks on one machine",
+             {kGlooBackend, kNcclBackend, kShmBackend});
+  add_number(line, "--world-size", options.world_size,
+             "Number of ranks; torchrun, mpirun or srun overrides it", 1, 32);
   add_flags(line, static_cast<LinkLimit&>(options));
   line.add_option("--seed", options.seed, "Of weights and data")->capture_default_str();
   line.add_option("--output", options.output,
                   "Result file; default: figures/data/<program>.<impl>.<preset>.json");
   line.add_option("--trace", options.trace,
                   "Also writes what each rank did and when, a Chrome trace for ui.perfetto.dev");
+}
+
+void describe_presets(CLI::App& line, const PresetsInWords& words) {
+  line.formatter(std::make_shared<HelpWithPresets>(
+      "\nPresets:\n  quick  " + words.quick + "\n  full   " + words.full + "\n  paper  " +
+      words.paper + (words.published.empty() ? "" : "\n  published  " + words.published) + "\n"));
+}
+
+int check_preset(const CLI::App& line, BenchmarkOptions& options, const Hardware& published) {
+  if (options.preset != "paper") {
+    return 0;
+  }
+  if (line.count("--device") == 0) {
+    options.device = "cuda";
+  }
+  const std::string problem = gap(options, published);
+  if (problem.empty()) {
+    return 0;
+  }
+  std::fprintf(stderr,
+               "--preset paper repeats the published experiment on its own hardware, %s: %s. "
+               "--preset full measures the same anywhere\n",
+               in_words(published).c_str(), problem.c_str());
+  return kRefused;
+}
+
+std::optional<int> parse(CLI::App& line, int argc, char** argv, BenchmarkOptions& options,
+                         const Hardware& published) {
+  if (const auto code = parse(line, argc, argv)) {
+    return code;
+  }
+  const int code = check_preset(line, options, published);
+  return code == 0 ? std::nullopt : std::optional(code);
 }
 
 }  // namespace ddp

@@ -2,19 +2,46 @@
 
 #include <ATen/ATen.h>
 #include <malloc.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "harness/command_line.h"
 
 namespace ddp {
 
+Progress::Progress(std::string what, int total, int rank)
+    : what_(std::move(what)),
+      total_(total),
+      shown_(rank == 0),
+      terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void Progress::advance() {
+  ++done_;
+  const double now = watch_.seconds();
+  const double pause = terminal_ ? 0.2 : 10;
+  if (!shown_ || now - last_shown_ < pause) {
+    return;
+  }
+  last_shown_ = now;
+  clear_line();
+  std::fprintf(stderr, "%s: %d of %d, %.0f s left%s", what_.c_str(), skipped_ + done_, total_,
+               now / done_ * (total_ - skipped_ - done_), terminal_ ? "" : "\n");
+  std::fflush(stderr);
+}
+
+void Progress::clear_line() const {
+  if (shown_ && terminal_) {
+    std::fputs("\r\033[K", stderr);
+    std::fflush(stderr);
+  }
+}
+
 void add_flags(CLI::App& line, Repetitions& repetitions) {
-  line.add_option("--repetitions", repetitions.measured,
-                  "How often each variant is measured; default: the preset's")
-      ->check(CLI::Range(1, 1 << 20));
-  line.add_option("--warmup", repetitions.warmup, "Repetitions before them; default: the preset's")
-      ->check(CLI::Range(0, 1 << 20));
+  add_number_of_preset(line, "--repetitions", repetitions.measured,
+                       "How often each variant is measured");
+  add_number_of_preset(line, "--warmup", repetitions.warmup, "Repetitions before them", 0);
 }
 
 void apply_preset(Repetitions& repetitions, const Repetitions& preset) {
@@ -26,11 +53,10 @@ void apply_preset(Repetitions& repetitions, const Repetitions& preset) {
 }
 
 at::Tensor measure_interleaved(const Repetitions& repetitions, std::size_t variants,
-                               const MeasureOnce& measure, std::optional<Progress>& progress) {
-  const int all = repetitions.warmup + repetitions.measured;
+                               const MeasureOnce& measure, Progress* progress) {
   std::vector<double> values;  // [repetition][variant][part], without the warm-up
   std::vector<std::vector<double>> repetition(variants);
-  for (int number = 0; number < all; ++number) {
+  for (int number = 0; number < repetitions.all(); ++number) {
     for (std::size_t turn = 0; turn < variants; ++turn) {
       const std::size_t next = (number + turn) % variants;
       repetition[next] = measure(next);
@@ -46,6 +72,15 @@ at::Tensor measure_interleaved(const Repetitions& repetitions, std::size_t varia
   }
   return at::tensor(values, at::kDouble)
       .view({repetitions.measured, static_cast<std::int64_t>(variants), -1});
+}
+
+double seconds_together(DeviceTimer& timer, const ProcessGroupPtr& group,
+                        const std::function<void()>& part) {
+  barrier(group);
+  timer.start();
+  part();
+  timer.stop();
+  return timer.seconds();
 }
 
 at::Tensor largest_of_ranks(const at::Tensor& values, const DeviceContext& device_context) {

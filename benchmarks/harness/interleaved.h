@@ -4,19 +4,50 @@
 
 #include <cstddef>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "ddp/meters/device_timer.h"
+#include "ddp/meters/statistics.h"
 #include "harness/benchmark.h"
-#include "harness/progress.h"
 
 namespace ddp {
+
+/// Shows on stderr how far a long job is and how many seconds are left: on a terminal in one line
+/// that is rewritten, elsewhere in a new line every ten seconds.
+class Progress {
+ public:
+  /// `what` names the job; it has `total` equal parts. It is shown by rank 0 alone.
+  Progress(std::string what, int total, int rank = 0);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { clear_line(); }
+
+  /// One more part is done.
+  void advance();
+
+  /// `parts` parts were done by an earlier run: they say nothing about the time left.
+  void skip(int parts) { skipped_ += parts; }
+
+  /// To be called before something else is printed.
+  void clear_line() const;
+
+ private:
+  const std::string what_;
+  const int total_;
+  const bool shown_, terminal_;
+  int done_ = 0;           // by this run
+  int skipped_ = 0;        // by an earlier one
+  double last_shown_ = 0;  // seconds since the start
+  Stopwatch watch_;
+};
 
 /// How often each variant is measured. Negative: the preset's.
 struct Repetitions {
   int measured = -1;
   int warmup = -1;  // before the measured ones
+
+  int all() const { return warmup + measured; }
 };
 
 /// The flags --repetitions and --warmup.
@@ -31,10 +62,13 @@ using MeasureOnce = std::function<std::vector<double>(std::size_t variant)>;
 /// Measures the variants interleaved, in repetitions.warmup + repetitions.measured repetitions. The
 /// first variant changes from one repetition to the next, because the order can affect the times.
 /// Collective. Returns what `measure` returned after the warm-up on this rank: [repetitions,
-/// variants, parts], float64 on the CPU. `progress` counts all repetitions, including the warm-up;
-/// only rank 0 has one.
+/// variants, parts], float64 on the CPU. `progress` counts all repetitions, including the warm-up.
 at::Tensor measure_interleaved(const Repetitions& repetitions, std::size_t variants,
-                               const MeasureOnce& measure, std::optional<Progress>& progress);
+                               const MeasureOnce& measure, Progress* progress = nullptr);
+
+/// The seconds that the device works on what `part` queues, which all ranks begin together.
+double seconds_together(DeviceTimer& timer, const ProcessGroupPtr& group,
+                        const std::function<void()>& part);
 
 /// The maximum over all ranks, value by value. Collective.
 at::Tensor largest_of_ranks(const at::Tensor& values, const DeviceContext& device_context);

@@ -8,7 +8,8 @@
 #include <cstdio>
 #include <sstream>
 
-#include "harness/memory_check.h"
+#include "ddp/ranks/environment.h"
+#include "harness/memory.h"
 #include "models/transformer.h"
 
 namespace ddp {
@@ -17,33 +18,31 @@ namespace {
 constexpr const char* kScaled = "reduced";
 constexpr const char* kPublished = "xl";
 
-class LanguageModel : public Model {
- public:
-  explicit LanguageModel(std::shared_ptr<Model> transformer)
-      : transformer_(std::move(transformer)) {}
-
-  at::Tensor forward(const at::Tensor& tokens) override {
-    return transformer_->forward(tokens).flatten(0, 1);
-  }
-  std::vector<NamedTensor> named_parameters() const override {
-    return transformer_->named_parameters();
-  }
-  std::vector<NamedTensor> named_buffers() const override { return transformer_->named_buffers(); }
-  void train(bool on) override { transformer_->train(on); }
-
- private:
-  std::shared_ptr<Model> transformer_;
-};
-
 std::int64_t parameters_of(const std::string& model) {
   return parameter_count(transformer_shape(model));
 }
 
-}  // namespace
-
-std::unique_ptr<Model> make_language_model(std::shared_ptr<Model> transformer) {
-  return std::make_unique<LanguageModel>(std::move(transformer));
+// How many ranks use this machine's memory, as far as the parent process knows: all ranks that it
+// forks; under a launcher, those up to its own.
+int ranks_of_this_machine(const BenchmarkOptions& options) {
+  try {
+    if (const auto environment = read_launch_environment()) {
+      return environment->local_rank + 1;
+    }
+  } catch (const c10::Error&) {
+    return 1;  // launch() reports the error
+  }
+  return options.world_size;
 }
+
+// "31.9 GB", with 10^9 bytes to the GB.
+std::string in_gigabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f GB", 1e-9 * static_cast<double>(bytes));
+  return text;
+}
+
+}  // namespace
 
 LabelledBatch make_token_batch(const TokenShape& shape, std::uint64_t seed,
                                const DeviceContext& device_context) {

@@ -2,18 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
-#include "ddp/model.h"
 #include "harness/benchmark.h"
 #include "harness/workload.h"
 
 namespace ddp {
-
-/// A transformer (models/transformer.h) in the form a Trainer takes: it maps tokens [n, length] to
-/// scores of the next token, [n * length, vocabulary]. Several may share one transformer.
-std::unique_ptr<Model> make_language_model(std::shared_ptr<Model> transformer);
 
 /// A rank's sequences.
 struct TokenShape {

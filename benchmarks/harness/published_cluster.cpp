@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "harness/cluster_step.h"
 #include "harness/command_line.h"
@@ -11,6 +13,30 @@
 
 namespace ddp {
 namespace {
+
+constexpr const char* kAdvice =
+    "; restore it: git checkout -- figures/reference/calibration.json, or make update";
+
+std::map<std::string, nlohmann::json> read(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  TORCH_CHECK_VALUE(stream, file.string(), ": cannot be read", kAdvice);
+  try {
+    return nlohmann::json::parse(stream)
+        .at("experiments")
+        .get<std::map<std::string, nlohmann::json>>();
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK_VALUE(false, file.string(), ": is no calibration (", error.what(), ")", kAdvice);
+  }
+}
+
+template <typename Value>
+std::string listed(const std::map<std::string, Value>& map) {
+  std::string names;
+  for (const auto& [name, value] : map) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names.empty() ? "none" : names;
+}
 
 std::string given_ones(const CLI::App& line, const std::vector<std::string>& flags) {
   std::string text;
@@ -24,15 +50,37 @@ std::string given_ones(const CLI::App& line, const std::vector<std::string>& fla
 
 }  // namespace
 
+std::filesystem::path default_calibration() {
+  const std::filesystem::path bin = std::filesystem::canonical("/proc/self/exe").parent_path();
+  return bin.parent_path().parent_path() / "figures/reference/calibration.json";
+}
+
+Calibration::Calibration(const std::filesystem::path& file, const std::string& experiment)
+    : origin_(file.string() + ", " + experiment) {
+  const auto experiments = read(file);
+  TORCH_CHECK_VALUE(experiments.contains(experiment), file.string(), ": has nothing about ",
+                    experiment, ", only about: ", listed(experiments), kAdvice);
+  try {
+    constants_ = experiments.at(experiment).at("constants").get<std::map<std::string, double>>();
+  } catch (const nlohmann::json::exception& error) {
+    TORCH_CHECK_VALUE(false, origin_, ": its constants cannot be read (", error.what(), ")",
+                      kAdvice);
+  }
+}
+
+double Calibration::constant(const std::string& name) const {
+  const auto found = constants_.find(name);
+  TORCH_CHECK_VALUE(found != constants_.end(), origin_, ": lacks the constant \"", name,
+                    "\"; there are: ", listed(constants_), kAdvice);
+  return found->second;
+}
+
 void add_machine_flags(CLI::App& line, ClusterFlags& flags, const std::string& when) {
-  line.add_option("--gpu", flags.gpu, when + "which GPUs")->check(CLI::IsMember(known_gpus()));
-  line.add_option("--precision", flags.precision,
-                  when + "of matrix products; default: tf32 where there is")
-      ->check(CLI::IsMember(known_precisions()));
-  line.add_option("--link", flags.link, when + "what connects GPUs of a machine")
-      ->check(CLI::IsMember(known_links()));
-  line.add_option("--link-between", flags.between, when + "what connects machines")
-      ->check(CLI::IsMember(known_links()));
+  add_choice(line, "--gpu", flags.gpu, when + "which GPUs", known_gpus());
+  add_choice(line, "--precision", flags.precision,
+             when + "of matrix products; default: tf32 where there is", known_precisions());
+  add_choice(line, "--link", flags.link, when + "what connects GPUs of a machine", known_links());
+  add_choice(line, "--link-between", flags.between, when + "what connects machines", known_links());
   line.add_option(
           "--link-gb-per-s", flags.link_gb_per_s,
           when + "what a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw")
@@ -46,9 +94,8 @@ void add_machine_flags(CLI::App& line, ClusterFlags& flags, const std::string& w
 
 void add_flags(CLI::App& line, ClusterFlags& flags, BenchmarkOptions& options) {
   line.remove_option(line.get_option("--preset"));
-  line.add_option("--preset", options.preset, "How much is measured; single flags go before it")
-      ->check(CLI::IsMember({"quick", "full", "paper", kPublishedPreset}))
-      ->capture_default_str();
+  add_choice(line, "--preset", options.preset, "How much is measured; single flags go before it",
+             {"quick", "full", "paper", kPublishedPreset});
   const std::string of_cluster = "With --preset published: ";
   line.add_option("--gpus", flags.gpus, of_cluster + "how many in total; default: as published")
       ->check(CLI::Range(1, 1 << 20));
@@ -196,14 +243,7 @@ int run_on_cluster(const std::function<void()>& body) {
 }
 
 Run to_cluster_run(const BenchmarkOptions& options, const std::string& program, std::int64_t gpus) {
-  return {.program = program,
-          .implementation = options.implementation,
-          .preset = options.preset,
-          .backend = "simulated cluster",
-          .device = "simulated",
-          .world_size = static_cast<int>(gpus),
-          .seed = options.seed,
-          .command = options.command_line};
+  return to_run(options, program, "simulated cluster", "simulated", static_cast<int>(gpus));
 }
 
 Parameters describe(const PublishedHardware& hardware) {

@@ -1,18 +1,38 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ddp/cluster/cluster.h"
 #include "harness/benchmark.h"
-#include "harness/calibration.h"
 #include "harness/variants.h"
-#include "models/profiles/profiled_model.h"
+#include "models/profiles/model_profile.h"
 #include "models/transformer.h"
 
 namespace ddp {
+
+/// figures/reference/calibration.json of the checkout that the running program was built in.
+std::filesystem::path default_calibration();
+
+/// The constants of a published experiment's hardware, fitted to a few of its cells: one experiment
+/// of figures/reference/calibration.json, which `tools/report/calibrate.py` makes.
+class Calibration {
+ public:
+  /// Throws c10::ValueError, which names the file and what to do, if it cannot be read, or has no
+  /// such experiment.
+  Calibration(const std::filesystem::path& file, const std::string& experiment);
+
+  /// Throws c10::ValueError, listing the constants that there are, if there is none of that name.
+  double constant(const std::string& name) const;
+
+ private:
+  std::string origin_;  // for messages
+  std::map<std::string, double> constants_;
+};
 
 // For --preset published: a published experiment at its own scale, with the same code as on real
 // ranks, on the simulated cluster of common/ddp/cluster, in this process. The hardware's constants

@@ -1,48 +1,67 @@
 #include "harness/resumable_rows.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
 #include <utility>
 
+#include "ddp/backends/cuda.h"
 #include "ddp/meters/whole_file.h"
+#include "ddp/ranks/environment.h"
 #include "harness/command_line.h"
 
 namespace ddp {
+namespace {
+
+constexpr const char* kFlag = "--world-size";
+
+std::string backends_on_gpus(const std::vector<int>& worlds) {
+  const auto [least, most] = std::ranges::minmax(worlds);
+  const int gpus = visible_gpus();
+  if (least > gpus) {
+    return "gloo";
+  }
+  return most > gpus ? "nccl, gloo" : "nccl";
+}
+
+}  // namespace
 
 void add_resume_flag(CLI::App& line, BenchmarkOptions& options) {
   line.add_flag("--resume", options.resume,
                 "Goes on where an earlier run with the same flags was stopped");
 }
 
-ResumableRows::ResumableRows(const BenchmarkOptions& options, PartialResult header,
+ResumableRows::ResumableRows(const BenchmarkOptions& options, Result header,
                              const DeviceContext& device_context)
-    : options_(options), device_context_(device_context), partial_(std::move(header)) {
-  const std::filesystem::path file = partial_path(result_path(options_, partial_.run));
+    : options_(options),
+      device_context_(device_context),
+      result_(std::move(header)),
+      file_(partial_path(result_path(options, result_.run))) {
   if (!is_first()) {
     return;
   }
   if (options_.resume || options_.later_world) {
-    partial_.rows = read_partial_rows(partial_, file);
+    rows_ = read_rows(result_, file_);
   }
   if (options_.later_world) {
     return;  // reported in the first world
   }
   if (options_.resume) {
-    std::printf("%zu rows are taken over from %s\n", partial_.rows.size(), file.c_str());
-  } else if (std::filesystem::exists(file)) {
-    std::printf("starting over; --resume would go on with %s\n", file.c_str());
+    std::printf("%zu rows are taken over from %s\n", rows_.size(), file_.c_str());
+  } else if (std::filesystem::exists(file_)) {
+    std::printf("starting over; --resume would go on with %s\n", file_.c_str());
   } else {
-    require_writable(file, "--output");
+    require_writable(file_, "--output");
   }
   std::fflush(stdout);
 }
 
 std::size_t ResumableRows::repetitions_of(const Parameters& labels) const {
-  const auto row = std::ranges::find(partial_.rows, labels, &Row::labels);
-  return row == partial_.rows.end() ? 0 : row->series.front().values.size();
+  const auto row = std::ranges::find(rows_, labels, &Row::labels);
+  return row == rows_.end() ? 0 : row->series.front().values.size();
 }
 
 bool ResumableRows::has(const Parameters& labels) const {
@@ -58,25 +77,58 @@ void ResumableRows::add(const Parameters& labels, std::vector<Series> series) {
     return;
   }
   for (Series& one : series) {
-    one.labels.insert(one.labels.begin(), labels.begin(), labels.end());
+    one.labels = joined(labels, one.labels);
   }
   Row row = {.labels = labels, .series = std::move(series)};
-  append_row(partial_, row, partial_path(result_path(options_, partial_.run)),
-             partial_.rows.empty());
-  add_row(partial_.rows, std::move(row));
+  append_row(result_, row, file_, rows_.empty());
+  add_row(rows_, std::move(row));
 }
 
 Result ResumableRows::finish() {
-  Result result = {.run = partial_.run, .parameters = partial_.parameters, .series = {}};
   if (!is_first()) {
-    return result;
+    return result_;
   }
-  for (Row& row : partial_.rows) {
-    std::ranges::move(row.series, std::back_inserter(result.series));
+  for (Row& row : rows_) {
+    std::ranges::move(row.series, std::back_inserter(result_.series));
   }
-  save_result(options_, result);
-  std::filesystem::remove(partial_path(result_path(options_, partial_.run)));
-  return result;
+  save_result(options_, result_);
+  std::filesystem::remove(file_);
+  return result_;
+}
+
+std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& options,
+                               const std::vector<int>& preset) {
+  try {
+    if (const auto environment = read_launch_environment()) {
+      return {environment->world_size};
+    }
+  } catch (const c10::Error&) {
+    return {options.world_size};  // launch() reports the error
+  }
+  return line.count(kFlag) > 0 ? std::vector<int>{options.world_size} : preset;
+}
+
+void describe_worlds(CLI::App& line, const std::vector<int>& preset) {
+  line.get_option(kFlag)
+      ->description("Run only this number of ranks; torchrun, mpirun or srun overrides it")
+      ->default_str(c10::Join(", ", preset) + " one after the other");
+}
+
+bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds) {
+  if (worlds.size() == 1 || options.trace.empty()) {
+    return true;
+  }
+  std::fprintf(stderr, "--trace draws one world of ranks: choose it with %s\n", kFlag);
+  return false;
+}
+
+Result header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters) {
+  run.world_size = worlds.back();
+  if (run.device == "cuda" && worlds.size() > 1) {
+    run.backend = backends_on_gpus(worlds);
+  }
+  parameters.emplace_back("worlds", c10::Join(", ", worlds));
+  return {.run = std::move(run), .parameters = std::move(parameters)};
 }
 
 }  // namespace ddp

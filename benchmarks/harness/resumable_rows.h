@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "harness/benchmark.h"
-#include "harness/partial_result.h"
 
 namespace ddp {
 
@@ -14,8 +14,7 @@ void add_resume_flag(CLI::App& line, BenchmarkOptions& options);
 /// A result that grows row by row, and is saved after each, so that a stopped run can continue. All
 /// ranks have one; rank 0's keeps the numbers and the file.
 ///
-///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ..., .rows = {}},
-///                        device_context);
+///     ResumableRows rows(settings, {.run = to_run(...), .parameters = ...}, device_context);
 ///     for (const Size& size : sizes) {
 ///       const Parameters labels = {{"bytes", size.bytes}};
 ///       if (!rows.has(labels)) {
@@ -28,12 +27,12 @@ void add_resume_flag(CLI::App& line, BenchmarkOptions& options);
 /// uninterrupted one, provided that both visit the same rows in the same order.
 class ResumableRows {
  public:
-  /// `header` says what is measured and how; it has no rows. With options.resume the rows that an
+  /// `header` says what is measured and how; it has no series. With options.resume the rows that an
   /// earlier run saved are taken over, and rank 0 prints their number; throws c10::ValueError on
   /// rank 0 if they were measured in another way. Without it this run's first row overwrites them.
   /// Throws std::runtime_error on rank 0 if the file cannot be written. Both references must
   /// outlive it.
-  ResumableRows(const BenchmarkOptions& options, PartialResult header,
+  ResumableRows(const BenchmarkOptions& options, Result header,
                 const DeviceContext& device_context);
 
   /// True if the row with these labels has been measured. Collective: all ranks get the same
@@ -58,7 +57,52 @@ class ResumableRows {
 
   const BenchmarkOptions& options_;
   const DeviceContext& device_context_;
-  PartialResult partial_;  // with rows on rank 0 only
+  Result result_;
+  const std::filesystem::path file_;
+  std::vector<Row> rows_;  // on rank 0 only
 };
+
+// For programs that measure several world sizes, one after the other, and write one result.
+
+/// The world sizes to run: that of --world-size if it is given; under torchrun, mpirun or srun, the
+/// one they started; else `preset`. Call it after the command line has been parsed.
+std::vector<int> choose_worlds(const CLI::App& line, const BenchmarkOptions& options,
+                               const std::vector<int>& preset);
+
+/// Describes in --help what --world-size means for such a program.
+void describe_worlds(CLI::App& line, const std::vector<int>& preset);
+
+/// Reports on stderr if options.trace is impossible because there is more than one world.
+bool can_be_traced(const BenchmarkOptions& options, const std::vector<int>& worlds);
+
+/// Runs `body(context, settings)` in each world, with the stage's library loaded: see
+/// run_benchmark(). `Settings` are BenchmarkOptions with more; `body` gets them with the size of
+/// its world, and with `later_world` set in all worlds but the first: the ranks of each world are
+/// new processes, which continue the rows that earlier worlds have saved.
+/// Stops at the first world that fails, and returns its exit code. Refuses options.trace for more
+/// than one world.
+template <typename Settings, typename Body>
+int run_benchmark_in_worlds(Settings settings, const std::vector<int>& worlds,
+                            const std::string& stage, const Body& body) {
+  if (!can_be_traced(settings, worlds)) {
+    return 1;
+  }
+  for (const int world : worlds) {
+    settings.world_size = world;
+    const int code =
+        run_benchmark(settings, stage, [&](RankContext& context) { body(context, settings); });
+    if (code != 0) {
+      return code;
+    }
+    settings.later_world = true;
+  }
+  return 0;
+}
+
+/// The header of the result of all `worlds`, for ResumableRows: the same in each of them. `run` is
+/// this world's; the result has the last world's number of ranks, and, on GPUs, the names of the
+/// backends of all worlds: NCCL where every rank has a GPU of its own, else Gloo. "worlds" is added
+/// after `parameters`.
+Result header_of_worlds(const std::vector<int>& worlds, Run run, Parameters parameters);
 
 }  // namespace ddp

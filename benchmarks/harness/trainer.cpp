@@ -3,16 +3,34 @@
 #include <ATen/ATen.h>
 
 namespace ddp {
-
 namespace {
+
 constexpr double kLearningRate = 0.01;
+
+constexpr double kTolerance = 1e-3;  // of a gradient's largest value
+
+void expect_equal(const std::string& variant, const Trainer& trainer, const std::string& peer,
+                  const Trainer& expected) {
+  for (std::size_t i = 0; i < expected.parameters().size(); ++i) {
+    const auto& [name, parameter] = trainer.parameters()[i];
+    TORCH_CHECK(parameter.grad().defined(), variant, " leaves ", name, " without a gradient");
+    const at::Tensor gradient = expected.parameters()[i].tensor.grad();
+    const double largest = gradient.abs().max().item<double>();
+    const double difference = (parameter.grad() - gradient).abs().max().item<double>();
+    TORCH_CHECK(difference <= kTolerance * largest, variant, "'s gradient of ", name, " is not ",
+                peer, "'s: they differ by ", difference, ", and the largest value is ", largest,
+                ". There is no point in measuring it; `make test STAGE=",
+                stage_of(variant).substr(0, 2), "` says more");
+  }
+}
+
 }  // namespace
 
 at::Tensor cross_entropy(const at::Tensor& scores, const at::Tensor& labels) {
-  return at::cross_entropy_loss(scores, labels);
+  return at::cross_entropy_loss(scores.flatten(0, -2), labels);
 }
 
-Trainer::Trainer(const std::string& variant, std::unique_ptr<Model> model,
+Trainer::Trainer(const std::string& variant, std::shared_ptr<Model> model,
                  const ProcessGroupPtr& group, const TrainerOptions& options)
     : name_(variant),
       model_(std::move(model)),
@@ -62,6 +80,34 @@ void Trainer::update() {
       gradient.reset();
     }
   }
+}
+
+void check_gradients(const std::vector<std::string>& variants, std::vector<Trainer>& trainers,
+                     std::size_t peer, const LabelledBatch& batch) {
+  for (Trainer& trainer : trainers) {
+    trainer.backward(trainer.forward(batch));
+    trainer.finish();
+  }
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    if (variants[i] != kComputeOnly) {
+      expect_equal(variants[i], trainers[i], variants[peer], trainers[peer]);
+    }
+  }
+  for (Trainer& trainer : trainers) {
+    trainer.update();
+  }
+}
+
+at::Tensor measure_steps(const std::string& title, const Size& size,
+                         const DeviceContext& device_context, std::vector<Trainer>& trainers,
+                         const MeasureStep& measure) {
+  keep_freed_memory();
+  const Repetitions repetitions = {.measured = size.steps, .warmup = size.warmup};
+  Progress progress(title + ", repetitions", repetitions.all(), device_context.group->getRank());
+  const at::Tensor times = measure_interleaved(
+      repetitions, trainers.size(), [&](std::size_t variant) { return measure(trainers[variant]); },
+      &progress);
+  return largest_of_ranks(times, device_context);
 }
 
 }  // namespace ddp

@@ -23,6 +23,7 @@ class Stage : public Variant {
   explicit Stage(std::unique_ptr<GradientSynchronizer> synchronizer)
       : synchronizer_(std::move(synchronizer)) {}
   void finish() override { synchronizer_->finish(); }
+  std::unique_ptr<NoSync> no_sync() override { return std::make_unique<NoSync>(*synchronizer_); }
 
  private:
   std::unique_ptr<GradientSynchronizer> synchronizer_;

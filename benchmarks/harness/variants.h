@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp/gradient_synchronizer.h"
 #include "ddp/model.h"
 #include "harness/benchmark.h"
 
@@ -29,6 +30,8 @@ class Variant {
   using Forward = std::function<at::Tensor(const at::Tensor& x)>;
   virtual at::Tensor forward(const Forward& whole, const at::Tensor& x) { return whole(x); }
   virtual void before_backward() {}
+  /// While it lives, gradients accumulate on this rank; null for those that cannot do so.
+  virtual std::unique_ptr<NoSync> no_sync() { return nullptr; }
   /// After backward: when it returns, gradients are averages over the ranks; with an optimizer
   /// (VariantOptions), and of variants that shard it, parameters are new.
   virtual void finish() {}

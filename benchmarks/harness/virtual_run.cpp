@@ -7,27 +7,20 @@
 #include "ddp/ranks/environment.h"
 #include "ddp/referee/client.h"
 #include "ddp/referee/evidence.h"
-#include "harness/unfinished.h"
+#include "harness/benchmark.h"
 
 namespace ddp {
-namespace {
-
-void check_options(const BenchmarkOptions& options) {
-  TORCH_CHECK_VALUE(
-      !read_launch_environment(),
-      "the simulated network is this program's own, with ranks that it forks: start it "
-      "without torchrun, mpirun or srun, and with --world-size");
-  TORCH_CHECK_VALUE(options.device == "cpu",
-                    "the simulated network moves CPU tensors only; leave out --device ",
-                    options.device);
-}
-
-}  // namespace
 
 int run_in_virtual_time(const BenchmarkOptions& options, const std::function<void(Client&)>& body,
                         const std::function<void(const Evidence&)>& report) {
   return run_and_report([&] {
-    check_options(options);
+    TORCH_CHECK_VALUE(
+        !read_launch_environment(),
+        "the simulated network is this program's own, with ranks that it forks: start it without "
+        "torchrun, mpirun or srun, and with --world-size");
+    TORCH_CHECK_VALUE(options.device == "cpu",
+                      "the simulated network moves CPU tensors only; leave out --device ",
+                      options.device);
     at::set_num_threads(1);  // this process moves the ranks' data, and forks
     UnfinishedCode unfinished;
     const Evidence evidence = run_refereed(
@@ -48,17 +41,6 @@ int run_in_virtual_time(const BenchmarkOptions& options, const std::function<voi
 
 DeviceContext virtual_context(Client& client) {
   return {.device = at::kCPU, .group = make_group(client.shared_from_this())};
-}
-
-Run to_virtual_run(const BenchmarkOptions& options, const std::string& program) {
-  return {.program = program,
-          .implementation = options.implementation,
-          .preset = options.preset,
-          .backend = "simulated",
-          .device = options.device,
-          .world_size = options.world_size,
-          .seed = options.seed,
-          .command = options.command_line};
 }
 
 std::int64_t simulated_cost(const Seen& seen, int /*rank*/) {

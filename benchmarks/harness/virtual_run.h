@@ -13,6 +13,9 @@ namespace ddp {
 // Programs whose network is simulated: their ranks really run and data really moves; how long that
 // would take follows from what they did, see VirtualTime.
 
+/// The backend that results name.
+constexpr const char* kSimulatedNetwork = "simulated";
+
 /// Runs `body` in options.world_size forked ranks, then `report`, in this process, on what they did.
 /// Returns the program's exit code, like run_benchmark().
 int run_in_virtual_time(const BenchmarkOptions& options, const std::function<void(Client&)>& body,
@@ -20,9 +23,6 @@ int run_in_virtual_time(const BenchmarkOptions& options, const std::function<voi
 
 /// The group of all ranks of a body, where it computes.
 DeviceContext virtual_context(Client& client);
-
-/// A Run filled in from `options`.
-Run to_virtual_run(const BenchmarkOptions& options, const std::string& program);
 
 /// The cost of what ranks have said by Client::compute().
 std::int64_t simulated_cost(const Seen& seen, int rank);

@@ -3,15 +3,36 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "ddp/meters/statistics.h"
 #include "ddp/model.h"
 #include "harness/benchmark.h"
+#include "harness/result.h"
 
 namespace ddp {
+
+/// How large a model is, in elements.
+struct ModelSummary {
+  std::int64_t tensors = 0;
+  std::int64_t total = 0;      // elements of all parameters
+  std::int64_t trainable = 0;  // of those that get a gradient
+  // The parameter with the most elements; if there are several, the first.
+  std::string largest;
+  std::string largest_shape;  // such as "512x512x3x3"
+  std::int64_t largest_elements = 0;
+};
+
+/// `parameters` must be distinct.
+ModelSummary summarize_model(const std::vector<NamedTensor>& parameters);
+
+/// The summary as a result stores it.
+Parameters describe(const ModelSummary& summary);
+
+/// Prints a table to stdout. M stands for 2^20 elements.
+void print(const std::string& model, const ModelSummary& summary);
 
 /// Inputs of the model's kind, and the class of each.
 struct LabelledBatch {
@@ -35,9 +56,6 @@ struct Workload {
 
 /// A model of eight layers 1024 wide, with 33.6 MB of gradients. The others are resnet_names().
 constexpr const char* kMlp = "mlp";
-
-/// The names of all_resnets().
-std::vector<std::string> resnet_names();
 
 /// The flags --model (one of `models`), --batch-size, --image-size, --steps and --warmup.
 void add_flags(CLI::App& line, Workload& workload, const std::vector<std::string>& models);

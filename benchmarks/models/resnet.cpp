@@ -11,22 +11,23 @@
 #include <array>
 #include <cmath>
 
+#include "models/named.h"
+
 namespace ddp {
 namespace {
 
 namespace nn = torch::nn;
 
 struct Architecture {
-  ResNetKind kind;
   const char* name;
   ResNetShape shape;
 };
 
 constexpr Architecture kArchitectures[] = {
-    {ResNetKind::kResNet50, "resnet50", {{3, 4, 6, 3}, 1, 64}},
-    {ResNetKind::kResNet101, "resnet101", {{3, 4, 23, 3}, 1, 64}},
-    {ResNetKind::kResNeXt50, "resnext50_32x4d", {{3, 4, 6, 3}, 32, 4}},
-    {ResNetKind::kResNeXt101, "resnext101_32x8d", {{3, 4, 23, 3}, 32, 8}},
+    {"resnet50", {{3, 4, 6, 3}, 1, 64}},
+    {"resnet101", {{3, 4, 23, 3}, 1, 64}},
+    {"resnext50_32x4d", {{3, 4, 6, 3}, 32, 4}},
+    {"resnext101_32x8d", {{3, 4, 23, 3}, 32, 8}},
 };
 
 nn::Conv2d make_convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t kernel,
@@ -153,45 +154,19 @@ class ResNet : public Model {
   Network network_;
 };
 
-const Architecture& architecture_of(ResNetKind kind) {
-  for (const Architecture& architecture : kArchitectures) {
-    if (architecture.kind == kind) {
-      return architecture;
-    }
-  }
-  TORCH_CHECK(false, "unknown ResNetKind ", static_cast<int>(kind));
-}
-
 }  // namespace
 
-std::unique_ptr<Model> make_resnet(ResNetKind kind, std::uint64_t seed, at::Device device) {
-  return std::make_unique<ResNet>(resnet_shape(kind), seed, device);
+std::unique_ptr<Model> make_resnet(const std::string& name, std::uint64_t seed, at::Device device) {
+  return std::make_unique<ResNet>(resnet_shape(name), seed, device);
 }
 
-const std::vector<ResNetKind>& all_resnets() {
-  static const std::vector<ResNetKind> kinds = [] {
-    std::vector<ResNetKind> all;
-    for (const Architecture& architecture : kArchitectures) {
-      all.push_back(architecture.kind);
-    }
-    return all;
-  }();
-  return kinds;
+const std::vector<std::string>& resnet_names() {
+  static const std::vector<std::string> names = names_of(kArchitectures);
+  return names;
 }
 
-ResNetShape resnet_shape(ResNetKind kind) { return architecture_of(kind).shape; }
-
-std::string to_string(ResNetKind kind) { return architecture_of(kind).name; }
-
-ResNetKind resnet_kind(const std::string& name) {
-  std::string known;
-  for (const Architecture& architecture : kArchitectures) {
-    if (architecture.name == name) {
-      return architecture.kind;
-    }
-    known += std::string(known.empty() ? "" : ", ") + architecture.name;
-  }
-  TORCH_CHECK_VALUE(false, "unknown model \"", name, "\"; there are: ", known);
+ResNetShape resnet_shape(const std::string& name) {
+  return named(name, kArchitectures, "model").shape;
 }
 
 }  // namespace ddp

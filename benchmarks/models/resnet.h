@@ -15,9 +15,8 @@ namespace ddp {
 /// Residual networks for images: He et al., "Deep Residual Learning for Image Recognition" (2015),
 /// and, as resnext, Xie et al., "Aggregated Residual Transformations for Deep Neural Networks"
 /// (2016).
-enum class ResNetKind { kResNet50, kResNet101, kResNeXt50, kResNeXt101 };
-
-/// In what the networks differ.
+///
+/// In what the networks differ:
 struct ResNetShape {
   std::array<int, 4> blocks;     // in each of the four stages
   std::int64_t groups;           // of a block's 3x3 convolution
@@ -28,21 +27,17 @@ struct ResNetShape {
 constexpr std::int64_t kResNetClasses = 1000;
 constexpr std::int64_t kResNetExpansion = 4;
 
-ResNetShape resnet_shape(ResNetKind kind);
+/// The names that command lines use, such as "resnext50_32x4d".
+const std::vector<std::string>& resnet_names();
+
+/// These throw c10::ValueError, listing the known names, for any other.
+ResNetShape resnet_shape(const std::string& name);
 
 /// Makes a network with 1000 classes in training mode, float32 on `device`, that maps images [n, 3,
 /// height, width], with sides of at least 32, to scores [n, 1000]. Layers, parameter names and
 /// initial distributions are torchvision's; the values depend on `seed` alone. ResNet-50 has
 /// 25,557,032 parameters in 161 tensors.
-std::unique_ptr<Model> make_resnet(ResNetKind kind, std::uint64_t seed = 0,
+std::unique_ptr<Model> make_resnet(const std::string& name, std::uint64_t seed = 0,
                                    at::Device device = at::kCPU);
-
-const std::vector<ResNetKind>& all_resnets();
-
-/// The name that command lines use, such as "resnext50_32x4d".
-std::string to_string(ResNetKind kind);
-
-/// The kind of that name. Throws c10::ValueError, listing the known names, for any other.
-ResNetKind resnet_kind(const std::string& name);
 
 }  // namespace ddp

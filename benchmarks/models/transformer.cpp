@@ -4,9 +4,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <utility>
+
+#include "models/named.h"
 
 namespace ddp {
 namespace {
@@ -19,7 +19,11 @@ constexpr double kCutOff = 3;  // standard deviations
 
 constexpr TransformerShape kXl = {.d_model = 1600, .d_ff = 6400, .layers = 48, .heads = 25};
 
-constexpr std::array<std::pair<const char*, TransformerShape>, 5> kShapes = {{
+struct NamedShape {
+  const char* name;
+  TransformerShape shape;
+};
+constexpr NamedShape kShapes[] = {
     {"small", {.d_model = 768, .d_ff = 3072, .layers = 12, .heads = 12}},
     {"medium", {.d_model = 1024, .d_ff = 4096, .layers = 24, .heads = 16}},
     {"large", {.d_model = 1280, .d_ff = 5120, .layers = 36, .heads = 20}},
@@ -30,7 +34,7 @@ constexpr std::array<std::pair<const char*, TransformerShape>, 5> kShapes = {{
       .layers = kXl.layers,
       .heads = 2,
       .vocabulary = kXl.vocabulary / 50}},
-}};
+};
 
 void check(const TransformerShape& shape) {
   const auto [d_model, d_ff, layers, heads, vocabulary] = shape;
@@ -183,26 +187,12 @@ class Transformer : public Model {
 }  // namespace
 
 const std::vector<std::string>& transformer_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    all.reserve(kShapes.size());
-    for (const auto& [name, shape] : kShapes) {
-      all.emplace_back(name);
-    }
-    return all;
-  }();
+  static const std::vector<std::string> names = names_of(kShapes);
   return names;
 }
 
 TransformerShape transformer_shape(const std::string& name) {
-  std::string known;
-  for (const auto& [other, shape] : kShapes) {
-    if (other == name) {
-      return shape;
-    }
-    known += std::string(known.empty() ? "" : ", ") + other;
-  }
-  TORCH_CHECK_VALUE(false, "unknown model \"", name, "\"; there are: ", known);
+  return named(name, kShapes, "model").shape;
 }
 
 std::unique_ptr<Model> make_transformer(const TransformerShape& shape,

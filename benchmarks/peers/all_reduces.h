@@ -15,10 +15,9 @@ constexpr const char* kRing = "ring";
 
 /// One of the all-reduces that benchmarks compare. Replaces the tensor in place.
 struct AllReduce {
-  const char* name;
-  /// an extension, which may be a stub
-  bool optional;
-  void (*run)(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op);
+  const char* name = "";
+  void (*run)(const at::Tensor& tensor, const ProcessGroupPtr& group, ReduceOp op) = nullptr;
+  bool optional = false;  // an extension, which may be a stub
 };
 
 /// Throws c10::ValueError for an unknown name.

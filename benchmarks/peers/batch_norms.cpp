@@ -34,11 +34,4 @@ std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchN
   return std::make_shared<LocalBatchNorm>(options);
 }
 
-void drop_gradients(BatchNorm& batch_norm, const at::Tensor& input) {
-  input.mutable_grad().reset();
-  for (const at::Tensor& parameter : batch_norm.parameters()) {
-    parameter.mutable_grad().reset();
-  }
-}
-
 }  // namespace ddp

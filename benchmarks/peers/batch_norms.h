@@ -26,7 +26,4 @@ constexpr const char* kLocalBatchNorm = "local";
 std::shared_ptr<BatchNorm> make_batch_norm(const std::string& name, const BatchNormOptions& options,
                                            const ProcessGroupPtr& group);
 
-/// Drops the gradients of `input` and of the parameters, so that the next backward makes new ones.
-void drop_gradients(BatchNorm& batch_norm, const at::Tensor& input);
-
 }  // namespace ddp

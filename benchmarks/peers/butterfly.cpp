@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddp/balanced_split.h"
-#include "peers/check_reduction.h"
+#include "ddp/call_checks.h"
 
 namespace ddp {
 namespace {
@@ -18,6 +18,16 @@ void wait_for_all(std::vector<WorkPtr>& running) {
 }
 
 }  // namespace
+
+void check_reduction(const char* call, const at::Tensor& tensor, const ProcessGroupPtr& group,
+                     ReduceOp op) {
+  check_defined(call, tensor);
+  TORCH_CHECK(group, call, ": the process group is null");
+  TORCH_CHECK(op == ReduceOp::kSum || op == ReduceOp::kAverage, call,
+              ": the operation must be a sum or an average");
+  TORCH_CHECK(op == ReduceOp::kSum || tensor.is_floating_point(), call, ": an average of ",
+              tensor.scalar_type(), " is not defined");
+}
 
 void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group, ReduceOp op) {
   check_reduction("butterfly_all_reduce", tensor, group, op);

@@ -20,4 +20,9 @@ namespace ddp {
 void butterfly_all_reduce(at::Tensor tensor, const ProcessGroupPtr& group,
                           ReduceOp op = ReduceOp::kSum);
 
+/// Checks the arguments of the given all-reduces: a group, and a sum of any dtype or an average of a
+/// floating-point dtype.
+void check_reduction(const char* call, const at::Tensor& tensor, const ProcessGroupPtr& group,
+                     ReduceOp op);
+
 }  // namespace ddp

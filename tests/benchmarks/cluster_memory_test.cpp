@@ -1,6 +1,7 @@
 // Memory counted on the cluster is what forked ranks take, and of the kinds that it is.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/optim/optimizer.h>
 
 #include <filesystem>
 #include <functional>
@@ -12,7 +13,7 @@
 #include "ddp/cluster/timed_model.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/ranks/stage_library.h"
-#include "harness/counted_adamw.h"
+#include "harness/cluster_step.h"
 #include "harness/variants.h"
 #include "support/ranks.h"
 
@@ -39,12 +40,7 @@ void train_and_tell(const std::string& variant, const at::Tensor& x,
                                return at::tanh(at::mm(input, own[0]));
                              }});
   }
-  const Variant::Forward whole = [&](at::Tensor y) {
-    for (const ModelUnit& unit : options.units) {
-      y = unit.function(y, unit.parameters);
-    }
-    return y;
-  };
+  const Variant::Forward whole = [&](const at::Tensor& y) { return through(options.units, y); };
   const auto made = make_variant(variant, layers, group, options);
   for (int step = 0; step < kTrained; ++step) {
     const Note& tell = step + 1 == kTrained ? note : [](const std::string&) {};

@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "ddp/simulation/virtual_time.h"
-#include "peers/butterfly.h"
-#include "peers/logarithmic_all_reduces.h"
+#include "peers/all_reduces.h"
 #include "support/ranks.h"
 
 namespace ddp {
@@ -14,20 +13,14 @@ namespace {
 
 using testing::Rank;
 
-using AllReduce = void (*)(at::Tensor, const ProcessGroupPtr&, ReduceOp);
+const std::vector<AllReduce> kGiven = {all_reduce_named("butterfly"),
+                                       all_reduce_named("recursive doubling"),
+                                       all_reduce_named("tree")};
 
-struct Given {
-  const char* name;
-  AllReduce run;
-};
-constexpr Given kGiven[] = {{"butterfly", butterfly_all_reduce},
-                            {"recursive doubling", recursive_doubling_all_reduce},
-                            {"tree", tree_all_reduce}};
-
-void for_each_world(const std::function<void(Rank&, const Given&)>& body) {
+void for_each_world(const std::function<void(Rank&, const AllReduce&)>& body) {
   for (const int world_size : {1, 2, 3, 4, 7, 8, 11}) {
     testing::run_ranks({.ranks = world_size}, [&](Rank& rank) {
-      for (const Given& given : kGiven) {
+      for (const AllReduce& given : kGiven) {
         SCOPED_TRACE(given.name);
         body(rank, given);
       }
@@ -41,7 +34,7 @@ at::Tensor random_of(int rank, at::IntArrayRef shape) {
 }
 
 TEST(GivenAllReduces, SumsAndAverages) {
-  for_each_world([](Rank& rank, const Given& given) {
+  for_each_world([](Rank& rank, const AllReduce& given) {
     const std::int64_t ranks = rank.world_size();
     for (const std::int64_t elements : {0, 5, 100}) {
       for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kLong, at::kBFloat16}) {
@@ -61,7 +54,7 @@ TEST(GivenAllReduces, SumsAndAverages) {
 }
 
 TEST(GivenAllReduces, AllRanksGetTheSameBits) {
-  for_each_world([](Rank& rank, const Given& given) {
+  for_each_world([](Rank& rank, const AllReduce& given) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
       const at::Tensor tensor = random_of(rank.rank(), {101});
       given.run(tensor, rank.group(), op);
@@ -72,7 +65,7 @@ TEST(GivenAllReduces, AllRanksGetTheSameBits) {
 }
 
 TEST(GivenAllReduces, TensorsThatAreNotContiguousOrRequireAGradient) {
-  for_each_world([](Rank& rank, const Given& given) {
+  for_each_world([](Rank& rank, const AllReduce& given) {
     const at::Tensor whole = at::zeros({4, 6});
     const at::Tensor part = whole.slice(/*dim=*/1, 0, 6, /*step=*/2).t();
     part.fill_(rank.rank() + 1);
@@ -88,7 +81,7 @@ TEST(GivenAllReduces, TensorsThatAreNotContiguousOrRequireAGradient) {
 
 TEST(GivenAllReduces, RefuseBadArgumentsBeforeAnyMessage) {
   const Evidence evidence = testing::run_ranks({.ranks = 3}, [](Rank& rank) {
-    for (const Given& given : kGiven) {
+    for (const AllReduce& given : kGiven) {
       const auto refused = [&](const at::Tensor& tensor, const ProcessGroupPtr& group,
                                ReduceOp op) {
         EXPECT_THROW(given.run(tensor, group, op), c10::Error);
@@ -121,7 +114,7 @@ TEST(GivenAllReduces, TakeTheTimeOfTheirFormulas) {
     const Evidence evidence = testing::run_ranks({.ranks = world_size}, [](Rank& rank) {
       const at::Tensor tensor = at::ones({rank.world_size() * kChunkBytes / 4});
       int step = 0;
-      for (const Given& given : kGiven) {
+      for (const AllReduce& given : kGiven) {
         rank.client().go_to({.phase = Phase::kFinish, .step = step++});
         given.run(tensor, rank.group(), ReduceOp::kSum);
       }
@@ -129,7 +122,7 @@ TEST(GivenAllReduces, TakeTheTimeOfTheirFormulas) {
     const VirtualTime time(evidence, {.alpha_ns = 1'000, .beta_ns_per_byte = 2},
                            [](const Seen&, int) { return std::int64_t{0}; });
     int step = 0;
-    for (const Given& given : kGiven) {
+    for (const AllReduce& given : kGiven) {
       const bool chunks = std::string(given.name) == "butterfly";
       const std::int64_t bytes = chunks ? kChunkBytes : world_size * kChunkBytes;
       EXPECT_EQ(time.step_ns(step++),

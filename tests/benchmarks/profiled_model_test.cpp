@@ -1,14 +1,13 @@
 // Profiles on hardware: the times of layers, GPUs and links by name, and fitted constants.
-#include "models/profiles/profiled_model.h"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 
-#include "harness/calibration.h"
+#include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
+#include "models/profiles/model_profile.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
 

@@ -1,48 +1,61 @@
-"""Helpers for tests of one stage's benchmark, which run it on the solution, and on the stub of the assignment."""
+"""Helpers for tests of benchmarks, which run them on the solutions, and on the stubs of the assignments."""
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import importlib.util
-import io
 import json
+import re
 import subprocess
 import time
-import unittest
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-from tests.harness.test_launch import environment
+from tests.harness.test_launch import environment, free_port
 from tools.setup import toolchain
 
+ROOT = Path(__file__).resolve().parents[2]
 BUILD = toolchain.BUILD_DIR
-UNFINISHED, REFUSED = 3, 4
+UNFINISHED, REFUSED, VALIDATION = 3, 4, 105  # the last is CLI11's, of flags
 SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
 SHARED_MEMORY = ("--backend=shm",)  # where Gloo is not what is tested: on busy cores it takes four times as long
+AVERAGING = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
 slow = pytest.mark.slow
 
 
-class ProgramTest(unittest.TestCase):
+def launched() -> dict[str, object]:
+    """The variables of a rank that a launcher has started, alone in its world."""
+    return {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+
+
+def series(document: dict[str, Any], **labels: object) -> list[dict[str, Any]]:
+    return [one for one in document["series"] if labels.items() <= one["labels"].items()]
+
+
+def values(document: dict[str, Any], **labels: object) -> list[float]:
+    """Of the only series with these labels."""
+    (one,) = series(document, **labels)
+    return one["values"]
+
+
+class ProgramTest:
     program: str
     stage: str  # that it measures
     stages: tuple[str, ...] = ()  # that it measures, if there are several
     flags: tuple[str, ...] = ()  # of each run
 
-    def setUp(self) -> None:
-        libraries = [
-            BUILD / "stages" / impl / stage / "libstage.so"
-            for impl in ("solutions", "assignments")
-            for stage in (self.stages or (self.stage,))
-        ]
-        for file in (BUILD / "bin" / self.program, *libraries):
-            if not file.exists():
-                self.skipTest(f"{file} is not built")
-        self.result = self.folder / "result.json"
+    @pytest.fixture(autouse=True)
+    def set_up(self, tmp_path: Path) -> None:
+        stages = self.stages or (self.stage,)
+        libraries = [f"stages/{impl}/{stage}/libstage.so" for impl in ("solutions", "assignments") for stage in stages]
+        for file in (f"bin/{self.program}", *libraries):
+            if not (BUILD / file).exists():
+                pytest.skip(f"{file} is not built")
+        self.folder = tmp_path
+        self.result = tmp_path / "result.json"
 
     @property
     def partial(self) -> Path:
@@ -59,52 +72,28 @@ class ProgramTest(unittest.TestCase):
 
     def run_well(self, *flags: object, impl: str = "solutions", **variables: object) -> dict[str, Any]:
         ended = self.start(*flags, impl=impl, **variables)
-        self.assertEqual(ended.returncode, 0, ended.stderr)
+        assert ended.returncode == 0, ended.stderr
         self.output = ended.stdout
         return json.loads(self.result.read_text())
 
-    def series(self, document: dict[str, Any], **labels: object) -> list[dict[str, Any]]:
-        return [one for one in document["series"] if labels.items() <= one["labels"].items()]
-
-    def assert_refused(self, message: str, *flags: object, code: int = 1, **variables: object) -> None:
-        ended = self.start(*flags, **variables)
-        self.assertEqual(ended.returncode, code, ended.stderr)
-        self.errors = ended.stderr
-        self.assertIn(message, self.errors)
-        self.assertFalse(self.result.exists())
-
-    def assert_unfinished(self, *flags: object) -> None:
-        self.assert_refused(f"{self.stage} is unfinished: TODO(student)", *flags, code=UNFINISHED, impl="assignments")
-
-    def assert_paper_needs(self, hardware: str) -> None:
-        """One line, and nothing is measured: --device cpu is not the published hardware, whatever the machine has."""
-        ended = self.start("--preset", "paper", "--device", "cpu")
-        self.assertEqual(ended.returncode, REFUSED, ended.stderr)
-        self.assertIn(f"on its own hardware, {hardware}: --device cpu was asked for.", ended.stderr)
-        self.assertEqual((ended.stdout, ended.stderr.count("\n"), list(self.folder.iterdir())), ("", 1, []))
-
-    def assert_presets_are_described(self, *words: str) -> None:
-        help_text = self.start("--help").stdout
-        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", *words):
-            self.assertIn(word, help_text)
+    def assert_refused(
+        self, message: str, *flags: object, code: int = 1, impl: str = "solutions", **variables: object
+    ) -> str:
+        """The errors, which have the message."""
+        ended = self.start(*flags, impl=impl, **variables)
+        assert ended.returncode == code, (flags, ended.stderr)
+        assert message in ended.stderr, (flags, ended.stderr)
+        assert not self.result.exists()
+        return ended.stderr
 
     def assert_drawn(self, *modules: str, files: int = 2) -> None:
         """The result has everything that these modules, or by default the program's own, need."""
-        if not importlib.util.find_spec("matplotlib"):
-            self.skipTest("this Python has no matplotlib")
+        pytest.importorskip("matplotlib")
         for module in modules or (f"plots.{self.program}",):
-            folder, said = self.folder / module, io.StringIO()
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                code = importlib.import_module(f"figures.{module}").main([f"--data={self.result}", f"--out={folder}"])
-            self.assertEqual(code, 0, said.getvalue())
-            self.assertEqual(len(list(folder.iterdir())), files)
-
-    def assert_output_is_checked(self, *flags: object) -> None:
-        (self.folder / "file").touch()
-        self.result = self.folder / "file" / "result.json"
-        ended = self.start(*flags)
-        self.assertEqual((ended.returncode, ended.stdout), (1, ""), ended.stderr)  # before anything is measured
-        self.assertIn("Not a directory", ended.stderr)
+            folder = self.folder / module
+            script = importlib.import_module(f"figures.{module}")
+            assert script.main([f"--data={self.result}", f"--out={folder}"]) == 0
+            assert len(list(folder.iterdir())) == files, module
 
     def saved_rows(self) -> int:
         try:
@@ -129,34 +118,54 @@ class ProgramTest(unittest.TestCase):
                 process.kill()
                 process.wait()
             if self.partial.exists():
-                self.assertFalse(self.result.exists())
+                assert not self.result.exists()
                 return
-        self.fail(f"{self.program} was always faster than its end: give it more to do")
+        pytest.fail(f"{self.program} was always faster than its end: give it more to do")
 
     def resume(self, rows: int, *flags: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """The results of a run that was stopped after this many rows and resumed, and of an uninterrupted one."""
         self.stop_after(rows, *flags)
         saved = self.saved_rows()
-        self.assertGreaterEqual(saved, rows)
+        assert saved >= rows
         resumed = self.run_well(*flags, "--resume")
-        self.assertTrue(self.output.startswith(f"{saved} rows are taken over from {self.partial}\n"), self.output)
-        self.assertFalse(self.partial.exists())
+        assert self.output.startswith(f"{saved} rows are taken over from {self.partial}\n"), self.output
+        assert not self.partial.exists()
         whole = self.run_well(*flags)
-        for part in ("program", "parameters"):
-            self.assertEqual(resumed[part], whole[part])
         for document in (resumed, whole):
             for changing in ("date", "command"):
                 del document["provenance"][changing]
-        self.assertEqual(resumed["provenance"], whole["provenance"])
+        for part in ("program", "provenance", "parameters"):
+            assert resumed[part] == whole[part]
         forms = [[(one["labels"], one["unit"], len(one["values"])) for one in d["series"]] for d in (resumed, whole)]
-        self.assertEqual(*forms)
+        assert forms[0] == forms[1]
         return resumed, whole
 
-    def assert_not_resumed_otherwise(self, flags: tuple[object, ...], other: tuple[object, ...], message: str) -> None:
-        """Rows that were measured in another way are refused, and kept."""
-        self.stop_after(1, *flags)
-        saved = self.partial.read_bytes()
-        self.assert_refused(message, *other, "--resume")
-        self.assertEqual(self.partial.read_bytes(), saved)
-        self.partial.write_bytes(saved[:9])
-        self.assert_refused(f"{self.partial} is corrupt", *flags, "--resume")
+
+class MeasuringTest(ProgramTest):
+    """What each program says that measures a stage, or several."""
+
+    tiny: tuple[object, ...]  # flags of a short run
+    unfinished = ""  # what it says of stubs; by default one stage's name
+    paper = ""  # the published hardware; empty: the preset needs none
+    described: tuple[str, ...]  # among what --help says of presets
+
+    def test_says_that_stubs_are_unfinished(self) -> None:
+        message = self.unfinished or f"{self.stage} is unfinished: TODO(student)"
+        self.assert_refused(message, *self.tiny, code=UNFINISHED, impl="assignments")
+
+    def test_presets_are_described_and_paper_needs_its_hardware(self) -> None:
+        help_text = self.start("--help").stdout
+        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", *self.described):
+            assert word in help_text
+        if self.paper:  # --device cpu is not the published hardware, whatever the machine has
+            ended = self.start("--preset", "paper", "--device", "cpu")
+            message = rf"\A--preset paper .* on its own hardware, {self.paper}: --device cpu was asked for\..*\n\Z"
+            assert (ended.returncode, ended.stdout, list(self.folder.iterdir())) == (REFUSED, "", [])
+            assert re.search(message, ended.stderr)
+
+    def test_names_a_file_that_cannot_be_written_before_anything_is_measured(self) -> None:
+        (self.folder / "file").touch()
+        self.result = self.folder / "file" / "result.json"
+        ended = self.start(*self.tiny)
+        assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
+        assert f"cannot write {self.result}: Not a directory" in ended.stderr

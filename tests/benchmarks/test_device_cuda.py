@@ -7,28 +7,28 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
-from tests.benchmarks.program_test import BUILD, REFUSED, ProgramTest
+import pytest
+
+from tests.benchmarks.program_test import AVERAGING, BUILD, REFUSED, ProgramTest
 from tests.harness.cuda_driver_test import compile_library, driver
 from tools.setup import gpus
 
 FITS = gpus.OLDEST[gpus.CUDA]
 
 
-class DeviceCuda(ProgramTest):
-    program = "step_time"
-    stages = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
+class TestDeviceCuda(ProgramTest):
+    program, stages = "step_time", AVERAGING
 
-    def setUp(self) -> None:
-        super().setUp()
+    @pytest.fixture(autouse=True)
+    def library(self, set_up: None) -> None:
         (self.folder / "libddp.so").symlink_to(BUILD / "lib" / "libddp.so")
 
-    def assert_said(self, message: str, *flags: str, code: int = 1) -> None:
-        flags = flags or ("--device=cuda",)
-        self.assert_refused(message, *flags, code=code, LD_LIBRARY_PATH=self.folder)
-        self.assertEqual(self.errors.count(message), 1, "each rank says it")
+    def assert_said(self, message: str, *flags: str, code: int = 1) -> str:
+        errors = self.assert_refused(message, *(flags or ("--device=cuda",)), code=code, LD_LIBRARY_PATH=self.folder)
+        assert errors.count(message) == 1, "each rank says it"
+        return errors
 
     def cuda_part(self, *options: str) -> Path:
         return compile_library(self.folder, "libddp_cuda.so", "void* ddp_cuda_library(void) { return 0; }", *options)
@@ -52,8 +52,8 @@ class DeviceCuda(ProgramTest):
         self.cuda_part("-Wl,--no-as-needed", str(lost))
         lost.unlink()
         driver(self.folder, gpus_there=[FITS])
-        self.assert_said("cannot load the CUDA part: liblost.so.13: cannot open shared object file")
-        self.assertIn("make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv", self.errors)
+        errors = self.assert_said("cannot load the CUDA part: liblost.so.13: cannot open shared object file")
+        assert "make setup DEVICE=cuda brings PyTorch's CUDA libraries into .venv" in errors
 
     def test_paper_wants_its_own_hardware(self) -> None:
         self.cuda_part()
@@ -61,14 +61,13 @@ class DeviceCuda(ProgramTest):
         self.assert_said("2 GPUs: there are 1. --preset full measures", "--preset=paper", code=REFUSED)
 
 
-class CudaPart(unittest.TestCase):
-    def test_it_loads_and_was_compiled_with_the_right_nccl(self) -> None:
-        library = BUILD / "lib" / "libddp_cuda.so"
-        if not library.exists():
-            self.skipTest("skipped: libddp_cuda.so is not built")
-        said = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
-        if lost := re.search(r"(\S+) => not found", said):
-            self.skipTest(f"skipped: {lost[1]} is missing, as after a set-up for the CPU")
-        load = f"import ctypes, os; ctypes.CDLL('{library}', os.RTLD_NOW).ddp_cuda_library()"
-        ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
-        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+def test_the_cuda_part_loads_and_was_compiled_with_the_right_nccl() -> None:
+    library = BUILD / "lib" / "libddp_cuda.so"
+    if not library.exists():
+        pytest.skip("libddp_cuda.so is not built")
+    said = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
+    if lost := re.search(r"(\S+) => not found", said):
+        pytest.skip(f"{lost[1]} is missing, as after a set-up for the CPU")
+    load = f"import ctypes, os; ctypes.CDLL('{library}', os.RTLD_NOW).ddp_cuda_library()"
+    ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

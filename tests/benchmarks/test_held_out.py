@@ -1,8 +1,9 @@
-"""The held-out measurements: that the committed predictions are the programs', and how far they are off."""
+"""The held-out measurements and PyTorch's published FSDP: the committed predictions are the programs', and how far they
+are off.
+"""
 
 from __future__ import annotations
 
-import unittest
 from collections.abc import Collection
 from statistics import fmean
 
@@ -10,6 +11,7 @@ import pytest
 
 from figures.lib import held_out
 from tests.benchmarks.program_test import BUILD
+from tools.report import fsdp
 from tools.report import held_out as tool
 
 # Mean and largest error of the held-out cells, in percent or points: whoever changes the model sees which moves.
@@ -68,31 +70,51 @@ MOST = {
 MINUTES = ("D", "D, TF32", "D, BF16", "E")  # to calibrate
 
 
-class HeldOut(unittest.TestCase):
-    def test_errors_are_as_small_as_they_were(self) -> None:
-        for source, quantity, held in held_out.quantities(held_out.rows()):
-            errors = [abs(row.error) for row in held]
-            mean, largest = MOST[source, quantity]
-            self.assertLessEqual(fmean(errors), mean, (source, quantity))
-            self.assertLessEqual(max(errors), largest, (source, quantity))
+MOST_OF_FSDP = {("paper", "TFLOPS"): 0.8, ("paper", "speedup"): 2, ("blog", "TFLOPS"): 36}
 
-    def test_what_describes_a_machine_is_not_counted(self) -> None:
-        for source, _, held in held_out.quantities(held_out.rows()):
-            self.assertFalse(any(row.fitted for row in held), source)
-        self.assertTrue(any(row.fitted for row in held_out.rows()))
 
-    def test_predictions_are_the_programs(self) -> None:
-        programs = ("bucketed_ddp", "ddp_suite", "all_reduce_times")
-        missing = [name for name in programs if not (BUILD / "bin" / name).exists()]
-        if missing:
-            self.skipTest(f"{', '.join(missing)}: not built")
-        self.compare([source for source in held_out.SOURCES if source not in MINUTES])
+def test_errors_are_as_small_as_they_were() -> None:
+    for source, quantity, held in held_out.quantities(held_out.rows()):
+        errors = [abs(row.error) for row in held]
+        mean, largest = MOST[source, quantity]
+        assert fmean(errors) <= mean, (source, quantity)
+        assert max(errors) <= largest, (source, quantity)
+        assert not any(row.fitted for row in held), "what describes a machine is not counted"
+    assert any(row.fitted for row in held_out.rows())
 
-    @pytest.mark.slow
-    def test_predictions_are_the_programs_of_large_tables(self) -> None:
-        self.compare(MINUTES)
 
-    def compare(self, sources: Collection[str]) -> None:
-        committed = [row for row in held_out.rows() if row.source in sources]
-        for row, known in zip(tool.predicted(sources), committed, strict=True):
-            self.assertAlmostEqual(row.predicted, known.predicted, delta=0.002 * abs(known.predicted), msg=row)
+@pytest.mark.parametrize(
+    "sources",
+    [
+        [source for source in held_out.SOURCES if source not in MINUTES],
+        pytest.param(MINUTES, marks=pytest.mark.slow),
+    ],
+)
+def test_predictions_are_the_programs(sources: Collection[str]) -> None:
+    for name in ("bucketed_ddp", "ddp_suite", "all_reduce_times"):
+        if not (BUILD / "bin" / name).exists():
+            pytest.skip(f"{name} is not built")
+    committed = [row for row in held_out.rows() if row.source in sources]
+    for row, known in zip(tool.predicted(sources), committed, strict=True):
+        assert row.predicted == pytest.approx(known.predicted, rel=0.002), row
+
+
+def test_errors_of_fsdp_are_as_small_as_they_were() -> None:
+    held = [row for row in fsdp.rows() if row.role == "held"]
+    assert {(row.source, row.metric) for row in held} == set(MOST_OF_FSDP)
+    for row in held:
+        assert abs(row.error) <= MOST_OF_FSDP[row.source, row.metric], row
+
+
+def test_operations_of_fsdp_are_those_of_the_source() -> None:
+    paper, *_, blog = fsdp.rows()
+    # 8 operations for each of 175 billion parameters and each token, and a little for attention.
+    assert fsdp.operations(blog) / (8 * 175e9 * 20 * 512) == pytest.approx(1, abs=0.02)
+    assert fsdp.operations(paper) / (8 * 175e9 * 2048) == pytest.approx(1, abs=0.04)
+
+
+@pytest.mark.slow
+def test_predictions_of_fsdp_are_the_programs() -> None:
+    if not fsdp.PROGRAM.exists():
+        pytest.skip(f"{fsdp.PROGRAM} is not built")
+    assert fsdp.predicted()[1] == fsdp.rows()

@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "harness/model_summary.h"
+#include "harness/workload.h"
 #include "support/ranks.h"
 
 namespace ddp {

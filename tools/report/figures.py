@@ -89,7 +89,7 @@ def is_fresh(result: Path, sources: list[Path]) -> bool:
 
 
 def time_left(line: str) -> str | None:
-    """What a benchmark's line says of how far it is: benchmarks/harness/progress.cpp."""
+    """What a benchmark's line says of how far it is: benchmarks/harness/interleaved.cpp."""
     return line.strip() if line.endswith(" s left") else None
 
 

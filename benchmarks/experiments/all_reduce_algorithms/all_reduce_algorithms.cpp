@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -15,10 +16,9 @@
 #include "ddp/ranks/stage_library.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
-#include "harness/presets.h"
 #include "harness/published_cluster.h"
+#include "harness/resumable_rows.h"
 #include "harness/virtual_run.h"
-#include "harness/worlds.h"
 #include "peers/all_reduces.h"
 
 namespace {
@@ -71,10 +71,9 @@ void run_rank(const Settings& settings, Client& client) {
 }
 
 Series series_of(int ranks, const std::string& algorithm, std::int64_t bytes, std::int64_t ns) {
-  return {
-      .labels = {{"world_size", std::int64_t{ranks}}, {"algorithm", algorithm}, {"bytes", bytes}},
-      .unit = "s",
-      .values = {1e-9 * static_cast<double>(ns)}};
+  return exact_time(
+      {{"world_size", std::int64_t{ranks}}, {"algorithm", algorithm}, {"bytes", bytes}},
+      in_seconds(ns));
 }
 
 // One number for each algorithm and size.
@@ -113,28 +112,25 @@ std::vector<Series> series_on_cluster(const Settings& settings, int ranks) {
 }
 
 Result header(const Settings& settings) {
-  PartialResult header =
-      header_of_worlds(settings.worlds, to_virtual_run(settings, "all_reduce_algorithms"),
-                       {{"alpha_ns", settings.network.alpha_ns},
-                        {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
-                        {"dtype", "float32"},
-                        {"sizes", c10::Join(", ", settings.sizes)},
-                        {"worlds_on_cluster", c10::Join(", ", settings.on_cluster)}});
-  return {.run = std::move(header.run), .parameters = std::move(header.parameters), .series = {}};
+  return header_of_worlds(settings.worlds,
+                          to_run(settings, "all_reduce_algorithms", kSimulatedNetwork,
+                                 settings.device, settings.world_size),
+                          {{"alpha_ns", settings.network.alpha_ns},
+                           {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
+                           {"dtype", "float32"},
+                           {"sizes", c10::Join(", ", settings.sizes)},
+                           {"worlds_on_cluster", c10::Join(", ", settings.on_cluster)}});
 }
 
-// The fastest at the given positions of world and size; the first if several are equally fast.
+// The algorithm that is fastest at the given positions of world and size; the first if several are.
 const std::string& fastest(const Settings& settings, const Result& result, std::size_t world,
                            std::size_t size) {
   const std::size_t sizes = settings.sizes.size();
-  const auto seconds = [&](std::size_t algorithm) {
-    return result.series[(world * kAlgorithms.size() + algorithm) * sizes + size].values[0];
+  const auto seconds = [&](const std::string& algorithm) {
+    const std::size_t position = &algorithm - kAlgorithms.data();
+    return result.series[(world * kAlgorithms.size() + position) * sizes + size].values[0];
   };
-  std::size_t best = 0;
-  for (std::size_t algorithm = 1; algorithm < kAlgorithms.size(); ++algorithm) {
-    best = seconds(algorithm) < seconds(best) ? algorithm : best;
-  }
-  return kAlgorithms[best];
+  return *std::ranges::min_element(kAlgorithms, {}, seconds);
 }
 
 void print_fastest(const Settings& settings, const Result& result) {
@@ -179,14 +175,6 @@ int run_worlds(Settings settings) {
   });
 }
 
-void choose_sizes(Settings& settings, const Grid& grid) {
-  if (settings.sizes.empty()) {
-    for (std::int64_t bytes = grid.smallest; bytes <= grid.largest; bytes *= 2) {
-      settings.sizes.push_back(bytes);
-    }
-  }
-}
-
 void add_flags(CLI::App& line, Settings& settings) {
   const auto number = [&](const char* flag, auto& value, const char* what) {
     line.add_option(flag, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
@@ -221,6 +209,10 @@ int ddp_main(int argc, char** argv) {
   if (line.count("--world-size") == 0) {
     settings.on_cluster = kOnCluster;
   }
-  choose_sizes(settings, grid);
+  if (settings.sizes.empty()) {
+    for (std::int64_t bytes = grid.smallest; bytes <= grid.largest; bytes *= 2) {
+      settings.sizes.push_back(bytes);
+    }
+  }
   return run_worlds(std::move(settings));
 }

@@ -32,12 +32,11 @@ void add(const cluster::Topology& topology, std::int64_t gpus, std::int64_t byte
   std::printf("%8lld%14lld%12.1f%10.2f%10.2f  %s %s\n", static_cast<long long>(gpus),
               static_cast<long long>(bytes), 1e-3 * ns, algbw, busbw, choice.algorithm.c_str(),
               choice.protocol.c_str());
-  result.series.push_back({.labels = {{"world_size", gpus},
+  result.series.push_back(exact_time({{"world_size", gpus},
                                       {"bytes", bytes},
                                       {"algorithm", choice.algorithm},
                                       {"protocol", choice.protocol}},
-                           .unit = "s",
-                           .values = {1e-9 * ns}});
+                                     1e-9 * ns));
 }
 
 void run(const Settings& settings) {
@@ -45,13 +44,11 @@ void run(const Settings& settings) {
   apply(settings.cluster, hardware);
   Result result = {
       .run = to_cluster_run(settings, kProgram, settings.cluster.gpus.back()),
-      .parameters = {{"link", settings.cluster.link},
-                     {"link_source", source_of_link(settings.cluster.link)},
-                     {"link_between", settings.cluster.between},
-                     {"link_between_source", source_of_link(settings.cluster.between)}},
-      .series = {}};
-  const Parameters described = describe(hardware);
-  result.parameters.insert(result.parameters.end(), described.begin(), described.end());
+      .parameters = joined({{"link", settings.cluster.link},
+                            {"link_source", source_of_link(settings.cluster.link)},
+                            {"link_between", settings.cluster.between},
+                            {"link_between_source", source_of_link(settings.cluster.between)}},
+                           describe(hardware))};
   std::printf("%8s%14s%12s%10s%10s\n%8s%14s%12s%10s%10s\n", "GPUs", "size", "time", "algbw",
               "busbw", "", "(B)", "(us)", "(GB/s)", "(GB/s)");
   for (const std::int64_t gpus : settings.cluster.gpus) {
@@ -73,15 +70,9 @@ int ddp_main(int argc, char** argv) {
     line.remove_option(line.get_option(flag));  // no stage runs
   }
   add_machine_flags(line, settings.cluster, "");
-  line.add_option("--gpus", settings.cluster.gpus, "How many in total")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  line.add_option("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  line.add_option("--mib", settings.mib, "Sizes, in 2^20 bytes")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
+  add_number(line, "--gpus", settings.cluster.gpus, "How many in total");
+  add_number(line, "--gpus-per-node", settings.cluster.gpus_per_node, "In a machine");
+  add_number(line, "--mib", settings.mib, "Sizes, in 2^20 bytes", 0);
   line.add_option("--bytes", settings.bytes, "Sizes, in bytes, in place of --mib")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   if (const auto code = parse(line, argc, argv)) {

@@ -7,14 +7,23 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "ddp/meters/statistics.h"
+#include "ddp/models/toy_models.h"
 #include "experiments/all_stages/smoke_test.h"
 #include "harness/command_line.h"
 
+namespace ddp {
 namespace {
 
-using namespace ddp;
+constexpr double kTolerance = 1e-6;  // of float64, but of a GPU's, too
+
+// A function's static, so that it is there before the first registration.
+std::vector<SmokeTest>& registry() {
+  static std::vector<SmokeTest> tests;
+  return tests;
+}
 
 // Each stage is a run of its own, with a trace of its own: trace.json becomes
 // trace.01_naive_ddp.json.
@@ -31,12 +40,13 @@ int count_machines(const RankContext& context, const DeviceContext& device_conte
   return static_cast<int>(count.item<double>());
 }
 
-// Those of these numbers, all if there are none.
+// Those of these numbers, all if there are none, in the order of the stages' names.
 std::vector<SmokeTest> chosen(const std::vector<std::string>& numbers) {
-  std::vector<SmokeTest> tests = smoke_tests();
+  std::vector<SmokeTest> tests = registry();
   std::erase_if(tests, [&](const SmokeTest& test) {
     return !numbers.empty() && std::ranges::count(numbers, test.stage.substr(0, 2)) == 0;
   });
+  std::ranges::sort(tests, {}, &SmokeTest::stage);
   return tests;
 }
 
@@ -62,7 +72,46 @@ int run_stage(const SmokeTest& test, BenchmarkOptions options) {
 
 }  // namespace
 
+bool register_smoke_test(SmokeTest test) {
+  registry().push_back(std::move(test));
+  return true;
+}
+
+void expect_equal(const std::string& what, const at::Tensor& found, const at::Tensor& expected) {
+  TORCH_CHECK(found.defined(), what, " is undefined");
+  TORCH_CHECK(at::allclose(found, expected, kTolerance, kTolerance), what,
+              " is not what one process computes for all ranks: they differ by ",
+              (found - expected).abs().max().item<double>());
+}
+
+void train_toy(const DeviceContext& device_context, const MakeSynchronizer& make) {
+  const int rank = device_context.group->getRank();
+  const int world_size = device_context.group->getSize();
+  ToyOptions options = {.device = device_context.device};
+  const auto whole =
+      make_toy_model(ToyKind::kMlp, options);  // of one process, from rank 0's weights
+  for (int each = 0; each < world_size; ++each) {
+    (toy_loss(*whole, make_toy_batch(options, each, /*step=*/0)) / world_size).backward();
+  }
+  const Batch batch = make_toy_batch(options, rank, /*step=*/0);
+  options.seed = rank;
+  const auto model = make_toy_model(ToyKind::kMlp, options);
+  const auto synchronizer = make(*model, device_context.group);
+  toy_loss(*model, batch).backward();
+  synchronizer->finish();
+  const auto expected = whole->named_parameters();
+  const auto found = model->named_parameters();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [name, parameter] = expected[i];
+    expect_equal(name + " after construction", found[i].tensor, parameter);
+    expect_equal("the gradient of " + name, found[i].tensor.grad(), parameter.grad());
+  }
+}
+
+}  // namespace ddp
+
 int ddp_main(int argc, char** argv) {
+  using namespace ddp;
   CLI::App line("One small step of every stage, whose values are compared with one process's");
   BenchmarkOptions options;
   std::vector<std::string> numbers;

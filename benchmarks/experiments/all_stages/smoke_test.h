@@ -25,9 +25,6 @@ struct SmokeTest {
 /// To be called before main(), as above. Always true.
 bool register_smoke_test(SmokeTest test);
 
-/// All of them, in the order of the stages' names.
-std::vector<SmokeTest> smoke_tests();
-
 /// Throws c10::Error, which begins with `what`, unless `found` is `expected`, to a rounding error.
 void expect_equal(const std::string& what, const at::Tensor& found, const at::Tensor& expected);
 

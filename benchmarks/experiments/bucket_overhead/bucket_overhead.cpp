@@ -14,6 +14,8 @@
 // All caps and computing alone are interleaved, step by step, each with a model of its own. A step
 // is forward, backward and finish(), begins on all ranks together, and takes the time of the
 // slowest.
+#include "experiments/bucket_overhead/bucket_overhead.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -25,13 +27,10 @@
 
 #include "ddp/meters/device_timer.h"
 #include "ddp/ranks/environment.h"
-#include "experiments/bucket_overhead/link_costs.h"
-#include "experiments/bucket_overhead/overhead_simulation.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
 #include "harness/language_model.h"
-#include "harness/presets.h"
 #include "harness/trainer.h"
 #include "harness/variants.h"
 #include "models/transformer.h"
@@ -55,7 +54,7 @@ const PresetsInWords kInWords = {
     .quick = "--warmup 3 --repetitions 8",
     .full = "--warmup 10 --repetitions 100",
     .paper = "the same on the hardware of the published experiment, 2 GPUs in one machine"};
-const Hardware kPublished = {.gpus = 2, .model = ""};
+const Hardware kPublished = {.gpus = 2};
 
 struct Settings : BenchmarkOptions {
   std::string model = "reduced";
@@ -82,16 +81,15 @@ std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
                               const DeviceContext& device_context) {
   const auto step = make_device_timer(device_context.device),
              forward = make_device_timer(device_context.device);
-  barrier(device_context.group);
-  step->start();
-  forward->start();
-  const at::Tensor loss = trainer.forward(batch);
-  forward->stop();
-  trainer.backward(loss);
-  trainer.finish();
-  step->stop();
+  const double seconds = seconds_together(*step, device_context.group, [&] {
+    forward->start();
+    const at::Tensor loss = trainer.forward(batch);
+    forward->stop();
+    trainer.backward(loss);
+    trainer.finish();
+  });
   trainer.update();
-  return {step->seconds(), forward->seconds()};
+  return {seconds, forward->seconds()};
 }
 
 // Seconds of the slowest rank: [repetitions, 1 + caps, kStep and kForward]; first computing alone.
@@ -103,24 +101,20 @@ at::Tensor measure_steps(const Settings& settings, const DeviceContext& device_c
   std::vector<Trainer> trainers;
   trainers.reserve(1 + settings.caps);
   const auto add = [&](const char* variant, std::int64_t cap_bytes) {
-    trainers.emplace_back(
-        variant,
-        make_language_model(make_transformer(
-            settings.shape(), {.seed = settings.seed, .device = device_context.device})),
-        device_context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
+    trainers.emplace_back(variant,
+                          make_transformer(settings.shape(), {.seed = settings.seed,
+                                                              .device = device_context.device}),
+                          device_context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
   };
   add(kComputeOnly, 1);
   for (const std::int64_t cap : settings.cap_bytes()) {
     add(kBucketed, cap);
   }
-  std::optional<Progress> progress;
-  if (device_context.group->getRank() == 0) {
-    progress.emplace("bucket_overhead, repetitions",
-                     settings.repetitions.warmup + settings.repetitions.measured);
-  }
+  Progress progress("bucket_overhead, repetitions", settings.repetitions.all(),
+                    device_context.group->getRank());
   const at::Tensor times = measure_interleaved(
       settings.repetitions, trainers.size(),
-      [&](std::size_t way) { return time_step(trainers[way], batch, device_context); }, progress);
+      [&](std::size_t way) { return time_step(trainers[way], batch, device_context); }, &progress);
   return largest_of_ranks(times, device_context);
 }
 
@@ -151,20 +145,10 @@ std::vector<Series> simulate(const Settings& settings, const Simulation& simulat
                                    .backward_ns = std::llround(1e9 * (step - forward))};
   std::vector<Series> series;
   for (const std::int64_t cap : settings.cap_bytes()) {
-    series.push_back({.labels = {{"quantity", "simulated overhead"}, {"cap_bytes", cap}},
-                      .unit = "s",
-                      .values = {simulation->seconds(cap, link, computing)}});
+    series.push_back(exact_time({{"quantity", "simulated overhead"}, {"cap_bytes", cap}},
+                                simulation->seconds(cap, link, computing)));
   }
   return series;
-}
-
-void say_without_simulation(int rank) {
-  if (rank == 0) {
-    std::fputs(
-        "the simulated network is left out: it needs ranks that this program forks, so start it "
-        "without torchrun, mpirun or srun\n",
-        stderr);
-  }
 }
 
 double formula(const Settings& settings, const LinkCosts& link, std::int64_t cap_bytes) {
@@ -237,16 +221,11 @@ void run_rank(const RankContext& context, const Settings& settings, const Simula
 }
 
 void add_flags(CLI::App& line, Settings& settings) {
-  line.add_option("--model", settings.model, "What is trained")
-      ->check(CLI::IsMember(transformer_names()))
-      ->capture_default_str();
-  const auto number = [&](const char* flag, auto& value, const char* what, int least, int most) {
-    line.add_option(flag, value, what)->check(CLI::Range(least, most))->capture_default_str();
-  };
-  number("--batch-size", settings.batch, "Sequences of each rank", 1, 1 << 20);
-  number("--sequence-length", settings.length, "Tokens of a sequence", 1, 1 << 20);
-  number("--caps", settings.caps, "How many: all gradients in one bucket, half of them, and so on",
-         2, 32);
+  add_choice(line, "--model", settings.model, "What is trained", transformer_names());
+  add_number(line, "--batch-size", settings.batch, "Sequences of each rank");
+  add_number(line, "--sequence-length", settings.length, "Tokens of a sequence");
+  add_number(line, "--caps", settings.caps,
+             "How many: all gradients in one bucket, half of them, and so on", 2, 32);
 }
 
 }  // namespace
@@ -271,7 +250,12 @@ int ddp_main(int argc, char** argv) {
   // Its ranks are forked before this process does anything else.
   Simulation simulation;
   if (const auto environment = read_launch_environment()) {
-    say_without_simulation(environment->rank);
+    if (environment->rank == 0) {
+      std::fputs(
+          "the simulated network is left out: it needs ranks that this program forks, so start it "
+          "without torchrun, mpirun or srun\n",
+          stderr);
+    }
   } else if (const int code =
                  simulation.emplace().run(settings, settings.shape(), settings.cap_bytes())) {
     return code;

@@ -1,12 +1,10 @@
-#include "experiments/bucket_overhead/link_costs.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "ddp/meters/device_timer.h"
 #include "ddp/meters/statistics.h"
+#include "experiments/bucket_overhead/bucket_overhead.h"
 
 namespace ddp {
 namespace {
@@ -20,29 +18,25 @@ Series measure_size(std::int64_t bytes, std::int64_t largest, const Repetitions&
                     const DeviceContext& device_context) {
   const std::int64_t count = std::clamp(largest / bytes, std::int64_t{1}, kMostInFlight);
   std::vector<at::Tensor> messages;
-  messages.reserve(count);
   for (std::int64_t i = 0; i < count; ++i) {
     messages.push_back(
         at::zeros({bytes / std::int64_t{sizeof(float)}}, at::device(device_context.device)));
   }
   const auto timer = make_device_timer(device_context.device);
   std::vector<WorkPtr> works(messages.size());
-  std::optional<Progress> none;
   const at::Tensor times = measure_interleaved(
       {.measured = kPerStep * repetitions.measured, .warmup = repetitions.warmup}, 1,
       [&](std::size_t) -> std::vector<double> {
-        barrier(device_context.group);
-        timer->start();
-        for (std::size_t i = 0; i < messages.size(); ++i) {
-          works[i] = all_reduce_async(messages[i], device_context.group);
-        }
-        for (const WorkPtr& work : works) {
-          work->wait();
-        }
-        timer->stop();
-        return {timer->seconds() / static_cast<double>(count)};
-      },
-      none);
+        const double seconds = seconds_together(*timer, device_context.group, [&] {
+          for (std::size_t i = 0; i < messages.size(); ++i) {
+            works[i] = all_reduce_async(messages[i], device_context.group);
+          }
+          for (const WorkPtr& work : works) {
+            work->wait();
+          }
+        });
+        return {seconds / static_cast<double>(count)};
+      });
   return series_of(largest_of_ranks(times, device_context), 0, 0,
                    {{"quantity", "message"}, {"bytes", bytes}});
 }

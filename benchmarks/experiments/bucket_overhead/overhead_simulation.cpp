@@ -1,10 +1,9 @@
-#include "experiments/bucket_overhead/overhead_simulation.h"
-
 #include <ATen/ATen.h>
 
 #include <cmath>
 #include <string_view>
 
+#include "experiments/bucket_overhead/bucket_overhead.h"
 #include "harness/language_model.h"
 #include "harness/trainer.h"
 #include "harness/virtual_run.h"
@@ -32,10 +31,9 @@ void run_step(Client& client, const DeviceContext& context, const TransformerSha
   };
   client.go_to({.phase = Phase::kConstruction, .step = 2 * step});
   Trainer trainer(variant,
-                  make_language_model(
-                      make_transformer(shape, {.compute = compute,
-                                               .forward_ns = static_cast<std::int64_t>(kWhole),
-                                               .backward_ns = static_cast<std::int64_t>(kWhole)})),
+                  make_transformer(shape, {.compute = compute,
+                                           .forward_ns = static_cast<std::int64_t>(kWhole),
+                                           .backward_ns = static_cast<std::int64_t>(kWhole)}),
                   context.group, TrainerOptions{{.cap_bytes = cap_bytes}});
   // One token, to keep the real computation short; what is told of it is unaffected.
   const LabelledBatch batch = {.inputs = at::zeros({1, 1}, at::kLong),

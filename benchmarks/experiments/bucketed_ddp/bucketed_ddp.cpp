@@ -14,28 +14,78 @@
 //
 // All variants are interleaved, iteration by iteration, each with a model of its own. If there is
 // not enough memory for that, they are measured one after another, on one model.
-#include <ATen/ATen.h>
+#include "03_bucketed_ddp/bucketed_ddp.h"
+
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <map>
-#include <optional>
-#include <set>
 
-#include "experiments/bucketed_ddp/published.h"
-#include "experiments/bucketed_ddp/timed_iteration.h"
-#include "experiments/bucketed_ddp/training_lines.h"
-#include "experiments/bucketed_ddp/ways.h"
-#include "harness/benchmark.h"
+#include "experiments/bucketed_ddp/bucketed_ddp.h"
 #include "harness/command_line.h"
-#include "harness/equal_gradients.h"
-#include "harness/interleaved.h"
-#include "harness/language_model.h"
-#include "harness/presets.h"
 #include "harness/resumable_rows.h"
-#include "harness/variants.h"
 #include "models/transformer.h"
+
+namespace ddp {
+
+constexpr const char* kBucketed = "bucketed";
+// The Reducer's bucket size, scaled from xl as for the other variants: PyTorch's default.
+constexpr std::int64_t kReducerMegabytes = 25;
+constexpr std::int64_t kReducerFirstMegabytes = 1;
+
+Way bucketed_way(const TrainingSettings& settings, std::int64_t megabytes, const Model& model) {
+  const std::int64_t cap = settings.cap(megabytes);
+  const auto buckets = assign_buckets(tensors_of(model.named_parameters()), cap).size();
+  return {.variant = kBucketed,
+          .options = {.cap_bytes = cap},
+          .labels = {{kVariantLabel, kBucketed},
+                     {kMegabytesLabel, megabytes},
+                     {kCapLabel, cap},
+                     {"buckets", static_cast<std::int64_t>(buckets)}}};
+}
+
+const std::vector<std::string> kTrainingVariants = {kBucketed,    "naive",         "flat",
+                                                    "overlapped", kReducerVariant, kComputeOnly};
+
+Parameters parameters_of(const TrainingSettings& settings) {
+  const TransformerShape shape = settings.shape();
+  return {{"model", settings.model},
+          {"parameters", parameter_count(shape)},
+          {"d_model", shape.d_model},
+          {"d_ff", shape.d_ff},
+          {"layers", shape.layers},
+          {"heads", shape.heads},
+          {"vocabulary", shape.vocabulary},
+          {"dtype", "float32"},
+          {"optimizer", "AdamW"},
+          {"repetitions", settings.repetitions.measured},
+          {"warmup", settings.repetitions.warmup},
+          {"interleaved", static_cast<std::int64_t>(settings.interleaved)},
+          {"reducer_cap_bytes", settings.cap(kReducerMegabytes)},
+          {"reducer_first_bucket_bytes", settings.cap(kReducerFirstMegabytes)},
+          {"rate_gbit", settings.rate_gbit},
+          {"latency_us", settings.latency_us}};
+}
+
+std::vector<Way> ways_of(const TrainingSettings& settings, const Model& model,
+                         const std::vector<std::string>& variants) {
+  const VariantOptions reducer = {.cap_bytes = settings.cap(kReducerMegabytes),
+                                  .first_bucket_bytes = settings.cap(kReducerFirstMegabytes)};
+  std::vector<Way> ways;
+  for (const std::string& variant : variants) {
+    if (variant != kBucketed) {
+      ways.push_back(
+          {.variant = variant, .options = reducer, .labels = {{kVariantLabel, variant}}});
+      continue;
+    }
+    for (const std::int64_t megabytes : settings.bucket_mb) {
+      ways.push_back(bucketed_way(settings, megabytes, model));
+    }
+  }
+  return ways;
+}
+
+}  // namespace ddp
 
 namespace {
 
@@ -66,151 +116,11 @@ const PresetsInWords kInWords = {
     .published =
         "xl at the published sizes, computed for the published hardware with the stages' code on a "
         "simulated cluster: seconds, without a GPU"};
-const Hardware kPublished = {.gpus = 2, .model = ""};
-
-class Measurement {
- public:
-  Measurement(const TrainingSettings& settings, const DeviceContext& device_context,
-              ResumableRows& rows)
-      : settings_(settings),
-        device_context_(device_context),
-        rows_(rows),
-        model_(new_model()),
-        ways_(
-            ways_of(settings, *model_,
-                    usable_variants(kTrainingVariants, settings.implementation, device_context))) {
-    if (device_context.group->getRank() == 0) {
-      const std::size_t rows_of_size = settings.interleaved ? 1 : ways_.size();
-      const std::size_t sizes = settings.batch_sizes.size() * settings.sequence_lengths.size();
-      progress_.emplace("bucketed_ddp, repetitions",
-                        static_cast<int>(rows_of_size * sizes) * repetitions());
-    }
-  }
-
-  void run() {
-    for (const std::int64_t batch : settings_.batch_sizes) {
-      for (const std::int64_t length : settings_.sequence_lengths) {
-        const Parameters labels = {{kBatchLabel, batch}, {kLengthLabel, length}};
-        if (settings_.interleaved) {
-          measure_row(labels, ways_, batch, length);
-          continue;
-        }
-        for (const Way& way : ways_) {
-          measure_alone(labels, way, batch, length);
-        }
-      }
-    }
-  }
-
- private:
-  int repetitions() const { return settings_.repetitions.warmup + settings_.repetitions.measured; }
-
-  std::shared_ptr<Model> new_model() const {
-    return make_transformer(transformer_shape(settings_.model),
-                            {.seed = settings_.seed, .device = device_context_.device});
-  }
-
-  // Each variant is a row of its own, with the row's labels.
-  void measure_alone(Parameters labels, const Way& way, std::int64_t batch, std::int64_t length) {
-    labels.insert(labels.end(), way.labels.begin(), way.labels.end());
-    measure_row(labels, {{.variant = way.variant, .options = way.options, .labels = {}}}, batch,
-                length);
-  }
-
-  void measure_row(const Parameters& labels, const std::vector<Way>& ways, std::int64_t batch,
-                   std::int64_t length) {
-    if (rows_.has(labels)) {
-      if (progress_) {
-        progress_->skip(repetitions());
-      }
-      return;
-    }
-    const LabelledBatch data =
-        make_token_batch({.batch = batch,
-                          .length = length,
-                          .vocabulary = transformer_shape(settings_.model).vocabulary},
-                         settings_.seed, device_context_);
-    rows_.add(labels, series_of_ranks(measure_ways(ways, data), ways));
-  }
-
-  // Seconds on this rank: [repetitions, ways, kIterationParts].
-  at::Tensor measure_ways(const std::vector<Way>& ways, const LabelledBatch& data) {
-    std::vector<Trainer> trainers;
-    trainers.reserve(ways.size());
-    for (const Way& way : ways) {
-      trainers.emplace_back(way.variant,
-                            make_language_model(settings_.interleaved ? new_model() : model_),
-                            device_context_.group, TrainerOptions{way.options});
-    }
-    if (settings_.interleaved && !checked_) {
-      expect_equal_gradients(ways, trainers, data);
-    }
-    std::vector<std::unique_ptr<AdamW>> optimizers;
-    optimizers.reserve(ways.size());
-    for (const Trainer& trainer : trainers) {
-      optimizers.push_back(std::make_unique<AdamW>(trainer.parameters()));
-    }
-    TimedIteration iteration(device_context_);
-    return measure_interleaved(
-        settings_.repetitions, ways.size(),
-        [&](std::size_t way) { return iteration.run(trainers[way], *optimizers[way], data); },
-        progress_);
-  }
-
-  void expect_equal_gradients(const std::vector<Way>& ways, std::vector<Trainer>& trainers,
-                              const LabelledBatch& data) {
-    std::vector<std::string> names;
-    names.reserve(ways.size());
-    for (const Way& way : ways) {
-      names.push_back(way.variant);
-    }
-    const auto peer =
-        static_cast<std::size_t>(std::ranges::find(names, kReducerVariant) - names.begin());
-    check_gradients(names, trainers, peer, data);
-    checked_ = true;
-  }
-
-  std::vector<Series> series_of_ranks(const at::Tensor& times, const std::vector<Way>& ways) const {
-    const at::Tensor all =
-        all_gather(times.to(device_context_.device), device_context_.group).cpu();
-    std::vector<Series> series;
-    for (std::size_t way = 0; way < ways.size(); ++way) {
-      for (std::size_t part = 0; part < kIterationParts.size(); ++part) {
-        for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
-          Parameters labels = ways[way].labels;
-          labels.insert(labels.end(), {{kPartLabel, kIterationParts[part]}, {"rank", rank}});
-          series.push_back(series_of(all[rank], way, part, std::move(labels)));
-        }
-      }
-    }
-    return series;
-  }
-
-  const TrainingSettings& settings_;
-  const DeviceContext& device_context_;
-  ResumableRows& rows_;
-  const std::shared_ptr<Model> model_;  // shared by all variants, unless they are interleaved
-  const std::vector<Way> ways_;
-  std::optional<Progress> progress_;
-  bool checked_ = false;
-};
-
-PartialResult header_of(const TrainingSettings& settings, const DeviceContext& device_context) {
-  return {.run = to_run(settings, kTrainingProgram, device_context.group),
-          .parameters = parameters_of(settings),
-          .rows = {}};
-}
+const Hardware kPublished = {.gpus = 2};
 
 void run_rank(const RankContext& context, const TrainingSettings& settings) {
   const DeviceContext device_context = make_device_context(settings, context);
-  if (!device_context.device.is_cpu()) {
-    const std::string problem = why_no_memory(settings.trained(), 1, device_context.device);
-    TORCH_CHECK(problem.empty(), problem);
-  }
-  keep_freed_memory();
-  ResumableRows rows(settings, header_of(settings, device_context), device_context);
-  Measurement(settings, device_context, rows).run();
-  const Result result = rows.finish();
+  const Result result = train_on_ranks(settings, device_context);
   if (context.rank == 0) {
     std::fputs(training_lines(result).c_str(), stdout);
   }
@@ -224,8 +134,8 @@ void compute(const TrainingSettings& settings) {
 }
 
 void add_flags(CLI::App& line, TrainingSettings& settings) {
-  line.add_option("--model", settings.model, "What is trained; default: the preset's")
-      ->check(CLI::IsMember(transformer_names()));
+  add_choice(line, "--model", settings.model, "What is trained; default: the preset's",
+             transformer_names());
   const auto listed = [&](const char* flag, auto& values, const char* what) {
     line.add_option(flag, values, what)->check(CLI::Range(1, 1 << 20));
   };

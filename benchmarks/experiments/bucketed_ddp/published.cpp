@@ -1,12 +1,9 @@
-#include "experiments/bucketed_ddp/published.h"
-
 #include <array>
 
-#include "experiments/bucketed_ddp/timed_iteration.h"
-#include "experiments/bucketed_ddp/training_lines.h"
+#include "experiments/bucketed_ddp/bucketed_ddp.h"
 #include "harness/cluster_step.h"
 #include "models/profiles/hardware.h"
-#include "models/profiles/transformer_profile.h"
+#include "models/profiles/model_profile.h"
 
 namespace ddp {
 namespace {
@@ -71,30 +68,25 @@ std::array<double, kIterationParts.size()> times_of(const Way& way, const Profil
                                                     const Setup& setup) {
   const cluster::StepTimes times =
       simulate_step(way.variant, model, setup.hardware, setup.gpus, way.options);
-  const auto seconds = [](std::int64_t ns) { return 1e-9 * static_cast<double>(ns); };
+  const double train = in_seconds(times.total_ns) + update_s(model, setup);
   const std::int64_t late = times.total_ns - times.forward_ns - times.backward_ns;
   // The Reducer waits inside backward, and what comes after it has nothing to wait for.
-  const bool waits_in_backward = way.variant == kReducerVariant;
+  if (way.variant == kReducerVariant) {
+    return {train, in_seconds(times.backward_ns + late), 0};
+  }
   const bool measures_by_host =
       setup.measures_by_host && way.variant != "flat" && way.variant != kComputeOnly;
-  return {seconds(times.total_ns) + update_s(model, setup),
-          seconds(times.backward_ns + (waits_in_backward ? late : 0)),
-          waits_in_backward  ? 0
-          : measures_by_host ? seconds(times.total_ns - times.host_backward_end_ns)
-                             : seconds(late)};
+  return {train, in_seconds(times.backward_ns),
+          in_seconds(measures_by_host ? times.total_ns - times.host_backward_end_ns : late)};
 }
 
 }  // namespace
 
 Result train_at_published_scale(const TrainingSettings& settings) {
   const Setup setup = setup_of(settings.cluster);
-  const TransformerShape shape = settings.shape();
   const auto variants = variants_on_cluster(kTrainingVariants, settings.implementation);
   Result result = {.run = to_cluster_run(settings, kTrainingProgram, setup.gpus),
-                   .parameters = parameters_of(settings),
-                   .series = {}};
-  const Parameters hardware = describe(setup.hardware);
-  result.parameters.insert(result.parameters.end(), hardware.begin(), hardware.end());
+                   .parameters = joined(parameters_of(settings), describe(setup.hardware))};
   const ProfiledModel any(transformer_profile(settings.model, settings.shape(), {}));
   result.parameters.emplace_back("besides_s", update_s(any, setup));
   for (const std::int64_t batch : settings.batch_sizes) {
@@ -104,10 +96,10 @@ Result train_at_published_scale(const TrainingSettings& settings) {
       for (const Way& way : ways_of(settings, model, variants)) {
         const auto times = times_of(way, model, setup);
         for (std::size_t part = 0; part < kIterationParts.size(); ++part) {
-          Parameters labels = {{kBatchLabel, batch}, {kLengthLabel, length}};
-          labels.insert(labels.end(), way.labels.begin(), way.labels.end());
-          labels.insert(labels.end(), {{kPartLabel, kIterationParts[part]}, {"rank", 0}});
-          result.series.push_back({.labels = labels, .unit = "s", .values = {times[part]}});
+          const Parameters labels =
+              joined({{kBatchLabel, batch}, {kLengthLabel, length}}, way.labels);
+          result.series.push_back(exact_time(
+              joined(labels, {{kPartLabel, kIterationParts[part]}, {"rank", 0}}), times[part]));
         }
       }
     }

@@ -1,5 +1,3 @@
-#include "experiments/bucketed_ddp/training_lines.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,7 +6,7 @@
 #include <sstream>
 
 #include "ddp/meters/statistics.h"
-#include "harness/variants.h"
+#include "experiments/bucketed_ddp/bucketed_ddp.h"
 
 namespace ddp {
 namespace {
@@ -18,37 +16,27 @@ struct Training {
   std::int64_t batch = 0, length = 0;
   std::string variant;
   std::optional<std::int64_t> megabytes, cap_bytes;
-  std::map<std::string, double> seconds;  // of each part: the mean, maximum over all ranks
-};
+  std::map<std::string, double> seconds = {};  // of each part: the mean, maximum over all ranks
 
-template <typename T>
-std::optional<T> label(const Series& series, const std::string& name) {
-  for (const auto& [own_name, value] : series.labels) {
-    if (own_name == name) {
-      return std::get<T>(value);
-    }
+  bool same_data(const Training& other) const {
+    return batch == other.batch && length == other.length;
   }
-  return std::nullopt;
-}
+};
 
 // The series of one training are adjacent: its parts, each on all ranks.
 std::vector<Training> trainings_of(const Result& result) {
   std::vector<Training> trainings;
   for (const Series& series : result.series) {
-    const Training now = {.batch = *label<std::int64_t>(series, kBatchLabel),
-                          .length = *label<std::int64_t>(series, kLengthLabel),
-                          .variant = *label<std::string>(series, kVariantLabel),
-                          .megabytes = label<std::int64_t>(series, kMegabytesLabel),
-                          .cap_bytes = label<std::int64_t>(series, kCapLabel),
-                          .seconds = {}};
-    const auto same = [&](const Training& other) {
-      return other.batch == now.batch && other.length == now.length &&
-             other.variant == now.variant && other.megabytes == now.megabytes;
-    };
-    if (trainings.empty() || !same(trainings.back())) {
+    const Training now = {.batch = *label_of<std::int64_t>(series, kBatchLabel),
+                          .length = *label_of<std::int64_t>(series, kLengthLabel),
+                          .variant = *label_of<std::string>(series, kVariantLabel),
+                          .megabytes = label_of<std::int64_t>(series, kMegabytesLabel),
+                          .cap_bytes = label_of<std::int64_t>(series, kCapLabel)};
+    if (trainings.empty() || !trainings.back().same_data(now) ||
+        trainings.back().variant != now.variant || trainings.back().megabytes != now.megabytes) {
       trainings.push_back(now);
     }
-    double& seconds = trainings.back().seconds[*label<std::string>(series, kPartLabel)];
+    double& seconds = trainings.back().seconds[*label_of<std::string>(series, kPartLabel)];
     seconds = std::max(seconds, summarize(series.values).mean);
   }
   return trainings;
@@ -62,66 +50,48 @@ std::string as_tensor(double value, const std::string& device) {
   return std::string("tensor([") + text + "]" + (device == "cuda" ? ", device='cuda:0'" : "") + ")";
 }
 
-std::string bucket_in_words(const Training& training) {
-  std::ostringstream text;
-  text << "bucket_size_mb: " << *training.megabytes;
-  if (*training.cap_bytes != *training.megabytes << 20) {
-    text << " (of xl's gradients; here " << *training.cap_bytes << " bytes)";
+void print(const Training& training, const std::vector<Training>& all, const std::string& device,
+           std::ostream& text) {
+  text << "Training DDP model, local_bs: " << training.batch << ", seq_len: " << training.length;
+  if (training.megabytes) {
+    text << ", bucket_size_mb: " << *training.megabytes;
+    if (*training.cap_bytes != *training.megabytes << 20) {
+      text << " (of xl's gradients; here " << *training.cap_bytes << " bytes)";
+    }
+  } else {
+    text << ", variant: " << training.variant;
   }
-  return text.str();
+  const double train = training.seconds.at("train");
+  text << "\ntotal time train: " << as_tensor(train, device) << "\n";
+  if (training.variant == kComputeOnly) {
+    return;
+  }
+  const char* what = "grad all reduce";
+  double reduce = training.seconds.at("all-reduce");
+  if (training.variant == kReducerVariant) {
+    what = "backward beyond compute only";
+    const auto alone = std::ranges::find_if(all, [&](const Training& other) {
+      return other.variant == kComputeOnly && other.same_data(training);
+    });
+    reduce = training.seconds.at("backward") - alone->seconds.at("backward");
+  }
+  text << "total time " << what << ": " << as_tensor(reduce, device) << "\n"
+       << "ratio " << what << " to train time: " << as_tensor(reduce / train, device) << "\n";
 }
-
-class Lines {
- public:
-  explicit Lines(const Result& result)
-      : device_(result.run.device), trainings_(trainings_of(result)) {}
-
-  std::string text() {
-    for (const bool bucketed : {true, false}) {
-      for (const Training& training : trainings_) {
-        if (training.megabytes.has_value() == bucketed) {
-          add(training);
-        }
-      }
-    }
-    return text_.str();
-  }
-
- private:
-  void add(const Training& training) {
-    text_ << "Training DDP model, local_bs: " << training.batch << ", seq_len: " << training.length
-          << ", "
-          << (training.megabytes ? bucket_in_words(training) : "variant: " + training.variant)
-          << "\n";
-    const double train = training.seconds.at("train");
-    text_ << "total time train: " << as_tensor(train, device_) << "\n";
-    if (training.variant == kComputeOnly) {
-      return;
-    }
-    const bool inside = training.variant == "Reducer";
-    const double reduce = inside ? beyond_computing(training) : training.seconds.at("all-reduce");
-    const char* what = inside ? "backward beyond compute only" : "grad all reduce";
-    text_ << "total time " << what << ": " << as_tensor(reduce, device_) << "\n"
-          << "ratio " << what << " to train time: " << as_tensor(reduce / train, device_) << "\n";
-  }
-
-  double beyond_computing(const Training& training) const {
-    for (const Training& other : trainings_) {
-      if (other.variant == kComputeOnly && other.batch == training.batch &&
-          other.length == training.length) {
-        return training.seconds.at("backward") - other.seconds.at("backward");
-      }
-    }
-    return std::nan("");
-  }
-
-  const std::string device_;
-  const std::vector<Training> trainings_;
-  std::ostringstream text_;
-};
 
 }  // namespace
 
-std::string training_lines(const Result& result) { return Lines(result).text(); }
+std::string training_lines(const Result& result) {
+  const std::vector<Training> trainings = trainings_of(result);
+  std::ostringstream text;
+  for (const bool bucketed : {true, false}) {
+    for (const Training& training : trainings) {
+      if (training.megabytes.has_value() == bucketed) {
+        print(training, trainings, result.run.device, text);
+      }
+    }
+  }
+  return text.str();
+}
 
 }  // namespace ddp

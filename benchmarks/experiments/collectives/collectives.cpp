@@ -21,9 +21,7 @@
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/presets.h"
 #include "harness/resumable_rows.h"
-#include "harness/worlds.h"
 #include "peers/all_reduces.h"
 
 namespace {
@@ -73,7 +71,7 @@ const PresetsInWords kInWords = {
         "as full with a GPU for each rank: 6 GPUs of any model. Nothing was published of this "
         "experiment; the preset is named as elsewhere",
 };
-const Hardware kPublished = {.gpus = 6, .model = ""};
+const Hardware kPublished = {.gpus = 6};
 
 struct Settings : BenchmarkOptions {
   std::vector<int> worlds;
@@ -107,16 +105,12 @@ std::vector<Contender> contenders_of(const Settings& settings, const RankContext
 at::Tensor measure(const DeviceContext& device_context, const std::vector<Contender>& all,
                    const Repetitions& repetitions, const at::Tensor& tensor) {
   const auto timer = make_device_timer(device_context.device);
-  std::optional<Progress> none;
-  const at::Tensor times = measure_interleaved(
-      repetitions, all.size(),
-      [&](std::size_t number) -> std::vector<double> {
+  const at::Tensor times =
+      measure_interleaved(repetitions, all.size(), [&](std::size_t number) -> std::vector<double> {
         tensor.fill_(1);
-        barrier(device_context.group);
-        timer->start();
-        all[number].all_reduce.run(tensor, all[number].group, ReduceOp::kSum);
-        timer->stop();
-        const double seconds = timer->seconds();
+        const double seconds = seconds_together(*timer, device_context.group, [&] {
+          all[number].all_reduce.run(tensor, all[number].group, ReduceOp::kSum);
+        });
         const auto [least, most] = at::aminmax(tensor);
         const double ranks = device_context.group->getSize();
         TORCH_CHECK(least.item<double>() == ranks && most.item<double>() == ranks, "the sum of ",
@@ -124,15 +118,13 @@ at::Tensor measure(const DeviceContext& device_context, const std::vector<Conten
                     " elements, so there is no point in measuring it; `make test STAGE=05` says "
                     "more");
         return {seconds};
-      },
-      none);
+      });
   return largest_of_ranks(times, device_context);
 }
 
 // A series for each of `all`.
 std::vector<Series> to_series(const at::Tensor& times, const std::vector<Contender>& all) {
   std::vector<Series> series;
-  series.reserve(all.size());
   for (std::size_t number = 0; number < all.size(); ++number) {
     series.push_back(series_of(times, number, 0, {{"variant", all[number].all_reduce.name}}));
   }
@@ -146,12 +138,9 @@ void measure_world(const Settings& settings, const RankContext& context,
   const int world = device_context.group->getSize();
   const auto before = std::ranges::find(settings.worlds, world) - settings.worlds.begin();
   const auto sizes = static_cast<std::ptrdiff_t>(settings.sizes.size());
-  std::optional<Progress> progress;
-  if (device_context.group->getRank() == 0) {
-    const auto total = sizes * static_cast<std::ptrdiff_t>(settings.worlds.size());
-    progress.emplace("collectives, sizes in worlds", static_cast<int>(total));
-    progress->skip(static_cast<int>(sizes * before));
-  }
+  const auto total = sizes * static_cast<std::ptrdiff_t>(settings.worlds.size());
+  Progress progress("collectives, sizes in worlds", static_cast<int>(total), context.rank);
+  progress.skip(static_cast<int>(sizes * before));
   const at::Tensor largest =
       at::empty({std::ranges::max(settings.sizes) / std::int64_t{sizeof(float)}},
                 at::device(device_context.device));
@@ -161,16 +150,14 @@ void measure_world(const Settings& settings, const RankContext& context,
       const at::Tensor tensor = largest.narrow(0, 0, bytes / std::int64_t{sizeof(float)});
       const Repetitions repetitions = settings.plan.repetitions(bytes, world);
       rows.add(labels, to_series(measure(device_context, all, repetitions, tensor), all));
-      if (progress) {
-        progress->advance();
-      }
-    } else if (progress) {
-      progress->skip(1);
+      progress.advance();
+    } else {
+      progress.skip(1);
     }
   }
 }
 
-PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
+Result header(const Settings& settings, const ProcessGroupPtr& group) {
   return header_of_worlds(settings.worlds, to_run(settings, "collectives", group),
                           {{"dtype", "float32"},
                            {"redop", "sum"},

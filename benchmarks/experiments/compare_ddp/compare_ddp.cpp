@@ -26,100 +26,46 @@
 // for each. Gradients are set to none between steps, not to zero. The core uses its own buckets
 // from the second iteration on, so at least two iterations should be discarded.
 //
-// All that is measured. With --preset published it is simulated instead: see published.h.
+// All that is measured. With --preset published it is simulated instead: see published.cpp.
+#include "experiments/compare_ddp/compare_ddp.h"
+
+#include <c10/util/StringUtil.h>
+
 #include <cstdio>
 #include <map>
-#include <optional>
-#include <set>
 #include <sstream>
-#include <string>
-#include <utility>
 
 #include "ddp/meters/statistics.h"
-#include "experiments/compare_ddp/buffer_comparison.h"
-#include "experiments/compare_ddp/published.h"
-#include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/presets.h"
-#include "harness/published_cluster.h"
 #include "harness/resumable_rows.h"
-#include "harness/variants.h"
 
 namespace {
 
 using namespace ddp;
 
-// Negative or empty: the preset's.
-struct Amount {
-  std::set<int> buffer_sizes;  // in M elements
-  ComparisonSize size;
-};
-
-Amount published() {
-  Amount amount = {.buffer_sizes = {},
-                   .size = {.batch = 32, .image = 224, .iterations = 40, .discarded = 20}};
+ComparisonAmount published() {
+  ComparisonAmount amount = {.batch = 32, .image = 224, .iterations = 40, .discarded = 20};
   for (int size = 3; size <= 27; ++size) {
     amount.buffer_sizes.insert(size);
   }
   return amount;
 }
 
-const std::map<std::string, Amount> kPresets = {
+const std::map<std::string, ComparisonAmount> kPresets = {
     {"quick",
-     {.buffer_sizes = {3, 12, 27},
-      .size = {.batch = 2, .image = 32, .iterations = 18, .discarded = 3}}},
+     {.buffer_sizes = {3, 12, 27}, .batch = 2, .image = 32, .iterations = 18, .discarded = 3}},
     {"full", published()},
     {"paper", published()},
     {kPublishedPreset, published()},
 };
 
-template <typename Values>
-std::string joined(const Values& values, const char* separator) {
+std::string in_words(const std::string& buffer_sizes, const ComparisonAmount& amount) {
   std::ostringstream text;
-  for (const auto& value : values) {
-    text << (text.tellp() > 0 ? separator : "") << value;
-  }
+  text << "buffers of " << buffer_sizes << " M elements; batch " << amount.batch << " of "
+       << amount.image << "x" << amount.image << " images; " << amount.iterations << " iterations, "
+       << amount.discarded << " of them discarded; 2 ranks";
   return text.str();
-}
-
-std::string in_words(const std::string& buffer_sizes, const ComparisonSize& size) {
-  std::ostringstream text;
-  text << "buffers of " << buffer_sizes << " M elements; batch " << size.batch << " of "
-       << size.image << "x" << size.image << " images; " << size.iterations << " iterations, "
-       << size.discarded << " of them discarded; 2 ranks";
-  return text.str();
-}
-
-struct Settings : BenchmarkOptions {
-  Amount amount;
-  Procedure procedure;
-  ClusterFlags cluster;
-};
-
-// Everything that must agree between a run and the one that it resumes.
-PartialResult header(const Settings& settings, const BufferComparison& comparison,
-                     const ProcessGroupPtr& group) {
-  const auto& [buffer_sizes, size] = settings.amount;
-  Parameters parameters = {{"model", BufferComparison::kModel}};
-  const Parameters summary = describe(comparison.model());
-  parameters.insert(parameters.end(), summary.begin(), summary.end());
-  parameters.insert(parameters.end(),
-                    {{"batch_size", size.batch},
-                     {"image_size", size.image},
-                     {"iterations", size.iterations},
-                     {"discarded", size.discarded},
-                     {"buffer_sizes", joined(buffer_sizes, ", ")},
-                     {"variants", joined(comparison.variants(), "; ")},
-                     {"first_bucket_bytes", VariantOptions().first_bucket_bytes},
-                     {"loss", settings.procedure.loss},
-                     {"times_of", settings.procedure.times_of},
-                     {"broadcasts_buffers", std::int64_t{settings.procedure.broadcasts_buffers}},
-                     {"rate_gbit", settings.rate_gbit},
-                     {"latency_us", settings.latency_us}});
-  return {.run = to_run(settings, "compare_ddp", group),
-          .parameters = std::move(parameters),
-          .rows = {}};
 }
 
 void print_table(const Result& result) {
@@ -138,51 +84,20 @@ void print_table(const Result& result) {
   }
 }
 
-void run_rank(const RankContext& context, const Settings& settings) {
+void run_rank(const RankContext& context, const ComparisonSettings& settings) {
   keep_freed_memory();
-  const auto& [buffer_sizes, size] = settings.amount;
   const DeviceContext device_context = make_device_context(settings, context);
-  BufferComparison comparison(settings, size, settings.procedure, device_context);
-  ResumableRows rows(settings, header(settings, comparison, device_context.group), device_context);
-  std::optional<Progress> progress;
-  if (context.rank == 0) {
-    print(BufferComparison::kModel, comparison.model());
-    progress.emplace("compare_ddp, repetitions",
-                     static_cast<int>(buffer_sizes.size()) * size.iterations);
-  }
-  for (const int buffer_size : buffer_sizes) {
-    const Parameters labels = {{"buffer_size", buffer_size}};
-    if (!rows.has(labels)) {
-      rows.add(labels, comparison.measure(buffer_size, progress));
-    } else if (progress) {
-      progress->skip(size.iterations);
-    }
-  }
-  progress.reset();
-  const Result result = rows.finish();
+  const Result result = compare_on_ranks(settings, device_context);
   if (context.rank == 0) {
     print_table(result);
   }
   save_trace(settings, context, device_context);
 }
 
-void compute(const Settings& settings) {
-  const auto& [buffer_sizes, size] = settings.amount;
-  const Result result = compare_at_published_scale(settings, size, buffer_sizes, settings.cluster);
+void compute(const ComparisonSettings& settings) {
+  const Result result = compare_at_published_scale(settings);
   print_published_summaries(result);
   save_result(settings, result);
-}
-
-void add_flags(CLI::App& line, Amount& amount) {
-  const auto add = [&](const char* flag, auto& value, const char* what, int least) {
-    return line.add_option(flag, value, std::string(what) + "; default: the preset's")
-        ->check(CLI::Range(least, 1 << 20));
-  };
-  add("--buffer-sizes", amount.buffer_sizes, "In M (2^20) elements, such as 3,24,25", 1);
-  add("--batch-size", amount.size.batch, "Samples of each rank", 1);
-  add("--image-size", amount.size.image, "Pixels of an image's side", 32);
-  add("--iterations", amount.size.iterations, "Of each variant and buffer size", 1);
-  add("--discard", amount.size.discarded, "How many of them are discarded, the first ones", 0);
 }
 
 // They say how to measure, so that they mean nothing to the simulated cluster.
@@ -190,29 +105,34 @@ const std::vector<std::string> kMeasuringFlags = {
     "--iterations", "--discard",          "--trace", "--loss", "--times-of",
     "--backend",    "--broadcast-buffers"};
 
-void add_flags(CLI::App& line, Settings& settings) {
-  Procedure& procedure = settings.procedure;
-  line.add_option("--loss", procedure.loss, "What forward ends in")
-      ->check(CLI::IsMember({"mse", "cross-entropy"}))
-      ->capture_default_str();
-  line.add_option("--times-of", procedure.times_of, "The rank whose times count")
-      ->check(CLI::IsMember({"rank0", "slowest"}))
-      ->capture_default_str();
+void add_flags(CLI::App& line, ComparisonSettings& settings) {
+  ComparisonAmount& amount = settings.amount;
+  add_number_of_preset(line, "--buffer-sizes", amount.buffer_sizes,
+                       "In M (2^20) elements, such as 3,24,25");
+  add_number_of_preset(line, "--batch-size", amount.batch, "Samples of each rank");
+  add_number_of_preset(line, "--image-size", amount.image, "Pixels of an image's side", 32);
+  add_number_of_preset(line, "--iterations", amount.iterations, "Of each variant and buffer size");
+  add_number_of_preset(line, "--discard", amount.discarded,
+                       "How many of them are discarded, the first ones", 0);
+  add_choice(line, "--loss", settings.loss, "What forward ends in", {"mse", "cross-entropy"});
+  add_choice(line, "--times-of", settings.times_of, "The rank whose times count",
+             {"rank0", "slowest"});
   settings.backend = kGlooBackend;
   line.get_option("--backend")
       ->description("What moves tensors; default: gloo, through host memory on GPUs");
-  line.add_flag("--broadcast-buffers,!--no-broadcast-buffers", procedure.broadcasts_buffers,
+  line.add_flag("--broadcast-buffers,!--no-broadcast-buffers", settings.broadcasts_buffers,
                 "Whether core broadcasts BatchNorm's buffers before forward; default: it does");
 }
 
-void apply_preset(Amount& amount, const Amount& preset) {
+void apply_preset(ComparisonAmount& amount, const ComparisonAmount& preset) {
+  using Amount = ComparisonAmount;
   if (amount.buffer_sizes.empty()) {
     amount.buffer_sizes = preset.buffer_sizes;
   }
-  for (int ComparisonSize::*field : {&ComparisonSize::batch, &ComparisonSize::image,
-                                     &ComparisonSize::iterations, &ComparisonSize::discarded}) {
-    if (amount.size.*field < 0) {
-      amount.size.*field = preset.size.*field;
+  for (int Amount::*field :
+       {&Amount::batch, &Amount::image, &Amount::iterations, &Amount::discarded}) {
+    if (amount.*field < 0) {
+      amount.*field = preset.*field;
     }
   }
 }
@@ -222,16 +142,15 @@ void apply_preset(Amount& amount, const Amount& preset) {
 int ddp_main(int argc, char** argv) {
   CLI::App line(
       "Forward and backward of ResNet-50 over buffer sizes: stage 03 beside c10d::Reducer");
-  Settings settings;
+  ComparisonSettings settings;
   add_flags(line, settings, argc, argv);
-  add_flags(line, settings.amount);
   add_flags(line, settings);
   add_resume_flag(line, settings);
   add_flags(line, settings.cluster, settings);
-  const Amount& quick = kPresets.at("quick");
-  const std::string as_published = in_words("3, 4, 5 ... 27", published().size);
+  const ComparisonAmount& quick = kPresets.at("quick");
+  const std::string as_published = in_words("3, 4, 5 ... 27", published());
   describe_presets(line,
-                   {.quick = in_words(joined(quick.buffer_sizes, ", "), quick.size),
+                   {.quick = in_words(c10::Join(", ", quick.buffer_sizes), quick),
                     .full = as_published,
                     .paper = as_published + " on 2 GPUs of any model",
                     .published = "the same, computed for the published hardware with the "
@@ -243,17 +162,17 @@ int ddp_main(int argc, char** argv) {
       !mistake.empty()) {
     return refuse(line, mistake);
   }
-  if (const int code = check_preset(line, settings, {.gpus = 2, .model = ""})) {
+  if (const int code = check_preset(line, settings, {.gpus = 2})) {
     return code;
   }
   apply_preset(settings.amount, kPresets.at(settings.preset));
-  const ComparisonSize& size = settings.amount.size;
+  const ComparisonAmount& amount = settings.amount;
   if (settings.preset == kPublishedPreset) {
     return run_on_cluster([&] { compute(settings); });
   }
-  if (size.discarded >= size.iterations) {
-    return refuse(line, "--discard: " + std::to_string(size.discarded) + " of " +
-                            std::to_string(size.iterations) +
+  if (amount.discarded >= amount.iterations) {
+    return refuse(line, "--discard: " + std::to_string(amount.discarded) + " of " +
+                            std::to_string(amount.iterations) +
                             " iterations leave none to measure; discard fewer");
   }
   return run_benchmark(settings,

@@ -1,12 +1,11 @@
-#include "experiments/compare_ddp/published.h"
-
 #include <cstdio>
 #include <map>
 
+#include "experiments/compare_ddp/compare_ddp.h"
 #include "harness/cluster_step.h"
-#include "harness/model_summary.h"
+#include "harness/workload.h"
 #include "models/profiles/hardware.h"
-#include "models/profiles/resnet_profile.h"
+#include "models/profiles/model_profile.h"
 
 namespace ddp {
 namespace {
@@ -14,13 +13,13 @@ namespace {
 constexpr const char* kProgram = "compare_ddp";
 constexpr std::int64_t kGpus = 2;  // the published text does not say
 
-struct Candidate {
+struct PublishedCandidate {
   const char* label;
   const char* variant;
   std::int64_t cap_mib;  // for each M (2^20) of the buffer size
   const char* published_name;
 };
-constexpr Candidate kCandidates[] = {
+constexpr PublishedCandidate kCandidates[] = {
     {"core", "Reducer", 1, "DDPOption.DDP_CPP_CORE"},
     {"async", "Python DDP", 4, "DDPOption.PYTHON_DDP_ASYNC_REDUCTION"},
     {"sync", "Python DDP sync", 4, "DDPOption.PYTHON_DDP_SYNC_REDUCTION"},
@@ -42,45 +41,39 @@ PublishedHardware hardware_of(const ClusterFlags& flags) {
   return hardware;
 }
 
-Parameters parameters_of(const ProfiledModel& model, const ComparisonSize& size,
+Parameters parameters_of(const ProfiledModel& model, const ComparisonAmount& amount,
                          const PublishedHardware& hardware) {
-  Parameters parameters = {{"model", model.profile().name}};
-  for (const Parameters& more : {describe(summarize_model(model.named_parameters())),
-                                 Parameters{{"batch_size", size.batch},
-                                            {"image_size", size.image},
-                                            {"iterations", 1},
-                                            {"discarded", 0},
-                                            {"rate_gbit", 0},
-                                            {"latency_us", 0}},
-                                 describe(hardware)}) {
-    parameters.insert(parameters.end(), more.begin(), more.end());
-  }
-  return parameters;
+  const Parameters name = {{"model", model.profile().name}};
+  const Parameters others = {{"batch_size", amount.batch},
+                             {"image_size", amount.image},
+                             {"iterations", 1},
+                             {"discarded", 0},
+                             {"rate_gbit", 0},
+                             {"latency_us", 0}};
+  const ModelSummary summary = summarize_model(model.named_parameters());
+  return joined(joined(joined(name, describe(summary)), others), describe(hardware));
 }
 
 }  // namespace
 
-Result compare_at_published_scale(const BenchmarkOptions& options, const ComparisonSize& size,
-                                  const std::set<int>& buffer_sizes, const ClusterFlags& flags) {
-  const PublishedHardware hardware = hardware_of(flags);
-  const std::int64_t gpus = single_world(flags, kGpus);
-  const ProfiledModel model(resnet_profile(resnet_kind(BufferComparison::kModel),
-                                           {.batch = size.batch, .side = size.image}));
-  variants_on_cluster({"bucketed"}, options.implementation);
-  Result result = {.run = to_cluster_run(options, kProgram, gpus),
-                   .parameters = parameters_of(model, size, hardware),
-                   .series = {}};
-  for (const int buffer_size : buffer_sizes) {
-    for (const Candidate& candidate : kCandidates) {
+Result compare_at_published_scale(const ComparisonSettings& settings) {
+  const ComparisonAmount& amount = settings.amount;
+  const PublishedHardware hardware = hardware_of(settings.cluster);
+  const std::int64_t gpus = single_world(settings.cluster, kGpus);
+  const ProfiledModel model(
+      resnet_profile(kComparedModel, {.batch = amount.batch, .side = amount.image}));
+  variants_on_cluster({"bucketed"}, settings.implementation);
+  Result result = {.run = to_cluster_run(settings, kProgram, gpus),
+                   .parameters = parameters_of(model, amount, hardware)};
+  for (const int buffer_size : amount.buffer_sizes) {
+    for (const PublishedCandidate& candidate : kCandidates) {
       const cluster::StepTimes times =
           simulate_step(candidate.variant, model, hardware, gpus,
                         {.cap_bytes = buffer_size * candidate.cap_mib << 20});
       const auto add = [&](const char* direction, std::int64_t ns) {
-        result.series.push_back({.labels = {{"buffer_size", buffer_size},
-                                            {"variant", candidate.label},
-                                            {"direction", direction}},
-                                 .unit = "s",
-                                 .values = {1e-9 * static_cast<double>(ns)}});
+        result.series.push_back(exact_time(
+            {{"buffer_size", buffer_size}, {"variant", candidate.label}, {"direction", direction}},
+            in_seconds(ns)));
       };
       add("forward", times.forward_ns);
       add("backward", times.total_ns - times.forward_ns);

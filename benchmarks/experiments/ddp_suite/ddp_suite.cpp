@@ -5,22 +5,15 @@
 // are interleaved, iteration by iteration, each on a model of its own; so are several bucket sizes.
 // Ranks that are not part of a round wait. Percentiles are over the times of all ranks together.
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <cstdio>
 #include <map>
-#include <optional>
 
-#include "experiments/ddp_suite/published.h"
-#include "experiments/ddp_suite/settings.h"
-#include "experiments/ddp_suite/suite_comparison.h"
-#include "experiments/ddp_suite/suite_report.h"
-#include "experiments/ddp_suite/suite_round.h"
+#include "ddp/backends/cuda.h"
+#include "experiments/ddp_suite/suite.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/presets.h"
-#include "harness/progress.h"
 #include "harness/resumable_rows.h"
 #include "harness/variants.h"
 
@@ -60,116 +53,6 @@ void apply_preset(const CLI::App& line, SuiteSettings& settings) {
   apply_preset(settings.workload.size, kPresets.at(settings.preset));
 }
 
-// All rounds of a run.
-class Suite {
- public:
-  Suite(const SuiteSettings& settings, const RankContext& context, const DeviceContext& all)
-      : settings_(settings),
-        context_(context),
-        all_(all),
-        rounds_(plan_suite_rounds(gather_local_ranks(context, all))),
-        rows_(settings, header(), all) {
-    int parts = 0;
-    for (const SuiteModel& model : settings.models()) {
-      for (const SuiteRound& round : rounds_) {
-        parts += parts_of(model, round);
-      }
-    }
-    if (context.rank == 0) {
-      progress_.emplace(std::string(kSuiteProgram) + ", parts", parts);
-    }
-  }
-
-  // On rank 0 the result, which has been written.
-  Result run() {
-    for (const SuiteModel& model : settings_.models()) {
-      for (const SuiteRound& round : rounds_) {
-        run_row(model, round);
-      }
-    }
-    progress_.reset();
-    return rows_.finish();
-  }
-
- private:
-  PartialResult header() const {
-    const Size& size = settings_.workload.size;
-    PartialResult header = {.run = to_run(settings_, kSuiteProgram, all_.group),
-                            .parameters = {{"batch_size", size.batch},
-                                           {"image_size", size.image},
-                                           {"warmup", size.warmup},
-                                           {"rate_gbit", settings_.link.rate_gbit},
-                                           {"latency_us", settings_.link.latency_us},
-                                           {"cuda_version", cuda_version(all_.device)},
-                                           {"learning_rate", kSuiteSgd.learning_rate},
-                                           {"momentum", kSuiteSgd.momentum},
-                                           {"weight_decay", kSuiteSgd.weight_decay}},
-                            .rows = {}};
-    for (const SuiteModel& model : settings_.models()) {
-      header.parameters.emplace_back(std::string("parameters of ") + model.name, model.parameters);
-      header.parameters.emplace_back(std::string("steps of ") + model.name,
-                                     settings_.steps_of(model));
-    }
-    for (std::size_t i = 0; i < settings_.bucket_sizes.size(); ++i) {
-      header.parameters.emplace_back("bucket_size " + std::to_string(i), settings_.bucket_sizes[i]);
-    }
-    return header;
-  }
-
-  // A rough estimate of a row's duration.
-  int parts_of(const SuiteModel& model, const SuiteRound& round) const {
-    const int iterations = settings_.workload.size.warmup + settings_.steps_of(model);
-    return model.weight * SuiteComparison::replicas(settings_, round) * iterations;
-  }
-
-  void run_row(const SuiteModel& model, const SuiteRound& round) {
-    const Parameters labels = {
-        {"model", model.name}, {"round", round.name}, {"ranks", std::int64_t{round.ranks}}};
-    if (rows_.has(labels)) {
-      if (progress_) {
-        progress_->skip(parts_of(model, round));
-      }
-      return;
-    }
-    const ProcessGroupPtr group = group_of_first_ranks(
-        round.ranks, std::string(model.name) + "/" + round.name, settings_.link, context_, all_);
-    if (group) {
-      rows_.add(labels, measure(model, round, {.device = all_.device, .group = group}));
-    }
-  }
-
-  std::vector<Series> measure(const SuiteModel& model, const SuiteRound& round,
-                              const DeviceContext& device_context) {
-    SuiteComparison comparison(settings_, model, round, device_context);
-    if (round.uses_ddp && !checked_) {
-      comparison.check();  // once with all ranks is enough: stage 03 does not depend on the model
-      checked_ = round.ranks == context_.world_size;
-    }
-    const auto run = [&](std::size_t replica) -> std::vector<double> {
-      const double seconds = comparison.run(replica);
-      for (int part = 0; progress_ && part < model.weight; ++part) {
-        progress_->advance();
-      }
-      return {seconds};
-    };
-    const Repetitions repetitions = {.measured = settings_.steps_of(model),
-                                     .warmup = settings_.workload.size.warmup};
-    std::optional<Progress> none;  // this program has a finer one
-    const at::Tensor mine =
-        measure_interleaved(repetitions, SuiteComparison::replicas(settings_, round), run, none);
-    return comparison.to_series(
-        all_gather(mine.to(device_context.device), device_context.group).cpu());
-  }
-
-  const SuiteSettings& settings_;
-  const RankContext& context_;
-  const DeviceContext& all_;
-  const std::vector<SuiteRound> rounds_;
-  ResumableRows rows_;
-  std::optional<Progress> progress_;  // rank 0's
-  bool checked_ = false;              // stage 03's gradients
-};
-
 void report(const SuiteSettings& settings, const SuiteHeader& header, const Result& result) {
   const bool one_size = settings.bucket_sizes.size() == 1;
   const int batch = settings.workload.size.batch;
@@ -177,16 +60,14 @@ void report(const SuiteSettings& settings, const SuiteHeader& header, const Resu
     for (const std::int64_t size : settings.bucket_sizes) {
       for (const std::string& variant : kSuiteVariants) {
         const std::string name = variant + (one_size ? "" : ", " + std::to_string(size) + "MB");
-        print_rows(select_rows(result, {variant, size})[model], batch, name);
+        print_rows(select_rows(result, variant, size)[model], batch, name);
       }
     }
   }
   for (const std::int64_t size : settings.bucket_sizes) {
     if (!settings.json.empty()) {
-      SuiteHeader of_size = header;
-      of_size.bucket_sizes = {size};
-      write_suite_json(settings.json_of(size), of_size,
-                       select_rows(result, {settings.variant, size}), batch);
+      write_suite_json(settings.json_of(size), header, size,
+                       select_rows(result, settings.variant, size), batch);
       std::printf("wrote %s\n", settings.json_of(size).c_str());
     }
   }
@@ -204,20 +85,19 @@ void compute(const SuiteSettings& settings) {
 }
 
 void run_rank(const RankContext& context, const SuiteSettings& settings) {
-  const DeviceContext all = make_patient_device_context(settings, settings.link, context);
+  const at::Device device =
+      device_of_rank(settings.device == "cuda" ? at::kCUDA : at::kCPU, context);
+  const BackendPtr backend = make_backend(settings.backend, device, context, kPatience);
+  const DeviceContext all = {.device = device,
+                             .group = make_process_group(backend, store_for_next_backend(context))};
   keep_freed_memory();
   usable_variants(kSuiteVariants, settings.implementation,
                   all);  // throws if stage 03 is not written
   const SuiteHeader header = {.cuda_version = cuda_version(all.device),
-                              .backend = all.group->getDefaultBackend()->getBackendName(),
+                              .backend = backend->getBackendName(),
                               .device = settings.device,
                               .bucket_sizes = settings.bucket_sizes};
-  Suite suite(settings, context, all);  // reports what it takes over from an earlier run
-  const Topology topology = gather_topology(context);
-  if (context.rank == 0) {
-    print_header(header, topology);
-  }
-  const Result result = suite.run();
+  const Result result = measure_suite(settings, header, context, all);
   if (context.rank == 0) {
     report(settings, header, result);
   }
@@ -247,7 +127,6 @@ int ddp_main(int argc, char** argv) {
       return code;
     }
     settle(line, settings);
-    check_files(settings);
     return 0;
   });
   if (refused != 0) {

@@ -1,11 +1,10 @@
-#include "experiments/ddp_suite/published.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/ddp_suite/suite.h"
 #include "harness/cluster_step.h"
 #include "models/profiles/hardware.h"
-#include "models/profiles/resnet_profile.h"
+#include "models/profiles/model_profile.h"
 
 namespace ddp {
 namespace {
@@ -20,8 +19,8 @@ double update_ns(const ModelProfile& profile, const cluster::Device& gpu) {
 }
 
 // At the published size, at full speed.
-double step_ns(ResNetKind kind, const cluster::Device& gpu) {
-  const ProfiledModel model(resnet_profile(kind, kPublishedBatch));
+double step_ns(const std::string& name, const cluster::Device& gpu) {
+  const ProfiledModel model(resnet_profile(name, kPublishedBatch));
   std::int64_t sum = 0;
   for (const cluster::TimedLayer& layer : model.timed_layers(gpu, {})) {
     sum += layer.forward_ns + layer.backward_ns;
@@ -33,13 +32,13 @@ double step_ns(ResNetKind kind, const cluster::Device& gpu) {
 class PublishedModel {
  public:
   PublishedModel(const SuiteSettings& settings, const std::string& name, const Calibration& fitted)
-      : model_(resnet_profile(resnet_kind(name), {.batch = settings.workload.size.batch,
-                                                  .side = settings.workload.size.image})) {
+      : model_(resnet_profile(
+            name, {.batch = settings.workload.size.batch, .side = settings.workload.size.image})) {
     // The round without DDP is given: what is predicted is what DDP adds.
     const cluster::Device published = known_gpu(kGpu);
     const double compute_ns = 1e9 * fitted.constant("compute_s." + name);
-    const double efficiency = step_ns(resnet_kind(name), published) /
-                              (compute_ns - update_ns(model_.profile(), published));
+    const double efficiency =
+        step_ns(name, published) / (compute_ns - update_ns(model_.profile(), published));
     hardware_ = {
         .gpu = published,
         .topology = {.gpus_per_node = 8,
@@ -80,12 +79,9 @@ class PublishedModel {
 
   Series series(const std::string& round, std::int64_t gpus, const std::string& variant,
                 double value) const {
-    return {.labels = {{"model", model_.profile().name},
-                       {"round", round},
-                       {"ranks", gpus},
-                       {"variant", variant}},
-            .unit = "s",
-            .values = {value}};
+    return exact_time(
+        {{"model", model_.profile().name}, {"round", round}, {"ranks", gpus}, {"variant", variant}},
+        value);
   }
 
   // Such as "2M/8G": machines, and the GPUs of each.
@@ -98,18 +94,6 @@ class PublishedModel {
   PublishedHardware hardware_;
 };
 
-Parameters parameters_of(const SuiteSettings& settings) {
-  Parameters parameters = {{"batch_size", settings.workload.size.batch},
-                           {"image_size", settings.workload.size.image},
-                           {"warmup", 0},
-                           {"rate_gbit", 0.0},
-                           {"latency_us", 0.0}};
-  for (std::size_t i = 0; i < settings.bucket_sizes.size(); ++i) {
-    parameters.emplace_back("bucket_size " + std::to_string(i), settings.bucket_sizes[i]);
-  }
-  return parameters;
-}
-
 }  // namespace
 
 Result run_suite_at_published_scale(const SuiteSettings& settings) {
@@ -119,13 +103,16 @@ Result run_suite_at_published_scale(const SuiteSettings& settings) {
                                                : settings.cluster.gpus;
   variants_on_cluster(kSuiteVariants, settings.implementation);
   Result result = {.run = to_cluster_run(settings, kSuiteProgram, std::ranges::max(worlds)),
-                   .parameters = parameters_of(settings),
-                   .series = {}};
+                   .parameters = joined({{"batch_size", settings.workload.size.batch},
+                                         {"image_size", settings.workload.size.image},
+                                         {"warmup", 0},
+                                         {"rate_gbit", 0.0},
+                                         {"latency_us", 0.0}},
+                                        settings.sizes_as_parameters())};
   for (const SuiteModel& chosen : settings.models()) {
     const PublishedModel model(settings, chosen.name, fitted);
     if (result.series.empty()) {
-      const Parameters hardware = describe(model.hardware());
-      result.parameters.insert(result.parameters.end(), hardware.begin(), hardware.end());
+      result.parameters = joined(result.parameters, describe(model.hardware()));
     }
     result.series.push_back(model.without_ddp());
     for (const std::int64_t gpus : worlds) {

@@ -1,5 +1,3 @@
-#include "experiments/ddp_suite/settings.h"
-
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -7,9 +5,9 @@
 
 #include "ddp/meters/whole_file.h"
 #include "ddp/ranks/environment.h"
-#include "experiments/ddp_suite/suite_round.h"
+#include "experiments/ddp_suite/suite.h"
 #include "harness/command_line.h"
-#include "harness/partial_result.h"
+#include "models/resnet.h"
 
 namespace ddp {
 namespace {
@@ -58,37 +56,24 @@ void export_job(const CLI::App& line, const SuiteSettings& settings) {
   give(kMasterPort, "MASTER_PORT", std::to_string(settings.master_port));
 }
 
-void settle_device(const CLI::App& line, SuiteSettings& settings) {
-  if (settings.link.backend != kNcclBackend) {
-    return;
-  }
-  TORCH_CHECK_VALUE(line.count("--device") == 0 || settings.device == "cuda",
-                    "--distributed-backend nccl moves a GPU's tensors: leave out --device cpu, or "
-                    "choose gloo");
-  settings.device = "cuda";
-}
-
-std::filesystem::path result_file(const SuiteSettings& settings) {
-  const Run run = {.program = kSuiteProgram,
-                   .implementation = settings.implementation,
-                   .preset = settings.preset,
-                   .backend = "",
-                   .device = "",
-                   .command = ""};
-  return result_path(settings, run);
-}
-
 }  // namespace
 
 std::vector<SuiteModel> SuiteSettings::models() const {
   std::vector<SuiteModel> chosen;
-  chosen.reserve(std::size(kModels));
   for (const SuiteModel& model : kModels) {
     if (workload.model.empty() || workload.model == model.name) {
       chosen.push_back(model);
     }
   }
   return chosen;
+}
+
+Parameters SuiteSettings::sizes_as_parameters() const {
+  Parameters parameters;
+  for (std::size_t i = 0; i < bucket_sizes.size(); ++i) {
+    parameters.emplace_back("bucket_size " + std::to_string(i), bucket_sizes[i]);
+  }
+  return parameters;
 }
 
 std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
@@ -101,63 +86,56 @@ std::filesystem::path SuiteSettings::json_of(std::int64_t bucket_size) const {
 
 void add_flags(CLI::App& line, SuiteSettings& settings, int argc, char** argv) {
   add_flags(line, static_cast<BenchmarkOptions&>(settings), argc, argv);
-  line.remove_option(line.get_option("--trace"));  // use the program timeline instead
-  line.remove_option(line.get_option("--rate-gbit"));
-  line.remove_option(line.get_option("--latency-us"));
+  line.remove_option(line.get_option("--trace"));    // use the program timeline instead
   line.remove_option(line.get_option("--backend"));  // PyTorch's name for it is below
-  add_flags(line, static_cast<LinkLimit&>(settings.link));
   add_flags(line, settings.workload, resnet_names());
   line.get_option("--model")->description("What is trained; default: each of them");
-  line.add_option("--distributed-backend", settings.link.backend,
-                  "What moves gradients; default: what fits --device. nccl implies --device cuda")
-      ->check(CLI::IsMember({kGlooBackend, kNcclBackend}));
-  line.add_option("--bucket-size", settings.bucket_sizes,
-                  "Of DDP, in MB (2^20 bytes); several are interleaved in one run")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+  add_choice(line, "--distributed-backend", settings.backend,
+             "What moves gradients; default: what fits --device. nccl implies --device cuda",
+             {kGlooBackend, kNcclBackend});
+  add_number(line, "--bucket-size", settings.bucket_sizes,
+             "Of DDP, in MB (2^20 bytes); several are interleaved in one run");
   line.add_option(
       "--json", settings.json,
       "Also writes the measurements in the form that tools/report/ddp_diff.py and PyTorch's "
       "diff.py read. Several bucket sizes have a file each, beside --output if this flag "
       "is not given: suite.json becomes suite.25MB.json");
-  line.add_option("--variant", settings.variant, "What --json calls DDP; both are measured")
-      ->check(CLI::IsMember(kSuiteVariants))
-      ->capture_default_str();
+  add_choice(line, "--variant", settings.variant, "What --json calls DDP; both are measured",
+             kSuiteVariants);
   add_job_flags(line, settings);
 }
 
 void settle(const CLI::App& line, SuiteSettings& settings) {
-  settle_device(line, settings);
+  if (settings.backend == kNcclBackend) {
+    TORCH_CHECK_VALUE(line.count("--device") == 0 || settings.device == "cuda",
+                      "--distributed-backend nccl moves a GPU's tensors: leave out --device cpu, "
+                      "or choose gloo");
+    settings.device = "cuda";
+  }
   for (std::size_t i = 1; i < settings.bucket_sizes.size(); ++i) {
     const auto begin = settings.bucket_sizes.begin();
     TORCH_CHECK_VALUE(std::find(begin, begin + i, settings.bucket_sizes[i]) == begin + i,
                       "--bucket-size has ", settings.bucket_sizes[i], " twice; name it once");
   }
   if (settings.bucket_sizes.size() > 1 && settings.json.empty()) {
-    settings.json = result_file(settings);
+    settings.json = result_path(settings, {.program = kSuiteProgram,
+                                           .implementation = settings.implementation,
+                                           .preset = settings.preset});
   }
   const Size& size = settings.workload.size;
   TORCH_CHECK_VALUE(size.batch > 1 || size.image > 32,
                     "--batch-size 1 of 32x32 images leaves BatchNorm one value of each channel, "
                     "which has no variance: give it two images, or larger ones");
   export_job(line, settings);
-  const bool launched = read_launch_environment().has_value();
+  const auto launched = read_launch_environment();
   TORCH_CHECK_VALUE(launched || (line.count(kMasterAddr) == 0 && line.count(kMasterPort) == 0),
                     kMasterAddr, " and ", kMasterPort, " belong to a job: give ", kRank,
                     " and --world-size, too");
   if (!launched && line.count("--world-size") == 0) {
     settings.world_size = default_suite_ranks(settings.device, kBytesOfRank);
   }
-}
-
-void check_files(const SuiteSettings& settings) {
-  const auto launched = read_launch_environment();
-  if (launched && launched->rank > 0) {
-    return;
-  }
-  require_writable(partial_path(result_file(settings)), "--output");
   for (const std::int64_t bucket_size : settings.bucket_sizes) {
-    if (!settings.json.empty()) {
+    if (!settings.json.empty() && (!launched || launched->rank == 0)) {
       require_writable(settings.json_of(bucket_size), "--json");
     }
   }

@@ -6,14 +6,15 @@
 //
 // The code really runs, in one process, on tensors that have shapes and no memory; what they would
 // take is counted.
+#include <ATen/ATen.h>
+#include <torch/optim/optimizer.h>
+
 #include <cmath>
 #include <cstdio>
 
 #include "ddp/cluster/meta_memory.h"
-#include "experiments/memory_per_gpu/master_adamw.h"
 #include "harness/cluster_step.h"
 #include "harness/command_line.h"
-#include "harness/presets.h"
 #include "harness/published_cluster.h"
 
 namespace {
@@ -28,6 +29,53 @@ constexpr std::int64_t kLayers = 400;  // of one parameter each; all sizes are m
 // token, as ZeRO estimates them (section 3.2: "about 12 × hidden dim × batch × seq length × transformer
 // layers").
 constexpr std::int64_t kSquares = 12, kKept = 12;
+
+constexpr double kRate = 1e-3, kDecay = 0.01, kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
+
+struct NoOptions : torch::optim::OptimizerCloneableOptions<NoOptions> {};
+
+// AdamW as large models are trained in half precision: beside each parameter a float32 copy of it, and
+// float32 means of its gradients and of their squares: 12 bytes a parameter.
+class MasterAdamW : public torch::optim::Optimizer {
+ public:
+  explicit MasterAdamW(const std::vector<at::Tensor>& parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)}, std::make_unique<NoOptions>()) {
+    const at::NoGradGuard no_grad;
+    const cluster::MemoryScope scope(cluster::MemoryKind::kOptimizer, "construction");
+    for (const at::Tensor& parameter : parameters) {
+      at::Tensor master = parameter.detach().to(at::kFloat);
+      states_.push_back({parameter, master, at::zeros_like(master), at::zeros_like(master)});
+    }
+  }
+
+  at::Tensor step(LossClosure) override {
+    const at::NoGradGuard no_grad;
+    const cluster::MemoryScope scope(cluster::MemoryKind::kOptimizer, "update");
+    ++steps_;
+    for (State& state : states_) {
+      const at::Tensor gradient = state.parameter.grad().to(at::kFloat);
+      state.mean.lerp_(gradient, 1 - kBeta1);
+      state.square.mul_(kBeta2).addcmul_(gradient, gradient, 1 - kBeta2);
+      const double rate = kRate / (1 - std::pow(kBeta1, steps_));
+      const at::Tensor root =
+          state.square.sqrt().div_(std::sqrt(1 - std::pow(kBeta2, steps_))).add_(kEpsilon);
+      state.master.mul_(1 - kRate * kDecay).addcdiv_(state.mean, root, -rate);
+      state.parameter.copy_(state.master);
+    }
+    return {};
+  }
+
+  void save(torch::serialize::OutputArchive&) const override { TORCH_CHECK(false, "not saved"); }
+  void load(torch::serialize::InputArchive&) override { TORCH_CHECK(false, "not saved"); }
+
+ private:
+  struct State {
+    at::Tensor parameter;  // the caller's
+    at::Tensor master, mean, square;
+  };
+  std::vector<State> states_;
+  int steps_ = 0;
+};
 
 struct Settings : BenchmarkOptions {
   std::vector<std::int64_t> millions = {7'500, 128'000, 1'000'000};  // of parameters
@@ -61,18 +109,18 @@ Bytes measure(const Settings& settings, const std::string& variant, std::int64_t
   cluster::TimedModel model(cluster, layers_of(settings, parameters));
   Bytes bytes;
   const VariantOptions options = {.optimizer = [](std::vector<at::Tensor> trained) {
-    return std::make_unique<MasterAdamW>(std::move(trained));
+    return std::make_unique<MasterAdamW>(trained);
   }};
   bytes.most =
       simulate_step(variant, cluster, model, options, [&] { bytes.held = memory.live(); }).most;
   return bytes;
 }
 
-void add(std::vector<Series>& series, Parameters labels, const std::string& quantity,
+void add(std::vector<Series>& series, const Parameters& labels, const std::string& quantity,
          std::int64_t bytes) {
-  labels.insert(labels.begin(), {"quantity", quantity});
-  series.push_back(
-      {.labels = std::move(labels), .unit = "bytes", .values = {static_cast<double>(bytes)}});
+  series.push_back({.labels = joined({{"quantity", quantity}}, labels),
+                    .unit = "bytes",
+                    .values = {static_cast<double>(bytes)}});
 }
 
 Result run(const Settings& settings) {
@@ -110,12 +158,9 @@ Result run(const Settings& settings) {
 void add_flags(CLI::App& line, Settings& settings) {
   remove_measuring_flags(line);
   line.add_option("--millions", settings.millions, "Of parameters")->check(CLI::Range(1, 1 << 30));
-  line.add_option("--tokens", settings.tokens, "Of a GPU's batch, whose activations are counted")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  line.add_option("--blocks", settings.blocks, "Layers that such a transformer has")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  add_number(line, "--tokens", settings.tokens, "Of a GPU's batch, whose activations are counted",
+             0, 1 << 30);
+  add_number(line, "--blocks", settings.blocks, "Layers that such a transformer has", 1, 1000);
   line.add_option("--gpus", settings.gpus, "How many in total")->check(CLI::Range(1, 1 << 20));
 }
 

@@ -13,10 +13,9 @@
 #include "ddp/meters/statistics.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
-#include "harness/interleaved_steps.h"
-#include "harness/presets.h"
 #include "harness/trainer.h"
 #include "harness/workload.h"
+#include "models/resnet.h"
 
 namespace {
 
@@ -35,49 +34,34 @@ const PresetsInWords kInWords = {
     .full = "3 and 30 steps, on 8 images of 128x128",
     .paper = "5 and 50 steps, on 32 images of 224x224, on 2 GPUs",
 };
-const Hardware kPublished = {.gpus = 2, .model = ""};
+const Hardware kPublished = {.gpus = 2};
 
 struct Settings : BenchmarkOptions {
   Workload workload{.model = "resnet50"};
 };
 
-// One step in parts, each begun together by all ranks.
-class TimedStep {
- public:
-  explicit TimedStep(const DeviceContext& device_context)
-      : group_(device_context.group), timer_(make_device_timer(device_context.device)) {}
-
-  // Seconds of each phase.
-  std::vector<double> run(Trainer& trainer, const LabelledBatch& batch) {
-    at::Tensor loss;
-    return {
-        timed([&] { loss = trainer.forward(batch); }),
-        timed([&] { trainer.backward(loss); }),
-        timed([&] { trainer.finish(); }),
-        timed([&] { trainer.update(); }),
-    };
-  }
-
- private:
-  double timed(const std::function<void()>& part) {
-    barrier(group_);
-    timer_->start();
-    part();
-    timer_->stop();
-    return timer_->seconds();
-  }
-
-  ProcessGroupPtr group_;
-  std::unique_ptr<DeviceTimer> timer_;
-};
+// One step in parts, each begun together by all ranks: seconds of each phase.
+std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
+                              const DeviceContext& device_context) {
+  const auto timer = make_device_timer(device_context.device);
+  const auto timed = [&](const std::function<void()>& part) {
+    return seconds_together(*timer, device_context.group, part);
+  };
+  at::Tensor loss;
+  return {
+      timed([&] { loss = trainer.forward(batch); }),
+      timed([&] { trainer.backward(loss); }),
+      timed([&] { trainer.finish(); }),
+      timed([&] { trainer.update(); }),
+  };
+}
 
 Result to_result(const Settings& settings, const at::Tensor& times, const ProcessGroupPtr& group,
                  const Trainer& trainer) {
   Result result = {.run = to_run(settings, "naive_vs_flat", group),
-                   .parameters = describe(settings.workload, trainer.parameters()),
-                   .series = {}};
-  result.parameters.emplace_back("rate_gbit", settings.rate_gbit);
-  result.parameters.emplace_back("latency_us", settings.latency_us);
+                   .parameters = joined(
+                       describe(settings.workload, trainer.parameters()),
+                       {{"rate_gbit", settings.rate_gbit}, {"latency_us", settings.latency_us}})};
   for (std::size_t variant = 0; variant < kVariants.size(); ++variant) {
     for (std::size_t phase = 0; phase < kPhases.size(); ++phase) {
       result.series.push_back(series_of(
@@ -118,10 +102,9 @@ void run_rank(const RankContext& context, const Settings& settings) {
                           device_context.group, options);
   }
   const LabelledBatch batch = make_batch(settings.workload, settings.seed, device_context);
-  TimedStep timed_step(device_context);
   const at::Tensor times =
       measure_steps("naive_vs_flat", settings.workload.size, device_context, trainers,
-                    [&](Trainer& trainer) { return timed_step.run(trainer, batch); });
+                    [&](Trainer& trainer) { return time_step(trainer, batch, device_context); });
   if (context.rank == 0) {
     const Result result = to_result(settings, times, device_context.group, trainers.front());
     save_result(settings, result);

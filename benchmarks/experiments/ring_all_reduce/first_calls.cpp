@@ -1,8 +1,7 @@
-#include "experiments/ring_all_reduce/first_calls.h"
-
 #include <ATen/ATen.h>
 
 #include "ddp/meters/statistics.h"
+#include "experiments/ring_all_reduce/ring_all_reduce.h"
 
 namespace ddp {
 namespace {
@@ -17,11 +16,7 @@ struct Repeat {
   std::size_t number;
   bool last;  // of the run
 
-  Parameters labels() const {
-    Parameters labels = pair.labels();
-    labels.emplace_back("variant", variant);
-    return labels;
-  }
+  Parameters labels() const { return joined(pair.labels(), {{"variant", variant}}); }
 };
 
 // The variants are interleaved.

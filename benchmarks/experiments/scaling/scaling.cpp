@@ -18,10 +18,9 @@
 
 #include "harness/cluster_step.h"
 #include "harness/command_line.h"
-#include "harness/presets.h"
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
-#include "models/profiles/transformer_profile.h"
+#include "models/profiles/model_profile.h"
 
 namespace {
 
@@ -61,8 +60,6 @@ struct Settings : BenchmarkOptions {
   }
 };
 
-double seconds(std::int64_t ns) { return 1e-9 * static_cast<double>(ns); }
-
 class Scaling {
  public:
   explicit Scaling(const Settings& settings)
@@ -90,14 +87,13 @@ class Scaling {
 
  private:
   double seconds_of(const std::string& variant, std::int64_t gpus, std::int64_t cap_bytes) const {
-    return seconds(
+    return in_seconds(
         simulate_step(variant, model_, hardware_, gpus, {.cap_bytes = cap_bytes}).total_ns);
   }
 
   Series step(const std::string& variant, std::int64_t gpus) const {
-    return {.labels = {{"quantity", "step"}, {"variant", variant}, {"world_size", gpus}},
-            .unit = "s",
-            .values = {seconds_of(variant, gpus, settings_.cap_bytes)}};
+    return exact_time({{"quantity", "step"}, {"variant", variant}, {"world_size", gpus}},
+                      seconds_of(variant, gpus, settings_.cap_bytes));
   }
 
   // Steps with buckets of each size up to one for all gradients, and the best size by the formula.
@@ -107,9 +103,8 @@ class Scaling {
          cap *= ratio) {
       const auto bytes = static_cast<std::int64_t>(cap);
       series.push_back(
-          {.labels = {{"quantity", "step by cap"}, {"world_size", gpus}, {"cap_bytes", bytes}},
-           .unit = "s",
-           .values = {seconds_of(kBucketed, gpus, bytes)}});
+          exact_time({{"quantity", "step by cap"}, {"world_size", gpus}, {"cap_bytes", bytes}},
+                     seconds_of(kBucketed, gpus, bytes)));
     }
     series.push_back({.labels = {{"quantity", "best cap by formula"}, {"world_size", gpus}},
                       .unit = "bytes",
@@ -118,7 +113,7 @@ class Scaling {
 
   double best_cap(std::int64_t gpus) const {
     const auto cost = [&](std::int64_t bytes) {
-      return seconds(cluster::all_reduce_ns(hardware_.topology, bytes, gpus));
+      return in_seconds(cluster::all_reduce_ns(hardware_.topology, bytes, gpus));
     };
     const auto all = static_cast<double>(gradient_bytes_);
     const double bandwidth = all / (cost(gradient_bytes_) - cost(0));
@@ -126,18 +121,16 @@ class Scaling {
   }
 
   Parameters parameters() const {
-    Parameters all = {{"model", settings_.model},
-                      {"parameters", model_.profile().elements()},
-                      {"gradient_bytes", gradient_bytes_},
-                      {"batch_size", settings_.sequences.batch},
-                      {"sequence_length", settings_.sequences.length},
-                      {"cap_bytes", settings_.cap_bytes},
-                      {"efficiency", settings_.efficiency},
-                      {"link", settings_.cluster.link},
-                      {"link_between", settings_.cluster.between}};
-    const Parameters hardware = describe(hardware_);
-    all.insert(all.end(), hardware.begin(), hardware.end());
-    return all;
+    return joined({{"model", settings_.model},
+                   {"parameters", model_.profile().elements()},
+                   {"gradient_bytes", gradient_bytes_},
+                   {"batch_size", settings_.sequences.batch},
+                   {"sequence_length", settings_.sequences.length},
+                   {"cap_bytes", settings_.cap_bytes},
+                   {"efficiency", settings_.efficiency},
+                   {"link", settings_.cluster.link},
+                   {"link_between", settings_.cluster.between}},
+                  describe(hardware_));
   }
 
   const Settings settings_;
@@ -170,19 +163,13 @@ void print_table(const Settings& settings, const Result& result) {
 void add_flags(CLI::App& line, Settings& settings) {
   remove_measuring_flags(line);
   line.remove_option(line.get_option("--preset"));
-  line.add_option("--preset", settings.preset, "How many caps are tried")
-      ->check(CLI::IsMember({"quick", "full", "paper", kPublishedPreset}))
-      ->capture_default_str();
-  line.add_option("--model", settings.model, "What is trained")
-      ->check(CLI::IsMember(transformer_names()))
-      ->capture_default_str();
+  add_choice(line, "--preset", settings.preset, "How many caps are tried",
+             {"quick", "full", "paper", kPublishedPreset});
+  add_choice(line, "--model", settings.model, "What is trained", transformer_names());
   add_machine_flags(line, settings.cluster, "");
-  for (const char* flag : {"--gpu", "--link", "--link-between"}) {
-    line.get_option(flag)->capture_default_str();
-  }
   add_shape_flag(line, settings.cluster, "");
   const auto number = [&](const char* flag, auto& value, const char* what) {
-    line.add_option(flag, value, what)->check(CLI::Range(1, 1 << 30))->capture_default_str();
+    add_number(line, flag, value, what, 1, 1 << 30);
   };
   number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
   number("--sequence-length", settings.sequences.length, "Tokens of a sequence");

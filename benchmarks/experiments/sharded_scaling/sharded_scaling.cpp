@@ -3,6 +3,8 @@
 // GPU holds within it. And what stage 07's prefetch saves, over the speed of the link between machines.
 //
 // The code of each variant really runs, in this process; time is virtual, the same in every run.
+#include <torch/optim/optimizer.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,11 +12,9 @@
 #include "ddp/cluster/meta_memory.h"
 #include "harness/cluster_step.h"
 #include "harness/command_line.h"
-#include "harness/counted_adamw.h"
-#include "harness/presets.h"
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
-#include "models/profiles/transformer_profile.h"
+#include "models/profiles/model_profile.h"
 
 namespace {
 
@@ -113,12 +113,10 @@ class Scaling {
               {"variant", variant},
               {"world_size", gpus}};
     };
-    const double seconds = 1e-9 * static_cast<double>(step.total_ns);
+    const double seconds = in_seconds(step.total_ns);
     alone_ = trains ? alone_ : seconds;
-    series_.push_back({.labels = labels("step"), .unit = "s", .values = {seconds}});
-    series_.push_back({.labels = labels("forward"),
-                       .unit = "s",
-                       .values = {1e-9 * static_cast<double>(step.forward_ns)}});
+    series_.push_back(exact_time(labels("step"), seconds));
+    series_.push_back(exact_time(labels("forward"), in_seconds(step.forward_ns)));
     series_.push_back({.labels = labels("most"),
                        .unit = "bytes",
                        .values = {static_cast<double>(step.most.total())}});
@@ -136,12 +134,11 @@ class Scaling {
       PublishedHardware hardware = settings_.hardware();
       hardware.topology.between.beta_ns_per_byte = 1 / speed / (settings_.half ? 2 : 1);
       const auto add = [&](const char* quantity, std::int64_t prefetch, std::int64_t ns) {
-        series_.push_back({.labels = {{"quantity", quantity},
+        series_.push_back(exact_time({{"quantity", quantity},
                                       {"model", profile.name},
                                       {"prefetch", prefetch},
                                       {"link_gb_per_s", speed}},
-                           .unit = "s",
-                           .values = {1e-9 * static_cast<double>(ns)}});
+                                     in_seconds(ns)));
       };
       std::int64_t communication_ns = 0;
       for (int prefetch = 0; prefetch <= kMostPrefetch; ++prefetch) {
@@ -155,15 +152,13 @@ class Scaling {
   }
 
   Parameters parameters() const {
-    Parameters all = {{"batch_size", settings_.sequences.batch},
-                      {"sequence_length", settings_.sequences.length},
-                      {"efficiency", settings_.efficiency},
-                      {"link", settings_.cluster.link},
-                      {"link_between", settings_.cluster.between},
-                      {"link_gpus", settings_.link_gpus}};
-    const Parameters described = describe(settings_.hardware());
-    all.insert(all.end(), described.begin(), described.end());
-    return all;
+    return joined({{"batch_size", settings_.sequences.batch},
+                   {"sequence_length", settings_.sequences.length},
+                   {"efficiency", settings_.efficiency},
+                   {"link", settings_.cluster.link},
+                   {"link_between", settings_.cluster.between},
+                   {"link_gpus", settings_.link_gpus}},
+                  describe(settings_.hardware()));
   }
 
   const Settings settings_;
@@ -180,12 +175,9 @@ void add_flags(CLI::App& line, Settings& settings) {
   line.add_flag("--checkpoints", settings.checkpoints,
                 "Backward computes forward again, and no activations are kept, nor counted");
   line.add_option("--variants", settings.variants, "What trains")->capture_default_str();
-  const auto number = [&](const char* flag, auto& value, const char* what) {
-    line.add_option(flag, value, what)->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  };
-  number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
-  number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
-  number("--link-gpus", settings.link_gpus, "How many GPUs compare links");
+  add_number(line, "--batch-size", settings.sequences.batch, "Sequences of each GPU");
+  add_number(line, "--sequence-length", settings.sequences.length, "Tokens of a sequence");
+  add_number(line, "--link-gpus", settings.link_gpus, "How many GPUs compare links");
   add_scaling_flags(line, settings.cluster, settings.efficiency);
 }
 

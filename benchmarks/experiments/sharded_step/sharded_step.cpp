@@ -15,7 +15,6 @@
 #include "ddp/ranks/stage_library.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/presets.h"
 
 namespace {
 
@@ -120,16 +119,6 @@ Way fully_sharded(const Settings& settings, const DeviceContext& context, int pr
   return way;
 }
 
-double seconds_of_step(const Way& way, const at::Tensor& input, const DeviceContext& context) {
-  const auto timer = make_device_timer(context.device);
-  barrier(context.group);
-  timer->start();
-  way.forward(input).square().mean().backward();
-  way.end_step();
-  timer->stop();
-  return timer->seconds();
-}
-
 void check_equal(const std::vector<Way>& ways) {
   for (const Way& way : ways) {
     const auto layers = way.units ? way.units->whole_parameters() : way.layers;
@@ -158,19 +147,19 @@ void run_rank(const RankContext& context, const Settings& settings) {
   }
   const at::Tensor input = at::full({settings.batch, settings.width}, 0.1 * (context.rank + 1),
                                     at::device(device_context.device).dtype(at::kFloat));
-  std::optional<Progress> progress;
-  if (context.rank == 0) {
-    progress.emplace(kProgram, settings.repetitions.warmup + settings.repetitions.measured);
-  }
-  const at::Tensor times =
-      largest_of_ranks(measure_interleaved(
-                           settings.repetitions, ways.size(),
-                           [&](std::size_t way) -> std::vector<double> {
-                             return {seconds_of_step(ways[way], input, device_context)};
-                           },
-                           progress),
-                       device_context);
-  progress.reset();
+  Progress progress(kProgram, settings.repetitions.all(), context.rank);
+  const auto timer = make_device_timer(device_context.device);
+  const at::Tensor own = measure_interleaved(
+      settings.repetitions, ways.size(),
+      [&](std::size_t way) -> std::vector<double> {
+        return {seconds_together(*timer, device_context.group, [&] {
+          ways[way].forward(input).square().mean().backward();
+          ways[way].end_step();
+        })};
+      },
+      &progress);
+  const at::Tensor times = largest_of_ranks(own, device_context);
+  progress.clear_line();
   check_equal(ways);
   if (context.rank != 0) {
     return;
@@ -195,15 +184,9 @@ int ddp_main(int argc, char** argv) {
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
-  line.add_option("--layers", settings.layers, "Square layers")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  line.add_option("--width", settings.width, "Of a layer")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  line.add_option("--batch-size", settings.batch, "Of a rank")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
+  add_number(line, "--layers", settings.layers, "Square layers", 1, 1000);
+  add_number(line, "--width", settings.width, "Of a layer", 1, 1 << 16);
+  add_number(line, "--batch-size", settings.batch, "Of a rank", 1, 1 << 16);
   line.add_option("--cap-bytes", settings.cap_bytes, "A bucket's")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

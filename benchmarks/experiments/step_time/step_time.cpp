@@ -17,12 +17,10 @@
 #include "ddp/meters/statistics.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
-#include "harness/equal_gradients.h"
-#include "harness/interleaved_steps.h"
-#include "harness/presets.h"
 #include "harness/trainer.h"
 #include "harness/variants.h"
 #include "harness/workload.h"
+#include "models/resnet.h"
 
 namespace {
 
@@ -49,7 +47,7 @@ const PresetsInWords kInWords = {
         "5 and 50 steps; ResNets on 32 images of 224x224, on 2 GPUs. The MLP has 64 samples a "
         "rank with each preset",
 };
-const Hardware kPublished = {.gpus = 2, .model = ""};
+const Hardware kPublished = {.gpus = 2};
 
 struct Settings : BenchmarkOptions {
   Workload workload{.model = "mlp"};
@@ -57,29 +55,19 @@ struct Settings : BenchmarkOptions {
 };
 
 // One step, begun together by all ranks. Seconds of each of kParts.
-class TimedStep {
- public:
-  explicit TimedStep(const DeviceContext& device_context)
-      : group_(device_context.group),
-        step_(make_device_timer(device_context.device)),
-        finish_(make_device_timer(device_context.device)) {}
-
-  std::vector<double> run(Trainer& trainer, const LabelledBatch& batch) {
-    barrier(group_);
-    step_->start();
+std::vector<double> time_step(Trainer& trainer, const LabelledBatch& batch,
+                              const DeviceContext& device_context) {
+  const auto step = make_device_timer(device_context.device),
+             finish = make_device_timer(device_context.device);
+  const double seconds = seconds_together(*step, device_context.group, [&] {
     trainer.backward(trainer.forward(batch));
-    finish_->start();
+    finish->start();
     trainer.finish();
-    finish_->stop();
+    finish->stop();
     trainer.update();
-    step_->stop();
-    return {step_->seconds(), finish_->seconds()};
-  }
-
- private:
-  ProcessGroupPtr group_;
-  std::unique_ptr<DeviceTimer> step_, finish_;
-};
+  });
+  return {seconds, finish->seconds()};
+}
 
 // The measurements, variant by variant.
 struct Measured {
@@ -111,10 +99,9 @@ Measured measure(const Settings& settings, const std::vector<std::string>& varia
   const LabelledBatch batch = make_batch(settings.workload, settings.seed, device_context);
   const auto peer = std::ranges::find(variants, kPeer) - variants.begin();
   check_gradients(variants, trainers, peer, batch);
-  TimedStep timed_step(device_context);
   const at::Tensor times =
       measure_steps("step_time", settings.workload.size, device_context, trainers,
-                    [&](Trainer& trainer) { return timed_step.run(trainer, batch); });
+                    [&](Trainer& trainer) { return time_step(trainer, batch, device_context); });
   Measured measured = {.variants = variants, .series = {}};
   for (std::size_t variant = 0; variant < variants.size(); ++variant) {
     for (std::size_t part = 0; part < kParts.size(); ++part) {
@@ -127,17 +114,16 @@ Measured measure(const Settings& settings, const std::vector<std::string>& varia
 
 void save(const Settings& settings, const Measured& measured, const DeviceContext& device_context,
           const Trainer& trainer) {
-  Result result = {.run = to_run(settings, "step_time", device_context.group),
-                   .parameters = describe(settings.workload, trainer.parameters()),
-                   .series = measured.series};
-  result.parameters.insert(
-      result.parameters.end(),
-      {{"rate_gbit", settings.rate_gbit},
-       {"latency_us", settings.latency_us},
-       {"cap_bytes", settings.trainer.cap_bytes},
-       {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
-       {"zero_gradients", static_cast<std::int64_t>(settings.trainer.zero_gradients)}});
-  save_result(settings, result);
+  const Parameters parameters = {
+      {"rate_gbit", settings.rate_gbit},
+      {"latency_us", settings.latency_us},
+      {"cap_bytes", settings.trainer.cap_bytes},
+      {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
+      {"zero_gradients", static_cast<std::int64_t>(settings.trainer.zero_gradients)}};
+  save_result(settings,
+              {.run = to_run(settings, "step_time", device_context.group),
+               .parameters = joined(describe(settings.workload, trainer.parameters()), parameters),
+               .series = measured.series});
 }
 
 void print_table(const Measured& measured) {

@@ -24,8 +24,7 @@
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/peak_memory.h"
-#include "harness/presets.h"
+#include "harness/memory.h"
 #include "harness/resumable_rows.h"
 #include "peers/batch_norms.h"
 
@@ -106,7 +105,7 @@ class Subject {
 
   void forget() {
     output_.reset();
-    drop_gradients(*batch_norm_, input_);
+    input_.mutable_grad().reset();  // there are no parameters
   }
 
  private:
@@ -124,15 +123,14 @@ class Measurement {
         group_(make_process_group(backend_, store_for_next_backend(context))) {}
 
   // Seconds: [repetitions, calls, kTime and kCollective].
-  at::Tensor times(const Shape& shape, const Repetitions& repetitions,
-                   std::optional<Progress>& progress) {
+  at::Tensor times(const Shape& shape, const Repetitions& repetitions, Progress& progress) {
     std::vector<Subject> subjects;
     for (const Call& call : all_calls()) {
       subjects.emplace_back(call, shape, device_context_.device, group_);
     }
     const at::Tensor times = measure_interleaved(
         repetitions, subjects.size(), [&](std::size_t call) { return time_once(subjects[call]); },
-        progress);
+        &progress);
     const at::Tensor slowest = largest_of_ranks(times.select(2, kTime), device_context_);
     const at::Tensor last = -largest_of_ranks(-times.select(2, kCollective), device_context_);
     return at::stack({slowest, last}, 2);
@@ -140,14 +138,12 @@ class Measurement {
 
   // Bytes: [kPeakRepetitions, calls, 1].
   at::Tensor peaks(const Shape& shape) {
-    std::optional<Progress> none;
     const std::vector<Call> calls = all_calls();
-    const at::Tensor peaks = measure_interleaved(
-        {.measured = kPeakRepetitions, .warmup = 0}, calls.size(),
-        [&](std::size_t call) -> std::vector<double> {
-          return {static_cast<double>(peak_once(calls[call], shape))};
-        },
-        none);
+    const at::Tensor peaks =
+        measure_interleaved({.measured = kPeakRepetitions, .warmup = 0}, calls.size(),
+                            [&](std::size_t call) -> std::vector<double> {
+                              return {static_cast<double>(peak_once(calls[call], shape))};
+                            });
     return largest_of_ranks(peaks, device_context_);
   }
 
@@ -158,12 +154,10 @@ class Measurement {
   }
 
   std::vector<double> time_once(Subject& subject) {
-    barrier(device_context_.group);
-    timer_->start();
-    subject.call();
-    timer_->stop();
+    const double seconds =
+        seconds_together(*timer_, device_context_.group, [&] { subject.call(); });
     subject.forget();
-    return {timer_->seconds(), backend_->take_seconds()};
+    return {seconds, backend_->take_seconds()};
   }
 
   const DeviceContext& device_context_;
@@ -201,7 +195,6 @@ void check_stage(const Settings& settings, const DeviceContext& device_context) 
 std::vector<Series> to_series(const std::vector<Call>& calls, const at::Tensor& times,
                               const at::Tensor& peaks) {
   std::vector<Series> series;
-  series.reserve(calls.size() * kQuantities.size());
   for (std::size_t call = 0; call < calls.size(); ++call) {
     const auto labels = [&](const char* quantity) -> Parameters {
       return {{"variant", calls[call].variant},
@@ -231,24 +224,22 @@ void measure(const Settings& settings, const RankContext& context,
   keep_freed_memory();
   check_stage(settings, device_context);
   const std::vector<Shape> shapes = all_shapes(settings);
-  const int repetitions = settings.repetitions.warmup + settings.repetitions.measured;
-  std::optional<Progress> progress;
-  if (context.rank == 0) {
-    progress.emplace("sync_batch_norm, repetitions", static_cast<int>(shapes.size()) * repetitions);
-  }
+  const int repetitions = settings.repetitions.all();
+  Progress progress("sync_batch_norm, repetitions", static_cast<int>(shapes.size()) * repetitions,
+                    context.rank);
   Measurement measurement(device_context, context);
   for (const Shape& shape : shapes) {
     if (!rows.has(shape.labels())) {
       const at::Tensor peaks = measurement.peaks(shape);
       const at::Tensor times = measurement.times(shape, settings.repetitions, progress);
       rows.add(shape.labels(), to_series(all_calls(), times, peaks));
-    } else if (progress) {
-      progress->skip(repetitions);
+    } else {
+      progress.skip(repetitions);
     }
   }
 }
 
-PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
+Result header(const Settings& settings, const ProcessGroupPtr& group) {
   return {.run = to_run(settings, "sync_batch_norm", group),
           .parameters = {{"dtype", "float32"},
                          {"affine", std::int64_t{0}},
@@ -257,8 +248,7 @@ PartialResult header(const Settings& settings, const ProcessGroupPtr& group) {
                          {"repetitions", settings.repetitions.measured},
                          {"warmup", settings.repetitions.warmup},
                          {"rate_gbit", settings.rate_gbit},
-                         {"latency_us", settings.latency_us}},
-          .rows = {}};
+                         {"latency_us", settings.latency_us}}};
 }
 
 void print_table(const Settings& settings, const std::vector<Call>& calls, const Result& result) {
@@ -297,11 +287,8 @@ int ddp_main(int argc, char** argv) {
   Settings settings;
   add_flags(line, settings, argc, argv);
   add_flags(line, settings.repetitions);
-  const auto listed = [&](const char* flag, auto& values, const char* what) {
-    line.add_option(flag, values, what)->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  };
-  listed("--batch-sizes", settings.batch_sizes, "Samples of each rank");
-  listed("--hidden-dims", settings.hidden_dims, "Features of a sample");
+  add_number(line, "--batch-sizes", settings.batch_sizes, "Samples of each rank");
+  add_number(line, "--hidden-dims", settings.hidden_dims, "Features of a sample");
   add_resume_flag(line, settings);
   describe_presets(line, kInWords);
   if (const auto code = parse(line, argc, argv, settings, kPublished)) {

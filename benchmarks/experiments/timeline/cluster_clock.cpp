@@ -3,8 +3,7 @@
 #include <cstdio>
 
 #include "ddp/simulation/timeline_file.h"
-#include "experiments/timeline/clocks.h"
-#include "experiments/timeline/steps.h"
+#include "experiments/timeline/timeline.h"
 #include "harness/cluster_step.h"
 #include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
@@ -38,7 +37,7 @@ class ClusterClock {
         .seconds = at::empty({static_cast<std::int64_t>(variants_.size()), 1}, at::kDouble)};
     for (std::size_t i = 0; i < variants_.size(); ++i) {
       const cluster::StepTimes times = simulate_step(variants_[i], cluster_, timed_, options);
-      measured.seconds[static_cast<std::int64_t>(i)] = 1e-9 * static_cast<double>(times.total_ns);
+      measured.seconds[static_cast<std::int64_t>(i)] = in_seconds(times.total_ns);
       draw(variants_[i], times);
     }
     return measured;
@@ -87,7 +86,7 @@ int run_by_cluster_clock(const TimelineSettings& settings) {
   return run_on_cluster([&] {
     ClusterClock clock(settings);
     const MeasuredSteps measured = clock.run();
-    save_steps(settings, to_cluster_run(settings, "timeline", settings.world_size), measured);
+    save_steps(settings, to_cluster_run(settings, kTimelineProgram, settings.world_size), measured);
     write_chrome_trace(clock.drawing(), settings.trace);
     std::printf("wrote %s\n", settings.trace.c_str());
   });

@@ -1,5 +1,3 @@
-#include "experiments/timeline/layered_model.h"
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "ddp/gradient_hooks.h"
+#include "experiments/timeline/timeline.h"
 
 namespace ddp {
 namespace {

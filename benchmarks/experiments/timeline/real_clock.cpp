@@ -2,8 +2,7 @@
 
 #include "ddp/ranks/launch.h"
 #include "ddp/simulation/timeline.h"
-#include "experiments/timeline/clocks.h"
-#include "experiments/timeline/steps.h"
+#include "experiments/timeline/timeline.h"
 #include "harness/variants.h"
 
 // The network is Gloo. Every rank draws what it does as it does it.
@@ -77,8 +76,7 @@ class RealClock {
     const std::int64_t end = steady_ns();
     timeline.settle();
     timeline.add(SpanKind::kInstant, kStepEnd, end, end);
-    DrawnStep step = {.seconds = 1e-9 * static_cast<double>(end - begin),
-                      .spans = timeline.take_spans()};
+    DrawnStep step = {.seconds = in_seconds(end - begin), .spans = timeline.take_spans()};
     trainer.update();
     return step;
   }
@@ -97,7 +95,8 @@ int run_by_real_clock(const TimelineSettings& settings) {
     RealClock clock(settings, context);
     const MeasuredSteps measured = clock.measure(settings);
     if (context.rank == 0) {
-      save_steps(settings, to_run(settings, "timeline", clock.device_context().group), measured);
+      save_steps(settings, to_run(settings, kTimelineProgram, clock.device_context().group),
+                 measured);
     }
     save_trace(settings, context, clock.median_spans(measured));
   });

@@ -10,22 +10,95 @@
 // A step begins on all ranks together and ends when all gradients are averages. The variants are
 // interleaved; for each, the step of median length after the warm-up is drawn. All are in one
 // Chrome trace, each starting at time zero.
+#include "experiments/timeline/timeline.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
+
+#include <cstdio>
 #include <filesystem>
 #include <map>
 
-#include "experiments/timeline/clocks.h"
+#include "ddp/meters/statistics.h"
 #include "harness/command_line.h"
-#include "harness/presets.h"
-#include "harness/result_file.h"
+#include "harness/result.h"
 #include "models/profiles/hardware.h"
 #include "models/transformer.h"
+
+namespace ddp {
+namespace {
+
+// The path of the trace, relative to the result.
+std::string path_of_trace(const TimelineSettings& settings) {
+  return std::filesystem::absolute(settings.trace)
+      .lexically_proximate(std::filesystem::absolute(settings.output).parent_path());
+}
+
+Result to_result(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured) {
+  const std::vector<NamedTensor> trained = settings.clock == kCluster
+                                               ? model_on_cluster(settings).named_parameters()
+                                               : make_layered_model({})->named_parameters();
+  Parameters parameters = joined(describe(settings.workload, trained),
+                                 {{"clock", settings.clock},
+                                  {"trace", path_of_trace(settings)},
+                                  {"variants", c10::Join(", ", settings.variants)},
+                                  {"cap_bytes", settings.trainer.cap_bytes},
+                                  {"first_bucket_bytes", settings.trainer.first_bucket_bytes},
+                                  {"rate_gbit", settings.rate_gbit},
+                                  {"latency_us", settings.latency_us}});
+  if (settings.clock == "virtual") {
+    parameters = joined(parameters, {{"alpha_ns", settings.network.alpha_ns},
+                                     {"beta_ns_per_byte", settings.network.beta_ns_per_byte},
+                                     {"launch_overhead_ns", settings.network.launch_overhead_ns},
+                                     {"slower", settings.slower}});
+  } else if (settings.clock == kCluster) {
+    parameters = joined(parameters, {{"gpu", settings.gpu},
+                                     {"link", settings.link},
+                                     {"sequence_length", settings.sequence_length}});
+  }
+  Result result = {.run = run, .parameters = std::move(parameters)};
+  for (std::size_t variant = 0; variant < measured.variants.size(); ++variant) {
+    const at::Tensor row = measured.seconds[static_cast<std::int64_t>(variant)];
+    const auto* values = row.const_data_ptr<double>();
+    result.series.push_back({.labels = {{"variant", measured.variants[variant]}},
+                             .unit = "s",
+                             .values = {values, values + row.numel()}});
+  }
+  return result;
+}
+
+void print_table(const Result& result) {
+  std::printf("%-12s%12s\n", "a step [ms]", "median");
+  for (const Series& variant : result.series) {
+    std::printf("%-12s%12.3f\n", std::get<std::string>(variant.labels[0].second).c_str(),
+                1e3 * percentile(variant.values, 50));
+  }
+}
+
+}  // namespace
+
+at::Tensor median_steps(const MeasuredSteps& measured) {
+  const std::int64_t middle = (measured.seconds.size(1) - 1) / 2;
+  return measured.seconds.argsort(/*stable=*/true, /*dim=*/1).select(1, middle);
+}
+
+ProfiledModel model_on_cluster(const TimelineSettings& settings) {
+  return ProfiledModel(transformer_profile(
+      settings.model, transformer_shape(settings.model),
+      {.batch = settings.workload.size.batch, .length = settings.sequence_length}));
+}
+
+void save_steps(const TimelineSettings& settings, const Run& run, const MeasuredSteps& measured) {
+  const Result result = to_result(settings, run, measured);
+  save_result(settings, result);
+  print_table(result);
+}
+
+}  // namespace ddp
 
 namespace {
 
 using namespace ddp;
-namespace fs = std::filesystem;
-
-constexpr const char* kProgram = "timeline";
 
 const std::map<std::string, Size> kPresets = {
     {"quick", {.batch = 8, .image = 32, .steps = 5, .warmup = 3}},
@@ -39,9 +112,7 @@ const PresetsInWords kInWords = {
 };
 
 void add_flags(CLI::App& line, TimelineSettings& settings) {
-  line.add_option("--clock", settings.clock, "Whose time is drawn")
-      ->check(CLI::IsMember({"virtual", "real", kCluster}))
-      ->capture_default_str();
+  add_choice(line, "--clock", settings.clock, "Whose time is drawn", {"virtual", "real", kCluster});
   line.add_option("--variants", settings.variants, "What is drawn")->capture_default_str();
   const auto number = [&](const char* flag, auto& value, const char* what) {
     line.add_option(flag, value, what)->check(CLI::NonNegativeNumber)->capture_default_str();
@@ -54,15 +125,9 @@ void add_flags(CLI::App& line, TimelineSettings& settings) {
   number("--backward-us", settings.costs.backward_us, "Virtual: of the same");
   number("--slower", settings.slower,
          "Virtual: the part by which each rank computes longer than the one before it");
-  line.add_option("--model", settings.model, "Cluster: what is trained")
-      ->check(CLI::IsMember(transformer_names()))
-      ->capture_default_str();
-  line.add_option("--gpu", settings.gpu, "Cluster: which GPUs")
-      ->check(CLI::IsMember(known_gpus()))
-      ->capture_default_str();
-  line.add_option("--link", settings.link, "Cluster: what connects them")
-      ->check(CLI::IsMember(known_links()))
-      ->capture_default_str();
+  add_choice(line, "--model", settings.model, "Cluster: what is trained", transformer_names());
+  add_choice(line, "--gpu", settings.gpu, "Cluster: which GPUs", known_gpus());
+  add_choice(line, "--link", settings.link, "Cluster: what connects them", known_links());
   const auto positive = [&](const char* flag, auto& value, const char* what) {
     line.add_option(flag, value, what)->check(CLI::PositiveNumber);
   };
@@ -89,15 +154,11 @@ void choose_training_on_cluster(const CLI::App& line, TimelineSettings& settings
 
 // The files' default places: results and traces refer to each other.
 void choose_files(TimelineSettings& settings) {
-  Run run;
-  run.program = kProgram;
-  run.implementation = settings.implementation;
-  run.preset = settings.preset;
-  if (settings.output.empty()) {
-    settings.output = default_result_path(run);
-  }
+  settings.output = result_path(settings, {.program = kTimelineProgram,
+                                           .implementation = settings.implementation,
+                                           .preset = settings.preset});
   if (settings.trace.empty()) {
-    settings.trace = fs::path(settings.output).replace_extension(".trace.json");
+    settings.trace = std::filesystem::path(settings.output).replace_extension(".trace.json");
   }
 }
 

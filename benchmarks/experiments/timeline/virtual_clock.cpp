@@ -4,8 +4,7 @@
 #include <cstdio>
 
 #include "ddp/simulation/timeline_file.h"
-#include "experiments/timeline/clocks.h"
-#include "experiments/timeline/steps.h"
+#include "experiments/timeline/timeline.h"
 #include "harness/variants.h"
 #include "harness/virtual_run.h"
 
@@ -90,8 +89,7 @@ class VirtualSteps {
     measured_.seconds = at::empty({variants, settings.workload.size.steps}, at::kDouble);
     for (std::int64_t variant = 0; variant < variants; ++variant) {
       for (std::int64_t step = 0; step < settings.workload.size.steps; ++step) {
-        measured_.seconds[variant][step] =
-            1e-9 * static_cast<double>(time_.step_ns(number_of(variant, step)));
+        measured_.seconds[variant][step] = in_seconds(time_.step_ns(number_of(variant, step)));
       }
     }
   }
@@ -153,7 +151,10 @@ int run_by_virtual_clock(const TimelineSettings& settings) {
       settings, [&](Client& client) { run_rank(settings, client); },
       [&](const Evidence& evidence) {
         const VirtualSteps steps(settings, evidence);
-        save_steps(settings, to_virtual_run(settings, "timeline"), steps.measured());
+        save_steps(settings,
+                   to_run(settings, kTimelineProgram, kSimulatedNetwork, settings.device,
+                          settings.world_size),
+                   steps.measured());
         write_chrome_trace(steps.drawing(), settings.trace);
         std::printf("wrote %s\n", settings.trace.c_str());
       });

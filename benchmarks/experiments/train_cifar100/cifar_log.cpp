@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "ddp/ranks/stage_library.h"
-#include "harness/machine.h"
+#include "harness/result.h"
 #include "harness/variants.h"
 #include "peers/batch_norms.h"
 
@@ -188,8 +188,8 @@ void CifarLog::summary(const Result& result,
                                       const std::string& quantity) {
     std::vector<double> values;
     for (const Series& series : result.series) {
-      if (std::get<std::string>(series.labels[0].second) == implementation &&
-          std::get<std::string>(series.labels[2].second) == quantity) {
+      if (label_of<std::string>(series, "distributed_impl") == implementation &&
+          label_of<std::string>(series, "quantity") == quantity) {
         values.push_back(series.values.back());
       }
     }

@@ -3,114 +3,26 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include "01_naive_ddp/naive_ddp.h"
-#include "02_overlapped_ddp/overlapped_ddp.h"
-#include "03_bucketed_ddp/bucketed_ddp.h"
-#include "ddp/peers/reducer_peer.h"
 #include "peers/batch_norms.h"
 
 namespace ddp {
 
-class GradientAverager {
- public:
-  /// Forward: returns the loss of a micro-batch.
-  using Loss = std::function<at::Tensor()>;
-
-  GradientAverager() = default;
-  GradientAverager(const GradientAverager&) = delete;
-  GradientAverager& operator=(const GradientAverager&) = delete;
-  virtual ~GradientAverager() = default;
-
-  /// Forward and backward. After a step's last micro-batch gradients are the averages over the ranks
-  /// of the accumulated ones; before, they may stay local to this rank.
-  virtual void accumulate(const Loss& loss, bool last_of_step) = 0;
-};
-
 namespace {
 
 constexpr std::size_t kReportEvery = 16;  // micro-batches
-
-using Tensors = std::vector<at::Tensor>;
-
-class Selfmade : public GradientAverager {
- public:
-  explicit Selfmade(std::unique_ptr<GradientSynchronizer> synchronizer)
-      : synchronizer_(std::move(synchronizer)) {}
-
-  void accumulate(const Loss& loss, bool last_of_step) override {
-    if (last_of_step) {
-      loss().backward();
-      synchronizer_->finish();
-    } else {
-      const NoSync no_sync(*synchronizer_);
-      loss().backward();
-    }
-  }
-
- private:
-  std::unique_ptr<GradientSynchronizer> synchronizer_;
-};
-
-// The published program trains with DistributedDataParallel without no_sync(), which averages what
-// has been accumulated after each micro-batch. The last average is the same.
-class Pytorch : public GradientAverager {
- public:
-  Pytorch(const Tensors& parameters, const Tensors& buffers, const ProcessGroupPtr& group)
-      : peer_(parameters, buffers, group) {}
-
-  void accumulate(const Loss& loss, bool) override {
-    peer_.before_forward();
-    const at::Tensor value = loss();
-    peer_.before_backward();
-    value.backward();
-  }
-
- private:
-  ReducerPeer peer_;
-};
-
-std::unique_ptr<GradientSynchronizer> make_synchronizer(const std::string& ddp,
-                                                        const Tensors& parameters,
-                                                        const Tensors& buffers,
-                                                        const ProcessGroupPtr& group) {
-  if (ddp == "naive") {
-    return make_naive_ddp(parameters, buffers, group);
-  }
-  if (ddp == "flat") {
-    return make_flat_ddp(parameters, buffers, group);
-  }
-  if (ddp == "overlapped") {
-    return make_overlapped_ddp(parameters, buffers, group);
-  }
-  TORCH_CHECK_VALUE(ddp == "bucketed", "there is no way of averaging \"", ddp, "\"");
-  return make_bucketed_ddp(parameters, buffers, group);
-}
-
-std::unique_ptr<GradientAverager> make_averager(const CifarTrainerOptions& options,
-                                                const Model& model, const ProcessGroupPtr& group) {
-  const Tensors parameters = tensors_of(model.named_parameters());
-  const Tensors buffers = tensors_of(model.named_buffers());
-  if (options.distributed_impl == kPytorch) {
-    return std::make_unique<Pytorch>(parameters, buffers, group);
-  }
-  return std::make_unique<Selfmade>(make_synchronizer(options.ddp, parameters, buffers, group));
-}
-
-std::shared_ptr<BatchNorm> make_hidden_norm(const std::string& distributed_impl,
-                                            const ProcessGroupPtr& group) {
-  return make_batch_norm(distributed_impl == kPytorch ? kPeerBatchNorm : kStageBatchNorm,
-                         {.num_features = kCifarHidden, .affine = false}, group);
-}
 
 }  // namespace
 
 CifarTrainer::CifarTrainer(const CifarTrainerOptions& options, const DeviceContext& device_context)
     : options_(options),
       device_context_(device_context),
-      model_(make_cifar_model(make_hidden_norm(options.distributed_impl, device_context.group),
-                              options.seed, device_context.device)),
+      model_(make_cifar_model(
+          make_batch_norm(options.distributed_impl == kPytorch ? kPeerBatchNorm : kStageBatchNorm,
+                          {.num_features = kCifarHidden, .affine = false}, device_context.group),
+          options.seed, device_context.device)),
       parameters_(tensors_of(model_->named_parameters())),
-      averager_(make_averager(options, *model_, device_context.group)),
+      variant_(make_variant(options.distributed_impl == kPytorch ? "Reducer" : options.ddp, *model_,
+                            device_context.group)),
       optimizer_(std::make_unique<torch::optim::SGD>(
           parameters_, torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum))),
       timer_(make_device_timer(device_context.device)) {}
@@ -136,15 +48,14 @@ CifarEpoch CifarTrainer::train(const CifarImages& images, std::int64_t epoch,
   CifarReport last;
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const bool last_of_step = (i + 1) % options_.grad_accum_steps == 0;
-    Score found;
-    averager_->accumulate(
-        [&] {
-          found = score(images.batch(batches[i]));
-          return found.loss;
-        },
-        last_of_step);
+    const auto no_sync = last_of_step ? nullptr : variant_->no_sync();
+    variant_->before_forward();
+    const Score found = score(images.batch(batches[i]));
+    variant_->before_backward();
+    found.loss.backward();
     loss_sum.add_(found.loss.detach());
     if (last_of_step) {
+      variant_->finish();
       optimizer_->step();
       // As zero_grad() does, which does not accept views, as a stage's gradients may be.
       for (const at::Tensor& parameter : parameters_) {

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "ddp/meters/device_timer.h"
-#include "experiments/train_cifar100/batches.h"
+#include "experiments/train_cifar100/cifar_data.h"
 #include "harness/benchmark.h"
-#include "models/cifar_model.h"
+#include "harness/variants.h"
+#include "models/small_models.h"
 
 namespace torch::optim {
 class SGD;
@@ -54,9 +55,6 @@ struct CifarValidation {
   double seconds = 0;
 };
 
-/// Averages the gradients of micro-batches, which add up from call to call.
-class GradientAverager;
-
 /// A model of its own, trained by one implementation, whose stages must be loaded, with stochastic
 /// gradient descent; the loop is the same for both. Everything is collective.
 class CifarTrainer {
@@ -89,7 +87,9 @@ class CifarTrainer {
   const DeviceContext device_context_;
   std::unique_ptr<Model> model_;
   std::vector<at::Tensor> parameters_;
-  std::unique_ptr<GradientAverager> averager_;
+  /// PyTorch's side is without no_sync(), as published: it averages what has been accumulated after
+  /// each micro-batch. The last average is the same.
+  std::unique_ptr<Variant> variant_;
   std::unique_ptr<torch::optim::SGD> optimizer_;
   std::unique_ptr<DeviceTimer> timer_;
 };

@@ -24,15 +24,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
-#include "experiments/train_cifar100/amount.h"
 #include "experiments/train_cifar100/cifar_log.h"
 #include "experiments/train_cifar100/cifar_trainer.h"
 #include "harness/benchmark.h"
 #include "harness/command_line.h"
 #include "harness/interleaved.h"
-#include "harness/peak_memory.h"
-#include "harness/presets.h"
+#include "harness/memory.h"
 #include "harness/resumable_rows.h"
 
 namespace {
@@ -53,6 +52,37 @@ const PresetsInWords kInWords = {
         "images",
     .paper = "as full, with --data, on 2 RTX A4000"};
 const Hardware kPublishedHardware = {.gpus = 2, .model = "RTX A4000"};
+
+// How much train_cifar100 trains. Negative: the preset's.
+struct CifarAmount {
+  std::int64_t epochs = -1;  // of each training
+  std::int64_t batch_size = -1;
+  std::int64_t grad_accum_steps = -1;
+  std::int64_t train_size = -1;
+  std::int64_t test_size = -1;
+  std::int64_t seeds = -1;  // trainings of each implementation
+  double learning_rate = -1;
+};
+
+const CifarAmount kPublished = {.epochs = 16,
+                                .batch_size = 256,
+                                .grad_accum_steps = 4,
+                                .train_size = kCifarTrain,
+                                .test_size = kCifarTest,
+                                .seeds = 5,
+                                .learning_rate = 0.01};
+const std::map<std::string, CifarAmount> kPresets = {
+    {"quick",
+     {.epochs = 4,
+      .batch_size = 32,
+      .grad_accum_steps = 4,
+      .train_size = 1088,  // 17 micro-batches for each of two ranks: the last one is reported
+      .test_size = 256,
+      .seeds = 5,
+      .learning_rate = 0.01}},
+    {"full", kPublished},
+    {"paper", kPublished},
+};
 
 struct Settings : BenchmarkOptions {
   std::string data;              // CIFAR-100's folder; empty: synthetic images
@@ -90,6 +120,31 @@ struct Settings : BenchmarkOptions {
   }
 };
 
+void apply_preset(CifarAmount& amount, const std::string& name) {
+  const CifarAmount& preset = kPresets.at(name);
+  for (std::int64_t CifarAmount::*field :
+       {&CifarAmount::epochs, &CifarAmount::batch_size, &CifarAmount::grad_accum_steps,
+        &CifarAmount::train_size, &CifarAmount::test_size, &CifarAmount::seeds}) {
+    if (amount.*field < 0) {
+      amount.*field = preset.*field;
+    }
+  }
+  if (amount.learning_rate < 0) {
+    amount.learning_rate = preset.learning_rate;
+  }
+}
+
+// Throws if the ranks' last micro-batches are one image together, of which batch normalization cannot
+// take a variance.
+void check_batches(const CifarAmount& amount, int world_size) {
+  // Of several ranks, each has at least one image.
+  TORCH_CHECK_VALUE(
+      world_size > 1 || (amount.train_size - 1) % amount.batch_size != 0, "--train-size ",
+      amount.train_size, " in batches of --batch-size ", amount.batch_size,
+      " ends with a batch of one image on a single rank, of which batch normalization "
+      "cannot take a variance; change one of them, or train with more ranks");
+}
+
 // The data sets, read or generated, on the device's side of a rank.
 struct Images {
   Images(const CifarData& data, const at::Device& device)
@@ -125,9 +180,9 @@ std::vector<CifarRun> all_rows(const Settings& settings) {
 }
 
 CifarData make_data(const Settings& settings) {
-  const CifarSizes sizes = {settings.amount.train_size, settings.amount.test_size};
-  return settings.data.empty() ? synthetic_cifar100(settings.seed, sizes)
-                               : read_cifar100(settings.data, sizes);
+  const auto [train, test] = std::pair(settings.amount.train_size, settings.amount.test_size);
+  return settings.data.empty() ? synthetic_cifar100(settings.seed, train, test)
+                               : read_cifar100(settings.data, train, test);
 }
 
 void run_rank(const RankContext& context, const Settings& settings, const CifarData& data) {
@@ -141,7 +196,7 @@ void run_rank(const RankContext& context, const Settings& settings, const CifarD
   }
   const Run run = to_run(settings, kProgram, device_context.group);
   const Parameters parameters = settings.describe(data);
-  ResumableRows rows(settings, {run, parameters, {}}, device_context);
+  ResumableRows rows(settings, {.run = run, .parameters = parameters}, device_context);
   CifarLog log({.rank = context.rank, .epochs = settings.amount.epochs, .data = data.kind});
   log.set_up(run, parameters);
   std::vector<CifarRun> left = all_rows(settings);
@@ -159,12 +214,24 @@ void add_flags(CLI::App& line, Settings& settings) {
       "--data", settings.data,
       "Folder of CIFAR-100's binary version, unpacked; without it, images are generated "
       "(\"synthetic\")");
-  line.add_option("--distributed-impl", settings.distributed_impl,
-                  "Who trains: the lab's own code, or PyTorch's; default: both")
-      ->check(CLI::IsMember({kSelfmade, kPytorch}));
-  line.add_option("--ddp", settings.ddp, "How selfmade averages gradients; default: the preset's")
-      ->check(CLI::IsMember({"naive", "flat", "overlapped", "bucketed"}));
-  add_flags(line, settings.amount);
+  add_choice(line, "--distributed-impl", settings.distributed_impl,
+             "Who trains: the lab's own code, or PyTorch's; default: both", {kSelfmade, kPytorch});
+  add_choice(line, "--ddp", settings.ddp, "How selfmade averages gradients; default: the preset's",
+             {"naive", "flat", "overlapped", "bucketed"});
+  CifarAmount& amount = settings.amount;
+  add_number_of_preset(line, "--num-epochs", amount.epochs, "How often each image is trained with");
+  add_number_of_preset(line, "--batch-size", amount.batch_size, "Images of a rank's micro-batch", 1,
+                       1 << 16);
+  add_number_of_preset(line, "--grad-accum-steps", amount.grad_accum_steps,
+                       "Micro-batches of a step", 1, 1 << 16);
+  add_number_of_preset(line, "--train-size", amount.train_size,
+                       "Number of training images, from the first on", 1, kCifarTrain);
+  add_number_of_preset(line, "--test-size", amount.test_size,
+                       "Number of validation images, from the first on", 1, kCifarTest);
+  add_number_of_preset(line, "--num-seeds", amount.seeds,
+                       "Trainings of each implementation, from --seed on", 1, 1000);
+  line.add_option("--learning-rate", amount.learning_rate, "Of SGD; default: the preset's")
+      ->check(CLI::PositiveNumber);
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 #include "models/profiles/hardware.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 
-#include <array>
+#include "models/named.h"
 
 namespace ddp {
 namespace {
@@ -23,7 +22,7 @@ struct NamedGpu {
 
 constexpr Generation kVolta = Generation::kVolta, kAmpere = Generation::kAmpere,
                      kHopper = Generation::kHopper;
-constexpr std::array<NamedGpu, 10> kGpus = {{
+constexpr NamedGpu kGpus[] = {
     {"V100", kVolta, 80, 15.7e12, 0, 0, 900e9,
      "NVIDIA V100 Tensor Core GPU, data sheet: SXM2; single precision"},
     {"A100", kAmpere, 108, 19.5e12, 156e12, 312e12, 2039e9,
@@ -43,7 +42,7 @@ constexpr std::array<NamedGpu, 10> kGpus = {{
     {"RTX_PRO_6000", kHopper, 188, 125e12, 250e12, 500e12, 1792e9,
      "NVIDIA RTX PRO 6000 Blackwell Workstation Edition, data sheet: single precision; of its 4000 "
      "AI TOPS, FP4 with sparsity, an eighth and a sixteenth"},
-}};
+};
 
 struct NamedLink {
   const char* name;
@@ -54,7 +53,7 @@ struct NamedLink {
 
 // NVLinks are those of one GPU; nvswitch ones add what NCCL makes of the switch.
 constexpr std::int64_t kNvlinkNs = 3'400, kPcieNs = 5'700, kNetworkNs = 14'000;
-constexpr std::array<NamedLink, 15> kLinks = {{
+constexpr NamedLink kLinks[] = {
     {"pcie3", kPcieNs, 15.75e9, "PCI Express Base Specification 3.0: 16 lanes"},
     {"pcie4", kPcieNs, 31.5e9, "PCI Express Base Specification 4.0: 16 lanes"},
     {"pcie5", kPcieNs, 63e9, "PCI Express Base Specification 5.0: 16 lanes"},
@@ -70,30 +69,7 @@ constexpr std::array<NamedLink, 15> kLinks = {{
     {"infiniband200", kNetworkNs, 25e9, "NVIDIA ConnectX-6, data sheet: HDR, 200 Gbit/s"},
     {"infiniband400", kNetworkNs, 50e9, "NVIDIA ConnectX-7, data sheet: NDR, 400 Gbit/s"},
     {"infiniband4x100", kNetworkNs, 50e9, "four NVIDIA ConnectX-5 in a machine"},
-}};
-
-const std::vector<std::string> kPrecisions = {"fp32", "tf32", "bf16"};
-
-template <typename All>
-std::vector<std::string> names_of(const All& all) {
-  std::vector<std::string> names;
-  names.reserve(all.size());
-  for (const auto& one : all) {
-    names.emplace_back(one.name);
-  }
-  return names;
-}
-
-template <typename All>
-const auto& named(const std::string& name, const All& all, const char* kind) {
-  for (const auto& one : all) {
-    if (one.name == name) {
-      return one;
-    }
-  }
-  TORCH_CHECK_VALUE(false, "unknown ", kind, " \"", name,
-                    "\"; there are: ", c10::Join(", ", names_of(all)));
-}
+};
 
 }  // namespace
 
@@ -102,7 +78,10 @@ const std::vector<std::string>& known_gpus() {
   return names;
 }
 
-const std::vector<std::string>& known_precisions() { return kPrecisions; }
+const std::vector<std::string>& known_precisions() {
+  static const std::vector<std::string> names = {"fp32", "tf32", "bf16"};
+  return names;
+}
 
 cluster::Device known_gpu(const std::string& name, const std::string& precision) {
   const NamedGpu& gpu = named(name, kGpus, "GPU");

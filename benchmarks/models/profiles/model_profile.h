@@ -5,6 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "ddp/cluster/hardware.h"
+#include "ddp/cluster/timed_model.h"
+#include "ddp/model.h"
+#include "models/resnet.h"
+#include "models/transformer.h"
+
 namespace ddp {
 
 /// `count` matrix products of [rows, inner] with [inner, columns], one operator.
@@ -55,8 +61,6 @@ struct ModelProfile {
   std::vector<ProfiledLayer> layers;
 
   std::int64_t elements() const;
-  Work forward() const;
-  Work backward() const;
 };
 
 /// An update of all parameters by an optimizer that keeps `states` values for each element (SGD
@@ -70,5 +74,66 @@ Work moving(std::int64_t n, std::int64_t kernels = 1);
 
 /// A matrix product of [rows, inputs] with [inputs, outputs], or `count` of them.
 Work product(std::int64_t rows, std::int64_t inputs, std::int64_t outputs, std::int64_t count = 1);
+
+/// How close a program comes to what its GPU could do.
+struct Pace {
+  /// Parts of the roofline's speed that the operators of forward and of backward reach, > 0.
+  double forward_efficiency = 1;
+  double backward_efficiency = 1;
+  /// The part of the memory's speed that operators reach in both; 0: as for computing.
+  double memory_efficiency = 0;
+  /// Of each kernel, beyond its work: until it runs on all multiprocessors, and has left them.
+  double kernel_ns = 0;
+  /// The host's time for a layer, where that is slower than the GPU.
+  cluster::HostTimes host = {};
+};
+
+/// A profile's parameters as tensors without values, for synchronizers, and its layers' times, for a
+/// simulated cluster.
+class ProfiledModel : public Model {
+ public:
+  explicit ProfiledModel(ModelProfile profile);
+
+  const ModelProfile& profile() const { return profile_; }
+
+  /// The layers in the order of forward. They share the parameters. Throws c10::ValueError for an
+  /// efficiency that is not positive.
+  std::vector<cluster::TimedLayer> timed_layers(const cluster::Device& device,
+                                                const Pace& pace) const;
+
+  /// Throws c10::Error: there is nothing to compute with.
+  at::Tensor forward(const at::Tensor& input) override;
+  /// In the real model's order, on the meta device.
+  std::vector<NamedTensor> named_parameters() const override { return parameters_; }
+  std::vector<NamedTensor> named_buffers() const override { return {}; }
+  void train(bool) override {}
+
+ private:
+  const ModelProfile profile_;
+  std::vector<NamedTensor> parameters_;
+};
+
+/// Images of side x side pixels.
+struct ImageBatch {
+  std::int64_t batch = 32;
+  std::int64_t side = 224;
+};
+
+/// The profile of make_resnet(name) in training. The images need no gradient, so the first
+/// convolution's backward has none. Throws c10::ValueError if the batch is not positive, or a side
+/// is below 32.
+ModelProfile resnet_profile(const std::string& name, const ImageBatch& images);
+
+/// Sequences of `length` tokens.
+struct SequenceBatch {
+  std::int64_t batch = 2;
+  std::int64_t length = 128;
+};
+
+/// The profile of make_transformer(shape) in training, with attention computed as written: scores
+/// of all pairs of tokens are kept, also of those that causality masks. Throws c10::ValueError if a
+/// number is not positive.
+ModelProfile transformer_profile(const std::string& name, const TransformerShape& shape,
+                                 const SequenceBatch& sequences);
 
 }  // namespace ddp

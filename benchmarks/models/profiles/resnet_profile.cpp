@@ -1,8 +1,8 @@
-#include "models/profiles/resnet_profile.h"
-
 #include <c10/util/Exception.h>
 
 #include <utility>
+
+#include "models/profiles/model_profile.h"
 
 namespace ddp {
 namespace {
@@ -63,19 +63,9 @@ class ResNetBuilder {
   }
 
   // Max pooling of 3x3 with stride 2 and padding 1, which keeps int64 indices.
-  void max_pool() {
-    const Map input = std::exchange(map_, {map_.images, map_.channels, (map_.side - 1) / 2 + 1});
-    const Work pass = moving(input.elements() + 3 * map_.elements());
-    last().forward += pass;
-    last().backward += pass;
-  }
+  void max_pool() { pool((map_.side - 1) / 2 + 1, /*outputs=*/3); }
 
-  void average_pool() {
-    const Map input = std::exchange(map_, {map_.images, map_.channels, 1});
-    const Work pass = moving(input.elements() + map_.elements());
-    last().forward += pass;
-    last().backward += pass;
-  }
+  void average_pool() { pool(/*side=*/1, /*outputs=*/1); }
 
   void classify(const std::string& name, std::int64_t classes) {
     const std::int64_t inputs = map_.channels;
@@ -86,6 +76,14 @@ class ResNetBuilder {
   }
 
  private:
+  // To that side. Each element of the result is moved so many times.
+  void pool(std::int64_t side, std::int64_t outputs) {
+    const Map input = std::exchange(map_, {map_.images, map_.channels, side});
+    const Work pass = moving(input.elements() + outputs * map_.elements());
+    last().forward += pass;
+    last().backward += pass;
+  }
+
   ProfiledLayer& last() { return profile_.layers.back(); }
 
   ProfiledLayer& add(const std::string& name, const std::vector<ParameterShape>& parameters) {
@@ -128,20 +126,20 @@ void add_block(ResNetBuilder& builder, const std::string& name, const ResNetShap
 
 }  // namespace
 
-ModelProfile resnet_profile(ResNetKind kind, const ImageBatch& images) {
+ModelProfile resnet_profile(const std::string& name, const ImageBatch& images) {
   TORCH_CHECK_VALUE(images.batch > 0 && images.side >= 32,
                     "a ResNet's batch is positive and its images' sides are at least 32, not ",
                     images.batch, " and ", images.side);
-  const ResNetShape shape = resnet_shape(kind);
-  ResNetBuilder builder(to_string(kind), {images.batch, 3, images.side});
+  const ResNetShape shape = resnet_shape(name);
+  ResNetBuilder builder(name, {images.batch, 3, images.side});
   builder.convolve("conv1", builder.map(), {.outputs = 64, .kernel = 7, .stride = 2});
   builder.normalize("bn1");
   builder.rectify();
   builder.max_pool();
   for (int stage = 0; stage < 4; ++stage) {
     for (int block = 0; block < shape.blocks[stage]; ++block) {
-      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
-      add_block(builder, name, shape, stage, stage > 0 && block == 0 ? 2 : 1);
+      const std::string layer = "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
+      add_block(builder, layer, shape, stage, stage > 0 && block == 0 ? 2 : 1);
     }
   }
   builder.average_pool();

@@ -1,9 +1,9 @@
-#include "models/profiles/transformer_profile.h"
-
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "models/profiles/model_profile.h"
 
 namespace ddp {
 namespace {
