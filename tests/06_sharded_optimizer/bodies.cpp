@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "subject.h"
 #include "support/misuse_bodies.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
@@ -113,91 +112,71 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 
 }  // namespace
 
-const std::vector<Body>& same_order() {
-  static const std::vector<Body> bodies =
-      joined({fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
-              recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
-              a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
-              a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
-              named(training_bodies(subject(
-                        {.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: ")),
-                    {"float64, five ranks"}, "AdamW: ")});
-  return bodies;
+std::vector<Body> same_order() {
+  return joined({fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
+                 recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
+                 a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
+                 a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
+                 named(training_bodies(subject(
+                           {.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: ")),
+                       {"float64, five ranks"}, "AdamW: ")});
 }
 
-const std::vector<Body>& overlapping() {
-  static const std::vector<Body> bodies = joined(
+std::vector<Body> overlapping() {
+  return joined(
       {same_order(),
        {in_other_orders(2, kEach), in_other_orders(3, 60), in_other_orders(3, kOne)},
        fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kSome}}))),
        fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kEach}}, "each: ")))});
-  return bodies;
 }
 
-const std::vector<Body>& without_overlap() {
-  static const std::vector<Body> bodies = [] {
-    const auto sync =
-        subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
-    return joined({a_few_of(sync), fitting(rank_dependent_bodies(sync))});
-  }();
-  return bodies;
+std::vector<Body> without_overlap() {
+  const auto sync =
+      subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
+  return joined({a_few_of(sync), fitting(rank_dependent_bodies(sync))});
 }
 
-const std::vector<Body>& exact() {
-  static const std::vector<Body> bodies = {without_rounding(60), without_rounding(kOne)};
-  return bodies;
+std::vector<Body> exact() { return {without_rounding(60), without_rounding(kOne)}; }
+
+std::vector<Body> clipping() {
+  const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
+  return joined({a_few_of(clipped),
+                 named(training_bodies(clipped), {"float16, large on one rank"}, clipped.form),
+                 named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
+                                               "not clipped: ")),
+                       {"three layers, three steps"}, "not clipped: "),
+                 named(training_bodies(subject(
+                           {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
+                           "clipped without overlap: ")),
+                       {"three layers, three steps"}, "clipped without overlap: ")});
 }
 
-const std::vector<Body>& clipping() {
-  static const std::vector<Body> bodies = [] {
-    const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
-    return joined({a_few_of(clipped),
-                   named(training_bodies(clipped), {"float16, large on one rank"}, clipped.form),
-                   named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
-                                                 "not clipped: ")),
-                         {"three layers, three steps"}, "not clipped: "),
-                   named(training_bodies(subject(
-                             {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
-                             "clipped without overlap: ")),
-                         {"three layers, three steps"}, "clipped without overlap: ")});
-  }();
-  return bodies;
+std::vector<Body> small_models() {
+  return {toy_body(2, {same_order_models()},
+                   sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
+          toy_body(4, {same_order_models()},
+                   sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
 }
 
-const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(2, {same_order_models()},
-               sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
-      toy_body(4, {same_order_models()},
-               sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
-  return bodies;
+std::vector<Body> branching_models() {
+  Body body =
+      toy_body(3, {{ToyKind::kRankBranch}},
+               sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
+  body.name += ", with a branch";
+  return std::vector<Body>{body};
 }
 
-const std::vector<Body>& branching_models() {
-  static const std::vector<Body> bodies = [] {
-    Body body =
-        toy_body(3, {{ToyKind::kRankBranch}},
-                 sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
-    body.name += ", with a branch";
-    return std::vector<Body>{body};
-  }();
-  return bodies;
-}
-
-const std::vector<Body>& timed() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all;
-    int ranks = 2;
-    for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
-      const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 515};
-      all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
-      all.push_back(
-          chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
-      ranks = ranks == 4 ? 2 : ranks + 1;
-    }
-    return all;
-  }();
-  return bodies;
+std::vector<Body> timed() {
+  std::vector<Body> all;
+  int ranks = 2;
+  for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
+    const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 515};
+    all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
+    all.push_back(
+        chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
+    ranks = ranks == 4 ? 2 : ranks + 1;
+  }
+  return all;
 }
 
 }  // namespace ddp::testing
