@@ -130,10 +130,9 @@ std::vector<at::Tensor> train_alone(int ranks) {
 
 }  // namespace
 
-const std::vector<Body>& networks() {
-  static const std::vector<Body> bodies =
-      with_ranks({2, 4}, "a network", "training_on_many_ranks_is_training_on_one", train_together);
-  return bodies;
+std::vector<Body> networks() {
+  return with_ranks({2, 4}, "a network", "training_on_many_ranks_is_training_on_one",
+                    train_together);
 }
 
 std::string network_is_trained_as_by_one(const Evidence& evidence) {
