@@ -27,14 +27,18 @@ std::vector<Body> fitting(std::vector<Body> bodies) {
   return bodies;
 }
 
+std::vector<Body> some_of(const SynchronizerUnderTest& form,
+                          const std::vector<std::string>& names) {
+  return named(training_bodies(form), names, form.form);
+}
+
 // The bodies in which buckets of another size, another optimizer, or no overlap, are another path.
 std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
-  return named(training_bodies(form),
-               {"three layers, three steps", "one rank", "float64, five ranks",
-                "layers of several dtypes", "a tied and a frozen weight",
-                "layers that some steps do not use", "two micro-batches inside NoSync, one outside",
-                "all micro-batches inside NoSync", "layers of 0, 1 and many elements"},
-               form.form);
+  return some_of(
+      form, {"three layers, three steps", "one rank", "float64, five ranks",
+             "layers of several dtypes", "a tied and a frozen weight",
+             "layers that some steps do not use", "two micro-batches inside NoSync, one outside",
+             "all micro-batches inside NoSync", "layers of 0, 1 and many elements"});
 }
 
 // Each rank uses the layers in its own order, and some not at all; in the last step rank 1 has no
@@ -113,13 +117,13 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 }  // namespace
 
 std::vector<Body> same_order() {
-  return joined({fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
-                 recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
-                 a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
-                 a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
-                 named(training_bodies(subject(
-                           {.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: ")),
-                       {"float64, five ranks"}, "AdamW: ")});
+  return joined(
+      {fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
+       recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
+       a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
+       a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
+       some_of(subject({.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: "),
+               {"float64, five ranks"})});
 }
 
 std::vector<Body> overlapping() {
@@ -140,15 +144,13 @@ std::vector<Body> exact() { return {without_rounding(60), without_rounding(kOne)
 
 std::vector<Body> clipping() {
   const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
-  return joined({a_few_of(clipped),
-                 named(training_bodies(clipped), {"float16, large on one rank"}, clipped.form),
-                 named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
-                                               "not clipped: ")),
-                       {"three layers, three steps"}, "not clipped: "),
-                 named(training_bodies(subject(
-                           {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
-                           "clipped without overlap: ")),
-                       {"three layers, three steps"}, "clipped without overlap: ")});
+  return joined(
+      {a_few_of(clipped), some_of(clipped, {"float16, large on one rank"}),
+       some_of(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6}, "not clipped: "),
+               {"three layers, three steps"}),
+       some_of(subject({.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
+                       "clipped without overlap: "),
+               {"three layers, three steps"})});
 }
 
 std::vector<Body> small_models() {
