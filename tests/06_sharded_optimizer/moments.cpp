@@ -66,7 +66,7 @@ std::vector<const Seen*> facts_of(const StepOfRank& step, const Place& place, co
 }  // namespace
 
 std::string in_plan_order(const StepOfRank& step) {
-  const std::string text = wrong_bytes(step, Compared::kInOrder);
+  std::string text = wrong_bytes(step, Compared::kInOrder);
   if (!text.empty() || step.reduce_scatters.empty()) {
     return text;
   }
