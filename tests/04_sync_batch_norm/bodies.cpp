@@ -1,3 +1,4 @@
+
 #include "bodies.h"
 
 #include <ATen/ATen.h>
@@ -9,7 +10,6 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "support/settings.h"
-#include "uses.h"
 
 // What ranks do with the function and with modules.
 
@@ -31,17 +31,10 @@ void each_shape(Uses& uses) {
       uses.run(
           {.shape = shape, .dtype = dtype, .mode = {.momentum = momenta[i++ % 4], .eps = 0.03}});
     }
-    for (const int wanted : {0, 1, 2}) {
-      uses.run({.dtype = dtype,
-                .wants_input = wanted == 0,
-                .wants_weight = wanted == 1,
-                .wants_bias = wanted == 2});
+    for (const Wanted wanted : {kInput, kWeight, kBias}) {
+      uses.run({.dtype = dtype, .wants = wanted});
     }
-    uses.run({.dtype = dtype,
-              .wants_input = false,
-              .wants_weight = false,
-              .wants_bias = false,
-              .note = "nothing requires a gradient"});
+    uses.run({.dtype = dtype, .wants = kNothing, .note = "nothing requires a gradient"});
     uses.run({.dtype = dtype, .graph = false, .note = "without a graph"});
   }
   for (const Shape& shape : shapes()) {
@@ -98,10 +91,7 @@ void one_small_use(Uses& uses) {
 }
 
 void not_a_number(Uses& uses) {
-  uses.run({.nan = true,
-            .wants_weight = false,
-            .wants_bias = false,
-            .note = "rank 0's input has a NaN"});
+  uses.run({.nan = true, .wants = kInput, .note = "rank 0's input has a NaN"});
 }
 
 void many_steps(Uses& uses) {
@@ -241,46 +231,41 @@ std::vector<Body> with_ranks(const std::vector<int>& ranks, const std::string& n
   return all;
 }
 
-const std::vector<Body>& plain() {
-  static const std::vector<Body> bodies = [] {
-    auto all =
-        joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
-                with_ranks({2}, "each shape", kOutputTest, each_shape),
-                with_ranks({2}, "missing tensors", kOutputTest, missing_tensors),
-                with_ranks({1, 3, 4}, "shapes and tensors", kOutputTest,
-                           [](Uses& uses) {
-                             each_shape(uses);
-                             missing_tensors(uses);
-                           }),
-                modes(),
-                with_ranks({2}, "many channels", kOutputTest, many_sizes),
-                with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),
-                with_ranks({2}, "seventy steps", kOutputTest, many_steps),
-                with_ranks({2}, "two backwards through a graph", kGradientsTest, two_backwards),
-                with_ranks({2}, "backward through a view", kGradientsTest, backward_through_a_view),
-                with_ranks({2}, "one input twice", kOutputTest, one_input_twice),
-                with_ranks({2}, "temporary inputs", kGradientsTest, temporary_inputs),
-                with_ranks({2}, "weights of zero", kGradientsTest, weight_of_zero),
-                with_ranks({2}, "not a number", kOutputTest, not_a_number),
-                with_ranks({2}, "a constant channel", kGradientsTest, constant_channel),
-                tiny_deviations(),
-                with_ranks({2}, "an in-place ReLU", kGradientsTest, output_is_overwritten),
-                with_ranks({2}, "backward on another thread", kGradientsTest, backward_elsewhere),
-                with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),
-                with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped),
-                groups()});
-    all.push_back(body_of("a slow network", 2, kOutputTest, one_small_use));
-    all.back().world.slow = true;
-    return all;
-  }();
-  return bodies;
+std::vector<Body> plain() {
+  auto all =
+      joined({with_ranks({2, 1}, "one small batch", kOutputTest, one_small_use),
+              with_ranks({2}, "each shape", kOutputTest, each_shape),
+              with_ranks({2}, "missing tensors", kOutputTest, missing_tensors),
+              with_ranks({1, 3, 4}, "shapes and tensors", kOutputTest,
+                         [](Uses& uses) {
+                           each_shape(uses);
+                           missing_tensors(uses);
+                         }),
+              modes(),
+              with_ranks({2}, "many channels", kOutputTest, many_sizes),
+              with_ranks({5, 6, 9}, "one small batch", kOutputTest, one_small_use),
+              with_ranks({2}, "seventy steps", kOutputTest, many_steps),
+              with_ranks({2}, "two backwards through a graph", kGradientsTest, two_backwards),
+              with_ranks({2}, "backward through a view", kGradientsTest, backward_through_a_view),
+              with_ranks({2}, "one input twice", kOutputTest, one_input_twice),
+              with_ranks({2}, "temporary inputs", kGradientsTest, temporary_inputs),
+              with_ranks({2}, "weights of zero", kGradientsTest, weight_of_zero),
+              with_ranks({2}, "not a number", kOutputTest, not_a_number),
+              with_ranks({2}, "a constant channel", kGradientsTest, constant_channel),
+              tiny_deviations(),
+              with_ranks({2}, "an in-place ReLU", kGradientsTest, output_is_overwritten),
+              with_ranks({2}, "backward on another thread", kGradientsTest, backward_elsewhere),
+              with_ranks({2}, "the group is dropped", kGradientsTest, group_is_dropped),
+              with_ranks({2}, "the module is dropped", kGradientsTest, module_is_dropped),
+              groups()});
+  all.push_back(body_of("a slow network", 2, kOutputTest, one_small_use));
+  all.back().world.slow = true;
+  return all;
 }
 
-const std::vector<Body>& all_uses() {
-  static const std::vector<Body> bodies =
-      joined({plain(), interleaved(), upstreams(), shards(), large_means(), low_precision(),
-              layouts(), evaluation(), modules()});
-  return bodies;
+std::vector<Body> all_uses() {
+  return joined({plain(), interleaved(), upstreams(), shards(), large_means(), low_precision(),
+                 layouts(), evaluation(), modules()});
 }
 
 }  // namespace ddp::testing

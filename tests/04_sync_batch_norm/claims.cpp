@@ -1,8 +1,9 @@
+#include "claims.h"
+
 #include <map>
 #include <string_view>
 
 #include "bodies.h"
-#include "predicates.h"
 #include "support/attempt.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "use_evidence.h"
+#include "claims.h"
 
 // What typical mistakes make of the tensors of a use.
 

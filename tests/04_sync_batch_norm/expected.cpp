@@ -3,28 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "claims.h"
 #include "ddp/libtorch_versions.h"
 #include "support/compare.h"
-#include "use_evidence.h"
 
 // What a use should have given, in float64.
 
 namespace ddp::testing {
 
 namespace {
-
-double epsilon_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return 0x1p-52;
-    case at::kHalf:
-      return 0x1p-10;
-    case at::kBFloat16:
-      return 0x1p-7;
-    default:
-      return 0x1p-23;
-  }
-}
 
 at::Tensor sum_of_channels(const at::Tensor& values) {
   return values.sum(without_channels(values));

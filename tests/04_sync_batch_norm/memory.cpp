@@ -174,11 +174,10 @@ std::string little_is_kept(const Evidence& evidence) {
   return "";
 }
 
-const std::vector<Body>& memory() {
+std::vector<Body> memory() {
   const char* const test = "backward_keeps_no_more_than_the_input";
-  static const std::vector<Body> bodies = joined(
+  return joined(
       {with_ranks({2}, "memory", test, keep_all), with_ranks({2}, "450 uses", test, many_uses)});
-  return bodies;
 }
 
 }  // namespace ddp::testing

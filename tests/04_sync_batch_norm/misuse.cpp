@@ -197,25 +197,21 @@ std::vector<Body> lost_connections(const std::string& charged_to) {
 
 }  // namespace
 
-const std::vector<Body>& counts() {
-  static const std::vector<Body> bodies =
-      with_ranks({2, 1, 3}, "too few values", "a_global_count_of_one_is_an_error_on_all_ranks",
-                 too_few_values);
-  return bodies;
+std::vector<Body> counts() {
+  return with_ranks({2, 1, 3}, "too few values", "a_global_count_of_one_is_an_error_on_all_ranks",
+                    too_few_values);
 }
 
-const std::vector<Body>& misuse() {
+std::vector<Body> misuse() {
   const char* const test = "errors_come_before_communication";
-  static const std::vector<Body> bodies =
-      joined({with_ranks({1, 2}, "wrong arguments", test, wrong_arguments),
-              with_ranks({2}, "wrong modules", test, wrong_modules),
-              with_ranks({2}, "a module in float64 is given float32", test, narrow_input),
-              with_ranks({2}, "rank 1 is given a wrong argument", test,
-                         [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/true); }),
-              with_ranks({2}, "rank 1 makes no backward", test,
-                         [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/false); }),
-              lost_connections(test)});
-  return bodies;
+  return joined({with_ranks({1, 2}, "wrong arguments", test, wrong_arguments),
+                 with_ranks({2}, "wrong modules", test, wrong_modules),
+                 with_ranks({2}, "a module in float64 is given float32", test, narrow_input),
+                 with_ranks({2}, "rank 1 is given a wrong argument", test,
+                            [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/true); }),
+                 with_ranks({2}, "rank 1 makes no backward", test,
+                            [](Uses& uses) { rank_1_fails(uses, /*in_forward=*/false); }),
+                 lost_connections(test)});
 }
 
 }  // namespace ddp::testing

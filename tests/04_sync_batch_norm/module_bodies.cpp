@@ -43,12 +43,8 @@ void evaluations(Uses& uses, const Dtypes& dtypes) {
           evaluate(uses, {.shape = shape, .dtype = dtype, .running = running, .graph = false});
         }
       }
-      for (const int wanted : {0, 1, 2}) {
-        evaluate(uses, {.dtype = dtype,
-                        .running = running,
-                        .wants_input = wanted == 0,
-                        .wants_weight = wanted == 1,
-                        .wants_bias = wanted == 2});
+      for (const Wanted wanted : {kInput, kWeight, kBias}) {
+        evaluate(uses, {.dtype = dtype, .running = running, .wants = wanted});
       }
     }
     if (dtype != at::kDouble) {  // float32 statistics have not a double's digits
@@ -70,7 +66,7 @@ void evaluations_without_some(Uses& uses, const Dtypes& dtypes) {
                         .weight = false,
                         .bias = false,
                         .running = running,
-                        .wants_input = false,
+                        .wants = kWeight | kBias,
                         .graph = false,
                         .note = "without a graph"});
       }
@@ -135,7 +131,7 @@ void statistics_change(Uses& uses) {
 
 // No update, not even by 0 times the batch.
 void evaluates_not_a_number(Uses& uses) {
-  uses.run({.mode = evaluating(), .nan = true, .wants_input = false});
+  uses.run({.mode = evaluating(), .nan = true, .wants = kWeight | kBias});
 }
 
 void one_rank_evaluates(Uses& uses) {
@@ -209,7 +205,7 @@ void module_steps(Uses& uses, const std::optional<double>& momentum) {
     evaluate(uses, module, {.shape = {3, 4}, .dtype = dtype});
     evaluate(uses, module, {.shape = {3, 4}, .dtype = dtype, .graph = false});
   }
-  uses.run({.shape = {5, 4}, .dtype = dtype, .wants_input = false}, module);
+  uses.run({.shape = {5, 4}, .dtype = dtype, .wants = kWeight | kBias}, module);
   uses.run({.shape = {5, 4}, .dtype = dtype, .graph = false}, module);
   module->num_batches_tracked.fill_(70);  // from a file
   module->running_mean.fill_(3);
@@ -257,7 +253,7 @@ void use_modules(Uses& uses) {
   const NormModule frozen = uses.module({.num_features = 4});
   frozen->weight.set_requires_grad(false);
   frozen->bias.set_requires_grad(false);
-  uses.run({.shape = {5, 4}, .wants_input = false}, frozen);
+  uses.run({.shape = {5, 4}, .wants = kWeight | kBias}, frozen);
   const NormModule converted = uses.module({.num_features = 4});
   run_before_conversion(uses, converted);
   converted->to(at::kDouble);
@@ -267,33 +263,29 @@ void use_modules(Uses& uses) {
 
 }  // namespace
 
-const std::vector<Body>& evaluation() {
+std::vector<Body> evaluation() {
   const char* const test = "evaluation_is_local_and_changes_nothing";
   const char* const values = "evaluation_has_the_right_output_and_gradients";
   const auto some = [&](const std::string& name, void (*run)(Uses&, const Dtypes&),
                         const Dtypes& dtypes) {
     return with_ranks({2}, name, values, [run, dtypes](Uses& uses) { run(uses, dtypes); });
   };
-  static const std::vector<Body> bodies =
-      joined({some("evaluation", evaluations, kWideDtypes),
-              some("evaluation without some tensors", evaluations_without_some, kWideDtypes),
-              some("evaluation of no samples", evaluations_of_nothing, kWideDtypes),
-              some("evaluation in half", evaluations, kNarrowDtypes),
-              some("more evaluation in half", evaluations_of_rare_inputs, kNarrowDtypes),
-              with_ranks({1}, "evaluation", values, every_evaluation),
-              with_ranks({2}, "statistics change after forward", test, statistics_change),
-              with_ranks({2}, "statistics are loaded", test, statistics_are_loaded),
-              with_ranks({2}, "evaluation of a NaN", test, evaluates_not_a_number),
-              with_ranks({2}, "one rank evaluates", test, one_rank_evaluates)});
-  return bodies;
+  return joined({some("evaluation", evaluations, kWideDtypes),
+                 some("evaluation without some tensors", evaluations_without_some, kWideDtypes),
+                 some("evaluation of no samples", evaluations_of_nothing, kWideDtypes),
+                 some("evaluation in half", evaluations, kNarrowDtypes),
+                 some("more evaluation in half", evaluations_of_rare_inputs, kNarrowDtypes),
+                 with_ranks({1}, "evaluation", values, every_evaluation),
+                 with_ranks({2}, "statistics change after forward", test, statistics_change),
+                 with_ranks({2}, "statistics are loaded", test, statistics_are_loaded),
+                 with_ranks({2}, "evaluation of a NaN", test, evaluates_not_a_number),
+                 with_ranks({2}, "one rank evaluates", test, one_rank_evaluates)});
 }
 
-const std::vector<Body>& modules() {
+std::vector<Body> modules() {
   const char* const test = "module_keeps_the_state_of_batch_norm";
-  static const std::vector<Body> bodies =
-      joined({with_ranks({2, 1}, "modules", test, use_modules),
-              with_ranks({2}, "modules without some tensors", test, bare_modules)});
-  return bodies;
+  return joined({with_ranks({2, 1}, "modules", test, use_modules),
+                 with_ranks({2}, "modules without some tensors", test, bare_modules)});
 }
 
 }  // namespace ddp::testing

@@ -1,8 +1,7 @@
-#include "predicates.h"
-
 #include <algorithm>
 #include <set>
 
+#include "claims.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 

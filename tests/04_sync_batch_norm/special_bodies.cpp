@@ -6,7 +6,7 @@
 #include "bodies.h"
 #include "support/surroundings.h"
 
-// Uses in training whose inputs are special in some way.
+// Uses in training whose inputs, groups or order are special in some way.
 
 namespace ddp::testing {
 
@@ -59,7 +59,7 @@ void empty_shards(Uses& uses) {
   one.back() = 1;
   uses.run({.shape = {0, 3, 2, 2}, .rows = one, .note = "one sample on all ranks together"});
   uses.run({.shape = {0, 3, 2}, .rows = one, .graph = false});
-  uses.run({.shape = {0, 3, 2}, .rows = one, .wants_input = false});
+  uses.run({.shape = {0, 3, 2}, .rows = one, .wants = kWeight | kBias});
 }
 
 // A rank's message has the same dtype whether it has samples or not.
@@ -176,59 +176,113 @@ void under_inference_mode(Uses& uses) {
   }
 }
 
+// --- Ranks in several groups, and several forwards before a backward ---
+
+const char* const kGroupsTest = "output_is_batch_norm_of_the_whole_batch";
+const char* const kForwardsTest = "training_on_many_ranks_is_training_on_one";
+
+// Each use has the next group. A rank may be in several, in each at another place.
+void groups_in_turns(Uses& uses) {
+  for (int step = 0; step < 9; ++step) {
+    uses.run({.group = static_cast<GroupIndex>((step * 2 + step / 4 + 2) % 4)});
+  }
+}
+
+// Several forwards go before the first backward, which begins with the last.
+void forwards_first(Uses& uses, const std::vector<UseOptions>& options) {
+  std::vector<Use*> all;
+  for (const UseOptions& of_use : options) {
+    all.push_back(uses.add(of_use));
+    if (all.back() != nullptr) {
+      all.back()->forward();
+    }
+  }
+  for (auto use = all.rbegin(); use != all.rend(); ++use) {
+    if (*use != nullptr) {
+      (*use)->backward();
+    }
+  }
+}
+
+// A rank's first group is its own.
+Body alone_first() {
+  Body body = body_of("a group of one rank, then of two", 2, kGroupsTest, [](Uses& uses) {
+    for (const GroupIndex group : {1, 2, 0, 1, 2}) {
+      uses.run({.group = group});
+    }
+  });
+  body.world.subgroups = {{0}, {1}};
+  body.rare.insert(kGroups);
+  return body;
+}
+
+Body in_groups(const std::string& name, const std::string& charged_to,
+               const std::function<void(Uses&)>& run) {
+  Body body = body_of(name, 4, charged_to, run);
+  body.world.subgroups = {{0, 1, 2}, {3, 1}, {1, 0}};
+  body.rare.insert(kGroups);
+  return body;
+}
+
 }  // namespace
 
-const std::vector<Body>& shards() {
+std::vector<Body> shards() {
   const char* const test = "shards_may_be_unequal_or_empty";
-  static const std::vector<Body> bodies =
-      joined({with_ranks({2}, "unequal shards", test, unequal_shards),
-              with_ranks({2}, "empty shards", test, empty_shards),
-              with_ranks({3, 4}, "unequal or empty shards", test,
-                         [](Uses& uses) {
-                           unequal_shards(uses);
-                           empty_shards(uses);
-                         }),
-              with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank),
-              with_ranks({2}, "an empty shard in half", test, narrow_empty_shards)});
-  return bodies;
+  return joined({with_ranks({2}, "unequal shards", test, unequal_shards),
+                 with_ranks({2}, "empty shards", test, empty_shards),
+                 with_ranks({3, 4}, "unequal or empty shards", test,
+                            [](Uses& uses) {
+                              unequal_shards(uses);
+                              empty_shards(uses);
+                            }),
+                 with_ranks({2}, "running statistics of each rank", test, statistics_of_each_rank),
+                 with_ranks({2}, "an empty shard in half", test, narrow_empty_shards)});
 }
 
-const std::vector<Body>& modes() {
+std::vector<Body> modes() {
   const char* const test = "output_is_batch_norm_of_the_whole_batch";
-  static const std::vector<Body> bodies =
-      joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
-              with_ranks({2}, "another default dtype and modes", test, another_default_dtype)});
-  return bodies;
+  return joined({with_ranks({2}, "InferenceMode", test, under_inference_mode),
+                 with_ranks({2}, "another default dtype and modes", test, another_default_dtype)});
 }
 
-const std::vector<Body>& tiny_deviations() {
-  static const std::vector<Body> bodies = with_ranks(
-      {2}, "a tiny deviation", "running_statistics_are_those_of_the_whole_batch", tiny_deviation);
-  return bodies;
+std::vector<Body> tiny_deviations() {
+  return with_ranks({2}, "a tiny deviation", "running_statistics_are_those_of_the_whole_batch",
+                    tiny_deviation);
 }
 
-const std::vector<Body>& upstreams() {
-  static const std::vector<Body> bodies = with_ranks(
-      {2, 3}, "upstream gradients on some ranks", "one_collective_each_way", some_without_gradient);
-  return bodies;
+std::vector<Body> upstreams() {
+  return with_ranks({2, 3}, "upstream gradients on some ranks", "one_collective_each_way",
+                    some_without_gradient);
 }
 
-const std::vector<Body>& large_means() {
-  static const std::vector<Body> bodies =
-      with_ranks({2, 1, 3}, "a large mean", "a_large_mean_costs_no_digits", large_mean);
-  return bodies;
+std::vector<Body> large_means() {
+  return with_ranks({2, 1, 3}, "a large mean", "a_large_mean_costs_no_digits", large_mean);
 }
 
-const std::vector<Body>& large_products() {
-  static const std::vector<Body> bodies =
-      with_ranks({2}, "large products", "a_large_mean_costs_no_digits", products);
-  return bodies;
+std::vector<Body> large_products() {
+  return with_ranks({2}, "large products", "a_large_mean_costs_no_digits", products);
 }
 
-const std::vector<Body>& low_precision() {
-  static const std::vector<Body> bodies = with_ranks(
-      {2, 3}, "half and bfloat16", "half_and_bfloat16_keep_float32_statistics", low_precisions);
-  return bodies;
+std::vector<Body> low_precision() {
+  return with_ranks({2, 3}, "half and bfloat16", "half_and_bfloat16_keep_float32_statistics",
+                    low_precisions);
+}
+
+std::vector<Body> groups() {
+  return {in_groups("four groups in turns", kGroupsTest, groups_in_turns), alone_first()};
+}
+
+std::vector<Body> interleaved() {
+  return {body_of("forwards first", 2, kForwardsTest,
+                  [](Uses& uses) {
+                    std::vector<UseOptions> many(40);
+                    many.push_back({.shape = {4, 3}});
+                    forwards_first(uses, many);
+                  }),
+          in_groups("forwards of several groups first", kForwardsTest, [](Uses& uses) {
+            forwards_first(
+                uses, {{.group = 1}, {.shape = {4, 3}, .group = 2}, {.group = 1}, {.group = 0}});
+          })};
 }
 
 }  // namespace ddp::testing

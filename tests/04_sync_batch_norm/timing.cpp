@@ -1,10 +1,17 @@
+#include <ATen/ATen.h>
+
 #include <algorithm>
+#include <functional>
+#include <sstream>
 
 #include "bodies.h"
+#include "claims.h"
+#include "ddp/collectives.h"
+#include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/claim_tools.h"
 #include "support/grading.h"
-#include "use_evidence.h"
+#include "support/real_time_report.h"
 
 // How long a use takes, in virtual nanoseconds: exact, and the same on every machine.
 
@@ -86,15 +93,11 @@ std::string time_is_that_of_the_collectives(const Evidence& evidence) {
 }
 
 // Those in which all ranks go through the same uses, one after another.
-const std::vector<Body>& in_order() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all = joined({plain(), upstreams(), shards(), modules()});
-    std::erase_if(all, [](const Body& body) {
-      return body.world.ranks == 1 || !body.world.subgroups.empty();
-    });
-    return all;
-  }();
-  return bodies;
+std::vector<Body> in_order() {
+  std::vector<Body> all = joined({plain(), upstreams(), shards(), modules()});
+  std::erase_if(
+      all, [](const Body& body) { return body.world.ranks == 1 || !body.world.subgroups.empty(); });
+  return all;
 }
 
 const GradedTest kTime{
@@ -103,6 +106,55 @@ const GradedTest kTime{
      .hint = "Each layer costs 2(p-1) alpha forward and the same backward, with all-reduces. More? "
              "Look for barriers and other waits."},
     [] { judge(in_order(), time_is_that_of_the_collectives); }};
+
+constexpr int kRounds = 15;
+
+TimedWay way(const char* name, const std::function<void()>& run) {
+  return {name, [run] {
+            const Stopwatch watch;
+            run();
+            return 1e3 * watch.seconds();
+          }};
+}
+
+// The same in real time: a report, worth no points.
+void report_times(ReportingRank& rank) {
+  constexpr std::int64_t kBatch = 64;
+  constexpr std::int64_t kHidden = 1024;
+  const auto numbers = [](at::IntArrayRef shape) {
+    return random_numbers(shape, 1).to(at::kFloat);
+  };
+  const at::Tensor input = numbers({kBatch, kHidden}).set_requires_grad(true);
+  const at::Tensor upstream = numbers({kBatch, kHidden});
+  const BatchNormTensors tensors = {.weight = at::ones({kHidden}).set_requires_grad(true),
+                                    .bias = at::zeros({kHidden}).set_requires_grad(true),
+                                    .running_mean = at::zeros({kHidden}),
+                                    .running_var = at::ones({kHidden})};
+  std::ostringstream what;
+  what << "forward and backward of [" << kBatch << ", " << kHidden << "] on each of "
+       << rank.group()->getSize() << " ranks, median:";
+  report_medians(rank, what.str(),
+                 {way("synchronized",
+                      [&] { sync_batch_norm(input, tensors, rank.group()).backward(upstream); }),
+                  way("its two collectives alone, as all-reduces of float32,",
+                      [&] {
+                        all_reduce(at::zeros({2 * kHidden + 1}), rank.group());
+                        all_reduce(at::zeros({2 * kHidden}), rank.group());
+                      }),
+                  way("libtorch's own, local,",
+                      [&] {
+                        at::batch_norm(input, tensors.weight, tensors.bias, tensors.running_mean,
+                                       tensors.running_var, true, 0.1, 1e-5, false)
+                            .backward(upstream);
+                      })},
+                 kRounds, /*digits=*/2);
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_of_forward_and_backward",
+     .points = 0,
+     .hint = "A report, worth no points: your own time, and that of the two collectives."},
+    [] { run_on_limited_link({.alpha_ns = 20'000, .beta_ns_per_byte = 0.2}, report_times); }};
 
 }  // namespace
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "bodies.h"
 #include "support/settings.h"
-#include "uses.h"
 
 // The numbers that a use computes with.
 
@@ -51,10 +51,10 @@ void Use::make_tensors() {
   };
   if (options_.weight) {
     tensors.weight = numbers(1, options_.of_weight) * 0.3 + 1;
-    tensors.weight.set_requires_grad(options_.wants_weight);
+    tensors.weight.set_requires_grad(options_.wants & kWeight);
   }
   if (options_.bias) {
-    tensors.bias = numbers(2, options_.of_bias).set_requires_grad(options_.wants_bias);
+    tensors.bias = numbers(2, options_.of_bias).set_requires_grad(options_.wants & kBias);
   }
   if (options_.running) {
     tensors.running_mean = numbers(3, options_.of_bias) * 0.5;
@@ -81,7 +81,7 @@ void Use::make_input(const std::vector<std::int64_t>& rows) {
     values.select(1, 1)[0].fill_(std::numeric_limits<double>::quiet_NaN());
   }
   input = laid_out(values.to(options_.dtype), options_.of_input);
-  input.set_requires_grad(options_.wants_input);
+  input.set_requires_grad(options_.wants & kInput);
 }
 
 void Use::make_upstream(const std::vector<std::int64_t>& rows) {

@@ -1,11 +1,10 @@
-#include "use_evidence.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <sstream>
 #include <string_view>
 
+#include "claims.h"
 #include "ddp/libtorch_versions.h"
 #include "support/sorted_once.h"
 

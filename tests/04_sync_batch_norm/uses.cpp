@@ -1,5 +1,3 @@
-#include "uses.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -8,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "bodies.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "support/attempt.h"

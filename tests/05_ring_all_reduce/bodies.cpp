@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 
-#include "ring_calls.h"
 #include "support/surroundings.h"
 
 namespace ddp::testing {
@@ -58,7 +58,7 @@ constexpr Kind kKinds[] = {{at::kFloat, ReduceOp::kSum},    {at::kBFloat16, Redu
                            {at::kHalf, ReduceOp::kAverage}, {at::kShort, ReduceOp::kSum},
                            {at::kBFloat16, ReduceOp::kSum}, {at::kByte, ReduceOp::kSum},
                            {at::kChar, ReduceOp::kSum}};
-constexpr at::ScalarType kFloating[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+constexpr Kind kAverage = {at::kFloat, ReduceOp::kAverage};
 
 // A call of each function.
 Calls calls_of(std::int64_t elements, const Kind& kind) {
@@ -76,6 +76,12 @@ void append(Calls& calls, const Calls& more) {
   calls.insert(calls.end(), more.begin(), more.end());
 }
 
+// `name` and the number of ranks name it.
+Plan on(int ranks, const std::string& name, const Calls& calls, const Rare& rare = {},
+        const std::string& charged_to = "") {
+  return {name + ", " + on_ranks(ranks), {.ranks = ranks}, calls, charged_to, rare};
+}
+
 // Sizes around the number of ranks, and others.
 Plan small_tensors(int ranks) {
   const std::int64_t n = ranks;
@@ -88,14 +94,14 @@ Plan small_tensors(int ranks) {
     append(calls, calls_of(size, {at::kFloat,
                                   calls.size() % 2 == 0 ? ReduceOp::kSum : ReduceOp::kAverage}));
   }
-  return {"small tensors, " + on_ranks(ranks), {.ranks = ranks}, calls, ""};
+  return on(ranks, "small tensors", calls);
 }
 
 Plan no_elements(int ranks) {
   Calls calls = calls_of(0, {at::kFloat, ReduceOp::kSum});
-  append(calls, calls_of(0, {at::kFloat, ReduceOp::kAverage}));
-  append(calls, calls_of(5, {at::kFloat, ReduceOp::kAverage}));
-  return {"tensors without elements, " + on_ranks(ranks), {.ranks = ranks}, calls, "", {kEmpty}};
+  append(calls, calls_of(0, kAverage));
+  append(calls, calls_of(5, kAverage));
+  return on(ranks, "tensors without elements", calls, {kEmpty});
 }
 
 // Every kind, of sizes around the number of ranks, too.
@@ -106,42 +112,37 @@ Plan all_kinds(int ranks) {
     append(calls, calls_of(elements, kind));
     elements += ranks == 2 ? 0 : 1;
   }
-  return {"all dtypes, " + on_ranks(ranks), {.ranks = ranks}, calls, "", {kDtype}};
+  return on(ranks, "all dtypes", calls, {kDtype});
+}
+
+// Of each floating dtype, sums and averages.
+Calls floating_calls(std::int64_t elements, std::initializer_list<Values> all_values) {
+  Calls calls;
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    for (const Values values : all_values) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+        calls.push_back({.elements = elements, .dtype = dtype, .op = op, .values = values});
+      }
+    }
+  }
+  return calls;
 }
 
 // Enough numbers, and enough ranks, that some results are rounded as much as they may be.
 Plan rounded(int ranks) {
-  Calls calls;
-  for (const at::ScalarType dtype : kFloating) {
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
-      calls.push_back({.elements = 4'099, .dtype = dtype, .op = op});
-    }
-  }
-  return {"numbers that are rounded, " + on_ranks(ranks), {.ranks = ranks}, calls, "", {kDtype}};
+  return on(ranks, "numbers that are rounded", floating_calls(4'099, {Values::kPlain}), {kDtype});
 }
 
 Plan odd_numbers(int ranks) {
-  Calls calls;
-  for (const at::ScalarType dtype : kFloating) {
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
-      calls.push_back({.elements = 26, .dtype = dtype, .op = op, .values = Values::kNotFinite});
-    }
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
-      calls.push_back({.elements = 26, .dtype = dtype, .op = op, .values = Values::kSubnormal});
-    }
-  }
-  return {"numbers that are subnormal, infinite or none, " + on_ranks(ranks),
-          {.ranks = ranks},
-          calls,
-          "",
-          {kOddNumbers, kDtype}};
+  return on(ranks, kOddNumbers, floating_calls(26, {Values::kNotFinite, Values::kSubnormal}),
+            {kOddNumbers, kDtype});
 }
 
 // A group's ranks are not the world's, and some ranks are in more groups than others.
 Plan several_groups() {
   Calls calls;
   for (const GroupIndex group : {1, 2, 0, 3, 2, 4, 1, 3, 0}) {
-    for (RingCall call : calls_of(12, {at::kFloat, ReduceOp::kAverage})) {
+    for (RingCall call : calls_of(12, kAverage)) {
       call.group = group;
       calls.push_back(call);
     }
@@ -154,9 +155,7 @@ Plan several_groups() {
 }
 
 Plan slow_network() {
-  Calls calls;
-  append(calls, calls_of(12, {at::kFloat, ReduceOp::kAverage}));
-  return {"a slow network", {.ranks = 2, .slow = true}, calls, ""};
+  return {"a slow network", {.ranks = 2, .slow = true}, calls_of(12, kAverage), ""};
 }
 
 // About a mebibyte, so that chunks are larger than what memory is not counted. Larger and larger
@@ -177,11 +176,7 @@ Plan large_tensors(int ranks) {
     calls.push_back({.elements = elements, .dtype = kind.dtype, .op = kind.op});
   }
   calls.push_back({.elements = 10});  // what a large one needed is not kept
-  return {"large tensors, " + on_ranks(ranks),
-          {.ranks = ranks},
-          calls,
-          kMemoryTest,
-          plain ? Rare{} : Rare{kDtype}};
+  return on(ranks, "large tensors", calls, plain ? Rare{} : Rare{kDtype}, kMemoryTest);
 }
 
 Plan many_ranks() {
@@ -209,11 +204,7 @@ Plan strided(int ranks) {
   }
   calls.push_back(
       {.function = Function::kAllGather, .values = Values::kZeros, .view = &strided_views()[0]});
-  return {"tensors that are not contiguous, " + on_ranks(ranks),
-          {.ranks = ranks},
-          calls,
-          kLayoutsTest,
-          {kStridedTensors}};
+  return on(ranks, "tensors that are not contiguous", calls, {kStridedTensors}, kLayoutsTest);
 }
 
 Plan strided_on_odd_ranks() {
@@ -230,7 +221,7 @@ Plan autograd_knows(int ranks) {
        {Autograd::kNone, Autograd::kParameter, Autograd::kResult, Autograd::kOff}) {
     for (const StridedView* view :
          {static_cast<const StridedView*>(nullptr), &strided_views()[0], &strided_views()[6]}) {
-      for (RingCall call : calls_of(35, {at::kFloat, ReduceOp::kAverage})) {
+      for (RingCall call : calls_of(35, kAverage)) {
         call.values = Values::kPlain;
         call.view = view;
         call.autograd = autograd;
@@ -239,20 +230,11 @@ Plan autograd_knows(int ranks) {
     }
   }
   calls.push_back({.elements = 140'000, .autograd = Autograd::kParameter});  // memory is watched
-  return {"parameters, and results of autograd, " + on_ranks(ranks),
-          {.ranks = ranks},
-          calls,
-          kStorageTest,
-          {kAutograd, kStridedTensors}};
+  return on(ranks, "parameters, and results of autograd", calls, {kAutograd, kStridedTensors},
+            kStorageTest);
 }
 
-Plan rare_modes() {
-  return {"modes that the caller has chosen",
-          {},
-          calls_of(12, {at::kFloat, ReduceOp::kAverage}),
-          kStorageTest,
-          {kModes}};
-}
+Plan rare_modes() { return {kModes, {}, calls_of(12, kAverage), kStorageTest, {kModes}}; }
 
 const std::vector<Plan>& plans() {
   static const std::vector<Plan> all = {

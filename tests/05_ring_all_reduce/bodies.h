@@ -1,13 +1,135 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
-#include "ring_calls.h"
+#include "05_ring_all_reduce/ring_all_reduce.h"
+#include "ddp/meters/memory_meter.h"
+#include "ddp/referee/client.h"
 #include "support/body.h"
 
+// What ranks do in this stage, and what that is made of: calls of its functions, which hand in what a
+// claim may want to know.
+
 namespace ddp::testing {
+
+enum class Function { kReduceScatter, kAllGather, kAllReduce, kPipelined };
+
+/// "ring_all_reduce()".
+std::string to_string(Function function);
+
+/// Where a tensor's elements lie: the view of a tensor with the shape `whole`.
+struct StridedView {
+  std::string name;  // "a transposed matrix"
+  std::vector<std::int64_t> whole;
+  std::function<at::Tensor(const at::Tensor&)> of;
+};
+
+/// Views with gaps between elements, or in an order that is not row-major.
+const std::vector<StridedView>& strided_views();
+
+/// What a tensor's elements are on each rank, different ones on all of them.
+enum class Values {
+  kPlain,      // integers of any bits; floating point in [-1, 1), with all its digits
+  kBits,       // any bits: NaNs with a payload, infinities, subnormal numbers, a negative zero
+  kSubnormal,  // multiples of the smallest number, whose sums are subnormal, too
+  kZeros,      // zeros, on odd ranks negative ones
+  kNotFinite,  // some are NaN or infinite, on rank 0 or 1
+};
+
+/// What a call leaves as it was.
+constexpr const char* kKept[] = {"the tensor's memory",  "the tensor's shape",
+                                 "the tensor's strides", "the tensor's requires_grad",
+                                 "the tensor's grad_fn", "the tensor's gradient",
+                                 "the gradient's values"};
+
+enum class Autograd { kNone, kParameter, kResult, kOff };
+
+/// A call of one of the functions, on all ranks of a group.
+struct RingCall {
+  Function function = Function::kAllReduce;
+  std::int64_t elements = 0;
+  at::ScalarType dtype = at::kFloat;
+  ReduceOp op = ReduceOp::kSum;
+  Values values = Values::kPlain;
+  /// None: a row of `elements` elements, amid others in memory.
+  const StridedView* view = nullptr;
+  bool on_odd_ranks = false;  // the view; elsewhere a row of the same shape
+  bool same_tensor = false;   // that of the call before, with new values
+  Autograd autograd = Autograd::kNone;
+  GroupIndex group = 0;
+  std::int64_t segment_bytes = 0;  // of the pipelined ring
+};
+
+/// While it lives, each send and recv is a moment to look at buffers in flight; from begin() to end()
+/// each operator of libtorch is one to look at the heap, which takes some microseconds. One at a time
+/// in a process.
+class HeapWatch {
+ public:
+  explicit HeapWatch(Client& client);
+  HeapWatch(const HeapWatch&) = delete;
+  HeapWatch& operator=(const HeapWatch&) = delete;
+  ~HeapWatch();
+
+  void begin();
+  /// The most bytes that any moment since begin() has seen, or that tensors took at any time.
+  std::int64_t end();
+
+ private:
+  std::uint64_t handle_;
+  MemoryMeter tensors_;  // sees every allocation of libtorch's
+  std::int64_t heap_ = 0, tensors_before_ = 0;
+};
+
+/// Makes calls on a rank, one in each step.
+///
+/// Evidence of each: the facts "call: <what>" (the function; its index is the op), "group", "strided"
+/// and "values"; the values "input" and "result" (the elements in row-major order), "kept before"
+/// and "kept after"; the facts "written outside" (elements that are not the tensor's), "heap before"
+/// and, of a large tensor, "heap peak" (bytes, without the tensor's).
+class RingCaller {
+ public:
+  /// Also says in the environment which rank this is, of how many: not so in every group.
+  explicit RingCaller(Client& client);
+
+  /// Ranks that are not in its group do nothing.
+  void call(const RingCall& call);
+  /// Calls of which only operations are told.
+  void quiet_call(const RingCall& call);
+  /// Evidence: the facts "prints" (the group), "wrote" and "flushed" as it happens, and the values
+  /// "message" and "text" (what came of it).
+  void print(const std::string& message, GroupIndex group = 0);
+  /// The facts "held: <what>".
+  void count_what_is_held();
+
+  ProcessGroupPtr group(GroupIndex index);
+
+  /// A call's tensor, and the memory around it.
+  struct Placed {
+    at::Tensor whole;
+    at::Tensor part;
+    at::Tensor tensor;  // of the part's memory, or made from it
+  };
+
+ private:
+  void fill(const RingCall& call, const at::Tensor& values);
+  void run_watched(const RingCall& call, const ProcessGroupPtr& group);
+  void go_to(Phase phase);
+  bool is_member(GroupIndex group) const;
+
+  Client& client_;
+  HeapWatch heap_;
+  // The last one alone: the next may come to lie at its address.
+  GroupIndex index_ = -1;
+  ProcessGroupPtr group_;
+  Placed placed_;  // the last call's
+  int step_ = -1;
+};
+
+// The bodies.
 
 /// "3 ranks".
 std::string on_ranks(int ranks);
@@ -29,21 +151,16 @@ std::vector<Body> bodies_of(Function function);
 std::vector<Body> all_bodies();
 
 /// Ranks print.
-const std::vector<Body>& printing_bodies();
+std::vector<Body> printing_bodies();
 
 /// Wrong arguments, which must be refused.
-const std::vector<Body>& misuse_bodies();
+std::vector<Body> misuse_bodies();
 
 /// One call after another; what is held is counted three times.
 constexpr int kCallsBetweenCounts = 20;
-const std::vector<Body>& many_calls();
+Body many_calls();
 
 /// Both phases of one tensor, which changes in between; a body of ring_all_gather()'s.
 Body one_tensor_in_several_calls();
-
-/// Of the extension.
-const std::vector<Body>& pipelined_bodies();
-/// One call of it, of a megabyte by 4 ranks, with the segments that it has by default.
-const Body& pipelined_megabyte();
 
 }  // namespace ddp::testing

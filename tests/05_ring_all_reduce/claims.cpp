@@ -94,7 +94,7 @@ const GradedTest kAllReduce{
          "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
          "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
     [] {
-      judge(joined({bodies_of(Function::kAllReduce), many_calls()}),
+      judge(joined({bodies_of(Function::kAllReduce), {many_calls()}}),
             in_each_call(sums_of(/*strided=*/false)), taken_from_the_group);
     }};
 
@@ -139,7 +139,7 @@ const GradedTest kMessages{
              "else. A message is exactly its chunk of balanced_split()."},
     [] {
       judge(all_bodies(), in_each_call(wrong_messages));
-      judge(many_calls(), messages_only);
+      judge({many_calls()}, messages_only);
     }};
 
 const GradedTest kInFlight{
@@ -159,7 +159,7 @@ const GradedTest kMemory{
              "place. Views of the tensor (narrow) need no memory, copies do."},
     [] {
       judge(all_bodies(), uses_much_memory, kSendsNothing);
-      judge(many_calls(), [](const Evidence& evidence) {
+      judge({many_calls()}, [](const Evidence& evidence) {
         return growth_in_steps(evidence, kCallsBetweenCounts);
       });
     }};

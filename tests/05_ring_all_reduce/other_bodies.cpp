@@ -11,44 +11,13 @@
 #include "support/training.h"
 #include "support/warnings.h"
 
-// Bodies that print, that call with wrong arguments, and that call many times or with one tensor.
+// Bodies that call with wrong arguments, many times, or with one tensor.
 
 namespace ddp::testing {
 
 namespace {
 
 constexpr const char* kErrorsTest = "bad_arguments_are_refused_before_any_message";
-constexpr const char* kPrintingTest = "ranks_print_in_order";
-
-Body printing(int ranks) {
-  return {"printing, " + on_ranks(ranks),
-          {.ranks = ranks},
-          [](Client& client) {
-            RingCaller caller(client);
-            const std::string name = "rank " + std::to_string(client.rank());
-            for (const std::string& message :
-                 {name + " says hello", std::string(), name + ": " + std::string(70'000, 'x'),
-                  name + std::string(1, '\0') + " after a zero", name + " and a newline\n",
-                  name + '\xff' + " after the largest byte"}) {
-              caller.print(message);
-            }
-          },
-          kPrintingTest,
-          with_ranks({}, ranks)};
-}
-
-Body printing_in_groups() {
-  return {"printing in several groups",
-          {.ranks = 4, .subgroups = {{3, 1, 0}, {1, 2}}},
-          [](Client& client) {
-            RingCaller caller(client);
-            for (const GroupIndex group : {1, 2, 0, 1}) {
-              caller.print("rank " + std::to_string(client.rank()), group);
-            }
-          },
-          kPrintingTest,
-          {kGroups}};
-}
 
 using CallOfTensor = std::function<void(const at::Tensor&, const ProcessGroupPtr&)>;
 
@@ -161,23 +130,6 @@ Body lost_turn() {
   return body;
 }
 
-Body many_calls_of_one_kind() {
-  return {"many calls",
-          {},
-          [](Client& client) {
-            RingCaller caller(client);
-            caller.call({.elements = 300});
-            for (int call = 1; call <= 3 * kCallsBetweenCounts; ++call) {
-              caller.quiet_call({.elements = 300});
-              if (call % kCallsBetweenCounts == 0) {
-                caller.count_what_is_held();
-              }
-            }
-            caller.call({.elements = 300});
-          },
-          "memory_beside_the_tensor_is_one_chunk"};
-}
-
 }  // namespace
 
 // As a sharded optimizer does, which updates its rank's chunk in between.
@@ -213,23 +165,27 @@ std::vector<Body> for_ranks(std::initializer_list<int> numbers, Body (*body)(int
   return bodies;
 }
 
-const std::vector<Body>& printing_bodies() {
-  static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3, 4, 8}, printing), {printing_in_groups()}});
-  return bodies;
+std::vector<Body> misuse_bodies() {
+  return joined({for_ranks({2, 1, 3}, misuse),
+                 {lost_connection(2, false), lost_connection(3, false), lost_connection(2, true),
+                  lost_turn()}});
 }
 
-const std::vector<Body>& misuse_bodies() {
-  static const std::vector<Body> bodies =
-      joined({for_ranks({2, 1, 3}, misuse),
-              {lost_connection(2, false), lost_connection(3, false), lost_connection(2, true),
-               lost_turn()}});
-  return bodies;
-}
-
-const std::vector<Body>& many_calls() {
-  static const std::vector<Body> bodies = {many_calls_of_one_kind()};
-  return bodies;
+Body many_calls() {
+  return {"many calls",
+          {},
+          [](Client& client) {
+            RingCaller caller(client);
+            caller.call({.elements = 300});
+            for (int call = 1; call <= 3 * kCallsBetweenCounts; ++call) {
+              caller.quiet_call({.elements = 300});
+              if (call % kCallsBetweenCounts == 0) {
+                caller.count_what_is_held();
+              }
+            }
+            caller.call({.elements = 300});
+          },
+          "memory_beside_the_tensor_is_one_chunk"};
 }
 
 }  // namespace ddp::testing

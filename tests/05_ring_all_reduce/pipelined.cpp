@@ -6,7 +6,9 @@
 #include "bodies.h"
 #include "claims.h"
 #include "ddp/meters/statistics.h"
+#include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
+#include "support/attempt.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
 #include "support/training_claims.h"
@@ -16,6 +18,54 @@
 namespace ddp::testing {
 
 namespace {
+
+constexpr const char* kPipeliningTest = "pipelined_ring_beside_gloos_all_reduce";
+
+Body of_calls(const std::string& name, int ranks, const std::vector<RingCall>& calls) {
+  return calling(to_string(Function::kPipelined) + ", " + name, {.ranks = ranks}, calls,
+                 kPipeliningTest, with_ranks({}, ranks));
+}
+
+Body pipelined(int ranks) {
+  constexpr std::int64_t kWhole = std::int64_t{1} << 40;  // no chunk is larger than one segment
+  std::vector<RingCall> calls;
+  const auto add = [&](std::int64_t segment_bytes, RingCall call) {
+    call.function = Function::kPipelined;
+    call.segment_bytes = segment_bytes;
+    calls.push_back(call);
+  };
+  for (const std::int64_t segment_bytes : {std::int64_t{1}, std::int64_t{12}, kWhole}) {
+    for (const std::int64_t elements : {0, 1, 11}) {
+      add(segment_bytes, {.elements = elements});
+    }
+  }
+  add(256, {.elements = 1001, .dtype = at::kLong});
+  add(100, {.elements = 999, .dtype = at::kBFloat16, .op = ReduceOp::kAverage});
+  add(300, {.elements = 2051, .op = ReduceOp::kAverage});
+  return of_calls("the pipelined ring, " + on_ranks(ranks), ranks, calls);
+}
+
+Body wrong_segments() {
+  return {"the pipelined ring, segments of no size",
+          {},
+          [](Client& client) {
+            const ProcessGroupPtr group = make_group(client.shared_from_this());
+            for (const std::int64_t bytes : {0, -1}) {
+              attempt(client, "segment_bytes = " + std::to_string(bytes), [&] {
+                pipelined_ring_all_reduce(at::ones({6}), group, {.segment_bytes = bytes});
+              });
+            }
+          },
+          kPipeliningTest};
+}
+
+// One call, of a megabyte by 4 ranks, with the segments that it has by default.
+Body a_megabyte() {
+  const RingCall call{.function = Function::kPipelined,
+                      .elements = 1 << 18,
+                      .segment_bytes = PipelinedRingOptions().segment_bytes};
+  return of_calls("a megabyte on 4 ranks", 4, {call});
+}
 
 // Interleaved, so that both are measured under the same conditions.
 void report_ratio(ReportingRank& rank, std::int64_t mebibytes, int rounds) {
@@ -62,18 +112,18 @@ std::string report_virtual_speed(const Evidence& evidence) {
 }
 
 const GradedTest kPipelined{
-    {.name = "pipelined_ring_beside_gloos_all_reduce",
+    {.name = kPipeliningTest,
      .points = 0,
      .hint = "An extension, worth no points: chunks in segments, so that adding one overlaps with "
              "the transfer of the next. How fast does it get?"},
     [] {
-      judge(pipelined_bodies(),
+      judge(joined({for_ranks({2, 1, 3, 4}, pipelined), {wrong_segments()}}),
             all_of({misuse_is_refused, in_each_call(wrong_sum), in_each_call(differing_bits),
                     in_each_call(wrong_messages)}));
       if (::testing::Test::HasFailure() || ::testing::Test::IsSkipped()) {
         return;
       }
-      judge({pipelined_megabyte()}, report_virtual_speed);
+      judge({a_megabyte()}, report_virtual_speed);
       run_in_real_time([](ReportingRank& rank) {
         report_ratio(rank, 1, /*rounds=*/11);
         report_ratio(rank, 4, /*rounds=*/5);

@@ -1,14 +1,85 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iostream>
+#include <memory>
+#include <ostream>
+#include <sstream>
+#include <streambuf>
 
+#include "bodies.h"
 #include "claims.h"
+#include "support/rare.h"
+#include "support/surroundings.h"
 
 // The warm-up: what ranks write, and in which order.
 
 namespace ddp::testing {
 
 namespace {
+
+// What a stream's user writes, and when.
+class WatchedBuffer : public std::streambuf {
+ public:
+  explicit WatchedBuffer(Client& client) : client_(client) {}
+
+  const std::string& text() const { return text_; }
+
+ protected:
+  int overflow(int character) override {
+    const char one = traits_type::to_char_type(character);
+    return xsputn(&one, 1) == 1 ? character : traits_type::eof();
+  }
+
+  std::streamsize xsputn(const char* characters, std::streamsize count) override {
+    client_.fact("wrote", count);
+    text_.append(characters, count);
+    return count;
+  }
+
+  int sync() override {
+    client_.fact("flushed", 1);
+    return 0;
+  }
+
+ private:
+  Client& client_;
+  std::string text_;
+};
+
+at::Tensor as_tensor(const std::string& text) {
+  return at::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
+}
+
+Body printing(int ranks) {
+  return {"printing, " + on_ranks(ranks),
+          {.ranks = ranks},
+          [](Client& client) {
+            RingCaller caller(client);
+            const std::string name = "rank " + std::to_string(client.rank());
+            for (const std::string& message :
+                 {name + " says hello", std::string(), name + ": " + std::string(70'000, 'x'),
+                  name + std::string(1, '\0') + " after a zero", name + " and a newline\n",
+                  name + '\xff' + " after the largest byte"}) {
+              caller.print(message);
+            }
+          },
+          "ranks_print_in_order",
+          with_ranks({}, ranks)};
+}
+
+Body printing_in_groups() {
+  return {"printing in several groups",
+          {.ranks = 4, .subgroups = {{3, 1, 0}, {1, 2}}},
+          [](Client& client) {
+            RingCaller caller(client);
+            for (const GroupIndex group : {1, 2, 0, 1}) {
+              caller.print("rank " + std::to_string(client.rank()), group);
+            }
+          },
+          "ranks_print_in_order",
+          {kGroups}};
+}
 
 // What a rank did, as numbers of its events.
 struct History {
@@ -146,6 +217,33 @@ std::string wrong_order(const CallOfGroup& call) {
 }
 
 }  // namespace
+
+void RingCaller::print(const std::string& message, GroupIndex group) {
+  ++step_;
+  go_to(Phase::kSetup);
+  if (!is_member(group)) {
+    return;
+  }
+  client_.fact("prints", group);
+  client_.value("message", as_tensor(message));
+  const ProcessGroupPtr in = this->group(group);
+  WatchedBuffer buffer(client_);
+  std::ostream out(&buffer);
+  std::stringbuf elsewhere;
+  const std::shared_ptr<std::streambuf> terminal(std::cout.rdbuf(&elsewhere),
+                                                 [](auto* own) { std::cout.rdbuf(own); });
+  const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
+  go_to(Phase::kCall);
+  const KeptSurroundings kept(client_, "print_in_rank_order()");
+  print_in_rank_order(std::string_view(around).substr(1, message.size()), out, in);
+  go_to(Phase::kSetup);
+  client_.fact("characters in std::cout", static_cast<std::int64_t>(elsewhere.str().size()));
+  client_.value("text", as_tensor(buffer.text()));
+}
+
+std::vector<Body> printing_bodies() {
+  return joined({for_ranks({2, 1, 3, 4, 8}, printing), {printing_in_groups()}});
+}
 
 std::string wrong_printing(const Evidence& evidence) {
   for (const CallOfGroup& call : calls_in(evidence)) {

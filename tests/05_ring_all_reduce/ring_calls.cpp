@@ -1,15 +1,15 @@
-#include "ring_calls.h"
-
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
-#include <memory>
-#include <ostream>
-#include <sstream>
+#include <iterator>
+#include <limits>
+#include <optional>
 
+#include "bodies.h"
+#include "ddp/balanced_split.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
@@ -25,6 +25,59 @@ namespace {
 constexpr double kOutside = 77;                           // elements that are not the tensor's
 constexpr std::int64_t kMargin = 5;                       // of them, before and after a row
 constexpr std::int64_t kLarge = std::int64_t{128} << 10;  // bytes: what takes memory is watched
+
+at::Tensor bits_of(std::int64_t elements, at::ScalarType dtype, const at::Generator& random) {
+  const auto bytes = elements * static_cast<std::int64_t>(c10::elementSize(dtype));
+  const at::Tensor bits = at::empty({bytes / 8 + 1}, at::kLong);
+  bits.random_(std::numeric_limits<std::int64_t>::min(), std::nullopt, random);
+  return bits.view(dtype).narrow(0, 0, elements).clone();
+}
+
+// The bits of the smallest numbers are small integers beside a sign. No arithmetic of floating point
+// makes them, which may have been told to flush them.
+at::Tensor small_integers_as_bits(std::int64_t elements, at::ScalarType dtype,
+                                  const at::Generator& random) {
+  constexpr at::ScalarType kBySize[] = {at::kByte, at::kByte, at::kShort, at::kInt, at::kInt,
+                                        at::kLong, at::kLong, at::kLong,  at::kLong};
+  const auto bytes = static_cast<int>(c10::elementSize(dtype));
+  const at::Tensor numbers = at::randint(10, {elements}, random, at::kLong);
+  const at::Tensor signs = at::randint(2, {elements}, random, at::kLong);
+  return (numbers + signs * (std::int64_t{-1} << (8 * bytes - 1))).to(kBySize[bytes]).view(dtype);
+}
+
+// What a call's tensor holds on a rank of `ranks`, in row-major order, in the call of this number.
+at::Tensor values_of(const RingCall& call, int rank, int ranks, int number) {
+  const std::int64_t elements =
+      call.view == nullptr ? call.elements : call.view->of(at::empty(call.view->whole)).numel();
+  const auto random =
+      at::make_generator<at::CPUGeneratorImpl>(settings().seed * 64 + rank + 1'000'003 * number);
+  if (call.values == Values::kBits || !at::isFloatingType(call.dtype)) {
+    at::Tensor bits = bits_of(elements, call.dtype, random);
+    if (bits.is_floating_point()) {
+      const auto chunks = balanced_split(elements, ranks);
+      const Chunk& zeros = chunks[1 % ranks];  // equal to the others', but for their sign
+      bits.narrow(0, zeros.begin, zeros.size).fill_(rank == 1 % ranks ? -0.0 : 0.0);
+      bits.narrow(0, chunks[rank].begin, chunks[rank].size > 0 ? 1 : 0).fill_(-0.0);
+    }
+    return bits;
+  }
+  if (call.values == Values::kZeros) {
+    return at::full({elements}, rank % 2 == 0 ? 0.0 : -0.0, call.dtype);
+  }
+  if (call.values == Values::kSubnormal) {
+    return small_integers_as_bits(elements, call.dtype, random);
+  }
+  at::Tensor values = at::rand({elements}, random, at::kDouble) * 2 - 1;
+  if (call.values == Values::kNotFinite) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    for (std::int64_t at = 0; at + 8 <= elements && rank < 2; at += 8) {
+      values[at + 1 + rank].fill_(std::numeric_limits<double>::quiet_NaN());
+      values[at + 4].fill_(rank == 0 ? kInfinity : -kInfinity);
+      values[at + 6].fill_(rank == 0 ? -kInfinity : 1.0);
+    }
+  }
+  return values.to(call.dtype);
+}
 
 bool is_strided(const RingCall& call, int rank) {
   return call.view != nullptr && (!call.on_odd_ranks || rank % 2 == 1);
@@ -99,39 +152,6 @@ at::Tensor kept(const at::Tensor& tensor) {
                                   gradient.defined() ? fingerprint(gradient) : 0};
   static_assert(std::size(numbers) == std::size(kKept));
   return at::tensor(at::ArrayRef<std::int64_t>(numbers), at::kLong);
-}
-
-// What a stream's user writes, and when.
-class WatchedBuffer : public std::streambuf {
- public:
-  explicit WatchedBuffer(Client& client) : client_(client) {}
-
-  const std::string& text() const { return text_; }
-
- protected:
-  int overflow(int character) override {
-    const char one = traits_type::to_char_type(character);
-    return xsputn(&one, 1) == 1 ? character : traits_type::eof();
-  }
-
-  std::streamsize xsputn(const char* characters, std::streamsize count) override {
-    client_.fact("wrote", count);
-    text_.append(characters, count);
-    return count;
-  }
-
-  int sync() override {
-    client_.fact("flushed", 1);
-    return 0;
-  }
-
- private:
-  Client& client_;
-  std::string text_;
-};
-
-at::Tensor as_tensor(const std::string& text) {
-  return at::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
 }
 
 }  // namespace
@@ -251,29 +271,6 @@ void RingCaller::quiet_call(const RingCall& call) {
   go_to(Phase::kSetup);
   const at::Tensor tensor = at::ones({call.elements}, settings().device);
   run(call, tensor, group(call.group));
-}
-
-void RingCaller::print(const std::string& message, GroupIndex group) {
-  ++step_;
-  go_to(Phase::kSetup);
-  if (!is_member(group)) {
-    return;
-  }
-  client_.fact("prints", group);
-  client_.value("message", as_tensor(message));
-  const ProcessGroupPtr in = this->group(group);
-  WatchedBuffer buffer(client_);
-  std::ostream out(&buffer);
-  std::stringbuf elsewhere;
-  const std::shared_ptr<std::streambuf> terminal(std::cout.rdbuf(&elsewhere),
-                                                 [](auto* own) { std::cout.rdbuf(own); });
-  const std::string around = "[" + message + "]";  // a string_view need not be zero-terminated
-  go_to(Phase::kCall);
-  const KeptSurroundings kept(client_, "print_in_rank_order()");
-  print_in_rank_order(std::string_view(around).substr(1, message.size()), out, in);
-  go_to(Phase::kSetup);
-  client_.fact("characters in std::cout", static_cast<std::int64_t>(elsewhere.str().size()));
-  client_.value("text", as_tensor(buffer.text()));
 }
 
 void RingCaller::count_what_is_held() {

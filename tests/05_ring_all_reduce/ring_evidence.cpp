@@ -1,7 +1,8 @@
-#include "ring_evidence.h"
-
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
+#include "claims.h"
 #include "support/sorted_once.h"
 
 namespace ddp::testing {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "subject.h"
 #include "support/misuse_bodies.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
@@ -28,14 +27,18 @@ std::vector<Body> fitting(std::vector<Body> bodies) {
   return bodies;
 }
 
+std::vector<Body> some_of(const SynchronizerUnderTest& form,
+                          const std::vector<std::string>& names) {
+  return named(training_bodies(form), names, form.form);
+}
+
 // The bodies in which buckets of another size, another optimizer, or no overlap, are another path.
 std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
-  return named(training_bodies(form),
-               {"three layers, three steps", "one rank", "float64, five ranks",
-                "layers of several dtypes", "a tied and a frozen weight",
-                "layers that some steps do not use", "two micro-batches inside NoSync, one outside",
-                "all micro-batches inside NoSync", "layers of 0, 1 and many elements"},
-               form.form);
+  return some_of(
+      form, {"three layers, three steps", "one rank", "float64, five ranks",
+             "layers of several dtypes", "a tied and a frozen weight",
+             "layers that some steps do not use", "two micro-batches inside NoSync, one outside",
+             "all micro-batches inside NoSync", "layers of 0, 1 and many elements"});
 }
 
 // Each rank uses the layers in its own order, and some not at all; in the last step rank 1 has no
@@ -113,91 +116,69 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 
 }  // namespace
 
-const std::vector<Body>& same_order() {
-  static const std::vector<Body> bodies =
-      joined({fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
-              recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
-              a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
-              a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
-              named(training_bodies(subject(
-                        {.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: ")),
-                    {"float64, five ranks"}, "AdamW: ")});
-  return bodies;
+std::vector<Body> same_order() {
+  return joined(
+      {fitting(training_bodies(subject({.options = {.cap_bytes = kSome}}))),
+       recovery_bodies(subject({.options = {.cap_bytes = kSome}})),
+       a_few_of(subject({.options = {.cap_bytes = kEach}}, "each: ")),
+       a_few_of(subject({.options = {.cap_bytes = kOne}}, "one: ")),
+       some_of(subject({.options = {.cap_bytes = kSome}, .inner = Inner::kAdamW}, "AdamW: "),
+               {"float64, five ranks"})});
 }
 
-const std::vector<Body>& overlapping() {
-  static const std::vector<Body> bodies = joined(
+std::vector<Body> overlapping() {
+  return joined(
       {same_order(),
        {in_other_orders(2, kEach), in_other_orders(3, 60), in_other_orders(3, kOne)},
        fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kSome}}))),
        fitting(rank_dependent_bodies(subject({.options = {.cap_bytes = kEach}}, "each: ")))});
-  return bodies;
 }
 
-const std::vector<Body>& without_overlap() {
-  static const std::vector<Body> bodies = [] {
-    const auto sync =
-        subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
-    return joined({a_few_of(sync), fitting(rank_dependent_bodies(sync))});
-  }();
-  return bodies;
+std::vector<Body> without_overlap() {
+  const auto sync =
+      subject({.options = {.cap_bytes = kSome, .overlap = false}}, "without overlap: ");
+  return joined({a_few_of(sync), fitting(rank_dependent_bodies(sync))});
 }
 
-const std::vector<Body>& exact() {
-  static const std::vector<Body> bodies = {without_rounding(60), without_rounding(kOne)};
-  return bodies;
+std::vector<Body> exact() { return {without_rounding(60), without_rounding(kOne)}; }
+
+std::vector<Body> clipping() {
+  const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
+  return joined(
+      {a_few_of(clipped), some_of(clipped, {"float16, large on one rank"}),
+       some_of(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6}, "not clipped: "),
+               {"three layers, three steps"}),
+       some_of(subject({.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
+                       "clipped without overlap: "),
+               {"three layers, three steps"})});
 }
 
-const std::vector<Body>& clipping() {
-  static const std::vector<Body> bodies = [] {
-    const auto clipped = subject({.options = {.cap_bytes = kSome}, .max_norm = 0.25}, "clipped: ");
-    return joined({a_few_of(clipped),
-                   named(training_bodies(clipped), {"float16, large on one rank"}, clipped.form),
-                   named(training_bodies(subject({.options = {.cap_bytes = kSome}, .max_norm = 1e6},
-                                                 "not clipped: ")),
-                         {"three layers, three steps"}, "not clipped: "),
-                   named(training_bodies(subject(
-                             {.options = {.cap_bytes = kSome, .overlap = false}, .max_norm = 0.25},
-                             "clipped without overlap: ")),
-                         {"three layers, three steps"}, "clipped without overlap: ")});
-  }();
-  return bodies;
+std::vector<Body> small_models() {
+  return {toy_body(2, {same_order_models()},
+                   sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
+          toy_body(4, {same_order_models()},
+                   sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
 }
 
-const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(2, {same_order_models()},
-               sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kEndTest),
-      toy_body(4, {same_order_models()},
-               sharded({.options = {.cap_bytes = kEach}, .inner = Inner::kSgd}), kEndTest)};
-  return bodies;
+std::vector<Body> branching_models() {
+  Body body =
+      toy_body(3, {{ToyKind::kRankBranch}},
+               sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
+  body.name += ", with a branch";
+  return std::vector<Body>{body};
 }
 
-const std::vector<Body>& branching_models() {
-  static const std::vector<Body> bodies = [] {
-    Body body =
-        toy_body(3, {{ToyKind::kRankBranch}},
-                 sharded({.options = {.cap_bytes = kSome}, .inner = Inner::kSgd}), kOrderTest);
-    body.name += ", with a branch";
-    return std::vector<Body>{body};
-  }();
-  return bodies;
-}
-
-const std::vector<Body>& timed() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all;
-    int ranks = 2;
-    for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
-      const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 515};
-      all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
-      all.push_back(
-          chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
-      ranks = ranks == 4 ? 2 : ranks + 1;
-    }
-    return all;
-  }();
-  return bodies;
+std::vector<Body> timed() {
+  std::vector<Body> all;
+  int ranks = 2;
+  for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
+    const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 515};
+    all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
+    all.push_back(
+        chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
+    ranks = ranks == 4 ? 2 : ranks + 1;
+  }
+  return all;
 }
 
 }  // namespace ddp::testing

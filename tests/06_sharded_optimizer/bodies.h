@@ -1,36 +1,84 @@
 #pragma once
 
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "support/body.h"
+#include "06_sharded_optimizer/sharded_optimizer.h"
+#include "support/training_bodies.h"
 
 namespace ddp::testing {
 
 /// What ranks do with buckets of some 300 bytes, of one parameter each, and of one for each dtype; the
 /// simplest first. All ranks compute the same gradients in the same order.
-const std::vector<Body>& same_order();
+std::vector<Body> same_order();
 
 /// All of these, and ranks that take different branches, or use layers in other orders.
-const std::vector<Body>& overlapping();
+std::vector<Body> overlapping();
 
 /// With overlap = false.
-const std::vector<Body>& without_overlap();
+std::vector<Body> without_overlap();
 
 /// Of which no sum is rounded.
-const std::vector<Body>& exact();
+std::vector<Body> exact();
 
 /// With clip_grad_norm() in each step.
-const std::vector<Body>& clipping();
+std::vector<Body> clipping();
 
 /// Toy models with real layers, in plain SGD.
-const std::vector<Body>& small_models();
-const std::vector<Body>& branching_models();
+std::vector<Body> small_models();
+std::vector<Body> branching_models();
 
 /// Models of layers that take time, with several caps.
-const std::vector<Body>& timed();
+std::vector<Body> timed();
 
-const std::vector<Body>& misuse();
-const std::vector<Body>& destruction();
-const std::vector<Body>& memory();
+std::vector<Body> misuse();
+std::vector<Body> destruction();
+std::vector<Body> memory();
+
+// What they are made of.
+
+enum class Inner { kSgd, kMomentum, kAdamW };
+
+/// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step.
+std::unique_ptr<torch::optim::Optimizer> make_inner(
+    Inner inner, std::vector<at::Tensor> parameters,
+    const std::function<void(std::int64_t elements)>& stepped = nullptr);
+
+/// That of toy_body(), for plain SGD.
+constexpr double learning_rate(Inner inner) { return inner == Inner::kSgd ? 0.1 : 0.125; }
+
+struct Form {
+  ShardedOptimizerOptions options = {};
+  Inner inner = Inner::kMomentum;
+  double max_norm = 0;  // none
+};
+
+/// Calls this stage's factory, and makes what it returns a synchronizer, whose finish() clips and
+/// steps. Evidence beside a Training's: the values "plan", "shard" of each bucket, "inner",
+/// "overlap" or "no overlap", and in each step, by place in the list of parameters, the facts
+/// "gradient is kept" of a gradient that is still there when finish() begins, and "gradient is
+/// left" when it ends; "update" for each step of an inner optimizer, the value "norm", and the
+/// parameters as they are then: "updated", and "moved by step()" if they are elsewhere.
+Factory sharded(const Form& form);
+
+/// Caps: a parameter in each bucket; some; all of a dtype.
+constexpr std::int64_t kEach = 1;
+constexpr std::int64_t kSome = 300;
+constexpr std::int64_t kOne = std::int64_t{25} << 20;
+
+/// Tests that are charged with bodies.
+constexpr const char* kEndTest = "parameters_end_where_the_unsharded_optimizer_ends";
+constexpr const char* kOrderTest = "buckets_start_in_plan_order";
+constexpr const char* kAccumulationTest = "gradients_accumulate_inside_no_sync";
+constexpr const char* kNoOverlapTest = "without_overlap_nothing_is_launched_before_step";
+constexpr const char* kMemoryTest = "shards_take_one_nth_of_the_memory";
+constexpr const char* kErrorsTest = "errors_come_before_communication";
+constexpr const char* kDestructionTest = "destruction_unhooks";
+
+SynchronizerUnderTest subject(const Form& form, const std::string& name = "");
 
 }  // namespace ddp::testing

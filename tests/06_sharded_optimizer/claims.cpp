@@ -1,14 +1,12 @@
-#include <algorithm>
+#include "claims.h"
 
 #include "bodies.h"
-#include "shards.h"
 #include "support/grading.h"
 #include "support/settings.h"
 #include "support/surroundings.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 #include "support/training_claims.h"
-#include "values.h"
 
 // What must be true of all that the ranks did, in every body.
 
@@ -20,8 +18,7 @@ const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
      .points = 1,
      .hint = "As in stage 03: parameters, frozen ones too, and buffers, bit for bit, in place. "
-             "Then the "
-             "shards: a flat leaf for each bucket, of its padded N-th."},
+             "Then the shards: a flat leaf for each bucket, of its padded N-th."},
     [] {
       judge(overlapping(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
       judge(without_overlap(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
@@ -49,18 +46,17 @@ const GradedTest kOneEach{
          "A step makes one reduce-scatter and one all-gather for each bucket, padded to a multiple "
          "of the ranks: together the bytes of one all-reduce. Nothing else is sent."},
     [] {
-      judge(overlapping(), each_bucket_once);
-      judge(clipping(), each_bucket_once);
+      judge(overlapping(), in_each_step(each_bucket_once));
+      judge(clipping(), in_each_step(each_bucket_once));
     }};
 
 const GradedTest kOrder{
     {.name = "buckets_start_in_plan_order",
      .points = 1,
      .hint = "Which bucket is next is one number, the same on all ranks; step() starts what is "
-             "left, in "
-             "the same order, before it waits. All-gathers follow, in the same order."},
+             "left, in the same order, before it waits. All-gathers follow, in the same order."},
     [] {
-      judge(overlapping(), in_plan_order);
+      judge(overlapping(), in_each_step(in_plan_order));
       judge(branching_models(), training_ends_at_the_oracle({{ToyKind::kRankBranch}}),
             misused_in_flight);
     }};
@@ -70,7 +66,7 @@ const GradedTest kInstant{{.name = "a_reduce_scatter_starts_with_its_last_gradie
                            .hint = "The hook of a bucket's last gradient starts it, and lets the "
                                    "gradients go: from then on a "
                                    "rank needs its own chunk alone."},
-                          [] { judge(overlapping(), with_its_last_gradient); }};
+                          [] { judge(overlapping(), in_each_step(with_its_last_gradient)); }};
 
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
@@ -88,8 +84,8 @@ const GradedTest kGather{{.name = "an_all_gather_starts_with_its_update",
                           .hint = "As soon as a shard is new it can be on its way, while the next "
                                   "bucket's optimizer works."},
                          [] {
-                           judge(overlapping(), with_its_update);
-                           judge(clipping(), with_its_update);
+                           judge(overlapping(), in_each_step(with_its_update));
+                           judge(clipping(), in_each_step(with_its_update));
                          }};
 
 const GradedTest kInFlight{
@@ -133,7 +129,8 @@ const GradedTest kNoOverlap{
          "them, and waits for each operation before the next."},
     [] {
       judge(without_overlap(),
-            all_of({after_backward_one_by_one, each_bucket_once, in_plan_order, with_its_update,
+            all_of({in_each_step(after_backward_one_by_one), in_each_step(each_bucket_once),
+                    in_each_step(in_plan_order), in_each_step(with_its_update),
                     parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
                     every_step_reduces}),
             misused_in_flight);
@@ -143,8 +140,8 @@ const GradedTest kMemory{
     {.name = "shards_take_one_nth_of_the_memory",
      .points = 2,
      .hint = "Between steps only shards, one gradient each and optimizer state stay. Let flat "
-             "buckets go "
-             "as soon as their operation is done, and gradients when their bucket has them."},
+             "buckets go as soon as their operation is done, and gradients when their bucket has "
+             "them."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";
@@ -167,8 +164,8 @@ const GradedTest kDestruction{
 const GradedTest kErrors{{.name = "errors_come_before_communication",
                           .points = 1,
                           .hint = "TORCH_CHECK() what the header lists, before the first "
-                                  "broadcast: the factory, too, can be "
-                                  "called before it, since a shard's values may come later."},
+                                  "broadcast: the factory, too, can be called before it, since a "
+                                  "shard's values may come later."},
                          [] { judge(misuse(), misuse_is_refused); }};
 
 }  // namespace

@@ -153,52 +153,44 @@ void count_memory(Client& client, const ShardedOptimizerOptions& options) {
 
 }  // namespace
 
-const std::vector<Body>& misuse() {
-  static const std::vector<Body> bodies = [] {
-    const SynchronizerUnderTest& some = subject({.options = {.cap_bytes = kSome}});
-    std::vector<Body> all =
-        joined({misuse_bodies(some), second_backward_bodies(some),
-                misuse_bodies(subject({.options = {.cap_bytes = kSome, .overlap = false}},
-                                      "without overlap: "))});
-    all.push_back({"wrong caps and factories", {}, construct_wrongly, kErrorsTest});
-    all.push_back({"wrong calls", {}, call_wrongly, kErrorsTest});
-    for (const bool overlap : {true, false}) {
-      for (const bool used : {true, false}) {
-        all.push_back({std::string(overlap ? "" : "without overlap: ") + "a parameter " +
-                           (used ? "" : "without a gradient ") + "is moved to float64",
-                       {},
-                       [=](Client& client) { move_to_float64(client, overlap, used); },
-                       kErrorsTest});
-      }
+std::vector<Body> misuse() {
+  const SynchronizerUnderTest& some = subject({.options = {.cap_bytes = kSome}});
+  std::vector<Body> all =
+      joined({misuse_bodies(some), second_backward_bodies(some),
+              misuse_bodies(subject({.options = {.cap_bytes = kSome, .overlap = false}},
+                                    "without overlap: "))});
+  all.push_back({"wrong caps and factories", {}, construct_wrongly, kErrorsTest});
+  all.push_back({"wrong calls", {}, call_wrongly, kErrorsTest});
+  for (const bool overlap : {true, false}) {
+    for (const bool used : {true, false}) {
+      all.push_back({std::string(overlap ? "" : "without overlap: ") + "a parameter " +
+                         (used ? "" : "without a gradient ") + "is moved to float64",
+                     {},
+                     [=](Client& client) { move_to_float64(client, overlap, used); },
+                     kErrorsTest});
     }
-    return all;
-  }();
-  return bodies;
+  }
+  return all;
 }
 
-const std::vector<Body>& destruction() {
-  static const std::vector<Body> bodies =
-      destruction_bodies(subject({.options = {.cap_bytes = kSome}}));
-  return bodies;
+std::vector<Body> destruction() {
+  return destruction_bodies(subject({.options = {.cap_bytes = kSome}}));
 }
 
-const std::vector<Body>& memory() {
-  static const std::vector<Body> bodies = [] {
-    constexpr std::int64_t kLayer = 64 * 60 * 4;
-    std::vector<Body> all;
-    for (const ShardedOptimizerOptions& options : {ShardedOptimizerOptions{.cap_bytes = kLayer},
-                                                   {.cap_bytes = 2 * kLayer},
-                                                   {.cap_bytes = kOne},
-                                                   {.cap_bytes = 2 * kLayer, .overlap = false}}) {
-      all.push_back({std::string(options.overlap ? "" : "without overlap: ") +
-                         "memory with a cap of " + std::to_string(options.cap_bytes) + " bytes",
-                     {.ranks = 4},
-                     [options](Client& client) { count_memory(client, options); },
-                     kMemoryTest});
-    }
-    return all;
-  }();
-  return bodies;
+std::vector<Body> memory() {
+  constexpr std::int64_t kLayer = 64 * 60 * 4;
+  std::vector<Body> all;
+  for (const ShardedOptimizerOptions& options : {ShardedOptimizerOptions{.cap_bytes = kLayer},
+                                                 {.cap_bytes = 2 * kLayer},
+                                                 {.cap_bytes = kOne},
+                                                 {.cap_bytes = 2 * kLayer, .overlap = false}}) {
+    all.push_back({std::string(options.overlap ? "" : "without overlap: ") +
+                       "memory with a cap of " + std::to_string(options.cap_bytes) + " bytes",
+                   {.ranks = 4},
+                   [options](Client& client) { count_memory(client, options); },
+                   kMemoryTest});
+  }
+  return all;
 }
 
 }  // namespace ddp::testing

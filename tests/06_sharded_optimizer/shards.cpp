@@ -1,13 +1,13 @@
-#include "shards.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <functional>
 
+#include "claims.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/training_claims.h"
+
+// Buckets and their shards: what each step launches for them, and what they hold.
 
 namespace ddp::testing {
 
@@ -17,32 +17,7 @@ bool is_norm(const Seen* launch) {
   return is_all_reduce(*launch) && launch->elements == 1 && launch->dtype == at::kDouble;
 }
 
-}  // namespace
-
-std::string first_in_buckets(const Evidence& evidence, const StepCheck& check) {
-  if (!launched_inside_no_sync(evidence).empty()) {
-    return "";  // no_sync_is_silent() says so
-  }
-  return first_on_ranks(
-      evidence,
-      [&](const TrainingOfRank& training, const TrainingStep& step, int number,
-          std::size_t ranks) -> std::string {
-        const bool alone = ranks == 1 && std::ranges::all_of(step.launches, is_norm);
-        const std::string text =
-            !step.ended || alone ? "" : check(training, step, buckets_of(training, ranks));
-        return text.empty() ? "" : in(training, number) + ": " + text;
-      });
-}
-
-std::string name_of(const std::vector<Bucket>& buckets, std::size_t b) {
-  std::string text =
-      "bucket " + std::to_string(b) + " of " + std::to_string(buckets.size()) + ", of ";
-  for (std::size_t i = 0; i < std::min<std::size_t>(buckets[b].layers.size(), 4); ++i) {
-    text += (i > 0 ? ", " : "") + layer(buckets[b].layers[i]);
-  }
-  return text + (buckets[b].layers.size() > 4 ? " ..." : "");
-}
-
+// "12, 24 bytes".
 std::string listed(const std::vector<std::int64_t>& bytes) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(bytes.size(), 12); ++i) {
@@ -51,41 +26,33 @@ std::string listed(const std::vector<std::int64_t>& bytes) {
   return bytes.empty() ? "nothing" : text + (bytes.size() > 12 ? " ..." : "") + " bytes";
 }
 
-std::vector<std::int64_t> bytes_of(const std::vector<const Seen*>& launches) {
-  std::vector<std::int64_t> bytes;
+std::string wrong_bytes_of(const StepOfRank& step, const char* kind,
+                           const std::vector<const Seen*>& launches, std::size_t chunks,
+                           Compared how) {
+  std::vector<std::int64_t> actual;
+  std::vector<std::int64_t> expected;
   for (const Seen* launch : launches) {
-    bytes.push_back(launch->bytes);
+    actual.push_back(launch->bytes);
   }
-  return bytes;
-}
-
-std::vector<std::int64_t> bytes_of(const std::vector<Bucket>& buckets, std::size_t chunks) {
-  std::vector<std::int64_t> bytes;
-  for (const Bucket& bucket : buckets) {
-    bytes.push_back(bucket.chunk_bytes() * static_cast<std::int64_t>(chunks));
+  for (const Bucket& bucket : step.buckets) {
+    expected.push_back(bucket.chunk_bytes() * static_cast<std::int64_t>(chunks));
   }
-  return bytes;
-}
-
-std::size_t ranks_of(const Evidence& evidence, const TrainingOfRank& training) {
-  return members_of(evidence.world, training.group).size();
-}
-
-namespace {
-
-// What is wrong with the launches of one kind, as a set.
-std::string wrong_set(const char* kind, std::vector<std::int64_t> actual,
-                      std::vector<std::int64_t> expected) {
-  const auto in_order = expected;
+  const bool same_set = std::ranges::is_permutation(actual, expected);
+  if (how == Compared::kInOrder) {
+    return !same_set || actual == expected
+               ? ""
+               : std::string(kind) +
+                     "s did not start in the order of the plan, in which a bucket that is complete "
+                     "early waits its turn. Expected: " +
+                     listed(expected) + "; got: " + listed(actual);
+  }
   std::ranges::sort(actual);
-  std::ranges::sort(expected);
-  if (actual == expected) {
-    return "";
-  }
-  return std::to_string(actual.size()) + " " + kind + "s, and there are " +
-         std::to_string(expected.size()) + " buckets" +
-         (actual.size() == expected.size() ? ", of other sizes" : "") +
-         "; expected (in plan order): " + listed(in_order) + "; got: " + listed(actual);
+  return same_set
+             ? ""
+             : std::to_string(actual.size()) + " " + kind + "s, and there are " +
+                   std::to_string(expected.size()) + " buckets" +
+                   (actual.size() == expected.size() ? ", of other sizes" : "") +
+                   "; expected (in plan order): " + listed(expected) + "; got: " + listed(actual);
 }
 
 // What is wrong with what is in a rank's shards after construction.
@@ -148,46 +115,64 @@ std::vector<Bucket> buckets_of(const TrainingOfRank& training, std::size_t ranks
   return buckets;
 }
 
-Launches launches_of(const TrainingStep& step) {
-  Launches launches;
-  for (const Seen* launch : step.launches) {
-    const bool empty = launch->bytes == 0 && launch->type != c10d::OpType::BARRIER;
-    if (empty || launch->place.no_sync || launch->place.phase == Phase::kDestruction) {
-      continue;  // nothing, or other claims' business
-    }
-    auto& kind = is_reduce_scatter(*launch) ? launches.reduce_scatters
-                 : is_all_gather(*launch)   ? launches.all_gathers
-                                            : launches.others;
-    kind.push_back(launch);
+std::string name_of(const std::vector<Bucket>& buckets, std::size_t b) {
+  std::string text =
+      "bucket " + std::to_string(b) + " of " + std::to_string(buckets.size()) + ", of ";
+  for (std::size_t i = 0; i < std::min<std::size_t>(buckets[b].layers.size(), 4); ++i) {
+    text += (i > 0 ? ", " : "") + layer(buckets[b].layers[i]);
   }
-  return launches;
+  return text + (buckets[b].layers.size() > 4 ? " ..." : "");
 }
 
-std::string each_bucket_once(const Evidence& evidence) {
-  return first_in_buckets(
-      evidence,
-      [&](const TrainingOfRank& training, const TrainingStep& step,
-          const std::vector<Bucket>& buckets) -> std::string {
-        const std::size_t ranks = ranks_of(evidence, training);
-        Launches launches = launches_of(step);
-        const bool clips = training.others.at("max norm").item<double>() > 0;
-        const auto norm = std::ranges::find_if(launches.others, is_norm);
-        if (clips && norm != launches.others.end()) {
-          launches.others.erase(norm);
-        }
-        if (!launches.others.empty()) {
-          return describe_operation(*launches.others.front()) +
-                 " is neither needed nor allowed: a step makes one reduce-scatter and one "
-                 "all-gather "
-                 "for each bucket" +
-                 (clips ? ", and for the norm one all-reduce of one float64 number" : "");
-        }
-        std::string text = wrong_set("reduce-scatter", bytes_of(launches.reduce_scatters),
-                                     bytes_of(buckets, ranks));
-        return text.empty()
-                   ? wrong_set("all-gather", bytes_of(launches.all_gathers), bytes_of(buckets, 1))
-                   : text;
-      });
+Predicate in_each_step(std::string (*check)(const StepOfRank& step)) {
+  return [check](const Evidence& evidence) -> Finding {
+    if (!launched_inside_no_sync(evidence).empty()) {
+      return "";  // no_sync_is_silent() says so
+    }
+    return first_on_ranks(
+        evidence,
+        [&](const TrainingOfRank& training, const TrainingStep& step, int number,
+            std::size_t ranks) -> std::string {
+          if (!step.ended || (ranks == 1 && std::ranges::all_of(step.launches, is_norm))) {
+            return "";
+          }
+          StepOfRank own{evidence, training, step, ranks, buckets_of(training, ranks)};
+          for (const Seen* launch : step.launches) {
+            const bool empty = launch->bytes == 0 && launch->type != c10d::OpType::BARRIER;
+            if (empty || launch->place.no_sync || launch->place.phase == Phase::kDestruction) {
+              continue;  // nothing, or other claims' business
+            }
+            auto& kind = is_reduce_scatter(*launch) ? own.reduce_scatters
+                         : is_all_gather(*launch)   ? own.all_gathers
+                                                    : own.others;
+            kind.push_back(launch);
+          }
+          const std::string text = check(own);
+          return text.empty() ? "" : in(training, number) + ": " + text;
+        });
+  };
+}
+
+std::string wrong_bytes(const StepOfRank& step, Compared how) {
+  const std::string text =
+      wrong_bytes_of(step, "reduce-scatter", step.reduce_scatters, step.ranks, how);
+  return text.empty() ? wrong_bytes_of(step, "all-gather", step.all_gathers, 1, how) : text;
+}
+
+std::string each_bucket_once(const StepOfRank& step) {
+  std::vector<const Seen*> others = step.others;
+  const bool clips = step.training.others.at("max norm").item<double>() > 0;
+  const auto norm = std::ranges::find_if(others, is_norm);
+  if (clips && norm != others.end()) {
+    others.erase(norm);
+  }
+  if (!others.empty()) {
+    return describe_operation(*others.front()) +
+           " is neither needed nor allowed: a step makes one reduce-scatter and one all-gather for "
+           "each bucket" +
+           (clips ? ", and for the norm one all-reduce of one float64 number" : "");
+  }
+  return wrong_bytes(step, Compared::kAsSet);
 }
 
 std::string each_bucket_has_a_shard(const Evidence& evidence) {

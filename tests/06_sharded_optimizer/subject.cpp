@@ -1,11 +1,10 @@
-#include "subject.h"
-
 #include <ATen/ATen.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
 #include <utility>
 
+#include "bodies.h"
 #include "ddp/bucket_plan.h"
 #include "ddp/referee/access_watch.h"
 

@@ -2,8 +2,8 @@
 #include <map>
 
 #include "bodies.h"
+#include "claims.h"
 #include "ddp/simulation/virtual_time.h"
-#include "shards.h"
 #include "support/grading.h"
 #include "support/layer_times.h"
 #include "support/training_bodies.h"
@@ -147,10 +147,9 @@ std::string steps_take_the_chain(const Evidence& evidence) {
 }
 
 // What other tests report.
-std::string misplaced(const Evidence& evidence) {
-  std::string text = each_bucket_once(evidence);
-  const bool overlap = trainings_in(evidence).at(0)[0].others.contains("overlap");
-  return text.empty() && !overlap ? after_backward_one_by_one(evidence) : text;
+std::string misplaced(const StepOfRank& step) {
+  std::string text = each_bucket_once(step);
+  return text.empty() && !step.overlaps() ? after_backward_one_by_one(step) : text;
 }
 
 const GradedTest kStepTime{
@@ -159,7 +158,7 @@ const GradedTest kStepTime{
      .hint =
          "Reduce-scatters end as all-reduces do in stage 03, at half the cost. Then each update is "
          "followed by its all-gather, beside which the next update runs."},
-    [] { judge(timed(), steps_take_the_chain, misplaced); }};
+    [] { judge(timed(), steps_take_the_chain, in_each_step(misplaced)); }};
 
 }  // namespace
 

@@ -1,29 +1,22 @@
-#include "values.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
-#include "subject.h"
+#include "bodies.h"
+#include "claims.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/training_claims.h"
+
+// Where parameters end.
 
 namespace ddp::testing {
 
 namespace {
 
 using Ranks = std::vector<TrainingOfRank>;
-
-double epsilon_of(at::ScalarType dtype) {
-  return dtype == at::kHalf       ? 0x1p-10
-         : dtype == at::kBFloat16 ? 0x1p-7
-         : dtype == at::kDouble   ? std::numeric_limits<double>::epsilon()
-                                  : std::numeric_limits<float>::epsilon();
-}
 
 // One process that trains with everybody's gradients and the whole of the optimizer.
 class Unsharded {

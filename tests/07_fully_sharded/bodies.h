@@ -1,6 +1,11 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "support/body.h"
+
+// Bodies that train no case.
 
 namespace ddp::testing {
 
@@ -10,22 +15,16 @@ constexpr const char* kStateTest = "states_load_into_worlds_of_other_sizes";
 constexpr const char* kErrorsTest = "errors_come_before_communication";
 constexpr const char* kDestructionTest = "destruction_ends_everything";
 
-/// Steps of several models.
-const std::vector<Body>& training();
-/// Of which the header says where each all-gather comes.
-const std::vector<Body>& determined();
-const std::vector<Body>& without_accumulation();
-const std::vector<Body>& accumulating();
-const std::vector<Body>& clipping();
-
-/// Layers that take time, with several units gathered ahead.
-const std::vector<Body>& timed();
-
-const std::vector<Body>& states();
-const std::vector<Body>& misuse();
-const std::vector<Body>& destruction();
-const std::vector<Body>& memory();
+std::vector<Body> states();
+std::vector<Body> misuse();
+std::vector<Body> destruction();
+std::vector<Body> memory();
 constexpr int kStepsBetweenCounts = 20;  // of what is held
+
+/// Hands in what is there as "is: <what>", and what should be as "should be: <what>", for
+/// states_are_those_saved().
+void compare(Client& client, const std::string& what, const std::vector<at::Tensor>& actual,
+             const std::vector<at::Tensor>& expected);
 
 /// What memory() tells of as "... <which>" takes no more bytes than it may.
 Predicate units_memory_is_bounded(const std::string& which);

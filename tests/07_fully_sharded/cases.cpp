@@ -15,25 +15,14 @@ namespace {
 
 constexpr std::int64_t kWidth = 6;
 
-const std::vector<UnitShape> kThree = {{{{5, 3}, {4}}}, {{{7}}}, {{{5, 5}, {1}, {3}}}};
 const std::vector<UnitShape> kFive = {
     {{{9}}}, {{{20}, {3}}}, {{{6, 6}}}, {{{50}, {2}}}, {{{4, 20}, {1}}}};
 const std::vector<UnitShape> kLinear = {{{{kWidth, kWidth}, {kWidth}}},
                                         {{{kWidth, kWidth}}},
                                         {{{kWidth, kWidth}, {kWidth}}},
                                         {{{kWidth, kWidth}, {kWidth}}}};
-
-Step plain(std::size_t units) {
-  Pass pass;
-  for (std::size_t i = 0; i < units; ++i) {
-    pass.uses.push_back(i);
-  }
-  return {.passes = {pass}};
-}
-
-std::vector<Step> steps_of(int count, const std::vector<Pass>& passes) {
-  return std::vector<Step>(count, Step{.passes = passes});
-}
+const Pass kAll = {.uses = {0, 1, 2}};
+const FullyShardedOptions kKept = {.prefetch = 1, .keep_last = true};
 
 // With 0 units gathered ahead, and 1, 2, and more than there are.
 std::vector<Case> ahead(const Case& one) {
@@ -51,80 +40,71 @@ std::vector<Case> make_cases() {
   const auto add = [&](const std::vector<Case>& more) {
     all.insert(all.end(), more.begin(), more.end());
   };
-  const std::vector<Step> three(3, plain(3));
-  const std::vector<Step> five(2, plain(5));
-  add(ahead({.name = "three units", .units = kThree, .steps = three}));
+  const std::vector<Step> five = steps_of(2, {{.uses = {0, 1, 2, 3, 4}}});
+  add(ahead({.name = "three units"}));
   add(ahead({.name = "five units, four ranks", .ranks = 4, .units = kFive, .steps = five}));
   add({{.name = "the last unit is kept",
         .ranks = 3,
         .units = kFive,
         .steps = five,
-        .options = {.prefetch = 1, .keep_last = true}},
+        .options = kKept},
        {.name = "the last unit is kept, prefetch 0",
         .units = kFive,
         .steps = five,
         .options = {.prefetch = 0, .keep_last = true}},
-       {.name = "a single unit", .units = {kThree[0]}, .steps = {3, plain(1)}},
-       {.name = "one rank", .ranks = 1, .units = kThree, .steps = three, .rare = {kOneRank}},
+       {.name = "a single unit",
+        .units = {three_units()[0]},
+        .steps = steps_of(3, {{.uses = {0}}})},
+       {.name = "one rank", .ranks = 1, .rare = {kOneRank}},
        {.name = "float64, five ranks",
         .ranks = 5,
         .units = kFive,
         .steps = five,
         .dtype = at::kDouble,
         .rare = {kDtype}},
-       {.name = "bfloat16",
-        .units = kThree,
-        .steps = three,
-        .dtype = at::kBFloat16,
-        .rare = {kDtype}},
+       {.name = "bfloat16", .dtype = at::kBFloat16, .rare = {kDtype}},
        {.name = "the largest prefetch there is",
-        .units = kThree,
-        .steps = {plain(3)},
+        .steps = steps_of(1, {kAll}),
         .options = {.prefetch = std::numeric_limits<int>::max()},
         .charged_to = "gathers_come_in_the_order_of_use",
         .rare = {"a prefetch to which nothing can be added"}},
        {.name = "linear layers",
         .ranks = 3,
         .units = kLinear,
-        .steps = {3, plain(4)},
+        .steps = steps_of(3, {{.uses = {0, 1, 2, 3}}}),
         .real_layers = true},
        {.name = "a tied weight in a unit",
         .ranks = 3,
         .units = {{{{5, 3}, {4}}, true}, {{{7}}}, {{{3, 3}, {5}}, true}},
-        .steps = three,
         .rare = {kTied}},
        {.name = "parameters of 0, 1 and few elements",
         .ranks = 4,
         .units = {{{{1}}}, {{{0}, {2}}}, {{{3}, {0, 5}}}},
-        .steps = three,
         .rare = {kEmpty}},
        {.name = "a group in another order",
         .ranks = 3,
-        .units = kThree,
-        .steps = three,
         .rare = {kGroups},
         .group = 1,
         .subgroups = {{2, 0, 1}}}});
   const auto odd = [&](const std::string& name, const std::vector<Pass>& passes) {
-    add(ahead({.name = name, .units = kThree, .steps = steps_of(3, passes)}));
+    add(ahead({.name = name, .steps = steps_of(3, passes)}));
   };
   odd("a unit that nobody uses", {{.uses = {0, 2}}});
   odd("the last unit is not used", {{.uses = {0, 1}}});
   odd("a unit is used twice", {{.uses = {0, 1, 0, 2}}});
   odd("a unit is used twice in a row", {{.uses = {0, 1, 1, 2}}});
   odd("units from the last to the first", {{.uses = {2, 1, 0}}});
-  odd("without autograd first", {{.uses = {0, 1, 2}, .how = How::kNoGrad}, {.uses = {0, 1, 2}}});
-  odd("without autograd at the end", {{.uses = {0, 1, 2}}, {.uses = {0, 1}, .how = How::kNoGrad}});
+  const Pass evaluation = {.uses = {0, 1, 2}, .how = How::kNoGrad};
+  odd("without autograd first", {evaluation, kAll});
+  odd("without autograd at the end", {kAll, {.uses = {0, 1}, .how = How::kNoGrad}});
   odd("a checkpoint around each unit", {{.uses = {0, 1, 2}, .how = How::kCheckpoint}});
-  odd("a function throws", {{.uses = {0, 1}, .how = How::kThrows}, {.uses = {0, 1, 2}}});
-  odd("a forward without backward",
-      {{.uses = {0, 1, 2}, .how = How::kForwardOnly}, {.uses = {0, 1, 2}}});
-  odd("two backwards in a step", {{.uses = {0, 1, 2}}, {.uses = {0, 1, 2}}});
+  odd("a function throws", {{.uses = {0, 1}, .how = How::kThrows}, kAll});
+  odd("a forward without backward", {{.uses = {0, 1, 2}, .how = How::kForwardOnly}, kAll});
+  odd("two backwards in a step", {kAll, kAll});
   add({{.name = "the kept unit is evaluated, too",
-        .units = kThree,
-        .steps = steps_of(3, {{.uses = {0, 1, 2}, .how = How::kNoGrad}, {.uses = {0, 1, 2}}}),
-        .options = {.prefetch = 1, .keep_last = true}}});
-  Case kept{.name = "gradients are not cleared", .units = kThree, .steps = three};
+        .steps = steps_of(3, {evaluation, kAll}),
+        .options = kKept}});
+  Case kept{.name = "gradients are not cleared"};
   kept.steps[0].clears = kept.steps[1].clears = false;
   Case alone = kept;
   alone.name = "one rank, and gradients are not cleared";
@@ -133,65 +113,56 @@ std::vector<Case> make_cases() {
   add({kept, alone});
 
   const char* const no_sync = "gradients_accumulate_inside_no_sync";
-  const std::vector<Pass> micro = {{.uses = {0, 1, 2}, .no_sync = true}, {.uses = {0, 1, 2}}};
+  const Pass inside = {.uses = {0, 1, 2}, .no_sync = true};
   for (const int prefetch : {1, 0}) {
-    const FullyShardedOptions options{.prefetch = prefetch};
-    const std::string end = ", prefetch " + std::to_string(prefetch);
-    add({{.name = "NoSync: two micro-batches" + end,
-          .units = kThree,
-          .steps = steps_of(3, micro),
-          .options = options,
-          .charged_to = no_sync},
-         {.name = "NoSync: all micro-batches inside" + end,
-          .ranks = 3,
-          .units = kThree,
-          .steps = steps_of(2, {micro[0], micro[0]}),
-          .options = options,
-          .charged_to = no_sync},
-         {.name = "NoSync: the last backward reaches other units" + end,
-          .units = kThree,
-          .steps = steps_of(3, {{.uses = {0, 1}, .no_sync = true}, {.uses = {1, 2}}}),
-          .options = options,
-          .charged_to = no_sync},
-         {.name = "NoSync: a scope around a backward alone, then around a forward" + end,
-          .units = kThree,
-          .steps = steps_of(2, {{.uses = {0, 1, 2}, .no_sync = true, .scope_turns = true},
-                                {.uses = {0, 1, 2}, .scope_turns = true}}),
-          .options = options,
-          .charged_to = no_sync}});
+    const auto accumulating = [&](const std::string& name, int ranks,
+                                  const std::vector<Step>& steps) {
+      add({{.name = "NoSync: " + name + ", prefetch " + std::to_string(prefetch),
+            .ranks = ranks,
+            .steps = steps,
+            .options = {.prefetch = prefetch},
+            .charged_to = no_sync}});
+    };
+    accumulating("two micro-batches", 2, steps_of(3, {inside, kAll}));
+    accumulating("all micro-batches inside", 3, steps_of(2, {inside, inside}));
+    accumulating("the last backward reaches other units", 2,
+                 steps_of(3, {{.uses = {0, 1}, .no_sync = true}, {.uses = {1, 2}}}));
+    accumulating("a scope around a backward alone, then around a forward", 2,
+                 steps_of(2, {{.uses = {0, 1, 2}, .no_sync = true, .scope_turns = true},
+                              {.uses = {0, 1, 2}, .scope_turns = true}}));
   }
+  Pass with_inner = inside;
+  with_inner.inner_scope = true;
   add({{.name = "NoSync: a scope within a scope",
-        .units = kThree,
-        .steps = steps_of(
-            2, {{.uses = {0, 1, 2}, .no_sync = true, .inner_scope = true}, {.uses = {0, 1, 2}}}),
+        .steps = steps_of(2, {with_inner, kAll}),
         .charged_to = no_sync,
         .rare = {"nested NoSync scopes"}}});
-  for (const double max_norm : {0.5, 1e6}) {
-    Case clipped{.name = max_norm < 1 ? "clipped" : "too small to be clipped",
-                 .units = kFive,
-                 .steps = five,
-                 .charged_to = "the_norm_is_over_all_shards"};
-    Case unused{.name = clipped.name + ", with a unit that nobody uses",
-                .units = kThree,
-                .steps = steps_of(3, {{.uses = {0, 2}}}),
-                .charged_to = clipped.charged_to};
-    for (Case* one : {&clipped, &unused}) {
-      for (Step& step : one->steps) {
-        step.max_norm = max_norm;
-      }
-      add({*one});
+  const auto clipped = [&](double max_norm, Case one) {
+    one.charged_to = "the_norm_is_over_all_shards";
+    for (Step& step : one.steps) {
+      step.max_norm = max_norm;
     }
+    add({one});
+  };
+  for (const double max_norm : {0.5, 1e6}) {
+    const std::string name = max_norm < 1 ? "clipped" : "too small to be clipped";
+    clipped(max_norm, {.name = name, .units = kFive, .steps = five});
+    clipped(max_norm, {.name = name + ", with a unit that nobody uses",
+                       .steps = steps_of(3, {{.uses = {0, 2}}})});
   }
-  add({{.name = "clipped, gradients whose squares overflow float32",
-        .units = kThree,
-        .steps = {3, {.passes = plain(3).passes, .max_norm = 0.5}},
-        .charged_to = "the_norm_is_over_all_shards",
-        .rare = {"gradients of 1e24"},
-        .loss_scale = 1e24}});
+  clipped(0.5, {.name = "clipped, gradients whose squares overflow float32",
+                .rare = {"gradients of 1e24"},
+                .loss_scale = 1e24});
   return all;
 }
 
 }  // namespace
+
+std::vector<UnitShape> three_units() { return {{{{5, 3}, {4}}}, {{{7}}}, {{{5, 5}, {1}, {3}}}}; }
+
+std::vector<Step> steps_of(int count, const std::vector<Pass>& passes) {
+  return std::vector<Step>(count, Step{.passes = passes});
+}
 
 int ranks_of(const Case& one) {
   return one.group == 0 ? one.ranks : static_cast<int>(one.subgroups[0].size());

@@ -1,13 +1,15 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "07_fully_sharded/fully_sharded.h"
+#include "ddp/referee/client.h"
 #include "support/body.h"
 
 // What the ranks train in this stage: a model and its steps as data, so that a claim can work out what
-// must come of it.
+// must come of it; and the bodies that do.
 
 namespace ddp::testing {
 
@@ -36,11 +38,14 @@ struct Step {
   bool clears = true;   // gradients, at the end
 };
 
+std::vector<UnitShape> three_units();
+std::vector<Step> steps_of(int count, const std::vector<Pass>& passes);
+
 struct Case {
   std::string name;
   int ranks = 2;
-  std::vector<UnitShape> units;
-  std::vector<Step> steps;
+  std::vector<UnitShape> units = three_units();
+  std::vector<Step> steps = steps_of(3, {{.uses = {0, 1, 2}}});
   FullyShardedOptions options = {};
   at::ScalarType dtype = at::kFloat;
   std::string charged_to = "a_step_ends_where_the_unsharded_model_ends";
@@ -90,5 +95,20 @@ constexpr double kRate = 0.05;  // of plain SGD
 
 /// What a unit computes, without telling anybody.
 at::Tensor compute(const Case& one, const at::Tensor& x, const std::vector<at::Tensor>& parameters);
+
+/// The units of a case, whose functions tell what they do. `throws`: when they are to throw.
+std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool* throws);
+
+/// The rank's chunk of each unit's flat parameters, without padding.
+std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& units, int ranks,
+                                  int place);
+
+/// The bodies of the cases that `which` is true of. Evidence, beside operations:
+///
+///     facts    "case"; "forward" and "backward" of the unit `index`, when its function begins and
+///              before its own backward; "pass" when one begins (`number`: whether it is inside NoSync)
+///     values   "output" of each pass; after finish() "gradient" of each shard, and "norm"; after the
+///              optimizer's step "shard"; all by unit
+std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which);
 
 }  // namespace ddp::testing

@@ -1,6 +1,6 @@
+#include "claims.h"
+
 #include "bodies.h"
-#include "order.h"
-#include "replay.h"
 #include "support/grading.h"
 #include "support/settings.h"
 #include "support/surroundings.h"
@@ -11,6 +11,13 @@
 namespace ddp::testing {
 
 namespace {
+
+std::vector<Body> training() {
+  return bodies_of_cases([](const Case& one) { return !accumulates(one) && !clips(one); });
+}
+
+// Of which the header says where each all-gather comes.
+std::vector<Body> determined() { return bodies_of_cases(is_determined); }
 
 std::string nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
@@ -54,8 +61,9 @@ const GradedTest kCount{
      .hint = "One all-gather for each use in forward, one in backward, one reduce-scatter for each "
              "unit: three times (N-1)/N of the parameters' bytes."},
     [] {
-      judge(without_accumulation(),
-            all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
+      judge(
+          bodies_of_cases([](const Case& one) { return is_determined(one) && !accumulates(one); }),
+          all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
     }};
 
 const GradedTest kOrder{
@@ -111,8 +119,8 @@ const GradedTest kAccumulation{
          "Inside NoSync a unit's whole gradient stays in the flat leaf. The next backward outside "
          "adds to it and reduces the sum; finish() reduces what is left."},
     [] {
-      judge(accumulating(), all_of({no_sync_reduces_nothing, each_gradient_is_reduced,
-                                    values_are_the_unsharded_models}));
+      judge(bodies_of_cases(accumulates), all_of({no_sync_reduces_nothing, each_gradient_is_reduced,
+                                                  values_are_the_unsharded_models}));
     }};
 
 const GradedTest kNorm{
@@ -122,8 +130,9 @@ const GradedTest kNorm{
          "Add the squares of this rank's shards' gradients; one all-reduce of one float64 number "
          "makes it everybody's."},
     [] {
-      judge(clipping(), all_of({norm_is_that_of_all_units, values_are_the_unsharded_models,
-                                clipping_leaves_surroundings_alone}));
+      judge(bodies_of_cases(clips),
+            all_of({norm_is_that_of_all_units, values_are_the_unsharded_models,
+                    clipping_leaves_surroundings_alone}));
     }};
 
 const GradedTest kStates{{.name = "states_load_into_worlds_of_other_sizes",

@@ -3,10 +3,10 @@
 #include <limits>
 
 #include "bodies.h"
+#include "cases.h"
 #include "ddp/referee/client.h"
 #include "support/attempt.h"
 #include "support/held_meter.h"
-#include "trainer.h"
 
 // Errors, and the end of a model.
 
@@ -94,33 +94,17 @@ void call_wrongly(Client& client) {
   train(client, *model);
 }
 
-// What is there afterwards is what was there before: see states_are_those_saved().
-class Unchanged {
- public:
-  Unchanged(Client& client, const FullySharded& model) : client_(client), model_(model) {
-    for (const at::Tensor& shard : model.shards()) {
-      before_.push_back(shard.detach().clone());
-    }
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& shards) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& shard : shards) {
+    copies.push_back(shard.detach().clone());
   }
-  Unchanged(const Unchanged&) = delete;
-  Unchanged& operator=(const Unchanged&) = delete;
-  ~Unchanged() {
-    for (std::size_t i = 0; i < before_.size(); ++i) {
-      const auto index = static_cast<std::int64_t>(i);
-      client_.value("should be: shards after a load that was refused", before_[i], index);
-      client_.value("is: shards after a load that was refused", model_.shards()[i].detach(), index);
-    }
-  }
-
- private:
-  Client& client_;
-  const FullySharded& model_;
-  std::vector<at::Tensor> before_;
-};
+  return copies;
+}
 
 void load_wrongly(Client& client) {
   const auto model = make(client);
-  const Unchanged unchanged(client, *model);
+  const std::vector<at::Tensor> before = copies_of(model->shards());
   std::vector<SavedShards> good(2, model->save());
   for (int rank = 0; rank < 2; ++rank) {
     good[rank].rank = rank;
@@ -153,11 +137,12 @@ void load_wrongly(Client& client) {
   });
   with("load() of a shard of another dtype (index 2)",
        [](auto& saved) { saved[1].shards[2] = saved[1].shards[2].to(at::kDouble); });
+  compare(client, "shards after a load that was refused", model->shards(), before);
 }
 
 void load_whole_wrongly(Client& client) {
   const auto model = make(client);
-  const Unchanged unchanged(client, *model);
+  const std::vector<at::Tensor> before = copies_of(model->shards());
   const auto with = [&](const std::string& what,
                         const std::function<void(std::vector<at::Tensor>&)>& spoil) {
     std::vector<at::Tensor> whole;
@@ -175,6 +160,7 @@ void load_whole_wrongly(Client& client) {
   });
   with("load_whole() of another dtype (index 5)",
        [](auto& whole) { whole[5] = whole[5].detach().to(at::kDouble); });
+  compare(client, "shards after a load that was refused", model->shards(), before);
 }
 
 // Its backward needs no parameters, and so would go through without them.
@@ -199,20 +185,12 @@ void destroy_with_a_graph(Client& client) {
   at::Tensor x = model->forward(0, input_of(kSmall, client.rank(), 0, 0));
   x = model->forward(1, x);
   const std::vector<at::Tensor> shards = model->shards();
-  std::vector<at::Tensor> before;
-  for (const at::Tensor& shard : shards) {
-    before.push_back(shard.detach().clone());
-  }
+  const std::vector<at::Tensor> before = copies_of(shards);
   client.go_to({.phase = Phase::kDestruction});
   model.reset();
   client.go_to({.phase = Phase::kSetup});
   attempt(client, "the backward of a graph whose model is gone", [&] { loss_of(x).backward(); });
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    client.value("should be: shards that outlive their model", before[i],
-                 static_cast<std::int64_t>(i));
-    client.value("is: shards that outlive their model", shards[i].detach(),
-                 static_cast<std::int64_t>(i));
-  }
+  compare(client, "shards that outlive their model", shards, before);
 }
 
 void one_after_the_other(Client& client) {
@@ -230,20 +208,17 @@ void one_after_the_other(Client& client) {
 
 }  // namespace
 
-const std::vector<Body>& misuse() {
-  static const std::vector<Body> bodies = {
-      {"wrong arguments", {.hold = false}, construct_wrongly, kErrorsTest},
-      {"wrong calls", {.hold = false}, call_wrongly, kErrorsTest},
-      {"states of other models", {.hold = false}, load_wrongly, kErrorsTest},
-      {"whole parameters of other models", {.hold = false}, load_whole_wrongly, kErrorsTest}};
-  return bodies;
+std::vector<Body> misuse() {
+  return {{"wrong arguments", {.hold = false}, construct_wrongly, kErrorsTest},
+          {"wrong calls", {.hold = false}, call_wrongly, kErrorsTest},
+          {"states of other models", {.hold = false}, load_wrongly, kErrorsTest},
+          {"whole parameters of other models", {.hold = false}, load_whole_wrongly, kErrorsTest}};
 }
 
-const std::vector<Body>& destruction() {
-  static const std::vector<Body> bodies = {
+std::vector<Body> destruction() {
+  return {
       {"a graph outlives its model", {.hold = false}, destroy_with_a_graph, kDestructionTest},
       {"450 models, one after the other", {.hold = false}, one_after_the_other, kDestructionTest}};
-  return bodies;
 }
 
 }  // namespace ddp::testing

@@ -5,10 +5,10 @@
 #include <stdexcept>
 
 #include "bodies.h"
+#include "cases.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
 #include "support/training_claims.h"
-#include "trainer.h"
 
 // What a rank's tensors take, to the byte: units of equal size, whose functions take little.
 
@@ -175,33 +175,30 @@ void account_for_exceptions(Client& client) {
 
 }  // namespace
 
-const std::vector<Body>& memory() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all;
-    const auto add = [&](const std::string& name, const FullyShardedOptions& options, Loop loop,
-                         int steps) {
-      all.push_back({"memory: " + name,
-                     {.ranks = 4, .hold = false},
-                     [=](Client& client) { account(client, options, loop, steps); },
-                     kHeldTest});
-    };
-    add("prefetch 1", {}, Loop::kSteps, kFew);
-    add("prefetch 0", {.prefetch = 0}, Loop::kSteps, kFew);
-    add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
-    add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
-    add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
-    add("the last unit is kept, and backward does not come", {.prefetch = 1, .keep_last = true},
-        Loop::kTwoForwards, kFew);
-    add("evaluation from the last unit to the first", {.prefetch = 2}, Loop::kReverse, kFew);
-    add("evaluation with every other unit", {}, Loop::kEveryOther, kFew);
-    add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
-    all.push_back({"memory: a function throws",
+std::vector<Body> memory() {
+  std::vector<Body> all;
+  const auto add = [&](const std::string& name, const FullyShardedOptions& options, Loop loop,
+                       int steps) {
+    all.push_back({"memory: " + name,
                    {.ranks = 4, .hold = false},
-                   account_for_exceptions,
+                   [=](Client& client) { account(client, options, loop, steps); },
                    kHeldTest});
-    return all;
-  }();
-  return bodies;
+  };
+  add("prefetch 1", {}, Loop::kSteps, kFew);
+  add("prefetch 0", {.prefetch = 0}, Loop::kSteps, kFew);
+  add("prefetch 3", {.prefetch = 3}, Loop::kSteps, kFew);
+  add("the last unit is kept", {.prefetch = 1, .keep_last = true}, Loop::kSteps, kFew);
+  add("evaluation", {.prefetch = 1, .keep_last = true}, Loop::kEvaluation, kFew);
+  add("the last unit is kept, and backward does not come", {.prefetch = 1, .keep_last = true},
+      Loop::kTwoForwards, kFew);
+  add("evaluation from the last unit to the first", {.prefetch = 2}, Loop::kReverse, kFew);
+  add("evaluation with every other unit", {}, Loop::kEveryOther, kFew);
+  add("60 steps, every other inside NoSync", {}, Loop::kNoSync, kMany);
+  all.push_back({"memory: a function throws",
+                 {.ranks = 4, .hold = false},
+                 account_for_exceptions,
+                 kHeldTest});
+  return all;
 }
 
 Predicate units_memory_is_bounded(const std::string& which) {

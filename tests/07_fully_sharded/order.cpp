@@ -1,12 +1,13 @@
-#include "order.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <functional>
 #include <set>
 
+#include "claims.h"
 #include "support/claim_tools.h"
+
+// What ranks launch, and when.
 
 namespace ddp::testing {
 
@@ -116,11 +117,11 @@ class Rules {
   std::set<std::size_t> left_;  // units with gradients of NoSync
 };
 
-const char* verb(Kind kind) {
-  return kind == Kind::kGather    ? "the all-gather"
-         : kind == Kind::kForward ? "the function"
-         : kind == Kind::kReduce  ? "the reduce-scatter"
-                                  : "the backward";
+// "the all-gather of unit 2".
+std::string name_of(const Deed& deed) {
+  static constexpr const char* kNames[] = {"the all-gather", "the function", "the backward",
+                                           "the reduce-scatter"};
+  return std::string(kNames[static_cast<int>(deed.kind)]) + " of unit " + std::to_string(deed.unit);
 }
 
 // What a rank did in a step; `others`: what it launched beside.
@@ -222,10 +223,6 @@ std::string first_difference(const Deeds& deeds, const Deeds& expected) {
 }
 
 }  // namespace
-
-std::string name_of(const Deed& deed) {
-  return std::string(verb(deed.kind)) + " of unit " + std::to_string(deed.unit);
-}
 
 Deeds expected_deeds(const Case& one, int step) { return Rules(one).deeds(one.steps.at(step)); }
 

@@ -1,15 +1,15 @@
-#include "replay.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "claims.h"
 #include "ddp/flat_layout.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
-#include "trainer.h"
+
+// What an unsharded model computes, and whether the ranks have it.
 
 namespace ddp::testing {
 
@@ -34,13 +34,21 @@ at::Tensor flat_gradient(const std::vector<at::Tensor>& parameters) {
   return FlatLayout(parameters, 1, "unit").flatten(gradients);
 }
 
+// What one process computes that trains with the mean of all ranks' gradients. Flat, by unit.
+struct OfStep {
+  std::vector<std::vector<at::Tensor>> outputs;  // by pass and rank; undefined if it throws
+  std::vector<at::Tensor> gradients;             // undefined if no backward reached the unit
+  double norm = 0;
+  std::vector<at::Tensor> parameters;  // at the end
+};
+
 class Unsharded {
  public:
   explicit Unsharded(const Case& one)
       : case_(one), ranks_(ranks_of(one)), units_(parameters_of(one, first())) {}
 
-  Replayed::OfStep step(int number) {
-    Replayed::OfStep result;
+  OfStep step(int number) {
+    OfStep result;
     const Step& step = case_.steps[number];
     for (std::size_t place = 0; place < step.passes.size(); ++place) {
       result.outputs.emplace_back();
@@ -77,7 +85,7 @@ class Unsharded {
     return pass.how == How::kThrows ? at::Tensor() : x.detach();
   }
 
-  void update(const Step& step, Replayed::OfStep& result) {
+  void update(const Step& step, OfStep& result) {
     const at::NoGradGuard no_grad;
     const double scale =
         step.max_norm > 0 ? std::min(1.0, step.max_norm / (result.norm + 1e-6)) : 1;
@@ -101,6 +109,18 @@ class Unsharded {
   const int ranks_;
   std::vector<std::vector<at::Tensor>> units_;
 };
+
+const std::vector<OfStep>& replayed(const Case& one) {
+  static std::map<std::string, std::vector<OfStep>> all;
+  const auto [place, is_new] = all.try_emplace(one.name);
+  if (is_new) {
+    Unsharded unsharded(one);
+    for (std::size_t step = 0; step < one.steps.size(); ++step) {
+      place->second.push_back(unsharded.step(static_cast<int>(step)));
+    }
+  }
+  return place->second;
+}
 
 // A rank's chunk of a flat tensor, padded with zeros.
 at::Tensor chunk_of(const at::Tensor& flat, std::int64_t ranks, std::int64_t place) {
@@ -151,7 +171,7 @@ std::string in_step(const Seen& seen, int rank) {
 std::string unit(std::int64_t index) { return " of unit " + std::to_string(index); }
 
 std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& seen, int rank) {
-  const Replayed::OfStep& step = replayed(one).steps.at(seen.place.step);
+  const OfStep& step = replayed(one).at(seen.place.step);
   const Owner owner = owner_of(evidence, one, rank);
   const int ranks = static_cast<int>(owner.ranks);
   const auto of_chunk = [&](const std::vector<at::Tensor>& flat) {
@@ -181,18 +201,6 @@ std::string wrong_value(const Evidence& evidence, const Case& one, const Seen& s
 }
 
 }  // namespace
-
-const Replayed& replayed(const Case& one) {
-  static std::map<std::string, Replayed> all;
-  const auto [place, is_new] = all.try_emplace(one.name);
-  if (is_new) {
-    Unsharded unsharded(one);
-    for (std::size_t step = 0; step < one.steps.size(); ++step) {
-      place->second.steps.push_back(unsharded.step(static_cast<int>(step)));
-    }
-  }
-  return place->second;
-}
 
 std::string shards_are_rank_0s(const Evidence& evidence) {
   const Case& one = case_of(evidence);
@@ -236,7 +244,7 @@ std::string norm_is_that_of_all_units(const Evidence& evidence) {
     if (seen.text != "norm") {
       return "";
     }
-    const double expected = replayed(one).steps.at(seen.place.step).norm;
+    const double expected = replayed(one).at(seen.place.step).norm;
     const double norm = seen.value.item<double>();
     return std::abs(norm - expected) <= 1e-4 * expected
                ? ""

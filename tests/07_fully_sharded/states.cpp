@@ -3,12 +3,12 @@
 #include <limits>
 
 #include "bodies.h"
+#include "cases.h"
 #include "ddp/flat_layout.h"
 #include "ddp/referee/client.h"
 #include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/surroundings.h"
-#include "trainer.h"
 
 // Saving and loading: a model of the ranks 0 and 1, one of all four, and back.
 
@@ -42,22 +42,6 @@ std::vector<std::vector<at::Tensor>> parameters_in(const std::vector<Unit>& unit
     parameters.push_back(unit.parameters);
   }
   return parameters;
-}
-
-// Hands in what is there as "is", and what should be as "should be".
-void compare(Client& client, const std::string& what, const std::vector<at::Tensor>& actual,
-             const std::vector<at::Tensor>& expected) {
-  client.fact("number of " + what, static_cast<std::int64_t>(actual.size()),
-              static_cast<std::int64_t>(expected.size()));
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    at::Tensor found = i < actual.size() ? actual[i] : at::Tensor();
-    if (found.defined() && found.dim() == 1 && found.numel() > expected[i].numel()) {
-      found = found.narrow(0, 0, expected[i].numel());  // what follows is padding
-    }
-    client.value("should be: " + what, expected[i].detach(), static_cast<std::int64_t>(i));
-    client.value("is: " + what, found.defined() ? found.detach() : found,
-                 static_cast<std::int64_t>(i));
-  }
 }
 
 // Communicates nothing, and leaves autograd's mode as it was: `without_autograd`, as where a checkpoint is read.
@@ -180,25 +164,37 @@ void whole_and_back(Client& client) {
 
 }  // namespace
 
-const std::vector<Body>& states() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all;
-    for (const int small : {2, 3, 1}) {
-      const Case one = small == 3 ? in_float64() : kSaved;
-      all.push_back({"states of " + std::to_string(small) + " and four ranks",
-                     {.ranks = 4,
-                      .subgroups = {small == 2   ? std::vector{0, 1}
-                                    : small == 3 ? std::vector{0, 1, 2}
-                                                 : std::vector{0}},
-                      .hold = false},
-                     [one, small](Client& client) { save_and_load(client, one, small); },
-                     kStateTest,
-                     small == 3 ? Rare{kDtype} : Rare{}});
+void compare(Client& client, const std::string& what, const std::vector<at::Tensor>& actual,
+             const std::vector<at::Tensor>& expected) {
+  client.fact("number of " + what, static_cast<std::int64_t>(actual.size()),
+              static_cast<std::int64_t>(expected.size()));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    at::Tensor found = i < actual.size() ? actual[i] : at::Tensor();
+    if (found.defined() && found.dim() == 1 && found.numel() > expected[i].numel()) {
+      found = found.narrow(0, 0, expected[i].numel());  // what follows is padding
     }
-    all.push_back({"whole parameters", {.ranks = 4, .hold = false}, whole_and_back, kStateTest});
-    return all;
-  }();
-  return bodies;
+    client.value("should be: " + what, expected[i].detach(), static_cast<std::int64_t>(i));
+    client.value("is: " + what, found.defined() ? found.detach() : found,
+                 static_cast<std::int64_t>(i));
+  }
+}
+
+std::vector<Body> states() {
+  std::vector<Body> all;
+  for (const int small : {2, 3, 1}) {
+    const Case one = small == 3 ? in_float64() : kSaved;
+    all.push_back({"states of " + std::to_string(small) + " and four ranks",
+                   {.ranks = 4,
+                    .subgroups = {small == 2   ? std::vector{0, 1}
+                                  : small == 3 ? std::vector{0, 1, 2}
+                                               : std::vector{0}},
+                    .hold = false},
+                   [one, small](Client& client) { save_and_load(client, one, small); },
+                   kStateTest,
+                   small == 3 ? Rare{kDtype} : Rare{}});
+  }
+  all.push_back({"whole parameters", {.ranks = 4, .hold = false}, whole_and_back, kStateTest});
+  return all;
 }
 
 std::string whole_parameters_are_gathered_once(const Evidence& evidence) {

@@ -1,16 +1,18 @@
-#include "trainer.h"
-
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 
+#include "cases.h"
 #include "ddp/flat_layout.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "ddp/storage.h"
 #include "support/compare.h"
+#include "support/rare.h"
 #include "support/surroundings.h"
 
 namespace ddp::testing {
@@ -62,6 +64,158 @@ struct Checkpoint : autograd::Function<Checkpoint> {
   }
 };
 
+// A case's model on a rank, in training.
+class Trainer {
+ public:
+  Trainer(Client& client, const Case& one)
+      : client_(client), case_(one), group_(make_group(client.shared_from_this(), one.group)) {
+    client.fact("case", &one - cases().data());
+  }
+
+  void run() {
+    construct();
+    hand_in_shards("initial shard");
+    for (std::size_t i = 0; i < case_.steps.size(); ++i) {
+      step(static_cast<int>(i));
+    }
+    destroy();
+  }
+
+ private:
+  void go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
+
+  void construct() {
+    const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &throws_);
+    const auto before = parameters_of(case_, client_.rank());
+    go_to(Phase::kConstruction);
+    {
+      const KeptSurroundings kept(client_, "construction");
+      model_ = make_fully_sharded(units, group_, case_.options);
+    }
+    go_to(Phase::kSetup);
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      for (std::size_t j = 0; j < before[i].size(); ++j) {
+        if (!same_bits(units[i].parameters[j].detach(), before[i][j].detach())) {
+          client_.fact("given parameter was changed", static_cast<std::int64_t>(j),
+                       static_cast<std::int64_t>(i));
+        }
+      }
+    }
+  }
+
+  void hand_in_shards(const char* name) {
+    const std::vector<at::Tensor>& shards = model_->shards();
+    for (std::size_t i = 0; i < case_.units.size(); ++i) {
+      const at::Tensor shard = i < shards.size() ? shards[i] : at::Tensor();
+      const bool good =
+          shard.defined() && shard.dim() == 1 && shard.is_leaf() && shard.requires_grad();
+      client_.fact(good ? "a flat leaf" : "no flat leaf that requires a gradient", 1,
+                   static_cast<std::int64_t>(i));
+      client_.value(name, good ? shard.detach() : at::Tensor(), static_cast<std::int64_t>(i));
+    }
+  }
+
+  at::Tensor forward(const Pass& pass, at::Tensor x) {
+    for (const std::size_t unit : pass.uses) {
+      const KeptSurroundings kept(client_, "forward()");
+      x = pass.how == How::kCheckpoint
+              ? Checkpoint::apply(x, model_.get(), static_cast<std::int64_t>(unit))
+              : model_->forward(unit, x);
+    }
+    return x;
+  }
+
+  void run_pass(const Pass& pass, std::size_t place) {
+    std::optional<NoSync> no_sync;
+    const auto enter = [&](bool inside) {
+      inside ? void(no_sync.emplace(*model_)) : no_sync.reset();
+    };
+    enter(pass.no_sync != pass.scope_turns);
+    go_to(Phase::kForward);
+    client_.fact("pass", pass.no_sync);
+    at::Tensor x = input_of(case_, client_.rank(), step_, place);
+    x.set_requires_grad(pass.how == How::kCheckpoint);
+    throws_ = pass.how == How::kThrows;
+    at::Tensor y;
+    try {
+      const at::AutoGradMode mode(pass.how != How::kNoGrad);
+      y = forward(pass, x);
+    } catch (const std::runtime_error& error) {
+      if (!throws_) {
+        throw;
+      }
+      client_.fact("threw, as it was to", 1);
+    }
+    throws_ = false;
+    client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
+    if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
+      const at::Tensor loss = loss_of(y, case_.loss_scale);
+      y.reset();
+      enter(pass.no_sync);
+      if (pass.inner_scope) {
+        const NoSync inner(*model_);
+      }
+      go_to(Phase::kBackward);
+      const KeptSurroundings kept(client_, "backward");
+      loss.backward();
+    }
+  }
+
+  void step(int number) {
+    step_ = number;
+    const Step& step = case_.steps.at(number);
+    for (std::size_t i = 0; i < step.passes.size(); ++i) {
+      run_pass(step.passes[i], i);
+    }
+    go_to(Phase::kFinish);
+    {
+      const KeptSurroundings kept(client_, "finish()");
+      model_->finish();
+    }
+    go_to(Phase::kCall);
+    const std::vector<at::Tensor>& shards = model_->shards();
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      client_.value("gradient", shards[i].grad(), static_cast<std::int64_t>(i));
+    }
+    if (step.max_norm > 0) {
+      const KeptSurroundings kept(client_, "clip_grad_norm()");
+      client_.value("norm", at::scalar_tensor(model_->clip_grad_norm(step.max_norm), at::kDouble));
+    }
+    update(step);
+    go_to(Phase::kSetup);
+    hand_in_shards("shard");
+  }
+
+  void update(const Step& step) {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& shard : model_->shards()) {
+      if (shard.grad().defined()) {
+        shard.add_(shard.grad(), -kRate);
+      }
+      if (step.clears) {
+        shard.mutable_grad().reset();
+      }
+    }
+  }
+
+  void destroy() {
+    ++step_;  // it is part of no step that has a time
+    go_to(Phase::kDestruction);
+    {
+      const KeptSurroundings kept(client_, "destruction");
+      model_.reset();
+    }
+    go_to(Phase::kSetup);
+  }
+
+  Client& client_;
+  const Case& case_;
+  ProcessGroupPtr group_;
+  int step_ = -1;
+  bool throws_ = false;
+  std::unique_ptr<FullySharded> model_;
+};
+
 }  // namespace
 
 std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool* throws) {
@@ -105,144 +259,18 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
   return chunks;
 }
 
-Trainer::Trainer(Client& client, const Case& one)
-    : client_(client), case_(one), group_(make_group(client.shared_from_this(), one.group)) {
-  client.fact("case", &one - cases().data());
-}
-
-void Trainer::go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
-
-void Trainer::construct() {
-  const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &throws_);
-  const auto before = parameters_of(case_, client_.rank());
-  go_to(Phase::kConstruction);
-  {
-    const KeptSurroundings kept(client_, "construction");
-    model_ = make_fully_sharded(units, group_, case_.options);
-  }
-  go_to(Phase::kSetup);
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    for (std::size_t j = 0; j < before[i].size(); ++j) {
-      if (!same_bits(units[i].parameters[j].detach(), before[i][j].detach())) {
-        client_.fact("given parameter was changed", static_cast<std::int64_t>(j),
-                     static_cast<std::int64_t>(i));
-      }
+std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which) {
+  std::vector<Body> bodies;
+  for (const Case& one : cases()) {
+    if (which(one)) {
+      const World world = {.ranks = one.ranks, .subgroups = one.subgroups, .hold = false};
+      Rare rare = rare_of(world);
+      rare.insert(one.rare.begin(), one.rare.end());
+      bodies.push_back({one.name, world, [&one](Client& client) { Trainer(client, one).run(); },
+                        one.charged_to, rare});
     }
   }
-}
-
-void Trainer::hand_in_shards(const char* name) {
-  const std::vector<at::Tensor>& shards = model_->shards();
-  for (std::size_t i = 0; i < case_.units.size(); ++i) {
-    const at::Tensor shard = i < shards.size() ? shards[i] : at::Tensor();
-    const bool good =
-        shard.defined() && shard.dim() == 1 && shard.is_leaf() && shard.requires_grad();
-    client_.fact(good ? "a flat leaf" : "no flat leaf that requires a gradient", 1,
-                 static_cast<std::int64_t>(i));
-    client_.value(name, good ? shard.detach() : at::Tensor(), static_cast<std::int64_t>(i));
-  }
-}
-
-void Trainer::run() {
-  construct();
-  hand_in_shards("initial shard");
-  for (std::size_t i = 0; i < case_.steps.size(); ++i) {
-    step(static_cast<int>(i));
-  }
-  destroy();
-}
-
-void Trainer::destroy() {
-  ++step_;  // it is part of no step that has a time
-  go_to(Phase::kDestruction);
-  {
-    const KeptSurroundings kept(client_, "destruction");
-    model_.reset();
-  }
-  go_to(Phase::kSetup);
-}
-
-at::Tensor Trainer::forward(const Pass& pass, at::Tensor x) {
-  for (const std::size_t unit : pass.uses) {
-    const KeptSurroundings kept(client_, "forward()");
-    x = pass.how == How::kCheckpoint
-            ? Checkpoint::apply(x, model_.get(), static_cast<std::int64_t>(unit))
-            : model_->forward(unit, x);
-  }
-  return x;
-}
-
-void Trainer::run_pass(const Pass& pass, std::size_t place) {
-  std::optional<NoSync> no_sync;
-  const auto enter = [&](bool inside) {
-    inside ? void(no_sync.emplace(*model_)) : no_sync.reset();
-  };
-  enter(pass.no_sync != pass.scope_turns);
-  go_to(Phase::kForward);
-  client_.fact("pass", pass.no_sync);
-  at::Tensor x = input_of(case_, client_.rank(), step_, place);
-  x.set_requires_grad(pass.how == How::kCheckpoint);
-  throws_ = pass.how == How::kThrows;
-  at::Tensor y;
-  try {
-    const at::AutoGradMode mode(pass.how != How::kNoGrad);
-    y = forward(pass, x);
-  } catch (const std::runtime_error& error) {
-    if (!throws_) {
-      throw;
-    }
-    client_.fact("threw, as it was to", 1);
-  }
-  throws_ = false;
-  client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
-  if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
-    const at::Tensor loss = loss_of(y, case_.loss_scale);
-    y.reset();
-    enter(pass.no_sync);
-    if (pass.inner_scope) {
-      const NoSync inner(*model_);
-    }
-    go_to(Phase::kBackward);
-    const KeptSurroundings kept(client_, "backward");
-    loss.backward();
-  }
-}
-
-void Trainer::step(int number) {
-  step_ = number;
-  const Step& step = case_.steps.at(number);
-  for (std::size_t i = 0; i < step.passes.size(); ++i) {
-    run_pass(step.passes[i], i);
-  }
-  go_to(Phase::kFinish);
-  {
-    const KeptSurroundings kept(client_, "finish()");
-    model_->finish();
-  }
-  go_to(Phase::kCall);
-  const std::vector<at::Tensor>& shards = model_->shards();
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    client_.value("gradient", shards[i].grad(), static_cast<std::int64_t>(i));
-  }
-  if (step.max_norm > 0) {
-    const KeptSurroundings kept(client_, "clip_grad_norm()");
-    client_.value("norm", at::scalar_tensor(model_->clip_grad_norm(step.max_norm), at::kDouble));
-  }
-  update(step);
-  go_to(Phase::kSetup);
-  hand_in_shards("shard");
-}
-
-void Trainer::update(const Step& step) {
-  const at::NoGradGuard no_grad;
-  for (const at::Tensor& shard : model_->shards()) {
-    if (shard.grad().defined()) {
-      shard.add_(shard.grad(), -kRate);
-    }
-    if (step.clears) {
-      shard.mutable_grad().reset();
-    }
-  }
+  return bodies;
 }
 
 }  // namespace ddp::testing

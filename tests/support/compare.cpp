@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -177,6 +178,19 @@ std::string mismatch(const at::Tensor& actual, const at::Tensor& expected) {
 }
 
 }  // namespace
+
+double epsilon_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return std::numeric_limits<double>::epsilon();
+    case at::kHalf:
+      return 0x1p-10;
+    case at::kBFloat16:
+      return 0x1p-7;
+    default:
+      return std::numeric_limits<float>::epsilon();
+  }
+}
 
 ::testing::AssertionResult is_close(const Subject& subject, const at::Tensor& actual,
                                     const at::Tensor& expected, const at::Tensor& tolerance) {

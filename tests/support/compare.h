@@ -8,6 +8,9 @@
 
 namespace ddp::testing {
 
+/// The distance from 1 to the next number of a floating dtype.
+double epsilon_of(at::ScalarType dtype);
+
 /// What is compared, for the message.
 struct Subject {
   std::string name;  // "the gradient of fc1.weight"

@@ -18,19 +18,6 @@ namespace ddp::testing {
 
 namespace {
 
-double epsilon_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::epsilon();
-    case at::kHalf:
-      return 0x1p-10;
-    case at::kBFloat16:
-      return 0x1p-7;
-    default:
-      return std::numeric_limits<float>::epsilon();
-  }
-}
-
 using Ranks = std::vector<TrainingOfRank>;
 
 const at::Tensor& local_of(const TrainingOfRank& training, int step, std::int64_t index) {

@@ -6,7 +6,8 @@
 #include "cases.h"
 #include "ddp/referee/evidence.h"
 
-// What ranks launch, and when, by the header.
+// What must be true of a case: what its ranks launch, and when, by the header; and of values. Each claim
+// returns what is wrong, or nothing.
 
 namespace ddp::testing {
 
@@ -19,9 +20,6 @@ struct Deed {
   bool operator==(const Deed& other) const { return kind == other.kind && unit == other.unit; }
 };
 using Deeds = std::vector<Deed>;
-
-/// "the all-gather of unit 2".
-std::string name_of(const Deed& deed);
 
 /// What every rank of a case does in a step, in order.
 Deeds expected_deeds(const Case& one, int step);
@@ -46,5 +44,14 @@ std::string reduce_scatters_have_their_moment(const Evidence& evidence);
 
 /// Inside NoSync nothing is reduced.
 std::string no_sync_reduces_nothing(const Evidence& evidence);
+
+/// After construction a rank has its chunk of rank 0's values, bit for bit, in flat leaves.
+std::string shards_are_rank_0s(const Evidence& evidence);
+
+/// Outputs, gradients and parameters are the unsharded model's.
+std::string values_are_the_unsharded_models(const Evidence& evidence);
+
+/// What clip_grad_norm() returns is the norm of all units' gradients.
+std::string norm_is_that_of_all_units(const Evidence& evidence);
 
 }  // namespace ddp::testing

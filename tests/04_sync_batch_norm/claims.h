@@ -1,14 +1,15 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "bodies.h"
 #include "ddp/referee/evidence.h"
-#include "uses.h"
 
-// The evidence of uses (uses.h), sorted, and what it should have been.
+// The evidence of uses, sorted; what it should have been; and what must be true of it.
 
 namespace ddp::testing {
 
@@ -72,5 +73,35 @@ std::vector<Suspicion> suspicions(const Batch& batch, const UseOnRank& use,
 
 /// What is wrong with the tensors of these names, of one use; or nothing.
 std::string wrong_values(const Batch& batch, const std::vector<std::string>& names);
+
+// Claims: each says what is wrong, or nothing.
+
+enum Mode { kEvaluation, kTraining };
+
+/// What `check` finds in the first batch of a mode.
+Predicate in_batches(Mode mode, std::function<std::string(const Batch&)> check);
+
+/// Tensors of these names are right; without any, all tensors are.
+Predicate right(Mode mode, const std::vector<std::string>& names = {});
+/// In both modes.
+Predicate all_right();
+
+/// These keep what does nothing from passing claims that something does not happen.
+std::string something_is_normalized(const Batch& batch);
+std::string something_is_communicated(const Evidence& evidence);
+
+/// Forward in training changes running statistics and counter, in place; nothing else changes.
+std::string nothing_else_changes(const Batch& batch);
+/// The running statistics have the same bits.
+std::string same_on_all_ranks(const Batch& batch);
+
+std::string one_collective_each_way(const Batch& batch);
+std::string nothing_in_flight_is_touched(const Evidence& evidence);
+std::string nothing_is_left_in_flight(const Evidence& evidence);
+std::string life_is_silent(const Evidence& evidence);
+std::string evaluation_is_silent(const Batch& batch);
+/// Makes claims on what evaluation computes meaningless.
+std::string evaluation_communicates(const Evidence& evidence);
+std::string graph_keeps_the_group(const Evidence& evidence);
 
 }  // namespace ddp::testing
