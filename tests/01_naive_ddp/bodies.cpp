@@ -4,8 +4,7 @@
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/referee/client_group.h"
-#include "support/attempt.h"
-#include "support/misuse_bodies.h"
+#include "support/calls.h"
 #include "support/settings.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
@@ -134,61 +133,46 @@ std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTes
 
 }  // namespace
 
-const std::vector<Body>& training(Form form) {
-  const auto bodies = [](Form of) {
-    return joined({training_bodies(subject(of)), recovery_bodies(subject(of))});
-  };
-  static const std::vector<Body> per_parameter = bodies(Form::kPerParameter);
-  static const std::vector<Body> flat = joined({bodies(Form::kFlat), {many_gradients()}});
-  return form == Form::kFlat ? flat : per_parameter;
+std::vector<Body> training(Form form) {
+  std::vector<Body> bodies =
+      joined({training_bodies(subject(form)), recovery_bodies(subject(form))});
+  if (form == Form::kFlat) {
+    bodies.push_back(many_gradients());
+  }
+  return bodies;
 }
 
-const std::vector<Body>& rank_dependent(Form form) {
-  static const std::vector<Body> per_parameter =
-      rank_dependent_bodies(subject(Form::kPerParameter));
-  static const std::vector<Body> flat = rank_dependent_bodies(subject(Form::kFlat));
-  return form == Form::kFlat ? flat : per_parameter;
-}
+std::vector<Body> rank_dependent(Form form) { return rank_dependent_bodies(subject(form)); }
 
-const std::vector<Body>& all_training() {
-  static const std::vector<Body> all = joined(
+std::vector<Body> all_training() {
+  return joined(
       {training(Form::kPerParameter), training(Form::kFlat), of_both(rank_dependent_bodies)});
-  return all;
 }
 
-const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
-  return bodies;
+std::vector<Body> small_models() {
+  return {toy_body(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
 }
 
-const std::vector<Body>& all_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
-  return bodies;
+std::vector<Body> all_models() {
+  return {toy_body(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
 }
 
-const std::vector<Body>& misuse() {
-  static const std::vector<Body> all = joined({of_both(misuse_bodies),
-                                               {sparse_made_dense(subject(Form::kPerParameter)),
-                                                sparse_made_dense(subject(Form::kFlat)),
-                                                sparse_among_dense(subject(Form::kPerParameter)),
-                                                sparse_among_dense(subject(Form::kFlat)),
-                                                {"flat: construction with two dtypes or devices",
-                                                 {},
-                                                 construct_with_two_dtypes,
-                                                 subject(Form::kFlat).charged.errors},
-                                                {"flat: construction with two dtypes, on one rank",
-                                                 {.ranks = 1},
-                                                 construct_with_two_dtypes,
-                                                 subject(Form::kFlat).charged.errors,
-                                                 {kOneRank}}}});
-  return all;
+std::vector<Body> misuse() {
+  const std::string& errors = subject(Form::kFlat).charged.errors;
+  return joined(
+      {of_both(misuse_bodies),
+       {sparse_made_dense(subject(Form::kPerParameter)),
+        sparse_made_dense(subject(Form::kFlat)),
+        sparse_among_dense(subject(Form::kPerParameter)),
+        sparse_among_dense(subject(Form::kFlat)),
+        {"flat: construction with two dtypes or devices", {}, construct_with_two_dtypes, errors},
+        {"flat: construction with two dtypes, on one rank",
+         {.ranks = 1},
+         construct_with_two_dtypes,
+         errors,
+         {kOneRank}}}});
 }
 
-const std::vector<Body>& destruction() {
-  static const std::vector<Body> all = of_both(destruction_bodies);
-  return all;
-}
+std::vector<Body> destruction() { return of_both(destruction_bodies); }
 
 }  // namespace ddp::testing

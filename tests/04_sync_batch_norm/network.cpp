@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "bodies.h"
+#include "support/body.h"
 #include "support/compare.h"
-#include "support/rare.h"
 #include "support/settings.h"
 
 // The layer in a model trained with data parallelism.

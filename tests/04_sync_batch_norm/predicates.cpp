@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

@@ -2,8 +2,8 @@
 
 #include "bodies.h"
 #include "ddp/simulation/virtual_time.h"
-#include "support/claim_tools.h"
 #include "support/grading.h"
+#include "support/training_evidence.h"
 #include "use_evidence.h"
 
 // How long a use takes, in virtual nanoseconds: exact, and the same on every machine.

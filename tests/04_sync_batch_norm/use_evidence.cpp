@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ddp/libtorch_versions.h"
-#include "support/sorted_once.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

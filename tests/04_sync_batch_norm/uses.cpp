@@ -10,11 +10,10 @@
 
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
-#include "support/attempt.h"
+#include "support/body.h"
+#include "support/calls.h"
 #include "support/operator_watch.h"
-#include "support/rare.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
 #include "support/training.h"
 
 namespace ddp::testing {

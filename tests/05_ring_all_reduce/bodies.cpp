@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "ring_calls.h"
-#include "support/surroundings.h"
+#include "support/calls.h"
 
 namespace ddp::testing {
 

@@ -6,10 +6,10 @@
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/client_group.h"
 #include "ring_calls.h"
-#include "support/attempt.h"
+#include "support/calls.h"
+#include "support/run_output.h"
 #include "support/settings.h"
 #include "support/training.h"
-#include "support/warnings.h"
 
 // Bodies that print, that call with wrong arguments, and that call many times or with one tensor.
 

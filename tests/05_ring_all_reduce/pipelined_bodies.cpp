@@ -2,7 +2,7 @@
 
 #include "bodies.h"
 #include "ddp/referee/client_group.h"
-#include "support/attempt.h"
+#include "support/calls.h"
 
 // What ranks do with the extension.
 

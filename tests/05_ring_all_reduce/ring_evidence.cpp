@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "support/sorted_once.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

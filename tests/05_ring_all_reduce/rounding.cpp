@@ -5,8 +5,8 @@
 #include "claims.h"
 #include "ddp/libtorch_versions.h"
 #include "numbers.h"
-#include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/training_evidence.h"
 
 // How much precision is lost.
 

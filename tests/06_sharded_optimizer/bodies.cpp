@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "subject.h"
-#include "support/misuse_bodies.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 

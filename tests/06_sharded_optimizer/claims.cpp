@@ -2,9 +2,9 @@
 
 #include "bodies.h"
 #include "shards.h"
+#include "support/calls.h"
 #include "support/grading.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 #include "support/training_claims.h"

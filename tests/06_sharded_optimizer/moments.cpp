@@ -2,7 +2,7 @@
 #include <set>
 
 #include "shards.h"
-#include "support/claim_tools.h"
+#include "support/training_evidence.h"
 
 // When buckets are launched.
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

@@ -8,9 +8,9 @@
 #include <map>
 
 #include "subject.h"
-#include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

@@ -1,7 +1,7 @@
 #include "bodies.h"
 
 #include "cases.h"
-#include "support/rare.h"
+#include "support/body.h"
 #include "trainer.h"
 
 namespace ddp::testing {

@@ -4,8 +4,7 @@
 
 #include "bodies.h"
 #include "ddp/referee/client_group.h"
-#include "support/attempt.h"
-#include "support/held_meter.h"
+#include "support/calls.h"
 #include "trainer.h"
 
 // Errors, and the end of a model.

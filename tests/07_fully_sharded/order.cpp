@@ -6,7 +6,7 @@
 #include <functional>
 #include <set>
 
-#include "support/claim_tools.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

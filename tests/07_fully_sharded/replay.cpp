@@ -7,8 +7,8 @@
 #include <map>
 
 #include "ddp/flat_layout.h"
-#include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/training_evidence.h"
 #include "trainer.h"
 
 namespace ddp::testing {

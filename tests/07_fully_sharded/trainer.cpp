@@ -10,8 +10,8 @@
 #include "ddp/referee/client_group.h"
 #include "ddp/referee/own_access.h"
 #include "ddp/storage.h"
+#include "support/calls.h"
 #include "support/compare.h"
-#include "support/surroundings.h"
 
 namespace ddp::testing {
 

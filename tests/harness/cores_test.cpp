@@ -9,7 +9,7 @@
 
 #include "ddp/collectives.h"
 #include "ddp/ranks/launch.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -13,7 +13,7 @@
 #include "ddp/collectives.h"
 #include "ddp/referee/client_group.h"
 #include "support/body.h"
-#include "support/prints.h"
+#include "support/run_output.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

@@ -11,7 +11,7 @@
 #include "ddp/collectives.h"
 #include "ddp/ranks/stage_library.h"
 #include "harness/error_of.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

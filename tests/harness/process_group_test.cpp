@@ -6,7 +6,7 @@
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/ranks/launch.h"
 #include "group_checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -10,7 +10,7 @@
 #include <iostream>
 
 #include "harness/error_of.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "group_checks.h"
 #include "harness/error_of.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -8,7 +8,7 @@
 #include "ddp/ranks/launch.h"
 #include "ddp/simulation/compute_scope.h"
 #include "ddp/simulation/timeline_backend.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -65,9 +65,6 @@ inline const std::function<void(Training&)> kThreeSteps = [](Training& training)
 void add_drawn(Bodies& bodies);
 void add_drawn_by_rank(Bodies& bodies);
 
-/// Bodies about what is broadcast.
-void add_state(Bodies& bodies);
-
 /// Bodies with NoSync scopes.
 void add_scopes(Bodies& bodies);
 

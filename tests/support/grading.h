@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "support/rare.h"
+#include "support/body.h"
 
 namespace ddp::testing {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "support/body_list.h"
-#include "support/misuse_bodies.h"
+#include "support/training_bodies.h"
 
 namespace ddp::testing {
 
@@ -98,10 +98,7 @@ std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject) {
   bodies.add("rank 1 sets gradients of NoSync to none before finish()", {}, charged, {},
              [](Training& training) {
                training.clear(Clear::kNone);
-               {
-                 const Training::Scope scope(training);
-                 training.backward();
-               }
+               training.accumulate();
                if (training.client().rank() == 1) {
                  training.clear(Clear::kNone);
                }

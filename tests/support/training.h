@@ -8,7 +8,6 @@
 #include "ddp/gradient_hooks.h"
 #include "ddp/gradient_synchronizer.h"
 #include "ddp/referee/client.h"
-#include "support/gradient_tap.h"
 #include "support/kept_gradients.h"
 #include "support/training_data.h"
 
@@ -59,6 +58,8 @@ class Training {
   at::Tensor loss_in_order(const std::vector<std::size_t>& layers);
   void backward(const at::Tensor& loss, bool create_graph = false);
   void backward() { backward(loss()); }
+  /// Backward inside a NoSync scope.
+  void accumulate(const std::vector<std::size_t>& unused = {});
   void finish();
   /// finish() after a backward that failed: what it leaves is no one's business.
   void abandon();
@@ -76,6 +77,8 @@ class Training {
   void fill(double value);
   /// One step of SGD with the gradients as they are. Buffers change, too, on each rank differently.
   void update();
+  /// A step without update().
+  void communicate(Clear how = Clear::kNone, const std::vector<std::size_t>& unused = {});
   /// A whole step.
   void step(Clear how = Clear::kNone);
 
@@ -107,6 +110,8 @@ class Training {
   void end_step();
   void tell_touched(std::size_t layer, const char* after);
   void expect(const KeptGradients& expected, const char* after);
+  /// Hands in parameters and buffers, whose elements were at `places`.
+  void keep_state(const std::vector<const void*>& places);
   void look_at_state();
 
   Client& client_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "support/body.h"
@@ -10,7 +11,6 @@ namespace ddp::testing {
 /// The stage's tests that are charged if a body does not come to its end.
 struct ChargedTests {
   std::string mean, missing, accumulation, lifetime, growth, errors;
-  std::string construction = "construction_broadcasts_rank_0";
   /// Where gradients are undefined on all ranks; empty: as `mean`.
   std::string undefined = "";
 };
@@ -28,5 +28,32 @@ std::vector<Body> training_bodies(const SynchronizerUnderTest& subject);
 
 /// Bodies in which they do not: layers that only some ranks use, ranks without a backward.
 std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject);
+
+using RunWith = void (*)(Client& client, const Factory& make);
+
+/// A body that calls `run` with the stage's factory.
+Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks, RunWith run,
+             const std::string& charged_to);
+
+/// Wrong arguments and sparse gradients, on all ranks and on one alone; for stages 01-03.
+std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
+
+/// A sparse gradient that was accumulated inside NoSync, and is none when it would be sent.
+Body sparse_made_dense(const SynchronizerUnderTest& subject);
+
+/// For stages in which it is the hook that refuses, and so backward.
+Body refused_in_backward(const SynchronizerUnderTest& subject);
+
+/// A second backward outside NoSync before finish(), which must throw, on every rank.
+std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
+
+/// Training after an error: of a hook that is not the synchronizer's, and of another synchronizer.
+std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject);
+
+/// The same on one rank alone, for synchronizers of which each finish() reduces everything.
+Body failure_on_one_rank(const SynchronizerUnderTest& subject);
+
+/// A synchronizer is destroyed, and its parameters live on.
+std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject);
 
 }  // namespace ddp::testing

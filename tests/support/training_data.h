@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddp/referee/event.h"
-#include "support/rare.h"
+#include "support/body.h"
 
 // The numbers that a Training computes with.
 

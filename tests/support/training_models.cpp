@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "support/body_list.h"
-#include "support/held_meter.h"
+#include "support/calls.h"
 #include "support/settings.h"
 #include "support/training_bodies.h"
 
@@ -74,6 +74,22 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
              });
 }
 
+// Buffers, each list with one thing beside contiguous ones of float32; and weights that are frozen.
+void add_state(Bodies& bodies) {
+  const auto add = [&](const std::string& name, State state, const std::vector<Layer>& more = {}) {
+    std::vector<Layer> layers = {{{6, 3}}, {{4}}};
+    layers.insert(layers.end(), more.begin(), more.end());
+    bodies.add(name, {}, "construction_broadcasts_rank_0", {.layers = layers, .state = state},
+               [](Training& training) { training.step(); });
+  };
+  add("buffers that are not contiguous", State::kStrided,
+      {{{3, 2}, at::kFloat, false, Layout::kTransposed},
+       {{4}, at::kFloat, false, Layout::kEverySecond}});
+  add("buffers of many dtypes", State::kDtypes, {{{5}, at::kLong, false}});
+  add("buffers without elements", State::kEmpty);
+  add("buffers that share memory", State::kShared);
+}
+
 // What the caller may do with gradients.
 void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
@@ -136,12 +152,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
              [](Training& training) {
                for (const bool in_scope : {false, true}) {
                  training.clear(Clear::kNone);
-                 if (in_scope) {
-                   const Training::Scope scope(training);
-                   training.backward();
-                 } else {
-                   training.backward();
-                 }
+                 in_scope ? training.accumulate() : training.backward();
                  training.train(1, false);
                  training.finish();
                  training.train(1, true);
@@ -175,14 +186,10 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("layers that some steps do not use", {}, undefined, {}, [](Training& training) {
     const std::vector<std::vector<std::size_t>> unused = {{0}, {}, {2}, {0, 1}, {}};
     for (const auto& layers : unused) {
-      training.clear(Clear::kNone);
-      training.backward(training.loss(layers));
-      training.finish();
+      training.communicate(Clear::kNone, layers);
     }
     // Zeros that finish() made are gradients like others.
-    training.clear(Clear::kNone);
-    training.backward(training.loss({0}));
-    training.finish();
+    training.communicate(Clear::kNone, {0});
     training.backward();
     training.finish();
   });
@@ -238,8 +245,7 @@ void add_large(Bodies& bodies, const ChargedTests& charged) {
     for (int step = 1; step <= 60; ++step) {
       training.clear(step % 2 == 0 ? Clear::kNone : Clear::kZero);
       if (step % 5 == 4) {
-        const Training::Scope scope(training);
-        training.backward();
+        training.accumulate();
       }
       training.backward();
       training.finish();

@@ -6,11 +6,11 @@
 #include <set>
 #include <string_view>
 
-#include "support/claim_tools.h"
+#include "support/calls.h"
 #include "support/compare.h"
-#include "support/surroundings.h"
 #include "support/training.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // Claims on what tensors hold.
 

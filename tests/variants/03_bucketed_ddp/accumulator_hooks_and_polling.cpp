@@ -167,20 +167,12 @@ class Polling : public GradientSynchronizer {
   std::size_t next_ = 0;
 };
 
-void check(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
-  TORCH_CHECK(cap_bytes > 0 && !parameters.empty(), "parameters and a positive cap, please");
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameter ", i,
-                " cannot be trained");
-  }
-}
-
 }  // namespace
 
 // One kind after another, then all sorted by their last members.
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
-  check(parameters, cap_bytes);
+  check_parameters(parameters, cap_bytes);
   std::unordered_map<std::string, std::vector<std::size_t>> by_kind;
   std::unordered_set<const void*> seen;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -207,11 +199,7 @@ std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> 
                                                         std::vector<at::Tensor> buffers,
                                                         ProcessGroupPtr group,
                                                         const BucketedDdpOptions& options) {
-  TORCH_CHECK(group, "a group, please");
-  check(parameters, options.cap_bytes);
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    TORCH_CHECK(buffers[i].defined(), "buffer ", i, " is undefined");
-  }
+  check_arguments(parameters, buffers, group, /*uniform=*/false, options.cap_bytes);
   return std::make_unique<Polling>(parameters, buffers, std::move(group), options);
 }
 
