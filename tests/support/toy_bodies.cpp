@@ -35,10 +35,6 @@ Oracle::Oracle(ToyKind kind, const ToyOptions& options, int world_size) : option
   }
 }
 
-std::vector<NamedTensor> Oracle::trainable_parameters() const {
-  return trainable(replicas_[0]->named_parameters());
-}
-
 std::vector<NamedTensor> Oracle::state(int rank) const {
   auto state = trainable(replicas_[rank]->named_parameters());
   const auto buffers = replicas_[rank]->named_buffers();
@@ -48,7 +44,7 @@ std::vector<NamedTensor> Oracle::state(int rank) const {
 
 std::vector<Oracle::Gradient> Oracle::gradients(int step, int rank) {
   const auto world_size = static_cast<double>(replicas_.size());
-  std::vector<Gradient> result(trainable_parameters().size());
+  std::vector<Gradient> result(trainable(replicas_[0]->named_parameters()).size());
   for (std::size_t shard = 0; shard < replicas_.size(); ++shard) {
     Model& replica = *replicas_[shard];
     const auto parameters = trainable(replica.named_parameters());

@@ -34,11 +34,8 @@ class Oracle {
   /// One step of SGD on all replicas with the gradients of the last call.
   void sgd_step(double learning_rate);
 
-  /// The trainable parameters and the buffers of a rank's replica.
+  /// The trainable parameters, which are the same in all replicas, and the buffers of a rank's.
   std::vector<NamedTensor> state(int rank) const;
-
-  /// Those of rank 0's replica. Trainable parameters are the same in all replicas.
-  std::vector<NamedTensor> trainable_parameters() const;
 
  private:
   ToyOptions options_;

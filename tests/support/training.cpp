@@ -9,7 +9,6 @@
 #include "support/body.h"
 #include "support/calls.h"
 #include "support/settings.h"
-#include "support/training_data.h"
 #include "support/training_evidence.h"
 
 namespace ddp::testing {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "support/body_list.h"
 #include "support/calls.h"
 #include "support/settings.h"
 #include "support/training_bodies.h"
@@ -24,9 +23,8 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
     return TrainingOptions{.layers = layers};
   };
   bodies.add("three layers, three steps", {}, charged.mean, {}, kThreeSteps);
-  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}}, [](Training& training) {
-    steps(training, 4, {Clear::kNone, Clear::kZero});
-  });
+  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}},
+             steps(4, {Clear::kNone, Clear::kZero}));
   bodies.add("one rank", {.ranks = 1}, charged.mean, {}, kThreeSteps);
   bodies.add("three ranks", {.ranks = 3}, charged.mean, {}, kThreeSteps);
   bodies.add("float64, five ranks", {.ranks = 5}, charged.mean, of(at::kDouble), kThreeSteps);
@@ -55,9 +53,7 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
                          {{2, 3, 2, 2}, at::kFloat, true, Layout::kChannelsLast},
                          {{4}, at::kFloat, true, Layout::kEverySecond},
                          {{3, 2}, at::kFloat, false, Layout::kTransposed}}},
-             [](Training& training) {
-               steps(training, 4, {Clear::kNone, Clear::kZero});
-             });
+             steps(4, {Clear::kNone, Clear::kZero}));
   bodies.add("weights that are views of one tensor, with equal values", {}, charged.mean,
              {.layers = {{{4}}, {{4}}, {{2, 3}}}, .memory = TrainingOptions::Memory::kOneTensor},
              kThreeSteps);
@@ -70,7 +66,7 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
              {.layers = {{{3}, at::kHalf, false}, {{2}, at::kLong, false}, {{4, 2}}, {{5}}}},
              [](Training& training) {
                training.set_gradient(0, at::full({3}, 1.0 + training.client().rank(), at::kHalf));
-               steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
+               steps(3, {Clear::kZero, Clear::kKeep, Clear::kNone})(training);
              });
 }
 
@@ -92,13 +88,11 @@ void add_state(Bodies& bodies) {
 
 // What the caller may do with gradients.
 void add_gradients(Bodies& bodies, const ChargedTests& charged) {
-  bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
-    steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
-  });
+  bodies.add("gradients are replaced between steps", {}, charged.mean, {},
+             steps(4, {Clear::kNone, Clear::kReplace, Clear::kReplace}));
   bodies.add("gradients of images are replaced between steps", {}, charged.mean,
-             {.layers = {{{2, 3, 2, 2}}}}, [](Training& training) {
-               steps(training, 3, {Clear::kNone, Clear::kReplace, Clear::kReplace});
-             });
+             {.layers = {{{2, 3, 2, 2}}}},
+             steps(3, {Clear::kNone, Clear::kReplace, Clear::kReplace}));
   const auto share = [](Training& training) {
     // They fill it, on every other rank in the reverse order.
     std::vector<std::size_t> order = {0, 1, 2};
@@ -125,7 +119,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                training.backward();
                training.set_gradient(2, at::full({3}, 1.0 + client.rank()));
                training.construct();
-               steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
+               steps(3, {Clear::kZero, Clear::kKeep, Clear::kNone})(training);
              });
   bodies.add("float16, large on one rank", {}, charged.mean,
              {.layers = {{{9}, at::kHalf}, {{4}, at::kHalf}}}, [](Training& training) {
@@ -257,11 +251,9 @@ void add_large(Bodies& bodies, const ChargedTests& charged) {
   });
   bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
              {.layers = {{{}}, {{1}}, {{0}}, {{1'100'002}}, {{4'097}}, {{0, 3}}, {{65'536}}}},
-             [](Training& training) {
-               steps(training, 2, {Clear::kNone, Clear::kZero});
-             });
+             steps(2, {Clear::kNone, Clear::kZero}));
   bodies.add("310 layers", {}, charged.mean, {.layers = equal_layers(310, 3)},
-             [](Training& training) { steps(training, 2, {Clear::kNone}); });
+             steps(2, {Clear::kNone}));
   bodies.add("450 steps", {}, charged.growth, {}, [](Training& training) {
     const HeldMeter held(training.parameters());
     training.step();

@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "support/body_list.h"
 #include "support/calls.h"
 #include "support/settings.h"
+#include "support/training_bodies.h"
 
 namespace ddp::testing {
 
@@ -242,7 +242,7 @@ void add_worlds(Bodies& bodies) {
   bodies.add("every operation is complete when its launch returns", {.hold = false, .prompt = true},
              charged.mean, {.layers = {transposed, {{4}}, transposed, transposed, {{4}}}},
              [](Training& training) {
-               steps(training, 2, {Clear::kNone, Clear::kZero});
+               steps(2, {Clear::kNone, Clear::kZero})(training);
                training.accumulate({1, 4});
                training.finish();
              });

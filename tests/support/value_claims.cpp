@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,16 +20,9 @@ namespace ddp::testing {
 namespace {
 
 double epsilon_of(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return std::numeric_limits<double>::epsilon();
-    case at::kHalf:
-      return 0x1p-10;
-    case at::kBFloat16:
-      return 0x1p-7;
-    default:
-      return std::numeric_limits<float>::epsilon();
-  }
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "epsilon_of", [] {
+    return static_cast<double>(std::numeric_limits<scalar_t>::epsilon());
+  });
 }
 
 using Ranks = std::vector<TrainingOfRank>;
