@@ -48,39 +48,35 @@ const SynchronizerUnderTest& subject(Form form) {
 // A flat tensor has one dtype.
 void construct_with_two_dtypes(Client& client) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
+  std::vector<at::Tensor> parameters(9);
+  const auto must_refuse = [&](const std::string& what) {
+    attempt(client, what, [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  };
   for (const auto& [first, other] :
        {std::pair(at::kFloat, at::kDouble), std::pair(at::kHalf, at::kBFloat16)}) {
-    std::vector<at::Tensor> parameters;
-    for (int i = 0; i < 9; ++i) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
       // Frozen ones do not count: they are never reduced.
       const bool trainable = i != 2 && i != 6;
-      parameters.push_back(
-          at::ones({2}, i >= 7 || !trainable ? other : first).set_requires_grad(trainable));
+      parameters[i] =
+          at::ones({2}, i >= 7 || !trainable ? other : first).set_requires_grad(trainable);
     }
-    attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    must_refuse("a trainable parameter of another dtype than those before it (index 7)");
     parameters[0] = at::ones({2}, other).set_requires_grad(true);
-    attempt(client, "the first parameter is the only one of its dtype (index 1)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    must_refuse("the first parameter is the only one of its dtype (index 1)");
     parameters[0] = at::ones({2}, first).set_requires_grad(true);
     parameters[4] = parameters[1];  // tied, and a place in the list, too
-    attempt(client, "a parameter of another dtype, after a tied weight (index 7)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    must_refuse("a parameter of another dtype, after a tied weight (index 7)");
     for (const auto& shape : {std::vector<std::int64_t>{0, 3}, std::vector<std::int64_t>{}}) {
       parameters[7] = at::ones(shape, other).set_requires_grad(true);
-      attempt(client, "a parameter of another dtype, of no or one element (index 7)",
-              [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+      must_refuse("a parameter of another dtype, of no or one element (index 7)");
     }
   }
-  std::vector<at::Tensor> parameters(9);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] = at::ones({2}, i == 7 ? at::kMeta : at::kCPU).set_requires_grad(true);
   }
-  attempt(client, "a trainable parameter on another device than those before it (index 7)",
-          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  must_refuse("a trainable parameter on another device than those before it (index 7)");
   parameters[8] = at::ones({2}, at::kDouble).set_requires_grad(true);
-  attempt(client, "a parameter on another device, before one of another dtype (index 7)",
-          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  must_refuse("a parameter on another device, before one of another dtype (index 7)");
 }
 
 // Refused before the others are sent, in the second step. The sparse one has values, none or no
