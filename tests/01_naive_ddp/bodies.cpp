@@ -4,8 +4,7 @@
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "ddp/referee/client.h"
-#include "support/attempt.h"
-#include "support/misuse_bodies.h"
+#include "support/calls.h"
 #include "support/settings.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
@@ -49,39 +48,35 @@ const SynchronizerUnderTest& subject(Form form) {
 // A flat tensor has one dtype.
 void construct_with_two_dtypes(Client& client) {
   const ProcessGroupPtr group = make_group(client.shared_from_this());
+  std::vector<at::Tensor> parameters(9);
+  const auto must_refuse = [&](const std::string& what) {
+    attempt(client, what, [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  };
   for (const auto& [first, other] :
        {std::pair(at::kFloat, at::kDouble), std::pair(at::kHalf, at::kBFloat16)}) {
-    std::vector<at::Tensor> parameters;
-    for (int i = 0; i < 9; ++i) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
       // Frozen ones do not count: they are never reduced.
       const bool trainable = i != 2 && i != 6;
-      parameters.push_back(
-          at::ones({2}, i >= 7 || !trainable ? other : first).set_requires_grad(trainable));
+      parameters[i] =
+          at::ones({2}, i >= 7 || !trainable ? other : first).set_requires_grad(trainable);
     }
-    attempt(client, "a trainable parameter of another dtype than those before it (index 7)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    must_refuse("a trainable parameter of another dtype than those before it (index 7)");
     parameters[0] = at::ones({2}, other).set_requires_grad(true);
-    attempt(client, "the first parameter is the only one of its dtype (index 1)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    must_refuse("the first parameter is the only one of its dtype (index 1)");
     parameters[0] = at::ones({2}, first).set_requires_grad(true);
     parameters[4] = parameters[1];  // tied, and a place in the list, too
-    attempt(client, "a parameter of another dtype, after a tied weight (index 7)",
-            [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+    must_refuse("a parameter of another dtype, after a tied weight (index 7)");
     for (const auto& shape : {std::vector<std::int64_t>{0, 3}, std::vector<std::int64_t>{}}) {
       parameters[7] = at::ones(shape, other).set_requires_grad(true);
-      attempt(client, "a parameter of another dtype, of no or one element (index 7)",
-              [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+      must_refuse("a parameter of another dtype, of no or one element (index 7)");
     }
   }
-  std::vector<at::Tensor> parameters(9);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] = at::ones({2}, i == 7 ? at::kMeta : at::kCPU).set_requires_grad(true);
   }
-  attempt(client, "a trainable parameter on another device than those before it (index 7)",
-          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  must_refuse("a trainable parameter on another device than those before it (index 7)");
   parameters[8] = at::ones({2}, at::kDouble).set_requires_grad(true);
-  attempt(client, "a parameter on another device, before one of another dtype (index 7)",
-          [&] { static_cast<void>(make_flat_ddp(parameters, {}, group)); });
+  must_refuse("a parameter on another device, before one of another dtype (index 7)");
 }
 
 // Refused before the others are sent, in the second step. The sparse one has values, none or no
@@ -134,61 +129,46 @@ std::vector<Body> of_both(std::vector<Body> (*bodies)(const SynchronizerUnderTes
 
 }  // namespace
 
-const std::vector<Body>& training(Form form) {
-  const auto bodies = [](Form of) {
-    return joined({training_bodies(subject(of)), recovery_bodies(subject(of))});
-  };
-  static const std::vector<Body> per_parameter = bodies(Form::kPerParameter);
-  static const std::vector<Body> flat = joined({bodies(Form::kFlat), {many_gradients()}});
-  return form == Form::kFlat ? flat : per_parameter;
+std::vector<Body> training(Form form) {
+  std::vector<Body> bodies =
+      joined({training_bodies(subject(form)), recovery_bodies(subject(form))});
+  if (form == Form::kFlat) {
+    bodies.push_back(many_gradients());
+  }
+  return bodies;
 }
 
-const std::vector<Body>& rank_dependent(Form form) {
-  static const std::vector<Body> per_parameter =
-      rank_dependent_bodies(subject(Form::kPerParameter));
-  static const std::vector<Body> flat = rank_dependent_bodies(subject(Form::kFlat));
-  return form == Form::kFlat ? flat : per_parameter;
-}
+std::vector<Body> rank_dependent(Form form) { return rank_dependent_bodies(subject(form)); }
 
-const std::vector<Body>& all_training() {
-  static const std::vector<Body> all = joined(
+std::vector<Body> all_training() {
+  return joined(
       {training(Form::kPerParameter), training(Form::kFlat), of_both(rank_dependent_bodies)});
-  return all;
 }
 
-const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
-  return bodies;
+std::vector<Body> small_models() {
+  return {toy_body(2, plain_models(), subject(Form::kPerParameter).make, kTrainingTest)};
 }
 
-const std::vector<Body>& all_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
-  return bodies;
+std::vector<Body> all_models() {
+  return {toy_body(4, {all_toy_models()}, subject(Form::kPerParameter).make, kTrainingTest)};
 }
 
-const std::vector<Body>& misuse() {
-  static const std::vector<Body> all = joined({of_both(misuse_bodies),
-                                               {sparse_made_dense(subject(Form::kPerParameter)),
-                                                sparse_made_dense(subject(Form::kFlat)),
-                                                sparse_among_dense(subject(Form::kPerParameter)),
-                                                sparse_among_dense(subject(Form::kFlat)),
-                                                {"flat: construction with two dtypes or devices",
-                                                 {},
-                                                 construct_with_two_dtypes,
-                                                 subject(Form::kFlat).charged.errors},
-                                                {"flat: construction with two dtypes, on one rank",
-                                                 {.ranks = 1},
-                                                 construct_with_two_dtypes,
-                                                 subject(Form::kFlat).charged.errors,
-                                                 {kOneRank}}}});
-  return all;
+std::vector<Body> misuse() {
+  const std::string& errors = subject(Form::kFlat).charged.errors;
+  return joined(
+      {of_both(misuse_bodies),
+       {sparse_made_dense(subject(Form::kPerParameter)),
+        sparse_made_dense(subject(Form::kFlat)),
+        sparse_among_dense(subject(Form::kPerParameter)),
+        sparse_among_dense(subject(Form::kFlat)),
+        {"flat: construction with two dtypes or devices", {}, construct_with_two_dtypes, errors},
+        {"flat: construction with two dtypes, on one rank",
+         {.ranks = 1},
+         construct_with_two_dtypes,
+         errors,
+         {kOneRank}}}});
 }
 
-const std::vector<Body>& destruction() {
-  static const std::vector<Body> all = of_both(destruction_bodies);
-  return all;
-}
+std::vector<Body> destruction() { return of_both(destruction_bodies); }
 
 }  // namespace ddp::testing

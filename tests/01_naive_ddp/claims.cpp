@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "bodies.h"
-#include "support/claim_tools.h"
 #include "support/grading.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // What must be true of all that the ranks did, in every body.
 

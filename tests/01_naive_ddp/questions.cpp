@@ -55,9 +55,47 @@ std::vector<Question> about_a_step(const Evidence& evidence, const TrainingOfRan
        course}};
 }
 
+// Where a layer had no gradient of the rank's own, and was reduced all the same.
+std::vector<Question> about_missing(const Evidence& evidence, const TrainingOfRank& training,
+                                    int number) {
+  std::vector<Question> asked;
+  const TrainingStep& step = training.steps.at(number);
+  for (const auto& [layer, local] : step.local) {
+    std::vector<std::string> owners;
+    for (const TrainingOfRank& other : trainings_in(evidence).at(0)) {
+      const auto theirs = other.steps.find(number);
+      if (theirs != other.steps.end() && theirs->second.local.at(layer).defined()) {
+        owners.push_back(std::to_string(other.rank));
+      }
+    }
+    const bool reduced = std::ranges::any_of(step.launches, [&, own = layer](const Seen* launch) {
+      return is_all_reduce(*launch) && carried_layer(training, *launch) == own;
+    });
+    if (local.defined() || owners.size() != 1 || !reduced) {
+      continue;
+    }
+    const std::string ranks = std::to_string(evidence.world.ranks);
+    asked.push_back(
+        {"a gradient that is missing",
+         on_rank_in_step(training, number) + "backward computed no gradient of layer " +
+             std::to_string(layer) + ", and yet your code launched an all-reduce of its " +
+             std::to_string(training.parameter.at(layer).numel()) +
+             " elements. What did it carry, and what would have happened without it? What "
+             "is the gradient after finish()?",
+         c10::str("Zeros. Rank ", owners[0],
+                  " alone has that gradient and launches its all-reduce, too: without this "
+                  "rank's it would wait without end, or be paired with this rank's next one. "
+                  "Afterwards every rank has rank ",
+                  owners[0], "'s gradient / ", ranks, ": the mean over all ", ranks,
+                  " ranks, not over those that have one."),
+         course_of(evidence, training, number)});
+  }
+  return asked;
+}
+
 const Questions kAboutSteps{{"three layers, three steps", "float64, five ranks"},
                             of_each_step(about_a_step)};
-const Questions kAboutMissing{{"layers that one rank uses"}, about_missing_gradients()};
+const Questions kAboutMissing{{"layers that one rank uses"}, of_each_step(about_missing)};
 
 }  // namespace
 

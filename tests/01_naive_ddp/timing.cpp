@@ -1,8 +1,14 @@
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
+#include "01_naive_ddp/naive_ddp.h"
 #include "bodies.h"
+#include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
+#include "support/layer_times.h"
+#include "support/real_time_report.h"
 #include "support/training_evidence.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
@@ -15,16 +21,11 @@ constexpr std::int64_t kForward = 100'000;
 constexpr std::int64_t kBackward = 200'000;  // of a layer
 constexpr std::int64_t kSlower = 7'000;      // of a layer, compared with the rank before
 
-std::int64_t cost_of(const Seen& seen, int rank) {
-  if (seen.kind == EventKind::kReady) {
-    return kBackward + kSlower * rank;
-  }
-  return seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward ? kForward : 0;
-}
-
 // Communication begins when the slowest rank has finished backward.
 std::string wrong_times(const Evidence& evidence, const NetworkModel& network, bool flat) {
-  const VirtualTime time(evidence, network, cost_of);
+  const VirtualTime time(evidence, network, compute_cost(kForward, [](std::int64_t, int rank) {
+                           return kBackward + kSlower * rank;
+                         }));
   const int ranks = evidence.world.ranks;
   const TrainingsByModel& trainings = trainings_in(evidence);
   const TrainingOfRank& training = trainings.at(0).at(0);
@@ -90,6 +91,39 @@ const GradedTest kStepTime{
       judge(timed(Form::kPerParameter), steps_take_their_time(false));
       judge(timed(Form::kFlat), steps_take_their_time(true));
     }};
+
+// The same in real time: a report, worth no points.
+
+void report_finish(ReportingRank& rank) {
+  constexpr int kGradients = 40;
+  constexpr std::int64_t kElements = 4096;
+  std::vector<at::Tensor> parameters;
+  for (int i = 0; i < kGradients; ++i) {
+    parameters.push_back(at::zeros({kElements}).set_requires_grad(true));
+    parameters.back().mutable_grad() = at::ones({kElements});
+  }
+  const auto naive = make_naive_ddp(parameters, {}, rank.group());
+  const auto flat = make_flat_ddp(parameters, {}, rank.group());
+  const auto finish_of = [](const char* name, GradientSynchronizer& synchronizer) {
+    return TimedWay{name, [&synchronizer] {
+                      const Stopwatch watch;
+                      synchronizer.finish();
+                      return 1e3 * watch.seconds();
+                    }};
+  };
+  report_ratio(
+      rank,
+      c10::str("finish() of ", kGradients, " gradients of ", kElements * sizeof(float) / 1024,
+               " KiB on a link of 1 Gbit/s and 0.2 ms latency, 2 ranks:"),
+      finish_of("per parameter", *naive), finish_of("flat", *flat), /*rounds=*/3);
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_on_a_rate_limited_link",
+     .points = 0,
+     .hint = "A report, worth no points: how much one message saves over many if each message has "
+             "a cost."},
+    [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_finish); }};
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 #include "bodies.h"
 
 #include "02_overlapped_ddp/overlapped_ddp.h"
-#include "support/misuse_bodies.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 
@@ -9,8 +8,14 @@ namespace ddp::testing {
 
 namespace {
 
+constexpr const char* kTrainingTest = "five_sgd_steps_end_at_the_oracle";
+
 const SynchronizerUnderTest kSubject = {
-    .make = overlapped(),
+    .make =
+        [](Client&, const std::vector<at::Tensor>& parameters,
+           const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
+          return make_overlapped_ddp(parameters, buffers, group);
+        },
     .charged = {.mean = "gradients_are_the_mean_over_ranks",
                 .accumulation = "micro_batches_communicate_once",
                 .lifetime = "destruction_removes_the_hooks",
@@ -19,47 +24,26 @@ const SynchronizerUnderTest kSubject = {
 
 }  // namespace
 
-Factory overlapped() {
-  return
-      [](Client&, const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
-         const ProcessGroupPtr& group) { return make_overlapped_ddp(parameters, buffers, group); };
+std::vector<Body> training() {
+  return joined({training_bodies(kSubject), recovery_bodies(kSubject)});
 }
 
-const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(2, plain_models(), overlapped(), "five_sgd_steps_end_at_the_oracle")};
-  return bodies;
+std::vector<Body> small_models() {
+  return {toy_body(2, plain_models(), kSubject.make, kTrainingTest)};
 }
 
-const std::vector<Body>& all_models() {
-  static const std::vector<Body> bodies = {
-      toy_body(4, {same_order_models()}, overlapped(), "five_sgd_steps_end_at_the_oracle")};
-  return bodies;
+std::vector<Body> all_models() {
+  return {toy_body(4, {same_order_models()}, kSubject.make, kTrainingTest)};
 }
 
-const std::vector<Body>& all_bodies() {
-  static const std::vector<Body> bodies = joined({training(), small_models(), all_models()});
-  return bodies;
+std::vector<Body> all_bodies() { return joined({training(), small_models(), all_models()}); }
+
+std::vector<Body> misuse() {
+  return joined({misuse_bodies(kSubject),
+                 {sparse_made_dense(kSubject), refused_in_backward(kSubject)},
+                 second_backward_bodies(kSubject)});
 }
 
-const std::vector<Body>& training() {
-  static const std::vector<Body> bodies = [] {
-    return joined({training_bodies(kSubject), recovery_bodies(kSubject)});
-  }();
-  return bodies;
-}
-
-const std::vector<Body>& misuse() {
-  static const std::vector<Body> bodies =
-      joined({misuse_bodies(kSubject),
-              {sparse_made_dense(kSubject), refused_in_backward(kSubject)},
-              second_backward_bodies(kSubject)});
-  return bodies;
-}
-
-const std::vector<Body>& destruction() {
-  static const std::vector<Body> bodies = destruction_bodies(kSubject);
-  return bodies;
-}
+std::vector<Body> destruction() { return destruction_bodies(kSubject); }
 
 }  // namespace ddp::testing

@@ -1,9 +1,15 @@
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <sstream>
 
+#include "02_overlapped_ddp/overlapped_ddp.h"
 #include "bodies.h"
+#include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
+#include "support/layer_times.h"
+#include "support/real_time_report.h"
 #include "support/training_evidence.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
@@ -104,13 +110,10 @@ std::string wrong_times(const Evidence& evidence, const Scenario& scenario) {
   if (world_size == 1 && scenario.network.launch_overhead_ns > 0) {
     return "";  // a single rank need not launch anything
   }
-  const ComputeCost cost = [&](const Seen& seen, int rank) -> std::int64_t {
-    if (seen.kind == EventKind::kReady) {
-      return backward_ns(scenario, seen.index, rank, world_size);
-    }
-    return seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward ? kForward : 0;
-  };
-  const VirtualTime time(evidence, scenario.network, cost);
+  const VirtualTime time(evidence, scenario.network,
+                         compute_cost(kForward, [&](std::int64_t layer, int rank) {
+                           return backward_ns(scenario, layer, rank, world_size);
+                         }));
   const TrainingsByModel& trainings = trainings_in(evidence);
   const TrainingOfRank& training = trainings.at(0).at(0);
   for (const auto& [number, step] : training.steps) {
@@ -153,6 +156,61 @@ const GradedTest kStepTime{
                    "layers of several dtypes", "310 layers", "sixty steps of several kinds"}),
             steps_take_the_chain);
     }};
+
+// The same in real time: a report, worth no points.
+
+at::Tensor forward(const std::vector<at::Tensor>& weights, const at::Tensor& input) {
+  at::Tensor x = input;
+  for (const at::Tensor& weight : weights) {
+    x = x.mm(weight);
+  }
+  return x.sum();
+}
+
+// From the end of forward to the end of finish(). Inside NoSync hooks launch nothing, and finish()
+// sends everything: the same code, working like naive DDP.
+double milliseconds_of_step(GradientSynchronizer& synchronizer, const at::Tensor& loss,
+                            bool overlapping) {
+  const Stopwatch watch;
+  if (overlapping) {
+    loss.backward();
+  } else {
+    const NoSync scope(synchronizer);
+    loss.backward();
+  }
+  synchronizer.finish();
+  return 1e3 * watch.seconds();
+}
+
+void report_steps(ReportingRank& rank) {
+  constexpr int kLayers = 8;
+  constexpr std::int64_t kWidth = 128;
+  constexpr std::int64_t kRows = 512;
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < kLayers; ++i) {
+    weights.push_back((at::eye(kWidth) / 2).set_requires_grad(true));
+  }
+  const at::Tensor input = at::ones({kRows, kWidth});
+  const auto synchronizer = make_overlapped_ddp(weights, {}, rank.group());
+  const auto step = [&](const char* name, bool overlapping) {
+    return TimedWay{name, [&, overlapping] {
+                      return milliseconds_of_step(*synchronizer, forward(weights, input),
+                                                  overlapping);
+                    }};
+  };
+  report_ratio(rank,
+               c10::str("backward and finish() of ", kLayers, " layers with ",
+                        kWidth * kWidth * sizeof(float) / 1024,
+                        " KiB each on a link of 1 Gbit/s and 0.2 ms latency, 2 ranks:"),
+               step("all sent after backward", false), step("overlapped", true), /*rounds=*/5);
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_on_a_rate_limited_link",
+     .points = 0,
+     .hint = "A report, worth no points: how much time is saved if communication runs during "
+             "backward instead of after it."},
+    [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_steps); }};
 
 }  // namespace
 

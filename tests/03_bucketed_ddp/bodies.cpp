@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "subject.h"
-#include "support/misuse_bodies.h"
+#include "plan.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 
@@ -97,78 +96,87 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
 
 }  // namespace
 
-const std::vector<Body>& same_order() {
+Factory bucketed(const BucketedDdpOptions& options) {
+  return [options](Client& client, const std::vector<at::Tensor>& parameters,
+                   const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
+    if (client.place().phase == Phase::kConstruction) {
+      client.value("plan", as_tensor(assign_buckets(parameters, options.cap_bytes)));
+      client.value("cap", at::scalar_tensor(options.cap_bytes, at::kLong));
+      client.value(options.overlap ? "overlap" : "no overlap", at::Tensor());
+    }
+    static BucketedDdpOptions given;  // which the caller uses for something else afterwards
+    given = options;
+    auto synchronizer = make_bucketed_ddp(parameters, buffers, group, given);
+    given = {.cap_bytes = 1, .overlap = !options.overlap};
+    return synchronizer;
+  };
+}
+
+SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::string& form) {
+  const bool overlap = options.overlap;
+  return {
+      .make = bucketed(options),
+      .charged = {.mean = overlap ? kMeanTest : kNoOverlapTest,
+                  .missing = overlap ? kOrderTest : kNoOverlapTest,
+                  .accumulation = overlap ? "gradients_accumulate_inside_no_sync" : kNoOverlapTest,
+                  .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
+                  .growth = "buckets_take_the_gradients_bytes_and_one_bucket",
+                  .errors = kErrorsTest},
+      .form = form};
+}
+
+std::vector<Body> same_order() {
   const SynchronizerUnderTest one = subject({.cap_bytes = kOne}, "one: ");
-  static const std::vector<Body> bodies = joined(
+  return joined(
       {training_bodies(subject({.cap_bytes = kSome})),
        recovery_bodies(subject({.cap_bytes = kSome})),
        a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
        named(training_bodies(one), {"310 layers", "layers of 0, 1 and many elements"}, one.form)});
-  return bodies;
 }
 
-const std::vector<Body>& other_orders() {
-  static const std::vector<Body> bodies =
-      joined({orders(), rank_dependent_bodies(subject({.cap_bytes = kSome})),
-              rank_dependent_bodies(subject({.cap_bytes = kEach}, "each: "))});
-  return bodies;
+std::vector<Body> other_orders() {
+  return joined({orders(), rank_dependent_bodies(subject({.cap_bytes = kSome})),
+                 rank_dependent_bodies(subject({.cap_bytes = kEach}, "each: "))});
 }
 
-const std::vector<Body>& overlapping() {
-  static const std::vector<Body> bodies = joined({same_order(), other_orders()});
-  return bodies;
+std::vector<Body> overlapping() { return joined({same_order(), other_orders()}); }
+
+std::vector<Body> without_overlap() {
+  const auto sync = subject({.cap_bytes = kSome, .overlap = false}, "without overlap: ");
+  return joined({a_few_of(sync), rank_dependent_bodies(sync)});
 }
 
-const std::vector<Body>& without_overlap() {
-  static const std::vector<Body> bodies = [] {
-    const auto sync = subject({.cap_bytes = kSome, .overlap = false}, "without overlap: ");
-    return joined({a_few_of(sync), rank_dependent_bodies(sync)});
-  }();
-  return bodies;
+std::vector<Body> small_models() {
+  return {toy_body(2, plain_models(), bucketed({.cap_bytes = kSome}), kTrainingTest)};
 }
 
-const std::vector<Body>& small_models() {
-  static const std::vector<Body> bodies = {toy_body(
-      2, plain_models(), bucketed({.cap_bytes = kSome}), "five_sgd_steps_end_at_the_oracle")};
-  return bodies;
+std::vector<Body> all_models() {
+  return {toy_body(4, {same_order_models()}, bucketed({.cap_bytes = kEach}), kTrainingTest)};
 }
 
-const std::vector<Body>& all_models() {
-  static const std::vector<Body> bodies = {toy_body(4, {same_order_models()},
-                                                    bucketed({.cap_bytes = kEach}),
-                                                    "five_sgd_steps_end_at_the_oracle")};
-  return bodies;
+std::vector<Body> branching_models() {
+  std::vector<Body> all = {
+      toy_body(3, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kSome}), kOrderTest),
+      toy_body(4, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kEach}), kOrderTest)};
+  for (Body& body : all) {
+    body.name += ", with a branch";
+  }
+  return all;
 }
 
-const std::vector<Body>& branching_models() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all = {
-        toy_body(3, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kSome}), kOrderTest),
-        toy_body(4, {{ToyKind::kRankBranch}}, bucketed({.cap_bytes = kEach}), kOrderTest)};
-    for (Body& body : all) {
-      body.name += ", with a branch";
-    }
-    return all;
-  }();
-  return bodies;
-}
-
-const std::vector<Body>& timed() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all;
-    int ranks = 2;
-    for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
-      const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 512};
-      all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
-      all.push_back(chain("a large layer at last", {4096, 64, 64, 64, 64, 64, 64, 64}, ranks,
-                          {.cap_bytes = cap}));
-      all.push_back(
-          chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
-      ranks = ranks == 4 ? 2 : ranks + 1;
-    }
-    return all;
-  }();
-  return bodies;
+std::vector<Body> timed() {
+  std::vector<Body> all;
+  int ranks = 2;
+  for (const std::int64_t cap : {1, 4'096, 20'000, 1 << 20}) {
+    const std::vector<std::int64_t> uneven = {256, 64, 1024, 128, 2048, 512};
+    all.push_back(chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap}));
+    all.push_back(chain("a large layer at last", {4096, 64, 64, 64, 64, 64, 64, 64}, ranks,
+                        {.cap_bytes = cap}));
+    all.push_back(
+        chain("layers of several sizes", uneven, ranks, {.cap_bytes = cap, .overlap = false}));
+    ranks = ranks == 4 ? 2 : ranks + 1;
+  }
+  return all;
 }
 
 }  // namespace ddp::testing

@@ -1,34 +1,57 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
+#include "03_bucketed_ddp/bucketed_ddp.h"
 #include "support/body.h"
+#include "support/training_bodies.h"
 
 namespace ddp::testing {
 
+/// Calls this stage's factory, and hands in the plan and the options.
+Factory bucketed(const BucketedDdpOptions& options);
+
+/// Caps: a parameter in each bucket; some; all of a dtype.
+constexpr std::int64_t kEach = 1;
+constexpr std::int64_t kSome = 300;
+constexpr std::int64_t kOne = std::int64_t{25} << 20;
+
+/// Tests that are charged with bodies.
+constexpr const char* kMeanTest = "gradients_are_the_mean_over_ranks";
+constexpr const char* kTrainingTest = "five_sgd_steps_end_at_the_oracle";
+constexpr const char* kOrderTest = "buckets_start_in_plan_order";
+constexpr const char* kNoOverlapTest = "without_overlap_buckets_are_reduced_after_backward";
+constexpr const char* kErrorsTest = "errors_name_the_parameter";
+constexpr const char* kDestructionTest = "destruction_unhooks";
+
+/// The synchronizer with these options; `form` begins its bodies' names.
+SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::string& form = "");
+
 /// What ranks do with buckets of some 300 bytes, of one parameter each, and of one for each dtype;
 /// the simplest first. All ranks compute the same gradients in the same order.
-const std::vector<Body>& same_order();
+std::vector<Body> same_order();
 
 /// Ranks that take different branches, or use layers in other orders.
-const std::vector<Body>& other_orders();
+std::vector<Body> other_orders();
 
 /// All of these.
-const std::vector<Body>& overlapping();
+std::vector<Body> overlapping();
 
 /// With overlap = false.
-const std::vector<Body>& without_overlap();
+std::vector<Body> without_overlap();
 
 /// Toy models: plain_models(), same_order_models(), and the one that is not among them.
-const std::vector<Body>& small_models();
-const std::vector<Body>& all_models();
-const std::vector<Body>& branching_models();
+std::vector<Body> small_models();
+std::vector<Body> all_models();
+std::vector<Body> branching_models();
 
 /// Models of layers that take time, with several caps.
-const std::vector<Body>& timed();
+std::vector<Body> timed();
 
-const std::vector<Body>& misuse();
-const std::vector<Body>& destruction();
-const std::vector<Body>& memory();
+std::vector<Body> misuse();
+std::vector<Body> destruction();
+std::vector<Body> memory();
 
 }  // namespace ddp::testing

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "ddp/libtorch_versions.h"
-#include "support/claim_tools.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 
@@ -151,25 +151,22 @@ std::vector<Bucket> buckets_of(const TrainingOfRank& training) {
   if (plan == training.others.end()) {
     return buckets;
   }
-  bool open = false;
-  const at::Tensor& indices = plan->second;
-  for (std::int64_t i = 0; i < indices.numel(); ++i) {
-    const auto index = indices[i].item<std::int64_t>();
-    if (index < 0 || index >= static_cast<std::int64_t>(training.listed.size())) {
-      open = false;
-      continue;
+  for (const auto& indices : as_plan(plan->second)) {
+    Bucket bucket;
+    for (const std::size_t index : indices) {
+      if (index >= training.listed.size()) {
+        continue;  // plan_is_wrong() says so
+      }
+      const std::int64_t layer = training.listed[index];
+      const at::Tensor& parameter = training.parameter.at(layer);
+      bucket.layers.push_back(layer);
+      bucket.payload.elements += parameter.numel();
+      bucket.payload.dtype = parameter.scalar_type();
+      bucket.bytes += static_cast<std::int64_t>(parameter.nbytes());
     }
-    if (!open) {
-      buckets.emplace_back();
-      open = true;
+    if (!bucket.layers.empty()) {
+      buckets.push_back(bucket);
     }
-    const std::int64_t layer = training.listed[index];
-    const at::Tensor& parameter = training.parameter.at(layer);
-    Bucket& bucket = buckets.back();
-    bucket.layers.push_back(layer);
-    bucket.payload.elements += parameter.numel();
-    bucket.payload.dtype = parameter.scalar_type();
-    bucket.bytes += static_cast<std::int64_t>(parameter.nbytes());
   }
   return buckets;
 }
@@ -191,18 +188,8 @@ std::string plan_is_wrong(const Evidence& evidence) {
         }
         listed.push_back(tensor);
       }
-      Plan plan(1);
-      for (std::int64_t i = 0; i < found->second.numel(); ++i) {
-        const auto index = found->second[i].item<std::int64_t>();
-        if (index < 0) {
-          plan.emplace_back();
-        } else {
-          plan.back().push_back(static_cast<std::size_t>(index));
-        }
-      }
-      plan.pop_back();
       const auto cap = training.others.at("cap").item<std::int64_t>();
-      if (!broken_rule(plan, listed, cap).empty()) {
+      if (!broken_rule(as_plan(found->second), listed, cap).empty()) {
         return "assign_buckets() makes another plan than the contract's, see "
                "plan_follows_the_rules";
       }

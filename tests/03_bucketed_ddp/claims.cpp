@@ -17,25 +17,19 @@ namespace {
 // All flat tensors together take no more than the gradients' bytes and one bucket.
 std::string memory_is_bounded(const Evidence& evidence) {
   constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    std::int64_t limit = 0;
-    for (const Seen& seen : evidence.of[rank]) {
-      const std::string_view text = seen.text;
-      if (seen.kind != EventKind::kFact || !text.starts_with("bytes: ")) {
-        continue;
-      }
-      if (text == "bytes: limit") {
-        limit = seen.number;
-      } else if (seen.number > limit + kNumbers) {
-        return "rank " + std::to_string(rank) + ": " + std::string(text.substr(7)) + " " +
-               std::to_string(seen.number) + " bytes are in use, " +
-               std::to_string(seen.number - limit) +
-               " more than flat tensors and all others beside the gradients may take together: the "
-               "gradients' bytes and one bucket";
-      }
-    }
-  }
-  return nothing_grows(evidence);
+  std::int64_t limit = 0;                  // of each rank, which says it first
+  const auto describe = [&](const Seen& fact, int rank) -> std::string {
+    limit = fact.text == "bytes: limit" ? fact.number : limit;
+    return fact.text.starts_with("bytes: ") && fact.number > limit + kNumbers
+               ? "rank " + std::to_string(rank) + ": " + fact.text.substr(7) + " " +
+                     std::to_string(fact.number) + " bytes are in use, " +
+                     std::to_string(fact.number - limit) +
+                     " more than flat tensors and all others beside the gradients may take "
+                     "together: the gradients' bytes and one bucket"
+               : "";
+  };
+  const std::string above = first_event(evidence, EventKind::kFact, describe);
+  return above.empty() ? nothing_grows(evidence) : above;
 }
 
 // In evidence without Trainings: something was reduced at all.

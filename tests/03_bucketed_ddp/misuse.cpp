@@ -5,10 +5,9 @@
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
-#include "subject.h"
-#include "support/attempt.h"
-#include "support/misuse_bodies.h"
+#include "support/calls.h"
 #include "support/settings.h"
+#include "support/training_bodies.h"
 
 // Bodies for errors, lifetime and memory.
 
@@ -159,74 +158,59 @@ void count_memory(Client& client, const BucketedDdpOptions& options, LayerKind k
 
 }  // namespace
 
-const std::vector<Body>& misuse() {
-  static const std::vector<Body> bodies = [] {
-    const SynchronizerUnderTest& some = subject({.cap_bytes = kSome});
-    std::vector<Body> all = joined(
-        {misuse_bodies(some), second_backward_bodies(some),
-         misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
-    all.push_back({"wrong caps and plans", {}, plan_wrongly, kErrorsTest});
-    for (const bool overlap : {true, false}) {
-      const std::string form = overlap ? "" : "without overlap: ";
-      all.push_back({form + "a parameter is moved to float64",
-                     {},
-                     [overlap](Client& client) { move_to_float64(client, overlap, true); },
-                     kErrorsTest});
-      all.push_back({form + "an unused parameter is moved to float64",
-                     {},
-                     [overlap](Client& client) { move_to_float64(client, overlap, false); },
-                     kErrorsTest});
-      all.push_back({form + "a parameter is moved to float64, and its gradient is not",
-                     {},
-                     [overlap](Client& client) { move_to_float64(client, overlap, false, true); },
-                     kErrorsTest});
-    }
-    for (const std::size_t layer : {0, 1}) {
-      all.push_back({std::string("a second backward before finish(), of the ") +
-                         (layer == 0 ? "second" : "first") + " bucket",
-                     {},
-                     [layer](Client& client) { second_backward_of_a_bucket(client, layer); },
-                     kErrorsTest});
-    }
-    all.push_back(
-        {"a parameter is moved to bfloat16", {}, move_to_bfloat16, kErrorsTest, {kDtype}});
-    return all;
-  }();
-  return bodies;
+std::vector<Body> misuse() {
+  const SynchronizerUnderTest some = subject({.cap_bytes = kSome});
+  std::vector<Body> all =
+      joined({misuse_bodies(some), second_backward_bodies(some),
+              misuse_bodies(subject({.cap_bytes = kSome, .overlap = false}, "without overlap: "))});
+  const auto add = [&](const std::string& name, const std::function<void(Client&)>& run,
+                       const Rare& rare = {}) {
+    all.push_back({name, {}, run, kErrorsTest, rare});
+  };
+  add("wrong caps and plans", plan_wrongly);
+  for (const bool overlap : {true, false}) {
+    const std::string form = overlap ? "" : "without overlap: ";
+    add(form + "a parameter is moved to float64",
+        [overlap](Client& client) { move_to_float64(client, overlap, true); });
+    add(form + "an unused parameter is moved to float64",
+        [overlap](Client& client) { move_to_float64(client, overlap, false); });
+    add(form + "a parameter is moved to float64, and its gradient is not",
+        [overlap](Client& client) { move_to_float64(client, overlap, false, true); });
+  }
+  add("a second backward before finish(), of the second bucket",
+      [](Client& client) { second_backward_of_a_bucket(client, 0); });
+  add("a second backward before finish(), of the first bucket",
+      [](Client& client) { second_backward_of_a_bucket(client, 1); });
+  add("a parameter is moved to bfloat16", move_to_bfloat16, {kDtype});
+  return all;
 }
 
-const std::vector<Body>& destruction() {
-  static const std::vector<Body> bodies = destruction_bodies(subject({.cap_bytes = kSome}));
-  return bodies;
-}
+std::vector<Body> destruction() { return destruction_bodies(subject({.cap_bytes = kSome})); }
 
-const std::vector<Body>& memory() {
-  static const std::vector<Body> bodies = [] {
-    std::vector<Body> all;
-    constexpr std::int64_t kLayer = 4096 * 4;
-    const auto add = [&](std::int64_t cap, bool overlap, LayerKind kind = LayerKind::kPlain,
-                         const std::string& layers = "") {
-      const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
-      const Rare rare = kind == LayerKind::kTransposed  ? Rare{kStridedState, kStridedGradients}
-                        : kind == LayerKind::kTwoDtypes ? Rare{kDtype}
-                                                        : Rare{};
-      all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
-                         std::to_string(cap) + " bytes" + layers,
-                     {},
-                     [=](Client& client) { count_memory(client, options, kind); },
-                     "buckets_take_the_gradients_bytes_and_one_bucket",
-                     rare});
-    };
-    add(kLayer, true);
-    add(2 * kLayer, true);
-    add(8 * kLayer, true);
-    add(kOne, true);
-    add(2 * kLayer, false);
-    add(2 * kLayer, true, LayerKind::kTransposed, ", transposed");
-    add(2 * kLayer, true, LayerKind::kTwoDtypes, ", of two dtypes");
-    return all;
-  }();
-  return bodies;
+std::vector<Body> memory() {
+  std::vector<Body> all;
+  constexpr std::int64_t kLayer = 4096 * 4;
+  const auto add = [&](std::int64_t cap, bool overlap, LayerKind kind = LayerKind::kPlain,
+                       const std::string& layers = "") {
+    const BucketedDdpOptions options = {.cap_bytes = cap, .overlap = overlap};
+    const Rare rare = kind == LayerKind::kTransposed  ? Rare{kStridedState, kStridedGradients}
+                      : kind == LayerKind::kTwoDtypes ? Rare{kDtype}
+                                                      : Rare{};
+    all.push_back({std::string(overlap ? "" : "without overlap: ") + "memory with a cap of " +
+                       std::to_string(cap) + " bytes" + layers,
+                   {},
+                   [=](Client& client) { count_memory(client, options, kind); },
+                   "buckets_take_the_gradients_bytes_and_one_bucket",
+                   rare});
+  };
+  add(kLayer, true);
+  add(2 * kLayer, true);
+  add(8 * kLayer, true);
+  add(kOne, true);
+  add(2 * kLayer, false);
+  add(2 * kLayer, true, LayerKind::kTransposed, ", transposed");
+  add(2 * kLayer, true, LayerKind::kTwoDtypes, ", of two dtypes");
+  return all;
 }
 
 }  // namespace ddp::testing

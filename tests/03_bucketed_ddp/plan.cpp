@@ -26,14 +26,6 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
          static_cast<std::int64_t>(tensor.element_size());
 }
 
-std::size_t first_occurrence(const std::vector<at::Tensor>& parameters, std::size_t index) {
-  std::size_t first = 0;
-  while (!parameters[first].is_same(parameters[index])) {
-    ++first;
-  }
-  return first;
-}
-
 std::string name_of(const Plan& plan, std::size_t bucket) {
   const std::string braces = to_string(Plan{plan[bucket]});
   return "bucket " + std::to_string(bucket) + " " + braces.substr(1, braces.size() - 2);
@@ -129,6 +121,14 @@ std::string broken_order(const Plan& plan) {
 
 }  // namespace
 
+std::size_t first_occurrence(const std::vector<at::Tensor>& parameters, std::size_t index) {
+  std::size_t first = 0;
+  while (!parameters[first].is_same(parameters[index])) {
+    ++first;
+  }
+  return first;
+}
+
 std::string to_string(const Plan& plan) {
   std::ostringstream out;
   for (const Indices& bucket : plan) {
@@ -139,6 +139,29 @@ std::string to_string(const Plan& plan) {
     out << "}";
   }
   return "{" + out.str() + "}";
+}
+
+at::Tensor as_tensor(const Plan& plan) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& bucket : plan) {
+    numbers.insert(numbers.end(), bucket.begin(), bucket.end());
+    numbers.push_back(-1);
+  }
+  return at::tensor(numbers, at::kLong);
+}
+
+Plan as_plan(const at::Tensor& numbers) {
+  Plan plan;
+  std::vector<std::size_t> bucket;
+  for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+    const auto number = numbers[i].item<std::int64_t>();
+    if (number >= 0) {
+      bucket.push_back(number);
+    } else {
+      plan.push_back(std::exchange(bucket, {}));
+    }
+  }
+  return plan;
 }
 
 std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,

@@ -11,9 +11,9 @@
 #include "ddp/meters/memory_meter.h"
 #include "plan.h"
 #include "support/body.h"
-#include "support/claim_tools.h"
 #include "support/grading.h"
 #include "support/settings.h"
+#include "support/training_evidence.h"
 
 // Which parameters share a bucket: assign_buckets(), without any execution.
 
@@ -48,10 +48,7 @@ std::vector<at::Tensor> make_weights(const std::vector<Weight>& weights) {
 std::string describe(const std::vector<at::Tensor>& parameters) {
   std::string text;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    std::size_t first = 0;
-    while (!parameters[first].is_same(parameters[i])) {
-      ++first;
-    }
+    const std::size_t first = first_occurrence(parameters, i);
     text += "\n    " + std::to_string(i) + ": " + describe_tensor(parameters[i]) + " on " +
             parameters[i].device().str() + ", " + std::to_string(parameters[i].nbytes()) +
             " bytes" + (parameters[i].requires_grad() ? "" : ", frozen") +
@@ -163,30 +160,6 @@ std::vector<PlanCase> all_cases() {
     one.cap_bytes = 1 + static_cast<std::int64_t>(random() % (std::uint64_t{1} << (list % 14)));
   }
   return cases;
-}
-
-// A plan as a tensor: -1 ends a bucket.
-at::Tensor as_tensor(const Plan& plan) {
-  std::vector<std::int64_t> numbers;
-  for (const auto& bucket : plan) {
-    numbers.insert(numbers.end(), bucket.begin(), bucket.end());
-    numbers.push_back(-1);
-  }
-  return at::tensor(numbers, at::kLong);
-}
-
-Plan as_plan(const at::Tensor& numbers) {
-  Plan plan;
-  std::vector<std::size_t> bucket;
-  for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-    const auto number = numbers[i].item<std::int64_t>();
-    if (number >= 0) {
-      bucket.push_back(number);
-    } else {
-      plan.push_back(std::exchange(bucket, {}));
-    }
-  }
-  return plan;
 }
 
 void make_plans(Client& client) {

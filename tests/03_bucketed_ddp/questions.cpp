@@ -38,6 +38,15 @@ std::vector<Sent> buckets_sent(const TrainingOfRank& training, const TrainingSte
   return all;
 }
 
+// "layers 4, 3 and 1".
+std::string layers_of(const std::vector<std::int64_t>& layers) {
+  std::string text = layers.size() == 1 ? "layer " : "layers ";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == layers.size() ? " and " : ", ") + std::to_string(layers[i]);
+  }
+  return text;
+}
+
 std::string bucket_of_layers(const Sent& sent) {
   return "bucket " + std::to_string(sent.number) + " (" + layers_of(sent.bucket.layers) + ")";
 }

@@ -1,11 +1,17 @@
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 
 #include "bodies.h"
+#include "ddp/meters/statistics.h"
+#include "ddp/peers/reducer_peer.h"
 #include "ddp/simulation/virtual_time.h"
-#include "reducer.h"
-#include "subject.h"
 #include "support/grading.h"
+#include "support/layer_times.h"
+#include "support/real_time_report.h"
 #include "support/training_claims.h"
 
 // The time of a step over the cap, and compared with libtorch's own synchronizer.
@@ -38,10 +44,7 @@ Body step_of_64_layers(std::int64_t layers_in_bucket, int ranks) {
 std::int64_t overhead_ns(const Evidence& evidence, const NetworkModel& network) {
   constexpr std::int64_t kForward = 100;
   constexpr std::int64_t kBackward = 2'000;
-  const ComputeCost cost = [](const Seen& seen, int) -> std::int64_t {
-    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
-    return forward ? kLayers * kForward : seen.kind == EventKind::kReady ? kBackward : 0;
-  };
+  const auto cost = compute_cost(kLayers * kForward, [](std::int64_t, int) { return kBackward; });
   return VirtualTime(evidence, network, cost).step_ns(0) - kLayers * (kForward + kBackward);
 }
 
@@ -105,6 +108,25 @@ const GradedTest kUShape{
       }
     }};
 
+// c10d::Reducer as a synchronizer: it waits at the end of backward.
+class ReducerAsSynchronizer : public GradientSynchronizer {
+ public:
+  ReducerAsSynchronizer(const std::vector<at::Tensor>& parameters, const ProcessGroupPtr& group,
+                        std::int64_t cap)
+      : peer_(parameters, {}, group, {.first_bucket_bytes = cap, .cap_bytes = cap}) {
+    prepare();
+  }
+  void finish() override { prepare(); }
+
+ private:
+  void prepare() {
+    peer_.before_forward();
+    peer_.before_backward();
+  }
+
+  ReducerPeer peer_;
+};
+
 // 24 layers for the comparison with libtorch's own synchronizer.
 std::vector<Layer> layers_for_the_reducer() {
   std::vector<Layer> layers;
@@ -149,10 +171,8 @@ Body reducers(std::int64_t cap, int ranks) {
 }
 
 std::int64_t last_step_ns(const Evidence& evidence, const NetworkModel& network) {
-  const ComputeCost cost = [](const Seen& seen, int rank) -> std::int64_t {
-    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
-    return forward ? 24 * 500 : seen.kind == EventKind::kReady ? 2'000 + 300 * rank : 0;
-  };
+  const auto cost =
+      compute_cost(24 * 500, [](std::int64_t, int rank) { return 2'000 + 300 * rank; });
   return VirtualTime(evidence, network, cost).step_ns(kLastStep);
 }
 
@@ -185,6 +205,67 @@ const GradedTest kReducer{
         }
       }
     }};
+
+// The same in real time: a report, worth no points.
+
+double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
+                            GradientSynchronizer& synchronizer) {
+  const Stopwatch watch;
+  at::Tensor x = input;
+  for (const at::Tensor& weight : weights) {
+    x = at::tanh(at::matmul(x, weight));
+  }
+  x.mean().backward();
+  synchronizer.finish();
+  return 1e3 * watch.seconds();
+}
+
+void report_times(ReportingRank& rank) {
+  constexpr std::int64_t kWidth = 256;
+  constexpr std::int64_t kBatch = 512;
+  constexpr int kDepth = 12;
+  constexpr std::int64_t kBytes = kWidth * kWidth * 4;
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < kDepth; ++i) {
+    weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
+  }
+  const at::Tensor input = at::ones({kBatch, kWidth});
+  // Only one exists at a time, so that each step has one synchronizer.
+  const auto way = [&](const char* name, const BucketedDdpOptions& options) {
+    return TimedWay{name, [&, options] {
+                      const auto synchronizer =
+                          make_bucketed_ddp(weights, {}, rank.group(), options);
+                      return milliseconds_of_step(weights, input, *synchronizer);
+                    }};
+  };
+  const TimedWay reducer{"c10d::Reducer, 3 layers in a bucket", [&] {
+                           ReducerAsSynchronizer synchronizer(weights, rank.group(), 3 * kBytes);
+                           return milliseconds_of_step(weights, input, synchronizer);
+                         }};
+  const std::vector<double> medians = report_medians(
+      rank,
+      c10::str("a step of ", kDepth, " layers of ", kBytes / 1024,
+               " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:"),
+      {way("a bucket for each layer", {.cap_bytes = 1}),
+       way("3 layers in a bucket", {.cap_bytes = 3 * kBytes}),
+       way("one bucket", {.cap_bytes = kDepth * kBytes}),
+       way("3 layers in a bucket without overlap", {.cap_bytes = 3 * kBytes, .overlap = false}),
+       reducer},
+      /*rounds=*/3, /*digits=*/1);
+  if (rank.rank() == 0) {  // in virtual time all that pass are equally fast
+    std::ostringstream text;
+    text << "leaderboard: bucketed step on a slow link, speed relative to c10d::Reducer's: "
+         << std::fixed << std::setprecision(2) << medians.back() / medians[1];
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_over_the_cap",
+     .points = 0,
+     .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
+             "link."},
+    [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace
 

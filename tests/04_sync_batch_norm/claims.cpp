@@ -4,13 +4,12 @@
 #include <string_view>
 
 #include "bodies.h"
-#include "support/attempt.h"
-#include "support/claim_tools.h"
+#include "support/calls.h"
 #include "support/compare.h"
 #include "support/grading.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // What must be true of all that the ranks did, in every body.
 

@@ -5,7 +5,7 @@
 #include "bodies.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/meters/memory_meter.h"
-#include "support/held_meter.h"
+#include "support/calls.h"
 #include "support/settings.h"
 
 // What is in use in memory.

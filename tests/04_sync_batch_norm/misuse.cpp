@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "bodies.h"
-#include "support/attempt.h"
+#include "support/calls.h"
 #include "support/settings.h"
 #include "support/training.h"
 

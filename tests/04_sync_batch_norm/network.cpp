@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "bodies.h"
+#include "support/body.h"
 #include "support/compare.h"
-#include "support/rare.h"
 #include "support/settings.h"
 
 // The layer in a model trained with data parallelism.

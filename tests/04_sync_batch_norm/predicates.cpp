@@ -2,8 +2,8 @@
 #include <set>
 
 #include "claims.h"
-#include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

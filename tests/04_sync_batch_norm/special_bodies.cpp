@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bodies.h"
-#include "support/surroundings.h"
+#include "support/calls.h"
 
 // Uses in training whose inputs, groups or order are special in some way.
 

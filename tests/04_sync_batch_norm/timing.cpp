@@ -9,9 +9,9 @@
 #include "ddp/collectives.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
-#include "support/claim_tools.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
+#include "support/training_evidence.h"
 
 // How long a use takes, in virtual nanoseconds: exact, and the same on every machine.
 

@@ -6,7 +6,7 @@
 
 #include "claims.h"
 #include "ddp/libtorch_versions.h"
-#include "support/sorted_once.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 

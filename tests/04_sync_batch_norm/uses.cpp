@@ -9,11 +9,10 @@
 #include "bodies.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "support/attempt.h"
+#include "support/body.h"
+#include "support/calls.h"
 #include "support/operator_watch.h"
-#include "support/rare.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
 #include "support/training.h"
 
 namespace ddp::testing {

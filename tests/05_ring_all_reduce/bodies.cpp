@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <iterator>
 
-#include "support/surroundings.h"
+#include "support/calls.h"
 
 namespace ddp::testing {
 

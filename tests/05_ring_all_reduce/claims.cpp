@@ -1,10 +1,10 @@
 #include "claims.h"
 
 #include "bodies.h"
-#include "support/claim_tools.h"
+#include "support/calls.h"
 #include "support/grading.h"
-#include "support/surroundings.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // What must be true of all that the ranks did, in every body.
 

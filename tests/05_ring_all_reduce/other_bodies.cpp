@@ -5,11 +5,10 @@
 #include "bodies.h"
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/client.h"
-#include "ring_calls.h"
-#include "support/attempt.h"
+#include "support/calls.h"
+#include "support/run_output.h"
 #include "support/settings.h"
 #include "support/training.h"
-#include "support/warnings.h"
 
 // Bodies that call with wrong arguments, many times, or with one tensor.
 

@@ -8,7 +8,7 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
-#include "support/attempt.h"
+#include "support/calls.h"
 #include "support/grading.h"
 #include "support/real_time_report.h"
 #include "support/training_claims.h"

@@ -9,8 +9,8 @@
 
 #include "bodies.h"
 #include "claims.h"
-#include "support/rare.h"
-#include "support/surroundings.h"
+#include "support/body.h"
+#include "support/calls.h"
 
 // The warm-up: what ranks write, and in which order.
 

@@ -13,10 +13,10 @@
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
+#include "support/body.h"
+#include "support/calls.h"
 #include "support/compare.h"
-#include "support/rare.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
 
 namespace ddp::testing {
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "support/misuse_bodies.h"
 #include "support/toy_bodies.h"
 #include "support/training_bodies.h"
 

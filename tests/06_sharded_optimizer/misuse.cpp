@@ -6,10 +6,9 @@
 #include "bodies.h"
 #include "ddp/meters/memory_meter.h"
 #include "ddp/referee/client.h"
-#include "subject.h"
-#include "support/attempt.h"
-#include "support/misuse_bodies.h"
+#include "support/calls.h"
 #include "support/settings.h"
+#include "support/training_bodies.h"
 
 // Bodies for errors, lifetime and memory.
 

@@ -2,7 +2,7 @@
 #include <tuple>
 
 #include "claims.h"
-#include "support/claim_tools.h"
+#include "support/training_evidence.h"
 
 // When buckets are launched.
 

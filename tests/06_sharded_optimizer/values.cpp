@@ -6,9 +6,9 @@
 
 #include "bodies.h"
 #include "claims.h"
-#include "support/claim_tools.h"
 #include "support/compare.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // Where parameters end.
 

@@ -1,9 +1,9 @@
 #include "claims.h"
 
 #include "bodies.h"
+#include "support/calls.h"
 #include "support/grading.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
 #include "support/training_claims.h"
 
 // What must be true of all that the ranks did, in every body.

@@ -5,8 +5,7 @@
 #include "bodies.h"
 #include "cases.h"
 #include "ddp/referee/client.h"
-#include "support/attempt.h"
-#include "support/held_meter.h"
+#include "support/calls.h"
 
 // Errors, and the end of a model.
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "claims.h"
-#include "support/claim_tools.h"
+#include "support/training_evidence.h"
 
 // What ranks launch, and when.
 

@@ -6,8 +6,8 @@
 
 #include "claims.h"
 #include "ddp/flat_layout.h"
-#include "support/claim_tools.h"
 #include "support/compare.h"
+#include "support/training_evidence.h"
 
 // What an unsharded model computes, and whether the ranks have it.
 

@@ -11,9 +11,9 @@
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "ddp/storage.h"
+#include "support/body.h"
+#include "support/calls.h"
 #include "support/compare.h"
-#include "support/rare.h"
-#include "support/surroundings.h"
 
 namespace ddp::testing {
 

@@ -11,7 +11,7 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/launch.h"
 #include "harness/checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

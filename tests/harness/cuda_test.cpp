@@ -7,7 +7,7 @@
 #include "ddp/backends/host_staged_backend.h"
 #include "ddp/meters/device_timer.h"
 #include "group_checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

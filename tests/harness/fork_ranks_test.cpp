@@ -16,7 +16,7 @@
 
 #include "ddp/ranks/launch.h"
 #include "harness/checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -14,7 +14,7 @@
 #include "ddp/referee/client.h"
 #include "harness/checks.h"
 #include "support/body.h"
-#include "support/prints.h"
+#include "support/run_output.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

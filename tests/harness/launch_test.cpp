@@ -14,7 +14,7 @@
 #include "ddp/collectives.h"
 #include "ddp/ranks/stage_library.h"
 #include "harness/checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

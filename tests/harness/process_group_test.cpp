@@ -11,7 +11,7 @@
 #include "ddp/shm/shm_backend.h"
 #include "group_checks.h"
 #include "harness/checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "ddp/ranks/fork_ranks.h"
 #include "harness/checks.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

@@ -10,9 +10,9 @@
 #include "ddp/models/toy_models.h"
 #include "ddp/peers/reducer_peer.h"
 #include "support/compare.h"
-#include "support/oracle.h"
 #include "support/ranks.h"
 #include "support/settings.h"
+#include "support/toy_bodies.h"
 
 namespace ddp {
 namespace {

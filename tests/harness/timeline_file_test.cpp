@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 #include "support/temporary_folder.h"
 
 namespace ddp {

@@ -8,7 +8,7 @@
 
 #include "ddp/backends/limited_link.h"
 #include "ddp/ranks/launch.h"
-#include "support/plain_ranks.h"
+#include "support/ranks.h"
 
 namespace ddp {
 namespace {

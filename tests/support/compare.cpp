@@ -57,9 +57,9 @@ std::optional<double> common_factor(const at::Tensor& actual, const at::Tensor& 
   return residue <= 1e-5 * std::sqrt(norm) ? std::optional(factor) : std::nullopt;
 }
 
-// Whether the same values have come in the order of another layout.
 const std::string kOwnValue = "exactly this rank's own value: ";
 
+// Whether the same values have come in the order of another layout.
 bool is_permuted(const at::Tensor& actual, const at::Tensor& expected) {
   const auto close = [](const at::Tensor& a, const at::Tensor& b) {
     return at::allclose(a, b, /*rtol=*/1e-6, /*atol=*/0, /*equal_nan=*/true);

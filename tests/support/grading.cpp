@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "support/questions.h"
@@ -192,29 +193,10 @@ void note_broken(const Broken& broken) {
 
 void note_measured(const std::string& text) { notes().measured.push_back(text); }
 
-// GoogleTest frames a message with the expression it checked: "Value of: is_close(...)
-//   Actual: false (message)
-// Expected: true", or with the message below that. A student needs only the message.
 std::string failure_text(const ::testing::TestPartResult& part) {
-  std::string text = part.message();
-  const std::string failed = "Failed\n";
-  const std::string begin = "\n  Actual: false (";
-  const std::string end = ")\nExpected: true";
-  if (text.starts_with(failed)) {
-    return text.substr(failed.size());
-  }
-  const std::string frame = "\n  Actual: false\nExpected: true\n";
-  if (const auto above = text.find(frame);
-      text.starts_with("Value of: ") && above != text.npos && above + frame.size() < text.size()) {
-    return text.substr(above + frame.size());
-  }
-  const auto from = text.find(begin);
-  const auto to = text.rfind(end);
-  if (text.starts_with("Value of: ") && from != std::string::npos && to != std::string::npos) {
-    const auto said = from + begin.size();
-    return text.substr(said, to - said) + text.substr(to + end.size());
-  }
-  return text;
+  constexpr std::string_view kFailed = "Failed\n";
+  const std::string_view text = part.message();
+  return std::string(text.starts_with(kFailed) ? text.substr(kFailed.size()) : text);
 }
 
 void write_records_to(int fd) {

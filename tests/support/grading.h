@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "support/rare.h"
+#include "support/body.h"
 
 namespace ddp::testing {
 
@@ -21,7 +21,7 @@ struct Claim {
 /// Declares a graded test, at namespace scope:
 ///
 ///     const GradedTest kBroadcasts{{.name = "...", .points = 2, .hint = "..."},
-///                                  [] { ... EXPECT_EQ ... }};
+///                                  [] { judge(...); }};
 class GradedTest {
  public:
   // The builtins, not std::source_location, which clang 14 lacks.
@@ -74,7 +74,7 @@ void note_broken(const Broken& broken);
 /// A line on the scorecard, worth no points, such as a measured ratio.
 void note_measured(const std::string& text);
 
-/// The message of a failure, without the frame that GoogleTest adds.
+/// The message of a failure, without the line that GoogleTest adds.
 std::string failure_text(const ::testing::TestPartResult& part);
 
 /// Writes test events to `fd`, one JSON object per line, and nothing else to anywhere; see

@@ -6,7 +6,7 @@
 #include "ddp/backends/cuda.h"
 #include "support/body.h"
 #include "support/grading.h"
-#include "support/prints.h"
+#include "support/run_output.h"
 #include "support/runs.h"
 #include "support/settings.h"
 
@@ -235,43 +235,6 @@ void judge_together(const std::vector<Body>& bodies,
     ADD_FAILURE() << "in " << in_body(bodies.front()) << " and those like it: " << finding
                   << printed_below(finding, all.front()->reports);
   }
-}
-
-std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names,
-                        const std::string& form) {
-  std::vector<Body> chosen;
-  for (const std::string& name : names) {
-    const auto found = std::ranges::find(bodies, form + name, &Body::name);
-    TORCH_CHECK(found != bodies.end(), "there is no body \"", form, name, "\"");
-    chosen.push_back(*found);
-  }
-  return chosen;
-}
-
-std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test) {
-  std::vector<Body> chosen;
-  std::ranges::copy_if(bodies, std::back_inserter(chosen),
-                       [&](const Body& body) { return body.charged_to == test; });
-  return chosen;
-}
-
-std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
-  std::vector<Body> all;
-  for (const std::vector<Body>& list : lists) {
-    all.insert(all.end(), list.begin(), list.end());
-  }
-  return all;
-}
-
-Predicate all_of(std::vector<Predicate> predicates) {
-  return [predicates = std::move(predicates)](const Evidence& evidence) {
-    for (const Predicate& holds : predicates) {
-      if (Finding finding = holds(evidence); !finding.empty()) {
-        return finding;
-      }
-    }
-    return Finding();
-  };
 }
 
 }  // namespace ddp::testing

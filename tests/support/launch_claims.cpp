@@ -6,9 +6,9 @@
 #include <set>
 #include <string_view>
 
-#include "support/claim_tools.h"
 #include "support/training.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // Claims on what is launched, and what happens until it is complete.
 

@@ -1,6 +1,19 @@
 #include "support/layer_times.h"
 
+#include <utility>
+
 namespace ddp::testing {
+
+ComputeCost compute_cost(std::int64_t forward_ns,
+                         std::function<std::int64_t(std::int64_t layer, int rank)> backward_ns) {
+  return [forward_ns, backward_ns = std::move(backward_ns)](const Seen& seen,
+                                                            int rank) -> std::int64_t {
+    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
+    return seen.kind == EventKind::kReady ? backward_ns(seen.index, rank)
+           : forward                      ? forward_ns
+                                          : 0;
+  };
+}
 
 std::int64_t forward_ns(const TrainingOfRank& training) {
   std::int64_t ns = 0;
@@ -15,13 +28,9 @@ std::int64_t backward_ns(const TrainingOfRank& training, std::int64_t layer, int
 }
 
 ComputeCost layer_times(const TrainingOfRank& training) {
-  return [&training](const Seen& seen, int rank) -> std::int64_t {
-    if (seen.kind == EventKind::kReady) {
-      return backward_ns(training, seen.index, rank);
-    }
-    const bool forward = seen.kind == EventKind::kPhase && seen.place.phase == Phase::kForward;
-    return forward ? forward_ns(training) : 0;
-  };
+  return compute_cost(forward_ns(training), [&training](std::int64_t layer, int rank) {
+    return backward_ns(training, layer, rank);
+  });
 }
 
 std::string on_each_network(const std::function<std::string(const NetworkModel& network)>& check) {

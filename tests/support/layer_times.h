@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -9,6 +10,10 @@
 // What layers of several sizes cost in virtual time, and the networks that steps are timed on.
 
 namespace ddp::testing {
+
+/// Forward of all layers, and backward of a layer on a rank.
+ComputeCost compute_cost(std::int64_t forward_ns,
+                         std::function<std::int64_t(std::int64_t layer, int rank)> backward_ns);
 
 /// Forward of all layers of a model.
 std::int64_t forward_ns(const TrainingOfRank& training);

@@ -7,11 +7,10 @@
 #include "ddp/collectives.h"
 #include "ddp/gradient_hooks.h"
 #include "ddp/referee/client.h"
-#include "support/attempt.h"
-#include "support/held_meter.h"
-#include "support/misuse_bodies.h"
+#include "support/calls.h"
 #include "support/settings.h"
 #include "support/training.h"
+#include "support/training_bodies.h"
 
 // Bodies in which a synchronizer's life is not the ordinary one.
 
@@ -137,10 +136,7 @@ std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject) {
                [all, make = subject.make](Client& client) {
                  Training training(client, {}, make);
                  training.construct();
-                 {
-                   const Training::Scope scope(training);
-                   training.backward();
-                 }
+                 training.accumulate();
                  backward_twice(training, all, all, [] {});
                }),
           of_layers(", of the first layer", all, {0}),
@@ -268,10 +264,7 @@ std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject) {
                  train_after_a_failure(client, make, /*inside_no_sync=*/true,
                                        [](Training& training) {
                                          training.clear(Clear::kNone);
-                                         {
-                                           const Training::Scope scope(training);
-                                           training.backward();
-                                         }
+                                         training.accumulate();
                                          training.finish();
                                          training.step();
                                        });

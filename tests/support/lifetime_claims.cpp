@@ -5,11 +5,10 @@
 #include <string_view>
 #include <utility>
 
-#include "support/attempt.h"
-#include "support/claim_tools.h"
+#include "support/calls.h"
 #include "support/compare.h"
-#include "support/surroundings.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // Claims on errors, and on what outlives a step or a synchronizer.
 
@@ -221,21 +220,16 @@ std::string misuse_is_refused(const Evidence& evidence) {
 
 std::string memory_is_bounded(const Evidence& evidence, const std::string& which) {
   constexpr std::int64_t kNumbers = 4096;  // for losses, counts, sizes
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    std::int64_t limit = 0;
-    for (const Seen& seen : evidence.of[rank]) {
-      if (seen.kind != EventKind::kFact || !seen.text.starts_with("bytes ")) {
-        continue;
-      }
-      if (seen.text == "bytes allowed") {
-        limit = seen.number;
-      } else if (seen.text.find(which) != std::string::npos && seen.number > limit + kNumbers) {
-        return "rank " + std::to_string(rank) + ": " + seen.text.substr(6) + " take " +
-               std::to_string(seen.number) + " bytes, and may take " + std::to_string(limit);
-      }
-    }
-  }
-  return "";
+  std::int64_t limit = 0;                  // of each rank, which says it first
+  return first_event(evidence, EventKind::kFact, [&](const Seen& fact, int rank) -> std::string {
+    limit = fact.text == "bytes allowed" ? fact.number : limit;
+    const bool counts =
+        fact.text.starts_with("bytes ") && fact.text.find(which) != std::string::npos;
+    return counts && fact.number > limit + kNumbers
+               ? "rank " + std::to_string(rank) + ": " + fact.text.substr(6) + " take " +
+                     std::to_string(fact.number) + " bytes, and may take " + std::to_string(limit)
+               : "";
+  });
 }
 
 }  // namespace ddp::testing

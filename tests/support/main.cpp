@@ -3,17 +3,19 @@
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "ddp/ranks/fork_ranks.h"
 #include "ddp/ranks/stage_library.h"
-#include "support/debugger.h"
 #include "support/grading.h"
+#include "support/run_output.h"
 #include "support/settings.h"
-#include "support/trace.h"
 
 // The entry of every test program.
 
@@ -50,98 +52,45 @@ struct CommandLine {
 };
 
 CommandLine read_command_line(int argc, char** argv) {
-  enum Flag {
-    kList = 1,
-    kLibrary,
-    kRecords,
-    kTest,
-    kSeed,
-    kDevice,
-    kDeadline,
-    kMachine,
-    kUntrusted,
-    kSchedule,
-    kManyOrders,
-    kBrief,
-    kSigns,
-    kDebug,
-    kDebugBody,
-    kDebugRank
-  };
-  const option flags[] = {{"list", no_argument, nullptr, kList},
-                          {"stage-library", required_argument, nullptr, kLibrary},
-                          {"records-fd", required_argument, nullptr, kRecords},
-                          {"test", required_argument, nullptr, kTest},
-                          {"seed", required_argument, nullptr, kSeed},
-                          {"device", required_argument, nullptr, kDevice},
-                          {"deadline", required_argument, nullptr, kDeadline},
-                          {"machine", required_argument, nullptr, kMachine},
-                          {"signs-of-life", required_argument, nullptr, kSigns},
-                          {"schedule", required_argument, nullptr, kSchedule},
-                          {"many-orders", no_argument, nullptr, kManyOrders},
-                          {"brief", no_argument, nullptr, kBrief},
-                          {"untrusted", no_argument, nullptr, kUntrusted},
-                          {"debug", required_argument, nullptr, kDebug},
-                          {"debug-body", required_argument, nullptr, kDebugBody},
-                          {"debug-rank", required_argument, nullptr, kDebugRank},
-                          {}};
   CommandLine line;
   Settings& chosen = settings();
-  for (int flag = 0; (flag = getopt_long(argc, argv, "", flags, nullptr)) != -1;) {
-    switch (flag) {
-      case kList:
-        line.list = true;
-        break;
-      case kLibrary:
-        chosen.stage_library = optarg;
-        break;
-      case kRecords:
-        line.records_fd = std::stoi(optarg);
-        break;
-      case kTest:
-        line.tests.emplace_back(optarg);
-        break;
-      case kSeed:
-        chosen.seed = std::stoull(optarg);
-        break;
-      case kDevice:
-        chosen.device = at::Device(optarg);
-        break;
-      case kDeadline:  // seconds that a group of ranks may take
-        chosen.deadline =
-            std::chrono::milliseconds(static_cast<std::int64_t>(std::stod(optarg) * 1e3));
-        break;
-      case kMachine:
-        chosen.machine = optarg;
-        break;
-      case kSigns:
-        chosen.signs_of_life = optarg;
-        break;
-      case kSchedule:
-        chosen.schedule = Schedule::of_number(std::stoll(optarg));
-        break;
-      case kManyOrders:
-        chosen.many_orders = true;
-        break;
-      case kBrief:
-        chosen.brief = true;
-        break;
-      case kUntrusted:
-        chosen.untrusted = true;
-        break;
-      case kDebug:
-        debugged().folder = optarg;
-        chosen.deadline = kNoDeadline;
-        break;
-      case kDebugBody:
-        debugged().body = optarg;
-        break;
-      case kDebugRank:
-        debugged().rank = std::stoi(optarg);
-        break;
-      default:  // getopt has said what is wrong
-        std::exit(2);
+  struct Flag {
+    const char* name;
+    int has_value;
+    std::function<void()> take;
+  };
+  const std::vector<Flag> flags = {
+      {"list", no_argument, [&] { line.list = true; }},
+      {"stage-library", required_argument, [&] { chosen.stage_library = optarg; }},
+      {"records-fd", required_argument, [&] { line.records_fd = std::stoi(optarg); }},
+      {"test", required_argument, [&] { line.tests.emplace_back(optarg); }},
+      {"seed", required_argument, [&] { chosen.seed = std::stoull(optarg); }},
+      {"device", required_argument, [&] { chosen.device = at::Device(optarg); }},
+      {"deadline", required_argument,  // seconds that a group of ranks may take
+       [&] { chosen.deadline = std::chrono::milliseconds(std::llround(std::stod(optarg) * 1e3)); }},
+      {"machine", required_argument, [&] { chosen.machine = optarg; }},
+      {"signs-of-life", required_argument, [&] { chosen.signs_of_life = optarg; }},
+      {"schedule", required_argument,
+       [&] { chosen.schedule = Schedule::of_number(std::stoll(optarg)); }},
+      {"many-orders", no_argument, [&] { chosen.many_orders = true; }},
+      {"brief", no_argument, [&] { chosen.brief = true; }},
+      {"untrusted", no_argument, [&] { chosen.untrusted = true; }},
+      {"debug", required_argument, [&] { chosen.debug.folder = optarg; }},
+      {"debug-body", required_argument, [&] { chosen.debug.body = optarg; }},
+      {"debug-rank", required_argument, [&] { chosen.debug.rank = std::stoi(optarg); }}};
+  std::vector<option> options;
+  for (const Flag& flag : flags) {
+    options.push_back({flag.name, flag.has_value, nullptr, static_cast<int>(options.size())});
+  }
+  options.push_back({});
+  for (int flag = 0; (flag = getopt_long(argc, argv, "", options.data(), nullptr)) != -1;) {
+    if (flag == '?') {  // getopt has said what is wrong
+      std::exit(2);
     }
+    flags[flag].take();
+  }
+  if (!chosen.debug.folder.empty()) {
+    chosen.deadline = kNoDeadline;
   }
   return line;
 }

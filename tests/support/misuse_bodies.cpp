@@ -1,11 +1,10 @@
-#include "support/misuse_bodies.h"
-
 #include <ATen/ATen.h>
 
 #include "ddp/collectives.h"
 #include "ddp/referee/client.h"
-#include "support/attempt.h"
+#include "support/calls.h"
 #include "support/settings.h"
+#include "support/training_bodies.h"
 
 namespace ddp::testing {
 

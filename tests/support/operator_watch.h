@@ -1,8 +1,13 @@
 #pragma once
 
-#include <cstdint>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace ddp::testing {
 
@@ -10,16 +15,41 @@ namespace ddp::testing {
 /// one may exist at a time. The graded group's own operators are not recorded.
 class OperatorWatch {
  public:
-  OperatorWatch();
+  OperatorWatch() {
+    const std::scoped_lock lock(mutex_);
+    TORCH_CHECK(!std::exchange(watching_, true), "one OperatorWatch at a time");
+    called_.clear();
+    handle_ = at::addGlobalCallback(
+        at::RecordFunctionCallback(on_operator).scopes({at::RecordScope::FUNCTION}));
+  }
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
-  ~OperatorWatch();
+  ~OperatorWatch() {
+    at::removeCallback(handle_);
+    const std::scoped_lock lock(mutex_);
+    watching_ = false;
+  }
 
   /// Their names, such as "aten::mul".
-  std::set<std::string> called() const;
+  std::set<std::string> called() const {
+    const std::scoped_lock lock(mutex_);
+    return called_;
+  }
 
  private:
-  std::uint64_t handle_;
+  static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
+    if (call.operator_name().has_value()) {  // else an autograd function, named by whoever wrote it
+      const std::scoped_lock lock(mutex_);
+      called_.insert(call.name());
+    }
+    return nullptr;
+  }
+
+  // A callback is a plain function, so its state is of the class.
+  inline static std::mutex mutex_;  // backward may run on its own threads
+  inline static bool watching_ = false;
+  inline static std::set<std::string> called_;
+  at::CallbackHandle handle_;
 };
 
 }  // namespace ddp::testing

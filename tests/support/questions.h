@@ -41,16 +41,10 @@ Questions::Ask of_each_step(
 std::vector<std::string> course_of(const Evidence& evidence, const TrainingOfRank& training,
                                    int step);
 
-/// "layers 4, 3 and 1".
-std::string layers_of(const std::vector<std::int64_t>& layers);
-
 /// "On rank 1, in step 2, ".
 std::string on_rank_in_step(const TrainingOfRank& training, int step);
 
 /// The gradient that a launch carries, if its size tells; else -1.
 std::int64_t carried_layer(const TrainingOfRank& training, const Seen& launch);
-
-/// Where a layer had no gradient of the rank's own, and was reduced all the same.
-Questions::Ask about_missing_gradients();
 
 }  // namespace ddp::testing

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <sstream>
 
 #include "ddp/backends/cuda.h"
@@ -14,8 +13,6 @@
 namespace ddp::testing {
 
 namespace {
-
-constexpr std::size_t kFailuresShown = 3;
 
 // Sends a rank's failed expectations to the parent: "file:line\nmessage".
 class FailureForwarder : public ::testing::EmptyTestEventListener {
@@ -46,38 +43,14 @@ void prepare(const RankContext& context) {
   }
 }
 
-// One failure of the test for each distinct message, with the ranks that sent it.
-void report_messages(const RankReports& reports) {
-  std::map<std::string, std::string> ranks_by_message;
-  std::vector<std::string> in_order;
+// All ranks finished, and no expectation failed in any of them.
+void expect_no_failures(const RankReports& reports) {
   for (const RankReport& report : reports.ranks) {
-    for (const std::string& message : report.messages) {
-      std::string& ranks = ranks_by_message[message];
-      if (ranks.empty()) {
-        in_order.push_back(message);
-      }
-      const std::string rank = std::to_string(report.rank);
-      if (!ranks.ends_with(rank)) {  // it may send it several times
-        ranks += (ranks.empty() ? "" : ", ") + rank;
-      }
+    for (const std::string& failure : report.messages) {
+      ADD_FAILURE() << "rank " << report.rank << " of " << reports.ranks.size() << ": " << failure;
     }
   }
-  for (std::size_t i = 0; i < in_order.size() && i < kFailuresShown; ++i) {
-    ADD_FAILURE() << "world size " << reports.ranks.size() << ", rank "
-                  << ranks_by_message[in_order[i]] << ": " << in_order[i];
-  }
-  if (in_order.size() > kFailuresShown) {
-    ADD_FAILURE() << "and " << in_order.size() - kFailuresShown << " more like these";
-  }
-}
-
-void report(const RankReports& reports) {
-  report_messages(reports);
-  if (!reports.ok() && reports.ranks[reports.culprit].not_implemented) {
-    note_todo(reports.ranks[reports.culprit].reason);
-  } else if (!reports.ok()) {
-    ADD_FAILURE() << "world size " << reports.ranks.size() << ": " << reports.describe();
-  }
+  EXPECT_TRUE(reports.ok()) << reports.ranks.size() << " ranks: " << reports.describe();
 }
 
 ForkOptions fork_options() {
@@ -98,7 +71,7 @@ Evidence run_ranks(const World& world, const std::function<void(Rank&)>& body) {
         Rank rank(client);
         body(rank);
       });
-  report(evidence.reports);
+  expect_no_failures(evidence.reports);
   return evidence;
 }
 
@@ -128,8 +101,12 @@ RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body) {
   });
 }
 
+void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body) {
+  expect_no_failures(run_plain_ranks(options, body));
+}
+
 void in_child(const std::function<void()>& body) {
-  report(run_plain_ranks(fork_options(), [&](RankContext&) { body(); }));
+  expect_plain_ranks_pass(fork_options(), [&](RankContext&) { body(); });
 }
 
 }  // namespace ddp::testing

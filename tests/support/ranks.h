@@ -41,8 +41,11 @@ std::vector<Seen> launches_of(const Evidence& evidence, int rank);
 /// parent may not use.
 void in_child(const std::function<void()>& body);
 
-/// The same for ranks without a network. Returns the reports; failed expectations are in their
+/// Runs `body` in ranks without a network. Returns the reports; failed expectations are in their
 /// messages.
 RankReports run_plain_ranks(const ForkOptions& options, const RankBody& body);
+
+/// The same for ranks that are expected to finish without a failed expectation.
+void expect_plain_ranks_pass(const ForkOptions& options, const RankBody& body);
 
 }  // namespace ddp::testing

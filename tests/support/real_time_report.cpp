@@ -10,8 +10,7 @@
 #include "ddp/meters/statistics.h"
 #include "ddp/ranks/launch.h"
 #include "support/grading.h"
-#include "support/machine_share.h"
-#include "support/prints.h"
+#include "support/run_output.h"
 #include "support/settings.h"
 
 namespace ddp::testing {
@@ -60,29 +59,45 @@ void run_ranks(const MakeBackend& make_backend, const Report& report) {
   }
 }
 
-}  // namespace
-
-std::vector<double> report_medians(ReportingRank& rank, const std::string& what,
-                                   const std::vector<TimedWay>& ways, int rounds, int digits) {
+std::vector<double> medians_of(const std::vector<TimedWay>& ways, int rounds) {
   std::vector<std::vector<double>> milliseconds(ways.size());
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {  // interleaved: same conditions for all
     for (std::size_t way = 0; way < ways.size(); ++way) {
       milliseconds[way].push_back(ways[way].run());
     }
   }
+  std::vector<double> medians;
+  for (const std::vector<double>& times : milliseconds) {
+    medians.push_back(percentile(times, 50));
+  }
+  return medians;
+}
+
+}  // namespace
+
+std::vector<double> report_medians(ReportingRank& rank, const std::string& what,
+                                   const std::vector<TimedWay>& ways, int rounds, int digits) {
+  const std::vector<double> medians = medians_of(ways, rounds);
   std::ostringstream text;
   text << std::fixed << std::setprecision(digits) << what;
-  const char* separator = " ";
-  std::vector<double> medians;
   for (std::size_t way = 0; way < ways.size(); ++way) {
-    medians.push_back(percentile(milliseconds[way], 50));
-    text << separator << ways[way].name << " " << medians.back() << " ms";
-    separator = "; ";
+    text << (way == 0 ? " " : "; ") << ways[way].name << " " << medians[way] << " ms";
   }
   if (rank.rank() == 0) {
     rank.report_measured(text.str());
   }
   return medians;
+}
+
+void report_ratio(ReportingRank& rank, const std::string& what, const TimedWay& slow,
+                  const TimedWay& fast, int rounds) {
+  const std::vector<double> medians = medians_of({slow, fast}, rounds);
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << what << " " << slow.name << " " << medians[0]
+       << " ms, " << fast.name << " " << medians[1] << " ms, ratio " << medians[0] / medians[1];
+  if (rank.rank() == 0) {
+    rank.report_measured(text.str());
+  }
 }
 
 void run_in_real_time(const Report& report) { run_ranks(make_gloo, report); }

@@ -38,6 +38,11 @@ struct TimedWay {
 std::vector<double> report_medians(ReportingRank& rank, const std::string& what,
                                    const std::vector<TimedWay>& ways, int rounds, int digits);
 
+/// The same of two ways, of which the second is to be faster, and by what factor it is: "<what> <name>
+/// <median> ms, <name> <median> ms, ratio <ratio>".
+void report_ratio(ReportingRank& rank, const std::string& what, const TimedWay& slow,
+                  const TimedWay& fast, int rounds);
+
 /// Runs `report` in two ranks with the stage's library, over Gloo and the loopback device: a report,
 /// worth no points. Skips the test on a GPU.
 void run_in_real_time(const std::function<void(ReportingRank&)>& report);

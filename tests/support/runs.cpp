@@ -1,6 +1,10 @@
 #include "support/runs.h"
 
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <string_view>
@@ -8,15 +12,11 @@
 #include "ddp/backends/cuda.h"
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/evidence.h"
-#include "support/debugger.h"
 #include "support/grading.h"
-#include "support/machine_share.h"
-#include "support/prints.h"
 #include "support/questions.h"
+#include "support/run_output.h"
 #include "support/settings.h"
 #include "support/signs_of_life.h"
-#include "support/trace.h"
-#include "support/warnings.h"
 
 namespace ddp::testing {
 
@@ -61,6 +61,17 @@ bool& backward_waits() {
 bool any_event(const Evidence& evidence, const std::function<bool(const Seen&)>& is_it) {
   return std::ranges::any_of(evidence.of,
                              [&](const auto& said) { return std::ranges::any_of(said, is_it); });
+}
+
+// In a rank that has loaded the stage: if gdb is to come to it, writes its process id to <folder>/rank,
+// and returns when gdb has attached and something can be read from <folder>/go.
+void await_debugger(const std::string& body, int rank) {
+  const auto& debug = settings().debug;
+  if (!debug.folder.empty() && debug.body == body && debug.rank == rank) {
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // gdb is no ancestor of this process
+    std::ofstream(debug.folder + "/rank") << getpid() << std::endl;
+    std::ifstream(debug.folder + "/go").get();
+  }
 }
 
 void run_body(const Body& body, Client& client, RankContext& context) {

@@ -1,5 +1,9 @@
 #include "support/settings.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "ddp/ranks/confine.h"
 #include "ddp/ranks/stage_library.h"
 
@@ -18,6 +22,18 @@ void load_stage_under_test() {
   if (settings().untrusted) {
     forbid_new_code();
   }
+}
+
+MachineShare::MachineShare(Mode mode)
+    : file_(settings().machine.empty() ? -1
+                                       : open(settings().machine.c_str(), O_RDONLY | O_CLOEXEC)) {
+  flock(file_, mode == Mode::kAlone ? LOCK_EX : LOCK_SH);
+}
+
+// Unlocked for all: a rank that is just being started has a copy of the descriptor.
+MachineShare::~MachineShare() {
+  flock(file_, LOCK_UN);
+  close(file_);
 }
 
 }  // namespace ddp::testing

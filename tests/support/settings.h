@@ -29,12 +29,19 @@ struct Settings {
   at::Device device = at::kCPU;
   /// A file that says what each body does at least, see support/signs_of_life.h; empty: none.
   std::string signs_of_life;
-  /// Where the timelines of all ranks are written, see support/trace.h; empty: nowhere.
+  /// Where the timelines of all ranks are written, see support/run_output.h; empty: nowhere.
   std::string trace;
   /// A file that test programs which run at the same time lock, see MachineShare; empty: none.
   std::string machine;
   /// The time limit for a group of ranks.
   std::chrono::milliseconds deadline{10'000};
+  /// `make debug`: which rank of which body waits for gdb, and the folder with the two pipes by which
+  /// they meet; empty: nobody debugs. tools/grading/other_ways/debug.py starts it.
+  struct {
+    std::string folder;
+    std::string body;
+    int rank = 0;
+  } debug;
 };
 
 /// The settings of this process; written once, when the program starts.
@@ -42,5 +49,21 @@ Settings& settings();
 
 /// Makes the stage under test callable in this rank, which is confined first if it is not trusted.
 void load_stage_under_test();
+
+/// While it lives, this test program may use the machine: beside others, or alone, for what measures
+/// real time. Programs that were started with the same --machine keep to it.
+class MachineShare {
+ public:
+  enum class Mode { kBesideOthers, kAlone };
+
+  /// Blocks until the others let it. Does nothing without --machine.
+  explicit MachineShare(Mode mode);
+  MachineShare(const MachineShare&) = delete;
+  MachineShare& operator=(const MachineShare&) = delete;
+  ~MachineShare();
+
+ private:
+  int file_;
+};
 
 }  // namespace ddp::testing

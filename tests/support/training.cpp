@@ -6,10 +6,9 @@
 
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
-#include "support/rare.h"
+#include "support/body.h"
+#include "support/calls.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
-#include "support/training_data.h"
 #include "support/training_evidence.h"
 
 namespace ddp::testing {
@@ -90,21 +89,7 @@ void Training::construct() {
     }
   }
   gradients_.keep();
-  kept_.clear();
-  for (const auto* tensors : {&parameters_, &buffers_}) {
-    for (std::size_t i = 0; i < tensors->size(); ++i) {
-      const at::Tensor& tensor = (*tensors)[i];
-      const char* const what = tensors == &parameters_ ? "parameter" : "buffer";
-      client_.value(what, tensor, static_cast<std::int64_t>(i));
-      if (!tensor.is_contiguous()) {
-        client_.fact(std::string(kStrided) + what, 1, static_cast<std::int64_t>(i));
-      }
-      if (tensor.const_data_ptr() != places[kept_.size()]) {
-        client_.fact(std::string("moved ") + what, 1, static_cast<std::int64_t>(i));
-      }
-      kept_.push_back(tensor.clone());
-    }
-  }
+  keep_state(places);
   look_at_state();
   launches_ = client_.launches();
   step_ = 0;
@@ -228,6 +213,11 @@ void Training::backward(const at::Tensor& loss, bool create_graph) {
   }
 }
 
+void Training::accumulate(const std::vector<std::size_t>& unused) {
+  const Scope scope(*this);
+  backward(loss(unused));
+}
+
 void Training::finish() {
   go_to(Phase::kSetup);
   std::optional<KeptGradients> before;
@@ -287,10 +277,14 @@ void Training::update() {
   kept_[parameters_.size()].copy_(buffers_[0]);
 }
 
-void Training::step(Clear how) {
+void Training::communicate(Clear how, const std::vector<std::size_t>& unused) {
   clear(how);
-  backward();
+  backward(loss(unused));
   finish();
+}
+
+void Training::step(Clear how) {
+  communicate(how);
   update();
 }
 

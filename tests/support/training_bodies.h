@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/body.h"
@@ -10,7 +13,6 @@ namespace ddp::testing {
 /// The stage's tests that are charged if a body does not come to its end.
 struct ChargedTests {
   std::string mean, missing, accumulation, lifetime, growth, errors;
-  std::string construction = "construction_broadcasts_rank_0";
   /// Where gradients are undefined on all ranks; empty: as `mean`.
   std::string undefined = "";
 };
@@ -28,5 +30,93 @@ std::vector<Body> training_bodies(const SynchronizerUnderTest& subject);
 
 /// Bodies in which they do not: layers that only some ranks use, ranks without a backward.
 std::vector<Body> rank_dependent_bodies(const SynchronizerUnderTest& subject);
+
+using RunWith = void (*)(Client& client, const Factory& make);
+
+/// A body that calls `run` with the stage's factory.
+Body body_of(const SynchronizerUnderTest& subject, const std::string& name, int ranks, RunWith run,
+             const std::string& charged_to);
+
+/// Wrong arguments and sparse gradients, on all ranks and on one alone; for stages 01-03.
+std::vector<Body> misuse_bodies(const SynchronizerUnderTest& subject);
+
+/// A sparse gradient that was accumulated inside NoSync, and is none when it would be sent.
+Body sparse_made_dense(const SynchronizerUnderTest& subject);
+
+/// For stages in which it is the hook that refuses, and so backward.
+Body refused_in_backward(const SynchronizerUnderTest& subject);
+
+/// A second backward outside NoSync before finish(), which must throw, on every rank.
+std::vector<Body> second_backward_bodies(const SynchronizerUnderTest& subject);
+
+/// Training after an error: of a hook that is not the synchronizer's, and of another synchronizer.
+std::vector<Body> recovery_bodies(const SynchronizerUnderTest& subject);
+
+/// The same on one rank alone, for synchronizers of which each finish() reduces everything.
+Body failure_on_one_rank(const SynchronizerUnderTest& subject);
+
+/// A synchronizer is destroyed, and its parameters live on.
+std::vector<Body> destruction_bodies(const SynchronizerUnderTest& subject);
+
+// How training_bodies() and rank_dependent_bodies() are written.
+
+/// Collects the bodies of one stage.
+class Bodies {
+ public:
+  explicit Bodies(const SynchronizerUnderTest& subject) : subject_(subject) {}
+
+  /// A body with one model, which has been constructed. `rare`: what is, beside the model and the
+  /// world.
+  void add(const std::string& name, const World& world, const std::string& charged,
+           const TrainingOptions& options, const std::function<void(Training&)>& run,
+           const Rare& rare = {}) {
+    Rare all = rare_of(options);
+    all.insert(rare.begin(), rare.end());
+    add(
+        name, world, charged,
+        [make = make(), options, run](Client& client) {
+          Training training(client, options, make);
+          training.construct();
+          run(training);
+        },
+        all);
+  }
+
+  void add(const std::string& name, const World& world, const std::string& charged,
+           const std::function<void(Client&)>& run, const Rare& rare = {}) {
+    Rare all = rare_of(world);
+    all.insert(rare.begin(), rare.end());
+    all_.push_back({subject_.form + name, world, run, charged, all});
+  }
+
+  const ChargedTests& charged() const { return subject_.charged; }
+  const Factory& make() const { return subject_.make; }
+  bool mixed_dtypes() const { return subject_.mixed_dtypes; }
+  std::vector<Body> take() { return std::move(all_); }
+
+ private:
+  const SynchronizerUnderTest& subject_;
+  std::vector<Body> all_;
+};
+
+/// So many whole steps, before which gradients are cleared in these ways by turns.
+inline std::function<void(Training&)> steps(int count, const std::vector<Clear>& how) {
+  return [count, how](Training& training) {
+    for (int step = 0; step < count; ++step) {
+      training.step(how[step % how.size()]);
+    }
+  };
+}
+
+inline const auto kThreeSteps = steps(3, {Clear::kNone, Clear::kZero});
+
+/// A body drawn from the seed.
+void add_drawn(Bodies& bodies);
+
+/// Bodies with NoSync scopes.
+void add_scopes(Bodies& bodies);
+
+/// Bodies with several synchronizers, groups and threads.
+void add_worlds(Bodies& bodies);
 
 }  // namespace ddp::testing

@@ -1,10 +1,9 @@
-#include "support/training_data.h"
-
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ddp/referee/access_watch.h"
 #include "support/settings.h"
+#include "support/training.h"
 
 namespace ddp::testing {
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <compare>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,7 +13,7 @@
 #include "ddp/libtorch_versions.h"
 #include "ddp/referee/evidence.h"
 
-// The evidence of a Training (support/training.h), sorted.
+// The evidence of a Training (support/training.h), sorted, and what the claims on it are made of.
 
 namespace ddp::testing {
 
@@ -57,6 +60,15 @@ struct TrainingOfRank {
   std::map<int, TrainingStep> steps;
 };
 
+/// What `sort` makes of the evidence of a body, made once: every claim asks for it, and evidence is
+/// kept as long as the program runs.
+template <typename Sorted>
+const Sorted& sorted_once(const Evidence& evidence, Sorted (*sort)(const Evidence&)) {
+  static std::map<const Evidence*, Sorted> all;
+  const auto found = all.find(&evidence);
+  return found != all.end() ? found->second : all[&evidence] = sort(evidence);
+}
+
 /// The models of all ranks: by model, then the ranks that have it, in the order of its group.
 using TrainingsByModel = std::map<int, std::vector<TrainingOfRank>>;
 const TrainingsByModel& trainings_in(const Evidence& evidence);
@@ -71,5 +83,37 @@ std::string list_of(
     const std::function<std::string(const Seen&)>& end = [](const Seen& launch) {
       return std::string(", ") + dtype_name(launch.dtype);
     });
+
+/// "layer 2".
+std::string layer(std::int64_t index);
+
+/// "rank 1", "rank 1, step 2".
+std::string on(const TrainingOfRank& training);
+std::string in(const TrainingOfRank& training, int step);
+
+/// The message of a comparison that failed, or nothing.
+std::string said(const ::testing::AssertionResult& result);
+
+/// The gradients that backward computed outside NoSync, in order.
+std::vector<const Seen*> ready_outside(const TrainingStep& step);
+
+/// The place in `ready` of the last of these layers' gradients; nothing if one never came.
+std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
+                                      const std::vector<std::int64_t>& layers);
+
+/// What `check` finds in the first step of any model, among those that all ranks have ended.
+std::string first_in_steps(
+    const Evidence& evidence,
+    const std::function<std::string(const std::vector<TrainingOfRank>& ranks, int step)>& check);
+
+/// What `check` finds in the first step of any model and rank, ended or not; `ranks` have the model.
+std::string first_on_ranks(
+    const Evidence& evidence,
+    const std::function<std::string(const TrainingOfRank& training, const TrainingStep& step,
+                                    int number, std::size_t ranks)>& check);
+
+/// What `describe` says of the first event of a kind on any rank.
+std::string first_event(const Evidence& evidence, EventKind kind,
+                        const std::function<std::string(const Seen& seen, int rank)>& describe);
 
 }  // namespace ddp::testing

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "support/body_list.h"
-#include "support/held_meter.h"
+#include "support/calls.h"
 #include "support/settings.h"
 #include "support/training_bodies.h"
 
@@ -24,9 +23,8 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
     return TrainingOptions{.layers = layers};
   };
   bodies.add("three layers, three steps", {}, charged.mean, {}, kThreeSteps);
-  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}}, [](Training& training) {
-    steps(training, 4, {Clear::kNone, Clear::kZero});
-  });
+  bodies.add("a single layer", {}, charged.mean, {.layers = {{{5, 2}}}},
+             steps(4, {Clear::kNone, Clear::kZero}));
   bodies.add("one rank", {.ranks = 1}, charged.mean, {}, kThreeSteps);
   bodies.add("three ranks", {.ranks = 3}, charged.mean, {}, kThreeSteps);
   bodies.add("float64, five ranks", {.ranks = 5}, charged.mean, of(at::kDouble), kThreeSteps);
@@ -55,9 +53,7 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
                          {{2, 3, 2, 2}, at::kFloat, true, Layout::kChannelsLast},
                          {{4}, at::kFloat, true, Layout::kEverySecond},
                          {{3, 2}, at::kFloat, false, Layout::kTransposed}}},
-             [](Training& training) {
-               steps(training, 4, {Clear::kNone, Clear::kZero});
-             });
+             steps(4, {Clear::kNone, Clear::kZero}));
   bodies.add("weights that are views of one tensor, with equal values", {}, charged.mean,
              {.layers = {{{4}}, {{4}}, {{2, 3}}}, .memory = TrainingOptions::Memory::kOneTensor},
              kThreeSteps);
@@ -70,19 +66,33 @@ void add_models(Bodies& bodies, const ChargedTests& charged) {
              {.layers = {{{3}, at::kHalf, false}, {{2}, at::kLong, false}, {{4, 2}}, {{5}}}},
              [](Training& training) {
                training.set_gradient(0, at::full({3}, 1.0 + training.client().rank(), at::kHalf));
-               steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
+               steps(3, {Clear::kZero, Clear::kKeep, Clear::kNone})(training);
              });
+}
+
+// Buffers, each list with one thing beside contiguous ones of float32; and weights that are frozen.
+void add_state(Bodies& bodies) {
+  const auto add = [&](const std::string& name, State state, const std::vector<Layer>& more = {}) {
+    std::vector<Layer> layers = {{{6, 3}}, {{4}}};
+    layers.insert(layers.end(), more.begin(), more.end());
+    bodies.add(name, {}, "construction_broadcasts_rank_0", {.layers = layers, .state = state},
+               [](Training& training) { training.step(); });
+  };
+  add("buffers that are not contiguous", State::kStrided,
+      {{{3, 2}, at::kFloat, false, Layout::kTransposed},
+       {{4}, at::kFloat, false, Layout::kEverySecond}});
+  add("buffers of many dtypes", State::kDtypes, {{{5}, at::kLong, false}});
+  add("buffers without elements", State::kEmpty);
+  add("buffers that share memory", State::kShared);
 }
 
 // What the caller may do with gradients.
 void add_gradients(Bodies& bodies, const ChargedTests& charged) {
-  bodies.add("gradients are replaced between steps", {}, charged.mean, {}, [](Training& training) {
-    steps(training, 4, {Clear::kNone, Clear::kReplace, Clear::kReplace});
-  });
+  bodies.add("gradients are replaced between steps", {}, charged.mean, {},
+             steps(4, {Clear::kNone, Clear::kReplace, Clear::kReplace}));
   bodies.add("gradients of images are replaced between steps", {}, charged.mean,
-             {.layers = {{{2, 3, 2, 2}}}}, [](Training& training) {
-               steps(training, 3, {Clear::kNone, Clear::kReplace, Clear::kReplace});
-             });
+             {.layers = {{{2, 3, 2, 2}}}},
+             steps(3, {Clear::kNone, Clear::kReplace, Clear::kReplace}));
   const auto share = [](Training& training) {
     // They fill it, on every other rank in the reverse order.
     std::vector<std::size_t> order = {0, 1, 2};
@@ -109,7 +119,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
                training.backward();
                training.set_gradient(2, at::full({3}, 1.0 + client.rank()));
                training.construct();
-               steps(training, 3, {Clear::kZero, Clear::kKeep, Clear::kNone});
+               steps(3, {Clear::kZero, Clear::kKeep, Clear::kNone})(training);
              });
   bodies.add("float16, large on one rank", {}, charged.mean,
              {.layers = {{{9}, at::kHalf}, {{4}, at::kHalf}}}, [](Training& training) {
@@ -136,12 +146,7 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
              [](Training& training) {
                for (const bool in_scope : {false, true}) {
                  training.clear(Clear::kNone);
-                 if (in_scope) {
-                   const Training::Scope scope(training);
-                   training.backward();
-                 } else {
-                   training.backward();
-                 }
+                 in_scope ? training.accumulate() : training.backward();
                  training.train(1, false);
                  training.finish();
                  training.train(1, true);
@@ -175,14 +180,10 @@ void add_gradients(Bodies& bodies, const ChargedTests& charged) {
   bodies.add("layers that some steps do not use", {}, undefined, {}, [](Training& training) {
     const std::vector<std::vector<std::size_t>> unused = {{0}, {}, {2}, {0, 1}, {}};
     for (const auto& layers : unused) {
-      training.clear(Clear::kNone);
-      training.backward(training.loss(layers));
-      training.finish();
+      training.communicate(Clear::kNone, layers);
     }
     // Zeros that finish() made are gradients like others.
-    training.clear(Clear::kNone);
-    training.backward(training.loss({0}));
-    training.finish();
+    training.communicate(Clear::kNone, {0});
     training.backward();
     training.finish();
   });
@@ -238,8 +239,7 @@ void add_large(Bodies& bodies, const ChargedTests& charged) {
     for (int step = 1; step <= 60; ++step) {
       training.clear(step % 2 == 0 ? Clear::kNone : Clear::kZero);
       if (step % 5 == 4) {
-        const Training::Scope scope(training);
-        training.backward();
+        training.accumulate();
       }
       training.backward();
       training.finish();
@@ -251,11 +251,9 @@ void add_large(Bodies& bodies, const ChargedTests& charged) {
   });
   bodies.add("layers of 0, 1 and many elements", {}, charged.mean,
              {.layers = {{{}}, {{1}}, {{0}}, {{1'100'002}}, {{4'097}}, {{0, 3}}, {{65'536}}}},
-             [](Training& training) {
-               steps(training, 2, {Clear::kNone, Clear::kZero});
-             });
+             steps(2, {Clear::kNone, Clear::kZero}));
   bodies.add("310 layers", {}, charged.mean, {.layers = equal_layers(310, 3)},
-             [](Training& training) { steps(training, 2, {Clear::kNone}); });
+             steps(2, {Clear::kNone}));
   bodies.add("450 steps", {}, charged.growth, {}, [](Training& training) {
     const HeldMeter held(training.parameters());
     training.step();

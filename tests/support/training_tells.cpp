@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 
 #include "ddp/referee/access_watch.h"
+#include "support/body.h"
 #include "support/compare.h"
-#include "support/rare.h"
 #include "support/training.h"
 #include "support/training_evidence.h"
 
@@ -39,6 +39,24 @@ void Training::tell_touched(std::size_t layer, const char* after) {
 void Training::expect(const KeptGradients& expected, const char* after) {
   for (const std::size_t layer : expected.changed()) {
     tell_touched(layer, after);
+  }
+}
+
+void Training::keep_state(const std::vector<const void*>& places) {
+  kept_.clear();
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (std::size_t i = 0; i < tensors->size(); ++i) {
+      const at::Tensor& tensor = (*tensors)[i];
+      const char* const what = tensors == &parameters_ ? "parameter" : "buffer";
+      client_.value(what, tensor, static_cast<std::int64_t>(i));
+      if (!tensor.is_contiguous()) {
+        client_.fact(std::string(kStrided) + what, 1, static_cast<std::int64_t>(i));
+      }
+      if (tensor.const_data_ptr() != places[kept_.size()]) {
+        client_.fact(std::string("moved ") + what, 1, static_cast<std::int64_t>(i));
+      }
+      kept_.push_back(tensor.clone());
+    }
   }
 }
 

@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "support/body_list.h"
+#include "support/calls.h"
 #include "support/settings.h"
-#include "support/surroundings.h"
+#include "support/training_bodies.h"
 
 namespace ddp::testing {
 
@@ -42,10 +42,7 @@ void add_scopes(Bodies& bodies) {
                  training.clear(step == 1 ? Clear::kZero : Clear::kNone);
                  {
                    const Training::Scope scope(training);
-                   {
-                     const Training::Scope nested(training);
-                     training.backward();
-                   }
+                   training.accumulate();
                    training.backward();  // its end was not the outer one's
                  }
                  training.backward();
@@ -90,10 +87,7 @@ void add_scopes(Bodies& bodies) {
     bodies.add("layers of several dtypes, inside NoSync only", {}, charged.accumulation,
                {.layers = {{{5}}, {{3}, at::kHalf}, {{4}, at::kDouble}, {{2}}, {{6}, at::kHalf}}},
                [](Training& training) {
-                 {
-                   const Training::Scope scope(training);
-                   training.backward();
-                 }
+                 training.accumulate();
                  training.finish();
                });
   }
@@ -101,10 +95,7 @@ void add_scopes(Bodies& bodies) {
              [](Training& training) {
                for (int step = 0; step < 2; ++step) {
                  training.clear(Clear::kNone);
-                 {
-                   const Training::Scope scope(training);
-                   training.backward();
-                 }
+                 training.accumulate();
                  training.backward(training.loss({0, 2}));
                  training.finish();
                }
@@ -113,10 +104,7 @@ void add_scopes(Bodies& bodies) {
              charged.accumulation, {}, [](Training& training) {
                for (const Clear how : {Clear::kReplace, Clear::kZero}) {
                  training.clear(Clear::kNone);
-                 {
-                   const Training::Scope scope(training);
-                   training.backward();
-                 }
+                 training.accumulate();
                  training.clear(how);
                  training.finish();
                }
@@ -254,11 +242,8 @@ void add_worlds(Bodies& bodies) {
   bodies.add("every operation is complete when its launch returns", {.hold = false, .prompt = true},
              charged.mean, {.layers = {transposed, {{4}}, transposed, transposed, {{4}}}},
              [](Training& training) {
-               steps(training, 2, {Clear::kNone, Clear::kZero});
-               {
-                 const Training::Scope scope(training);
-                 training.backward(training.loss({1, 4}));
-               }
+               steps(2, {Clear::kNone, Clear::kZero})(training);
+               training.accumulate({1, 4});
                training.finish();
              });
 }

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 
 #include <algorithm>
 #include <cstring>
@@ -6,11 +7,11 @@
 #include <set>
 #include <string_view>
 
-#include "support/claim_tools.h"
+#include "support/calls.h"
 #include "support/compare.h"
-#include "support/surroundings.h"
 #include "support/training.h"
 #include "support/training_claims.h"
+#include "support/training_evidence.h"
 
 // Claims on what tensors hold.
 

@@ -8,16 +8,24 @@
 
 namespace ddp {
 
+/// The errors of assign_buckets().
+inline void check_parameters(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
+  TORCH_CHECK(cap_bytes > 0 && !parameters.empty(), "needs a positive cap and parameters");
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameter #", i,
+                " is undefined, or no leaf");
+  }
+}
+
 /// The errors of the synchronizers' contracts at construction, before any communication. With
 /// `uniform`, also those of stage 01's flat form.
 inline void check_arguments(const std::vector<at::Tensor>& parameters,
                             const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group,
-                            bool uniform = false) {
-  TORCH_CHECK(group && !parameters.empty(), "needs a group and parameters");
+                            bool uniform = false, std::int64_t cap_bytes = 1) {
+  TORCH_CHECK(group, "needs a group");
+  check_parameters(parameters, cap_bytes);
   at::Tensor first;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameter #", i,
-                " is undefined, or no leaf");
     if (parameters[i].requires_grad()) {
       first = first.defined() ? first : parameters[i];
       TORCH_CHECK(!uniform || (parameters[i].scalar_type() == first.scalar_type() &&

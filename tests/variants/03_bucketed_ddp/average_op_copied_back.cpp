@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "../construction.h"
 #include "03_bucketed_ddp/bucketed_ddp.h"
 #include "ddp/gradient_hooks.h"
 
@@ -16,13 +17,6 @@ using Bucket = std::vector<std::size_t>;
 
 bool alike(const at::Tensor& a, const at::Tensor& b) {
   return a.dtype() == b.dtype() && a.device() == b.device();
-}
-
-void check(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
-  TORCH_CHECK(cap_bytes > 0 && !parameters.empty(), "needs a positive cap and parameters");
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "cannot train parameter #", i);
-  }
 }
 
 // Takes the last of the `left` indices, and all that join it; then recurses on the rest.
@@ -177,7 +171,7 @@ class Averager : public GradientSynchronizer {
 
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
-  check(parameters, cap_bytes);
+  check_parameters(parameters, cap_bytes);
   std::set<void*> seen;
   std::deque<std::size_t> trainable;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -195,11 +189,7 @@ std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> 
                                                         std::vector<at::Tensor> buffers,
                                                         ProcessGroupPtr group,
                                                         const BucketedDdpOptions& options) {
-  TORCH_CHECK(group, "needs a group");
-  check(parameters, options.cap_bytes);
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    TORCH_CHECK(buffers[i].defined(), "buffer #", i, " is undefined");
-  }
+  check_arguments(parameters, buffers, group, /*uniform=*/false, options.cap_bytes);
   return std::make_unique<Averager>(parameters, buffers, std::move(group), options);
 }
 

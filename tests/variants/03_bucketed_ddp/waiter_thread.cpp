@@ -113,19 +113,11 @@ class Synchronizer : public GradientSynchronizer {
   std::vector<GradientHook> hooks_;  // last: the hooks use the others
 };
 
-void check_list(const std::vector<at::Tensor>& parameters, std::int64_t cap_bytes) {
-  TORCH_CHECK(cap_bytes > 0 && !parameters.empty(), "a cap of ", cap_bytes, ", or no parameters");
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK(parameters[i].defined() && parameters[i].is_leaf(), "parameter ", i,
-                " is undefined, or no leaf");
-  }
-}
-
 }  // namespace
 
 std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<at::Tensor>& parameters,
                                                      std::int64_t cap_bytes) {
-  check_list(parameters, cap_bytes);
+  check_parameters(parameters, cap_bytes);
   std::map<const void*, std::size_t> first;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     first.emplace(parameters[i].unsafeGetTensorImpl(), i);
@@ -159,11 +151,7 @@ std::unique_ptr<GradientSynchronizer> make_bucketed_ddp(std::vector<at::Tensor> 
                                                         std::vector<at::Tensor> buffers,
                                                         ProcessGroupPtr group,
                                                         const BucketedDdpOptions& options) {
-  TORCH_CHECK(group, "no group");
-  check_list(parameters, options.cap_bytes);
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    TORCH_CHECK(buffers[i].defined(), "buffer ", i, " is undefined");
-  }
+  check_arguments(parameters, buffers, group, /*uniform=*/false, options.cap_bytes);
   return std::make_unique<Synchronizer>(parameters, buffers, group, options);
 }
 

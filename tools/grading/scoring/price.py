@@ -1,7 +1,7 @@
 """One slip, one price.
 
 A claim is judged on many bodies, of which some have something rare about them: a layout, a dtype, a world of one (see
-tests/support/rare.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
+tests/support/body.h). What breaks a claim where nothing is rare costs the test's points. What breaks claims only where
 something is rare is one slip, however many tests meet it. It costs the points of one: of a test that nothing is left to
 judge, or else of one with the most points, which such a body is charged to if there is a choice. The others are judged
 by the rest of their bodies.

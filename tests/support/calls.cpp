@@ -1,4 +1,4 @@
-#include "support/surroundings.h"
+#include "support/calls.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -8,9 +8,11 @@
 
 #include <cfenv>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <utility>
 
-#include "support/claim_tools.h"
+#include "ddp/ranks/exceptions.h"
 #include "support/training_evidence.h"
 
 namespace ddp::testing {
@@ -35,6 +37,40 @@ bool flushes_subnormals() {
 }
 
 }  // namespace
+
+void attempt(Client& client, const std::string& what, const std::function<void()>& call) {
+  const bool must_fail = what.starts_with(kMustFail);
+  const KeptSurroundings kept(client, must_fail ? what.substr(kMustFail.size()) : what);
+  client.fact("attempt", 1);
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    if (is_stub_error(error)) {
+      throw;
+    }
+    client.threw(what, std::string("c10::Error: ") + error.what_without_backtrace());
+    return;
+  } catch (const std::exception& error) {
+    client.threw(what, std::string("std::exception: ") + error.what());
+    return;
+  } catch (...) {
+    client.threw(what, what_was_thrown());
+    return;
+  }
+  client.threw(what, "");
+}
+
+void expect_failure(Client& client, const std::string& what, const std::function<void()>& call) {
+  attempt(client, kMustFail + what, call);
+}
+
+void expect_lost_connection(Client& client, const std::string& what,
+                            const std::function<void()>& call) {
+  expect_failure(client, what, [&] {
+    call();
+    TORCH_CHECK(client.has_failed(), "the operation that fails was not launched");
+  });
+}
 
 KeptSurroundings::State KeptSurroundings::now() {
   const at::Context& context = at::globalContext();
@@ -84,6 +120,20 @@ std::string surroundings_are_left_alone(const Evidence& evidence) {
                      "exception leaves, too (guards such as at::NoGradGuard do)"
                : "";
   });
+}
+
+void HeldMeter::count(Client& client) const {
+  client.settle();
+  std::int64_t references = 0;
+  for (const at::Tensor& parameter : parameters_) {
+    references += static_cast<std::int64_t>(parameter.grad().use_count());
+  }
+  client.fact("held: handles of operations", client.live_handles());
+  client.fact("held: references to gradients", references);
+  client.fact("held: bytes of tensors", meter_.live_bytes());
+  client.fact("held: bytes of the heap", heap_bytes());
+  client.fact("held: threads", std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                                             std::filesystem::directory_iterator()));
 }
 
 }  // namespace ddp::testing
