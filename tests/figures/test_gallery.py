@@ -52,9 +52,7 @@ class Gallery(FigureTest):
             self.draw_in(self.out, self.commit, impl, preset)
         save_table(self.out, impl="solutions")
         taken = gallery.refresh(self.out, self.kept)
-        self.assertEqual(
-            [file.name for file in taken], [f"{NAME}.png", f"{NAME}.published.png", "sync_batch_norm.json"]
-        )
+        self.assertEqual([file.name for file in taken], [f"{NAME}.png", f"{NAME}.published.png", "tables.json"])
         for file, preset in zip(taken, ("quick", "published")):
             self.assertEqual(file.read_bytes(), (self.out / f"{NAME}.solutions.{preset}.png").read_bytes())
 
