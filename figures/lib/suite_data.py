@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import ResultError, load_group
+from figures.lib.result_files import ResultError, load
 
 PROGRAM = "ddp_suite"
 PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "latency_us", "bucket_size 0")
@@ -44,7 +44,7 @@ class Suite:
     """A result of ddp_suite."""
 
     def __init__(self, file: Path) -> None:
-        (self.result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        self.result = load(file, PROGRAM, PARAMETERS)
         for series in self.result.series:
             missing = {"model", "round", "ranks", "variant"} - series["labels"].keys()
             if missing:
@@ -106,15 +106,12 @@ class PublishedRound:
 
 def load_published() -> dict[str, list[PublishedRound]]:
     """The rounds of each model, "no ddp" first."""
-    columns = load_reference("ddp_suite").columns
     models: dict[str, list[PublishedRound]] = {}
-    for model, ranks, name, *cell in zip(
-        *(columns[key] for key in ("model", "gpus", "round", "percentile", "sec/iter", "ex/sec"))
-    ):
-        rounds = models.setdefault(model, [])
-        if not rounds or rounds[-1].name != name:
-            rounds.append(PublishedRound(name, int(ranks), []))
-        rounds[-1].cells.append(PublishedCell(int(cell[0]), cell[1], cell[2]))
+    for row in load_reference("ddp_suite").rows:
+        rounds = models.setdefault(row["model"], [])
+        if not rounds or rounds[-1].name != row["round"]:
+            rounds.append(PublishedRound(row["round"], int(row["gpus"]), []))
+        rounds[-1].cells.append(PublishedCell(int(row["percentile"]), row["sec/iter"], row["ex/sec"]))
     return models
 
 
@@ -139,6 +136,6 @@ def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
 
 
 def published_diffs(model: str, percent: int) -> Diffs:
-    columns = load_reference("ddp_suite_diff").columns
-    rows = zip(*(columns[name] for name in ("model", "percentile", "gpus", "diff")))
-    return {int(gpus): float(diff) for name, at, gpus, diff in rows if name == model and int(at) == percent}
+    rows = load_reference("ddp_suite_diff").rows
+    wanted = (model, str(percent))
+    return {int(row["gpus"]): float(row["diff"]) for row in rows if (row["model"], row["percentile"]) == wanted}

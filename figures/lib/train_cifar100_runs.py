@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 
 PROGRAM = "train_cifar100"
 PARAMETERS = ("data", "train_size", "test_size", "epochs", "batch_size", "grad_accum_steps", "learning_rate",
@@ -90,9 +90,7 @@ class Trainings:
 
 def load_trainings(files: list[Path]) -> list[Trainings]:
     """The trainings of each file; they may differ in everything but the program."""
-    return [
-        Trainings(load_group([file], PROGRAM, shared=(), own=PARAMETERS)[0]) for file in files
-    ]  # fmt: skip
+    return [Trainings(load(file, PROGRAM, PARAMETERS)) for file in files]
 
 
 @dataclass(frozen=True)
@@ -108,15 +106,11 @@ class Published:
 
 def load_published() -> dict[str, Published]:
     """By implementation."""
-    table = load_reference(PROGRAM)
-    columns = [table.columns[name] for name in ("Rank", "Time", "Max Memory Allocated", "loss", "acc")]
     published = {}
     for implementation in IMPLEMENTATIONS:
-        rows = [
-            row for name, *row in zip(table.columns["distributed_impl"], *columns) if name == implementation
-        ]  # fmt: skip
-        ranks, seconds, allocated, losses, accuracies = (list(column) for column in zip(*rows))
-        published[implementation] = Published(ranks, seconds, allocated, losses[0], accuracies[0])
+        rows = [row for row in load_reference(PROGRAM).rows if row["distributed_impl"] == implementation]
+        columns = ([row[name] for row in rows] for name in ("Rank", "Time", "Max Memory Allocated"))
+        published[implementation] = Published(*columns, rows[0]["loss"], rows[0]["acc"])
     return published
 
 

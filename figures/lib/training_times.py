@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 
 PROGRAM = "bucketed_ddp"
 PUBLISHED = "bucketed_ddp"  # figures/reference
-PARAMETERS = (
-    "model",
-    "parameters",
-    "d_model",
-    "layers",
-    "repetitions",
-    "warmup",
-    "interleaved",
-    "rate_gbit",
-    "latency_us",
-)
+PARAMETERS = ("model", "parameters", "d_model", "layers", "repetitions", "warmup", "interleaved", "rate_gbit",
+              "latency_us")  # fmt: skip
+COLUMNS = ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
 BUCKETED, REDUCER, COMPUTE = "bucketed", "Reducer", "compute only"
 UNBUCKETED = ("naive", "flat", "overlapped", REDUCER)
 # Where the published "maximum bucket size" is shown beside sizes of stage 03.
@@ -125,17 +117,17 @@ def _way_of(result: Result, labels: dict[str, Any]) -> Way:
 
 
 def load_trainings(file: Path) -> tuple[Result, Trainings]:
-    (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+    result = load(file, PROGRAM, PARAMETERS)
     return result, Trainings(result)
 
 
 def published_times() -> dict[Way, Times]:
     """The published table, row by row."""
-    table = load_reference(PUBLISHED)
-    keys = zip(*([int(n) for n in table.numbers(name)] for name in ("local_bs", "seq_len", "bucket_size_mb")))
-    columns = ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
-    times = zip(*(table.numbers(name) for name in columns))
-    return {Way(batch, length, BUCKETED, size): Times(*row) for (batch, length, size), row in zip(keys, times)}
+    times = {}
+    for row in load_reference(PUBLISHED).rows:
+        way = Way(int(row["local_bs"]), int(row["seq_len"]), BUCKETED, int(row["bucket_size_mb"]))
+        times[way] = Times(*(float(row[name]) for name in COLUMNS))
+    return times
 
 
 def size_in_words(size: float) -> str:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from figures.lib import script, style
 from figures.lib.reference_data import load_reference
@@ -46,12 +45,8 @@ def held_by(result: Result, quantity: str = "held") -> dict[int, dict[str, Held]
 
 def published(parameters: int) -> dict[str, Held]:
     """ZeRO's table 1 for a model of that size, by what is divided; empty if it has none."""
-    table = load_reference(PROGRAM)
-    sizes, gpus = table.numbers("billions"), table.numbers("gpus")
-    return {
-        name: {int(count): gb for size, count, gb in zip(sizes, gpus, table.numbers(name)) if 1e9 * size == parameters}
-        for name in PUBLISHED
-    }
+    rows = [row for row in load_reference(PROGRAM).rows if 1e9 * float(row["billions"]) == parameters]
+    return {name: {int(row["gpus"]): float(row[name]) for row in rows} for name in PUBLISHED}
 
 
 def largest_error(by_size: dict[int, dict[str, Held]]) -> float:
@@ -101,22 +96,17 @@ def draw_largest(axes: Axes, most: dict[int, dict[str, Held]]) -> None:
 
 
 def over_gpus(axes: Axes, by_stage: dict[str, dict[int, float]]) -> None:
-    axes.set_xscale("log", base=4)
+    style.log_axis(axes, sorted({gpus for values in by_stage.values() for gpus in values}), base=4)
     axes.set_yscale("log")
-    counts = sorted({gpus for values in by_stage.values() for gpus in values})
-    axes.xaxis.set_major_locator(FixedLocator(counts))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel("GPUs")
     axes.grid()
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     by_size = held_by(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    *panels, last = figure.subplots(len(by_size) // 2 + 1, 2, squeeze=False).flat
+    figure, all_panels = style.panels(HEIGHT, len(by_size) // 2 + 1, 2, squeeze=False)
+    *panels, last = all_panels.flat
     for axes, parameters in zip(panels, sorted(by_size)):
         draw_size(axes, parameters, by_size[parameters])
     for axes in panels[len(by_size) :]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from figures.lib import held_out, script, style, suite_data
 from figures.lib.reference_data import load_reference
@@ -84,8 +83,7 @@ def draw_efficiencies(axes: Axes, result: Result) -> None:
     alone = suite_data.published_medians("resnet50")[0]
     axes.plot([row.gpus for row in held], [100 * alone / row.published for row in held], color=style.GREY, marker="d",
               markersize=3.5, linestyle="none", label="published: PyTorch's suite, 1 MB")  # fmt: skip
-    of_nvidia = load_reference(PROGRAM)
-    percents = [100 * all_ / (8 * one) for one, all_ in zip(of_nvidia.numbers("1"), of_nvidia.numbers("8"))]
+    percents = [100 * float(row["8"]) / (8 * float(row["1"])) for row in load_reference(PROGRAM).rows]
     axes.plot([8] * len(percents), percents, color="black", marker="+", markersize=5, linestyle="none",
               label="published: NVIDIA, 8 GPUs")  # fmt: skip
     axes.set_ylim(0, 105)
@@ -108,10 +106,7 @@ def draw_caps(axes: Axes, result: Result, by_gpus: dict[int, Steps]) -> None:
 
 
 def finish_axes(axes: Axes, gpus: list[int]) -> None:
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(gpus[:: -max(1, len(gpus) // 6)]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+    style.log_axis(axes, gpus[:: -max(1, len(gpus) // 6)], "{:,.0f}".format)
     axes.set_xlabel("GPUs")
     axes.grid()
 
@@ -131,10 +126,8 @@ def caption(result: Result) -> str:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     by_gpus = steps_by_cap(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(1, 2 if by_gpus else 1, squeeze=False)[0]
+    figure, (panels,) = style.panels(HEIGHT, 1, 2 if by_gpus else 1, squeeze=False)
     draw_efficiencies(panels[0], result)
     finish_axes(panels[0], sorted({gpus for steps in steps_of(result).values() for gpus in steps}))
     if by_gpus:

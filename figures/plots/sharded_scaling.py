@@ -9,13 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 from figures.plots.memory_per_gpu import CARD_GB
 from figures.plots.scaling import COMPUTE, HARDWARE, finish_axes
 from figures.plots.scaling import LOOKS as AVERAGING
@@ -84,10 +82,8 @@ def caption(result: Result) -> str:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     steps, most = values_of(result, "step", "s"), values_of(result, "most", "bytes")
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(1, len(steps), squeeze=False)[0]
+    figure, (panels,) = style.panels(HEIGHT, 1, len(steps), squeeze=False)
     for axes, (model, variants) in zip(panels, steps.items()):
         draw_model(axes, variants, most[model])
         finish_axes(axes, sorted({gpus for values in variants.values() for gpus in values}))
@@ -126,9 +122,7 @@ def draw_links(axes: Axes, lines: dict[tuple[str, int], ByLink]) -> None:
     axes.set_xlabel("link between machines [GB/s]")
     axes.set_ylabel("step [s]")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        style.write_plain_numbers(axis)
     axes.grid()
 
 
@@ -157,10 +151,8 @@ def links_in_words(result: Result) -> str:
 
 
 def draw_prefetch(result: Result) -> Figure:
-    style.use_style()
     models = by_link(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, PREFETCH_HEIGHT), layout="constrained")
-    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    figure, (panels,) = style.panels(PREFETCH_HEIGHT, 1, len(models), squeeze=False)
     for axes, (model, lines) in zip(panels, models.items()):
         draw_links(axes, lines)
         axes.set_title(model, loc="left")
@@ -171,7 +163,7 @@ def draw_prefetch(result: Result) -> Figure:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        result = load(file, PROGRAM, PARAMETERS)
         yield script.name_of(PROGRAM, result), draw(result)
         if by_link(result):
             yield script.name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result)

@@ -21,7 +21,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError
 
@@ -70,13 +69,9 @@ class Grid:
         measured = {label["variant"] for label in labels}
         self.variants = {name: colour for name, colour in VARIANTS.items() if name in measured}
         self.bar = BAR_WIDTH / len(self.variants)
-        self._check_lengths()
-
-    def _check_lengths(self) -> None:
-        """Checks that times and collectives are of the same calls."""
-        lengths = {len(series["values"]) for series in self._result.series if series["unit"] == "s"}
-        if len(lengths) > 1:
-            raise ResultError(f"{self._result.file}: its series differ in their number of calls; run it again")
+        # Times and collectives are of the same calls.
+        if len({len(series["values"]) for series in result.series if series["unit"] == "s"}) > 1:
+            raise ResultError(f"{result.file}: its series differ in their number of calls; run it again")
 
     def cells(self, batch: int) -> list[Cell]:
         return [Cell(batch, hidden) for hidden in self.hidden]
@@ -99,18 +94,12 @@ class Grid:
 
 def load_published(name: str, ranks: int) -> Published:
     """The rows of the table that were measured with this number of ranks."""
-    table = load_reference(name)
-    rows = zip(
-        *(table.numbers(column) for column in ("batch_size", "hidden_dim", "num_workers")),
-        table.numbers("median time"),
-        table.numbers("max memory allocated"),
-    )
     published = Published({}, {})
-    for batch, hidden, workers, seconds, allocated in rows:
-        if workers == ranks:
-            cell = Cell(int(batch), int(hidden))
-            published.microseconds[cell] = 1e6 * seconds
-            published.kibibytes[cell] = allocated / 1024
+    for row in load_reference(name).rows:
+        if int(row["num_workers"]) == ranks:
+            cell = Cell(int(row["batch_size"]), int(row["hidden_dim"]))
+            published.microseconds[cell] = 1e6 * float(row["median time"])
+            published.kibibytes[cell] = float(row["max memory allocated"]) / 1024
     return published
 
 
@@ -145,16 +134,8 @@ def draw_memory(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
         axes.hlines(least, index - 0.6 * BAR_WIDTH, index + 0.6 * BAR_WIDTH, color="black", linewidth=0.7)
     for variant, colour in grid.variants.items():
         values = [grid.kibibytes(cell, variant, direction) for cell in cells]
-        axes.plot(
-            grid.positions(variant),
-            values,
-            "o",
-            markersize=3.2,
-            color=colour,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-            zorder=5,
-        )
+        look = {"color": colour, "markersize": 3.2, "markeredgecolor": "white", "markeredgewidth": 0.4, "zorder": 5}
+        axes.plot(grid.positions(variant), values, "o", **look)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -190,20 +171,11 @@ def add_legend(figure: Figure, variants: dict[str, str]) -> None:
 
 def draw(result: Result) -> Figure:
     """A column for each batch size; rows: forward, forward and backward, memory."""
-    style.use_style()
     plt.rcParams["hatch.linewidth"] = 0.5
     grid = Grid(result)
     ranks = result.provenance["world_size"]
     published = {variant: load_published(name, ranks) for variant, name in PUBLISHED.items()}
-    figure, panels = plt.subplots(
-        3,
-        len(grid.batches),
-        figsize=(style.TEXT_WIDTH, HEIGHT),
-        sharex=True,
-        sharey="row",
-        squeeze=False,
-        layout="constrained",
-    )
+    figure, panels = style.panels(HEIGHT, 3, len(grid.batches), sharex=True, sharey="row", squeeze=False)
     for index, batch in enumerate(grid.batches):
         draw_column(list(panels[:, index]), grid, batch, published)
     for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):
@@ -218,7 +190,7 @@ def add_caption(figure: Figure, result: Result) -> None:
     affine = "with weight and bias" if values["affine"] else "without weight and bias"
     style.add_caption(
         figure,
-        f"{ranks} ranks, {link_of(values)}; {values['dtype']}, {affine}. "
+        f"{ranks} ranks, {result.link}; {values['dtype']}, {affine}. "
         f"Medians of {values['repetitions']} calls, slowest rank; "
         "lines: 25th to 75th percentile. Peak memory of forward: all tensors at once; black "
         "line: input and output. Published: 10,000 calls, RTX A4000.",

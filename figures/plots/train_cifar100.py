@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -94,8 +93,7 @@ def add_caption(figure: Figure, trainings: Trainings) -> None:
 
 
 def draw(trainings: Trainings) -> Figure:
-    style.use_style()
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    figure, axes = style.panels(HEIGHT, 1, len(PANELS))
     panels = dict(zip(PANELS, axes))
     for quantity, panel in panels.items():
         draw_panel(panel, trainings, quantity)

@@ -8,22 +8,11 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from figures.lib import script
-from figures.lib.all_reduces import (
-    COLLECTIVES,
-    Times,
-    bus_bandwidth,
-    left_out,
-    load_collectives,
-    size_label,
-    times_by_world,
-    title_of,
-)
-from figures.lib.result_files import Result
+from figures.lib import all_reduces, script
+from figures.lib.all_reduces import Times, bus_bandwidth, size_label, title_of
+from figures.lib.result_files import Result, left_out
 from figures.lib.tables import Table
 
 ELEMENT = 4  # bytes of a float32
@@ -70,7 +59,7 @@ def text_of(worlds: dict[int, Times], result: Result) -> str:
 
 def make_table(result: Result) -> Table:
     """The table; for a page only its bus bandwidths, the variants side by side."""
-    worlds = times_by_world(result)
+    worlds = all_reduces.times_by_world(result)
     variants = list(next(iter(worlds.values())))
     rows = [
         [str(world), size_label(size), *(f"{bus_bandwidth(size, statistics.median(by_size[size]), world):.4f}"
@@ -87,17 +76,11 @@ def make_table(result: Result) -> Table:
         text=text_of(worlds, result),
         results=[result],
         note="2(N-1)/N · S / time for S bytes among N ranks, as nccl-tests counts, from medians of calls that all "
-        f"ranks begin together, of the slowest rank.{crowded}{left_out(worlds[min(worlds)])}",
+        f"ranks begin together, of the slowest rank.{crowded}{left_out(all_reduces.COMPARED, worlds[min(worlds)])}",
     )
 
 
-def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        result = load_collectives(file)
-        yield script.name_of(COLLECTIVES, result), make_table(result)
-
-
-main = script.main(__doc__, tables)
+main = script.main(__doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, make_table))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -48,14 +48,9 @@ def table(suite: Suite, choice: Choice) -> Table:
         for model in suite.models
     }
     rows = [
-        [
-            model,
-            str(round_.ranks),
-            round_.name,
-            *(text for cell in round_.cells for text in (cell.seconds, cell.examples)),
-        ]
+        [model, str(one.ranks), one.name, *(text for cell in one.cells for text in (cell.seconds, cell.examples))]
         for model, rounds in models.items()
-        for round_ in rounds
+        for one in rounds
     ]
     values, provenance = suite.result.parameters, suite.result.provenance
     side = values["image_size"]

@@ -56,15 +56,9 @@ def table(suite: Suite, baseline: ddp_diff.Suite, test: ddp_diff.Suite, variant:
         rows.append([model, str(ranks), *(text for cell in texts for text in cell)])
     before, after = suite.bucket_sizes
     how = f"{setup_in_words(suite.result)}. {TIMES_ONLY}" if suite.result.simulated else "They took turns."
+    title = f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB"
     note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. {how}"
-    return Table(
-        f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB",
-        COLUMNS,
-        rows,
-        ddp_diff.format_diff(baseline, test),
-        [suite.result],
-        note,
-    )
+    return Table(title, COLUMNS, rows, ddp_diff.format_diff(baseline, test), [suite.result], note)
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:

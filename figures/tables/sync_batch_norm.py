@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from figures.lib import script
-from figures.lib.markdown_tables import markdown
-from figures.lib.result_files import Result, load_group
+from figures.lib.result_files import Result, load
 from figures.lib.side_by_side import Quantity, side_by_side
-from figures.lib.tables import Table
+from figures.lib.tables import Table, markdown
 from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, PUBLISHED, Cell, Grid
 
 COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
@@ -86,7 +85,7 @@ def table(result: Result, direction: str) -> Table:
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        result = load(file, PROGRAM, PARAMETERS)
         for direction, suffix in SUFFIXES.items():
             yield script.name_of(PROGRAM + suffix, result), table(result, direction)
         published = table(result, DIRECTIONS[0])

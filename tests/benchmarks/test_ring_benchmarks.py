@@ -4,7 +4,7 @@ what they refuse, and that their figures and tables can be made from it.
 
 from __future__ import annotations
 
-from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
+from figures.lib.all_reduces import ALGORITHMS, formula_seconds
 from figures.lib.reference_data import load_reference
 from tests.benchmarks.program_test import SHARED_MEMORY, ProgramTest, slow  # first: it finds the tools and the scripts
 from tests.harness.test_launch import free_port
