@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from figures.lib import style
-from figures.lib.result_files import Result, ResultError
+from figures.lib.result_files import Result
 
 RING = "ring"
 BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
@@ -62,15 +62,15 @@ def times_by_world(result: Result) -> dict[int, Times]:
     for series in result.series:
         labels = series["labels"]
         if labels.keys() != {"world_size", "bytes", "variant"} or labels["variant"] not in KNOWN:
-            raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
+            raise result.error("has series of something else")
         times = worlds.setdefault(labels["world_size"], {})
         times.setdefault(labels["variant"], {})[labels["bytes"]] = result.values("s", **labels)
     for world, times in worlds.items():
         if RING not in times:
-            raise ResultError(f"{result.file}: lacks the variant {RING!r}; delete it and run the benchmark again")
+            raise result.error(f"lacks the variant {RING!r}")
         if any(by_size.keys() != times[RING].keys() for by_size in times.values()):
             problem = f"{world} ranks have not measured each variant at the same sizes"
-            raise ResultError(f"{result.file}: {problem}; delete it and run the benchmark again")
+            raise result.error(f"{problem}")
     return {
         world: {variant: worlds[world][variant] for variant in KNOWN if variant in worlds[world]}
         for world in sorted(worlds)

@@ -41,19 +41,33 @@ class Result:
         limits += [f"{latency:g} µs a message"] if latency else []
         return f"a link limited to {' and '.join(limits)}" if limits else "the machine's own link"
 
+    def error(self, problem: str) -> ResultError:
+        return _error(self.file, problem)
+
+    def first_values(self, unit: str, *names: str, **wanted: Any) -> dict[Any, Any]:
+        """The first value of each series that has the labels `wanted`, by these labels, one in the other."""
+        found: dict[Any, Any] = {}
+        for labels in (series["labels"] for series in self.series):
+            if wanted.items() <= labels.items():
+                inner = found
+                for name in names[:-1]:
+                    inner = inner.setdefault(labels[name], {})
+                inner[labels[names[-1]]] = self.values(unit, **labels)[0]
+        return found
+
     def values(self, unit: str, **labels: Any) -> list[float]:
         """The values of the one series with exactly these labels, measured in `unit`."""
         matching = [series for series in self.series if series["labels"] == labels]
         name = ", ".join(f"{key} {value}" for key, value in labels.items())
         if len(matching) != 1:
-            raise _error(self.file, f"has {len(matching)} series of {name}, not one")
+            raise self.error(f"has {len(matching)} series of {name}, not one")
         if matching[0]["unit"] != unit:
-            raise _error(self.file, f"gives {name} in {matching[0]['unit']!r}, not in {unit!r}")
+            raise self.error(f"gives {name} in {matching[0]['unit']!r}, not in {unit!r}")
         values = matching[0]["values"]
         if not values:
-            raise _error(self.file, f"has no values of {name}")
+            raise self.error(f"has no values of {name}")
         if not all(isinstance(value, (int, float)) for value in values):
-            raise _error(self.file, f"has a value of {name} that is not a number")
+            raise self.error(f"has a value of {name} that is not a number")
         return values
 
 

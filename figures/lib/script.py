@@ -7,6 +7,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -17,9 +18,13 @@ from figures.lib.result_files import Result, ResultError, load
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
 
 
-def main(about: str, draw: Draw) -> Callable[..., int]:
-    """A script's main(); its help begins as its text about itself does."""
-    return functools.partial(run, about.splitlines()[0], draw)
+def main(module: str, about: str, draw: Draw) -> Callable[..., int]:
+    """A script's main(); its help begins as its text about itself does. Where the script is the program, which its name
+    as a module tells, runs it and ends."""
+    made = functools.partial(run, about.splitlines()[0], draw)
+    if module == "__main__":
+        sys.exit(made())
+    return made
 
 
 def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int:
@@ -52,6 +57,16 @@ def one_each(
         for file in files:
             result = load(file, program, parameters)
             yield name_of(name or program, result), make(result)
+
+    return all_made
+
+
+def of_each(load: Callable[[Path], Any], make: Callable[[Any], Figure], name: str) -> Draw:
+    """The same of a program whose result is read into something with a `result`."""
+
+    def all_made(files: list[Path]) -> Iterable[tuple[str, Figure]]:
+        for one in map(load, files):
+            yield name_of(name, one.result), make(one)
 
     return all_made
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import ResultError, load
+from figures.lib.result_files import load
 
 PROGRAM = "ddp_suite"
 PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "latency_us", "bucket_size 0")
@@ -48,11 +48,11 @@ class Suite:
         for series in self.result.series:
             missing = {"model", "round", "ranks", "variant"} - series["labels"].keys()
             if missing:
-                raise self.error(f"has a series without the label {sorted(missing)[0]!r}")
+                raise self.result.error(f"has a series without the label {sorted(missing)[0]!r}")
         self.models = self._values_of("model")
         self.bucket_sizes = self._values_of("bucket_size")
         if not self.bucket_sizes:
-            raise self.error("has no round with DDP")
+            raise self.result.error("has no round with DDP")
 
     @property
     def batch_size(self) -> int:
@@ -71,14 +71,11 @@ class Suite:
             if labels["variant"] == NO_DDP or Choice(labels["variant"], labels.get("bucket_size")) == choice:
                 seconds = self.result.values("s", **labels)
                 if min(seconds) <= 0:
-                    raise self.error(f"has a time of {model}, {labels['round']}, that is not above zero")
+                    raise self.result.error(f"has a time of {model}, {labels['round']}, that is not above zero")
                 rounds.append(Round(labels["round"], labels["ranks"], seconds))
         if not rounds or rounds[0].name != NO_DDP_ROUND or len(rounds) == 1:
-            raise self.error(f"lacks {model} without DDP, or with {choice.variant}, {choice.bucket_size} MB")
+            raise self.result.error(f"lacks {model} without DDP, or with {choice.variant}, {choice.bucket_size} MB")
         return rounds
-
-    def error(self, problem: str) -> ResultError:
-        return ResultError(f"{self.result.file}: {problem}; delete it and run the benchmark again")
 
     def _values_of(self, label: str) -> list:
         found = [series["labels"][label] for series in self.result.series if label in series["labels"]]
@@ -130,7 +127,7 @@ def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
     is the same in both."""
     before, after = (suite.rounds(model, Choice(variant, size))[1:] for size in suite.bucket_sizes)
     if [one.ranks for one in before] != [one.ranks for one in after]:
-        raise suite.error(f"has {model} on other ranks with one bucket size than with the other")
+        raise suite.result.error(f"has {model} on other ranks with one bucket size than with the other")
     times = {one.ranks: (one.percentile(percent), other.percentile(percent)) for one, other in zip(before, after)}
     return {ranks: -100 * (now - then) / then for ranks, (then, now) in times.items()}
 

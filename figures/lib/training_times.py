@@ -52,7 +52,7 @@ class Trainings:
     """All trainings of a result, in its order."""
 
     def __init__(self, result: Result) -> None:
-        self._file = result.file
+        self._result = result
         self._seconds: dict[Way, dict[str, list[list[float]]]] = {}  # of each part, by rank
         for series in result.series:
             labels = series["labels"]
@@ -63,13 +63,11 @@ class Trainings:
 
     def _check(self, way: Way, parts: dict[str, list[list[float]]], ranks: int) -> None:
         if set(parts) != set(PARTS) or any(len(of_ranks) != ranks for of_ranks in parts.values()):
-            raise ResultError(
-                f"{self._file}: lacks a part or a rank of {way.name()}; delete it and run the benchmark again"
-            )
+            raise self._result.error(f"lacks a part or a rank of {way.name()}")
         if len({len(values) for of_ranks in parts.values() for values in of_ranks}) > 1:
-            raise ResultError(f"{self._file}: the number of iterations differs in {way.name()}; run it again")
+            raise ResultError(f"{self._result.file}: the number of iterations differs in {way.name()}; run it again")
         if min(min(values) for values in parts[TRAIN]) <= 0:
-            raise ResultError(f"{self._file}: has an iteration of {way.name()} that took no time; run it again")
+            raise ResultError(f"{self._result.file}: has an iteration of {way.name()} that took no time; run it again")
 
     def ways(self) -> list[Way]:
         return list(self._seconds)
@@ -100,7 +98,7 @@ class Trainings:
         if way.variant == REDUCER:
             compute = Way(way.local_bs, way.seq_len, COMPUTE)
             if not self.has(compute):
-                raise ResultError(f"{self._file}: lacks {compute.name()}; delete it and run the benchmark again")
+                raise self._result.error(f"lacks {compute.name()}")
             all_reduce = self.seconds(way, BACKWARD) - self.seconds(compute, BACKWARD)
         return Times(train, all_reduce, all_reduce / train)
 

@@ -5,7 +5,6 @@ Reads one result file of the benchmark all_reduce_algorithms.
 
 from __future__ import annotations
 
-import sys
 from itertools import combinations
 
 import matplotlib.pyplot as plt
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 
 from figures.lib import script, style
 from figures.lib.all_reduces import ALGORITHMS, COLOURS, MARKERS, RING, crossover, formula_seconds, size_label
-from figures.lib.result_files import Result, ResultError
+from figures.lib.result_files import Result
 
 PROGRAM = "all_reduce_algorithms"
 NETWORK = ("alpha_ns", "beta_ns_per_byte")
@@ -29,7 +28,7 @@ def times_of(result: Result) -> Times:
     """All simulated times: each algorithm at each pair of a world and a size that any of them has."""
     keys = [series["labels"] for series in result.series]
     if not all(labels.keys() == {"algorithm", "world_size", "bytes"} for labels in keys):
-        raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
+        raise result.error("has series of something else")
     cells = sorted({(labels["world_size"], labels["bytes"]) for labels in keys})
     return {
         (algorithm, world, size): result.values("s", algorithm=algorithm, world_size=world, bytes=size)[0]
@@ -138,7 +137,4 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
     )
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, NETWORK, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, NETWORK, draw))

@@ -6,7 +6,6 @@ Reads one result file of the benchmark collectives, and draws its world of 2 ran
 from __future__ import annotations
 
 import statistics
-import sys
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -94,7 +93,4 @@ def finish_axes(axes: Axes, sizes: list[int]) -> None:
     axes.legend(loc="lower right", fontsize=7.5)
 
 
-main = script.main(__doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, draw, NAME))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, draw, NAME))

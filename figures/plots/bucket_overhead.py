@@ -6,7 +6,6 @@ Reads one result file of the benchmark bucket_overhead.
 from __future__ import annotations
 
 import statistics
-import sys
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -51,9 +50,7 @@ def measured_seconds(result: Result) -> dict[int, list[float]]:
 
 def simulated_seconds(result: Result) -> dict[int, float]:
     """The simulated times by cap; empty if the ranks shared no memory."""
-    quantity = "simulated overhead"
-    caps = [series["labels"]["cap_bytes"] for series in result.series if series["labels"].get("quantity") == quantity]
-    return {cap: result.values("s", quantity=quantity, cap_bytes=cap)[0] for cap in sorted(caps)}
+    return dict(sorted(result.first_values("s", "cap_bytes", quantity="simulated overhead").items()))
 
 
 def draw_formula(axes: Axes, result: Result, caps: list[int]) -> None:
@@ -116,7 +113,4 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     style.add_caption(figure, text, [result])
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

@@ -7,7 +7,6 @@ bucketed_ddp_published.py: this machine, with the model that fits it, need not s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,7 +118,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
             yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

@@ -6,7 +6,6 @@ with --preset published. Variants without buckets stand beside the axis of bucke
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,7 +112,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
             yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

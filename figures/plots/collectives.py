@@ -6,7 +6,6 @@ Reads one result file of the benchmark collectives.
 from __future__ import annotations
 
 import statistics
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -93,7 +92,4 @@ def add_legend_and_caption(figure: Figure, result: Result, worlds: dict[int, Tim
     )
 
 
-main = script.main(__doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, draw))

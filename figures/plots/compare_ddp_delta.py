@@ -5,8 +5,6 @@ Reads one result file of the benchmark compare_ddp.
 
 from __future__ import annotations
 
-import sys
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -61,7 +59,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.delta"))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.delta"))

@@ -5,8 +5,6 @@ Reads one result file of the benchmark compare_ddp, made with --preset published
 
 from __future__ import annotations
 
-import sys
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -74,7 +72,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(ddp_comparison.PROGRAM, ddp_comparison.PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(ddp_comparison.PROGRAM, ddp_comparison.PARAMETERS, draw))

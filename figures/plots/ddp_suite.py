@@ -6,10 +6,7 @@ ddp_suite for each figure.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -116,6 +113,9 @@ def add_caption(figure: Figure, suite: Suite) -> None:
 
 def draw(suite: Suite) -> Figure:
     """A column for each model; rows: ex/sec, efficiency."""
+    if len(suite.bucket_sizes) > 1:
+        file = suite.result.file
+        raise ResultError(f"{file}: has several bucket sizes; draw it with figures.plots.ddp_suite_ab")
     figure, panels = style.panels(HEIGHT, 2, len(suite.models), sharex=True, sharey="row", squeeze=False)
     own = [own_points(suite, model, choice) for model in suite.models for choice in suite.choices()]
     places = places_of(own + [published_points(model) for model in suite.models])
@@ -129,15 +129,4 @@ def draw(suite: Suite) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        suite = Suite(file)
-        if len(suite.bucket_sizes) > 1:
-            raise ResultError(f"{file}: has several bucket sizes; draw it with figures.plots.ddp_suite_ab")
-        yield script.name_of(PROGRAM, suite.result), draw(suite)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(Suite, draw, PROGRAM))

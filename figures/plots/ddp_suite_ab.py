@@ -5,8 +5,6 @@ Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -95,13 +93,4 @@ def draw(suite: Suite) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        suite = load_ab(file)
-        yield script.name_of(NAME, suite.result), draw(suite)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(load_ab, draw, NAME))

@@ -6,10 +6,6 @@ benchmark ddp_suite, made with --preset published.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -73,6 +69,7 @@ def draw_column(column: list[Axes], suite: Suite, model: str) -> None:
 
 
 def draw(suite: Suite) -> Figure:
+    published_scale.require_simulated(suite.result)
     figure, panels = style.panels(HEIGHT, len(ROWS), len(suite.models), sharex=True, squeeze=False)
     for index, model in enumerate(suite.models):
         draw_column(list(panels[:, index]), suite, model)
@@ -91,14 +88,4 @@ def draw(suite: Suite) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        suite = Suite(file)
-        published_scale.require_simulated(suite.result)
-        yield script.name_of(PROGRAM, suite.result), draw(suite)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(Suite, draw, PROGRAM))

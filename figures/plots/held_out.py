@@ -6,7 +6,6 @@ bucketed_ddp, made with --preset published, for the provenance of this drawing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,7 +65,4 @@ def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
         yield name, simple_table("Predictions that nothing was fitted to", held_out.COLUMNS, lines, [result], NOTE)
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

@@ -6,7 +6,6 @@ Reads one result file of the benchmark memory_per_gpu, of a model with activatio
 from __future__ import annotations
 
 import re
-import sys
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -76,7 +75,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.kinds"))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.kinds"))

@@ -5,8 +5,6 @@ Reads one result file of the benchmark memory_per_gpu.
 
 from __future__ import annotations
 
-import sys
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
@@ -32,15 +30,13 @@ Held = dict[int, float]  # GB, by GPUs
 
 def held_by(result: Result, quantity: str = "held") -> dict[int, dict[str, Held]]:
     """By the model's parameters, then by the stage."""
-    found: dict[int, dict[str, Held]] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == quantity:
-            of_stage = found.setdefault(labels["parameters"], {}).setdefault(labels["stage"], {})
-            of_stage[labels["world_size"]] = 1e-9 * result.values("bytes", **labels)[0]
+    found = result.first_values("bytes", "parameters", "stage", "world_size", quantity=quantity)
     if not found:
         raise ResultError(f"{result.file}: lacks what is {quantity}; run the benchmark {PROGRAM} again")
-    return found
+    return {
+        parameters: {stage: {gpus: 1e-9 * value for gpus, value in held.items()} for stage, held in stages.items()}
+        for parameters, stages in found.items()
+    }
 
 
 def published(parameters: int) -> dict[str, Held]:
@@ -130,7 +126,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

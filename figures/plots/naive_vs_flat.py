@@ -7,7 +7,6 @@ and preset.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,7 +107,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     yield script.name_of(PROGRAM, results[0]), draw(results)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

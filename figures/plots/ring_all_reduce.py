@@ -7,7 +7,6 @@ published. What the published procedure measured stands beside the published num
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,7 +206,7 @@ def load_ring(file: Path) -> Result:
     result = load(file, PROGRAM, PARAMETERS)
     if not any(cells_of(result, table.peer) for table in TABLES):
         peers = " or ".join(table.peer for table in TABLES)
-        raise ResultError(f"{result.file}: has no series beside {peers}; delete it and run the benchmark again")
+        raise result.error(f"has no series beside {peers}")
     return result
 
 
@@ -216,7 +215,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
         yield name_of(PROGRAM, result), draw(result)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

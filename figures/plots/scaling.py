@@ -5,8 +5,6 @@ Reads one result file of the benchmark scaling.
 
 from __future__ import annotations
 
-import sys
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
@@ -35,11 +33,7 @@ Steps = dict[int, float]  # seconds, by GPUs or by bytes of a bucket
 
 def steps_of(result: Result) -> dict[str, Steps]:
     """The steps of each variant by GPUs; of computing alone on one GPU, too."""
-    steps: dict[str, Steps] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == "step":
-            steps.setdefault(labels["variant"], {})[labels["world_size"]] = result.values("s", **labels)[0]
+    steps = result.first_values("s", "variant", "world_size", quantity="step")
     if not steps.get(COMPUTE):
         raise ResultError(f"{result.file}: lacks {COMPUTE}; run the benchmark {PROGRAM} again")
     return steps
@@ -54,12 +48,7 @@ def efficiencies(result: Result) -> dict[str, Steps]:
 
 def steps_by_cap(result: Result) -> dict[int, Steps]:
     """By GPUs, then by the cap in bytes; empty without stage 03."""
-    steps: dict[int, Steps] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == "step by cap":
-            steps.setdefault(labels["world_size"], {})[labels["cap_bytes"]] = result.values("s", **labels)[0]
-    return steps
+    return result.first_values("s", "world_size", "cap_bytes", quantity="step by cap")
 
 
 def best_caps(steps: Steps) -> tuple[int, int, int]:
@@ -137,7 +126,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

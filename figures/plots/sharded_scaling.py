@@ -5,7 +5,6 @@ Reads one result file of the benchmark sharded_scaling.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,12 +31,7 @@ ByVariant = dict[str, dict[int, float]]  # by GPUs
 
 def values_of(result: Result, quantity: str, unit: str) -> dict[str, ByVariant]:
     """By model, then by variant."""
-    found: dict[str, ByVariant] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == quantity:
-            variants = found.setdefault(labels["model"], {})
-            variants.setdefault(labels["variant"], {})[labels["world_size"]] = result.values(unit, **labels)[0]
+    found = result.first_values(unit, "model", "variant", "world_size", quantity=quantity)
     if not found or not all(variants.get(COMPUTE) for variants in found.values()):
         raise ResultError(f"{result.file}: lacks {COMPUTE}; run the benchmark {PROGRAM} again")
     return found
@@ -96,12 +90,10 @@ def draw(result: Result) -> Figure:
 def by_link(result: Result) -> dict[str, dict[tuple[str, int], ByLink]]:
     """By model, then by quantity and prefetch."""
     found: dict[str, dict[tuple[str, int], ByLink]] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") in (STEP, COMPUTING, COMMUNICATION):
-            lines = found.setdefault(labels["model"], {})
-            line = lines.setdefault((labels["quantity"], labels["prefetch"]), {})
-            line[labels["link_gb_per_s"]] = result.values("s", **labels)[0]
+    for quantity in (STEP, COMPUTING, COMMUNICATION):
+        values = result.first_values("s", "model", "prefetch", "link_gb_per_s", quantity=quantity)
+        for model, lines in values.items():
+            found.setdefault(model, {}).update({(quantity, prefetch): line for prefetch, line in lines.items()})
     return found
 
 
@@ -169,7 +161,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
             yield script.name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

@@ -7,7 +7,6 @@ are of one implementation and preset.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def step_milliseconds(result: Result) -> Times:
         if variant in measured
     }
     if COMPUTE not in times:
-        raise ResultError(f"{result.file}: lacks the variant {COMPUTE!r}; delete it and run the benchmark again")
+        raise result.error(f"lacks the variant {COMPUTE!r}")
     if len({len(values) for values in times.values()}) > 1:
         raise ResultError(f"{result.file}: the variants differ in their number of steps")
     return times
@@ -166,7 +165,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     yield script.name_of(PROGRAM, results[0]), draw(results)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

@@ -7,8 +7,6 @@ rank's own batch, and the published numbers of the same cells, if they are of as
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,12 +46,7 @@ class Cell:
     hidden: int
 
 
-@dataclass(frozen=True)
-class Published:
-    """One published table, by cell (batch and hidden size), in the units of the figure."""
-
-    microseconds: dict[Cell, float]
-    kibibytes: dict[Cell, float]
+Published = dict[Cell, tuple[float, float]]  # microseconds and KiB
 
 
 class Grid:
@@ -94,13 +87,11 @@ class Grid:
 
 def load_published(name: str, ranks: int) -> Published:
     """The rows of the table that were measured with this number of ranks."""
-    published = Published({}, {})
-    for row in load_reference(name).rows:
-        if int(row["num_workers"]) == ranks:
-            cell = Cell(int(row["batch_size"]), int(row["hidden_dim"]))
-            published.microseconds[cell] = 1e6 * float(row["median time"])
-            published.kibibytes[cell] = float(row["max memory allocated"]) / 1024
-    return published
+    return {
+        Cell(int(row["batch_size"]), int(row["hidden_dim"])):
+            (1e6 * float(row["median time"]), float(row["max memory allocated"]) / 1024)
+        for row in load_reference(name).rows if int(row["num_workers"]) == ranks
+    }  # fmt: skip
 
 
 def draw_times(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
@@ -118,11 +109,11 @@ def draw_times(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
         axes.vlines(at, *np.percentile(times, [25, 75], axis=1), color="black", linewidth=0.8)
 
 
-def draw_published(axes: Axes, grid: Grid, cells: list[Cell], values_of: Callable[[str], dict[Cell, float]]) -> None:
-    for variant in PUBLISHED:
-        values = values_of(variant)
+def draw_published(axes: Axes, grid: Grid, cells: list[Cell], published: dict[str, Published], which: int) -> None:
+    """`which`: 0 for times, 1 for memory."""
+    for variant, values in published.items():
         at = [x for x, cell in zip(grid.positions(variant), cells) if cell in values]
-        heights = [values[cell] for cell in cells if cell in values]
+        heights = [values[cell][which] for cell in cells if cell in values]
         axes.plot(at, heights, color=VARIANTS[variant], **PUBLISHED_MARKER)
 
 
@@ -148,8 +139,8 @@ def draw_column(column: list[Axes], grid: Grid, batch: int, published: dict[str,
     draw_times(forward, grid, batch, DIRECTIONS[0])
     draw_times(both, grid, batch, DIRECTIONS[1])
     draw_memory(memory, grid, batch, DIRECTIONS[0])
-    draw_published(forward, grid, cells, lambda variant: published[variant].microseconds)
-    draw_published(memory, grid, cells, lambda variant: published[variant].kibibytes)
+    draw_published(forward, grid, cells, published, 0)
+    draw_published(memory, grid, cells, published, 1)
     for axes in column:
         axes.set_xticks(range(len(cells)), [str(cell.hidden) for cell in cells])
         axes.tick_params(axis="x", length=0)
@@ -198,7 +189,4 @@ def add_caption(figure: Figure, result: Result) -> None:
     )
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -278,7 +277,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
         yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}{part}", result), draw(result, trace)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

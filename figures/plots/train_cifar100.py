@@ -6,10 +6,6 @@ one: of the same images, in the same batches.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -104,12 +100,4 @@ def draw(trainings: Trainings) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for trainings in load_trainings(files):
-        yield script.name_of(PROGRAM, trainings.result), draw(trainings)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(load_trainings, draw, PROGRAM))

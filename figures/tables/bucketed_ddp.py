@@ -5,7 +5,6 @@ Reads a result file of the benchmark bucketed_ddp. Below the published lines is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,7 +135,4 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         yield from side_by_side(training_times.PROGRAM, table, training_times.PUBLISHED, keys, quantities, own)
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

@@ -7,7 +7,6 @@ of calls that all ranks begin together, on the slowest rank.
 from __future__ import annotations
 
 import statistics
-import sys
 from dataclasses import dataclass
 
 from figures.lib import all_reduces, script
@@ -80,7 +79,4 @@ def make_table(result: Result) -> Table:
     )
 
 
-main = script.main(__doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, make_table))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, make_table))

@@ -5,7 +5,6 @@ Reads one result file of the benchmark compare_ddp.
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,7 +183,4 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
         yield from tables(load(file, ddp_comparison.PROGRAM, ddp_comparison.PARAMETERS))
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

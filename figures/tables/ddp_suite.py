@@ -5,7 +5,6 @@ There is a table for each variant that uses DDP and each bucket size.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -86,7 +85,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
                 yield from side_by_side(name, made, PROGRAM, keys, QUANTITIES, own_numbers(suite, choice))
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

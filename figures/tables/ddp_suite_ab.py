@@ -5,7 +5,6 @@ Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
             yield from side_by_side(name, made, "ddp_suite_diff", ("model", "gpus", "percentile"), BESIDE, own)
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

@@ -5,7 +5,6 @@ Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset pub
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +57,4 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
     yield script.name_of(NAME, results[0]), simple_table(title, COLUMNS, rows, results, note_of(by_program))
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,7 +101,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
                     yield from side_by_side(table.reference, made, table.reference, keys, quantities, own)
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

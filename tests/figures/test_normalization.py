@@ -139,8 +139,8 @@ class TestTrainCifar100(ScriptTest):
         assert "another training than the published one" in document["note"]
 
     def test_a_rank_that_was_not_published_has_nothing_beside_it(self) -> None:
-        block = train_cifar100_table.Block("", [("2", "6.000", "2097152")], "2.0000", "0.2000000")
-        published = train_cifar100_table.published_block("selfmade", train_cifar100_runs.load_published()["selfmade"])
+        block = train_cifar100_runs.Printed([("2", "6.000", "2097152")], "2.0000", "0.2000000")
+        published = train_cifar100_runs.load_published()["selfmade"]
         rows = train_cifar100_table.beside_published("selfmade", block, published)
         assert rows[0] == ["selfmade", "rank 2: time [s]", "6.000", "", ""]
 
