@@ -11,24 +11,16 @@ from figures.lib.result_files import Result
 RING = "ring"
 BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
 GLOO = "gloo all_reduce"  # beside another backend's own
-COLOURS = {
-    RING: style.BLUE,
-    "pipelined ring": style.SKY,
-    "butterfly": style.ORANGE,
-    "recursive doubling": style.GREEN,
-    "tree": style.PURPLE,
-    "all_reduce": style.VERMILION,
-    GLOO: style.GREY,
+LOOKS = {
+    RING: (style.BLUE, "o"),
+    "pipelined ring": (style.SKY, "D"),
+    "butterfly": (style.ORANGE, "s"),
+    "recursive doubling": (style.GREEN, "^"),
+    "tree": (style.PURPLE, "v"),
+    "all_reduce": (style.VERMILION, "X"),
+    GLOO: (style.GREY, "P"),
 }
-MARKERS = {
-    RING: "o",
-    "pipelined ring": "D",
-    "butterfly": "s",
-    "recursive doubling": "^",
-    "tree": "v",
-    "all_reduce": "X",
-    GLOO: "P",
-}
+COLOURS, MARKERS = ({name: look[part] for name, look in LOOKS.items()} for part in (0, 1))
 
 
 def title_of(variant: str, result: Result) -> str:

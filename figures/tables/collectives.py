@@ -7,7 +7,6 @@ of calls that all ranks begin together, on the slowest rank.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 
 from figures.lib import all_reduces, script
 from figures.lib.all_reduces import Times, bus_bandwidth, size_label, title_of
@@ -21,36 +20,21 @@ HEADER = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One size of one variant in one world."""
-
-    size: int
-    microseconds: float
-    algbw: float
-    busbw: float
-
-    def text(self) -> str:
-        columns = f"{self.size:12d}  {self.size // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}"
-        return f"{columns}  {self.microseconds:10.1f}  {self.algbw:8.4f}  {self.busbw:8.4f}"
-
-
-def rows_of(by_size: dict[int, list[float]], world: int) -> list[Row]:
-    rows = []
+def section(title: str, by_size: dict[int, list[float]], world: int) -> str:
+    """One variant in one world, a line for each size."""
+    lines, bandwidths = [], []
     for size, calls in by_size.items():
         seconds = statistics.median(calls)
-        rows.append(Row(size, 1e6 * seconds, 1e-9 * size / seconds, bus_bandwidth(size, seconds, world)))
-    return rows
-
-
-def section(title: str, rows: list[Row]) -> str:
-    average = statistics.fmean(row.busbw for row in rows)
-    return "\n".join([f"# {title}", HEADER, *(row.text() for row in rows), f"# Avg bus bandwidth    : {average:.4f}"])
+        bandwidths.append(bus_bandwidth(size, seconds, world))
+        columns = f"{size:12d}  {size // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}  {1e6 * seconds:10.1f}"
+        lines.append(f"{columns}  {1e-9 * size / seconds:8.4f}  {bandwidths[-1]:8.4f}")
+    average = statistics.fmean(bandwidths)
+    return "\n".join([f"# {title}", HEADER, *lines, f"# Avg bus bandwidth    : {average:.4f}"])
 
 
 def text_of(worlds: dict[int, Times], result: Result) -> str:
     return "\n#\n".join(
-        section(f"{world} ranks, {title_of(variant, result)}", rows_of(by_size, world))
+        section(f"{world} ranks, {title_of(variant, result)}", by_size, world)
         for world, times in worlds.items()
         for variant, by_size in times.items()
     )

@@ -14,7 +14,7 @@ from tabulate import tabulate
 
 from figures.lib import ddp_comparison, script
 from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, OPTIONS, STAGE, SYNC, Comparison, M, delta
-from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
+from figures.lib.ddp_takeaways import takeaways, tolerance
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result, left_out, load
 from figures.lib.side_by_side import Quantity, side_by_side
@@ -60,15 +60,15 @@ def summary(size: int, by_direction: dict[str, Rows]) -> str:
     return f"=== Summary for buffer_size: {size}M ===\n" + "\n\n\n".join(texts)
 
 
-def numbered(found: list[Takeaway]) -> str:
+def numbered(found: dict[str, str]) -> str:
     """The takeaways as a numbered list; one that refers to the one before is placed under it."""
     lines, number = [], 0
-    for takeaway in found:
-        if takeaway.topic == "no difference":
-            lines.append(f"   * {takeaway.text}")
+    for topic, text in found.items():
+        if topic == "no difference":
+            lines.append(f"   * {text}")
         else:
             number += 1
-            lines.append(f"{number}) {takeaway.text}")
+            lines.append(f"{number}) {text}")
     return "\n".join(lines)
 
 
@@ -111,7 +111,7 @@ def note_of(result: Result, comparison: Comparison) -> str:
     )
 
 
-def takeaways_of(result: Result, comparison: Comparison) -> list[Takeaway]:
+def takeaways_of(result: Result, comparison: Comparison) -> dict[str, str]:
     judged = ddp_comparison.with_published_spread(comparison) if result.simulated else comparison
     return takeaways(judged, result.parameters["parameters"])
 
@@ -166,9 +166,9 @@ def tables(result: Result) -> Iterator[tuple[str, Table]]:
 
 def takeaway_table(result: Result, comparison: Comparison) -> Table:
     """The takeaways of our numbers, and those of the published ones by the same rules."""
-    own = {one.topic: one.text for one in takeaways_of(result, comparison)}
-    theirs = {one.topic: one.text for one in takeaways(ddp_comparison.published(), PUBLISHED_ELEMENTS)}
-    rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own.items()]
+    theirs = takeaways(ddp_comparison.published(), PUBLISHED_ELEMENTS)
+    own = takeaways_of(result, comparison).items()
+    rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own]
     columns = ["about", "these numbers", "the published numbers"]
     text = "\n\n".join(f"{topic}\n  here: {here}\n  published: {there}" for topic, here, there in rows)
     note = (

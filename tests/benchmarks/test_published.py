@@ -85,8 +85,8 @@ class Calibration(Published):
         self.compute()
         predicted = ddp_comparison.measured(load(self.result, self.program))
         elements = 25_557_032
-        own = {one.topic: one.text for one in takeaways(ddp_comparison.with_published_spread(predicted), elements)}
-        theirs = {one.topic: one.text for one in takeaways(ddp_comparison.published(), elements)}
+        own = takeaways(ddp_comparison.with_published_spread(predicted), elements)
+        theirs = takeaways(ddp_comparison.published(), elements)
         for topic in ("ranking", "no difference"):
             self.assertEqual(own[topic], theirs[topic])
         self.assertTrue(own["async"].startswith("async - backward is [2 % - 20 %] slower than core, more with larger"))

@@ -37,7 +37,7 @@ def made_up(backward: Milliseconds, forward: Milliseconds = lambda variant, size
 
 
 def said(comparison: ddp_comparison.Comparison) -> dict[str, str]:
-    return {one.topic: one.text for one in ddp_takeaways.takeaways(comparison, ELEMENTS)}
+    return ddp_takeaways.takeaways(comparison, ELEMENTS)
 
 
 def by_variant(core: float, asynchronous: float, sync: float) -> Milliseconds:
