@@ -1,37 +1,26 @@
-"""What the figures of stage 05 share: the look and title of each all-reduce, readable sizes, and the measurements of
-the benchmark collectives."""
+"""What the figures of stage 05 share: the look, title and cost of each all-reduce, readable sizes, and the measurements
+of the benchmark collectives."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+import math
 
 from figures.lib import style
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result
 
 RING = "ring"
 BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
 GLOO = "gloo all_reduce"  # beside another backend's own
-COLOURS = {
-    RING: style.BLUE,
-    "pipelined ring": style.SKY,
-    "butterfly": style.ORANGE,
-    "recursive doubling": style.GREEN,
-    "tree": style.PURPLE,
-    "all_reduce": style.VERMILION,
-    GLOO: style.GREY,
+LOOKS = {
+    RING: (style.BLUE, "o"),
+    "pipelined ring": (style.SKY, "D"),
+    "butterfly": (style.ORANGE, "s"),
+    "recursive doubling": (style.GREEN, "^"),
+    "tree": (style.PURPLE, "v"),
+    "all_reduce": (style.VERMILION, "X"),
+    GLOO: (style.GREY, "P"),
 }
-MARKERS = {
-    RING: "o",
-    "pipelined ring": "D",
-    "butterfly": "s",
-    "recursive doubling": "^",
-    "tree": "v",
-    "all_reduce": "X",
-    GLOO: "P",
-}
+COLOURS, MARKERS = ({name: look[part] for name, look in LOOKS.items()} for part in (0, 1))
 
 
 def title_of(variant: str, result: Result) -> str:
@@ -47,6 +36,7 @@ def title_of(variant: str, result: Result) -> str:
 
 
 COLLECTIVES = "collectives"  # the program
+PARAMETERS = ("rate_gbit", "latency_us")
 COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
 KNOWN = (*COMPARED, GLOO)
 
@@ -58,44 +48,25 @@ def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
     return 2e-9 * (ranks - 1) / ranks * size / seconds
 
 
-def load_collectives(file: Path) -> Result:
-    (result,) = load_group(
-        [file],
-        COLLECTIVES,
-        shared=(),
-        own=(
-            "rate_gbit",
-            "latency_us",
-        ),
-    )
-    return result
-
-
 def times_by_world(result: Result) -> dict[int, Times]:
     """The measurements of the program collectives, by world size; variants that were left out are missing."""
     worlds: dict[int, Times] = {}
     for series in result.series:
         labels = series["labels"]
         if labels.keys() != {"world_size", "bytes", "variant"} or labels["variant"] not in KNOWN:
-            raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
+            raise result.error("has series of something else")
         times = worlds.setdefault(labels["world_size"], {})
         times.setdefault(labels["variant"], {})[labels["bytes"]] = result.values("s", **labels)
     for world, times in worlds.items():
         if RING not in times:
-            raise ResultError(f"{result.file}: lacks the variant {RING!r}; delete it and run the benchmark again")
+            raise result.error(f"lacks the variant {RING!r}")
         if any(by_size.keys() != times[RING].keys() for by_size in times.values()):
             problem = f"{world} ranks have not measured each variant at the same sizes"
-            raise ResultError(f"{result.file}: {problem}; delete it and run the benchmark again")
+            raise result.error(f"{problem}")
     return {
         world: {variant: worlds[world][variant] for variant in KNOWN if variant in worlds[world]}
         for world in sorted(worlds)
     }
-
-
-def left_out(times: Times) -> str:
-    """A sentence for the caption about the missing variants."""
-    missing = [variant for variant in COMPARED if variant not in times]
-    return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
 
 
 def size_label(size: float) -> str:
@@ -107,9 +78,34 @@ def size_label(size: float) -> str:
     return f"{size:.3g} GiB"
 
 
-def write_plain_numbers(axis: Axis) -> None:
-    """Labels a logarithmic axis of a few decades with 0.5 instead of 5 × 10⁻¹."""
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+# Costs of all-reduces in the alpha-beta model: a message of n bytes takes alpha + n * beta, and each rank has one
+# outgoing and one incoming port, which work at the same time.
+ALGORITHMS = ("ring", "butterfly", "recursive doubling", "tree")
+
+
+def messages(algorithm: str, world: int) -> tuple[int, float]:
+    """The number of consecutive messages, and the part of the tensor in each."""
+    if world == 1:
+        return 0, 1
+    below, above = math.floor(math.log2(world)), math.ceil(math.log2(world))
+    return {
+        "ring": (2 * (world - 1), 1 / world),
+        "butterfly": (2 * (world - 1), 1 / world),
+        "recursive doubling": (below if below == above else below + 2, 1),
+        "tree": (2 * above, 1),
+    }[algorithm]
+
+
+def formula_seconds(algorithm: str, world: int, size: float, network: dict[str, float]) -> float:
+    """Exact if the world size divides the number of elements."""
+    count, part = messages(algorithm, world)
+    return 1e-9 * count * (network["alpha_ns"] + part * size * network["beta_ns_per_byte"])
+
+
+def crossover(one: str, other: str, world: int, network: dict[str, float]) -> float | None:
+    """The bytes for which two all-reduces take equally long; None if one is never slower."""
+    (count, part), (other_count, other_part) = messages(one, world), messages(other, world)
+    latencies, bytes_moved = other_count - count, count * part - other_count * other_part
+    if latencies * bytes_moved <= 0 or not network["beta_ns_per_byte"]:
+        return None
+    return latencies * network["alpha_ns"] / (bytes_moved * network["beta_ns_per_byte"])

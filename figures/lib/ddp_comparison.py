@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from figures.lib.reference_data import Reference, load_reference
+from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError
 
 PROGRAM = "compare_ddp"
@@ -102,11 +102,6 @@ def measured(result: Result) -> Comparison:
         if min(seconds) <= 0:
             raise ResultError(f"{result.file}: an iteration of {variant} takes no time; run the benchmark again")
         comparison.setdefault(size, {}).setdefault(direction, {})[variant] = summarize(seconds)
-    _check_complete(result, comparison)
-    return dict(sorted(comparison.items()))
-
-
-def _check_complete(result: Result, comparison: Comparison) -> None:
     variants = {variant for cell in comparison.values() for latencies in cell.values() for variant in latencies}
     for size, cell in comparison.items():
         for direction in DIRECTIONS:
@@ -114,22 +109,22 @@ def _check_complete(result: Result, comparison: Comparison) -> None:
             if missing:
                 lack = f"{direction} of {', '.join(sorted(missing))} at {size}M"
                 raise ResultError(f"{result.file}: lacks {lack}; run the benchmark again")
+    return dict(sorted(comparison.items()))
 
 
-def published_rows(reference: Reference) -> dict[tuple[int, str, str], list[float]]:
+def published_rows() -> dict[tuple[int, str, str], list[float]]:
     """The ten numbers of each row, as printed, by buffer size, direction and variant."""
     names = {option: variant for variant, option in OPTIONS.items()}
-    columns = [reference.numbers(name + suffix) for name in STATISTICS for suffix in ("", "_delta")]
-    keys = zip(reference.numbers("buffer_size"), reference.columns["direction"], reference.columns["variant"])
+    columns = [name + suffix for name in STATISTICS for suffix in ("", "_delta")]
     return {
-        (int(size), direction, names[option]): list(row)
-        for (size, direction, option), *row in zip(keys, *columns)
-    }  # fmt: skip
+        (int(row["buffer_size"]), row["direction"], names[row["variant"]]): [float(row[name]) for name in columns]
+        for row in load_reference(REFERENCE).rows
+    }
 
 
 def published() -> Comparison:
     comparison: Comparison = {}
-    for (size, direction, variant), row in published_rows(load_reference(REFERENCE)).items():
+    for (size, direction, variant), row in published_rows().items():
         comparison.setdefault(size, {}).setdefault(direction, {})[variant] = Latency(*row[::2])
     return comparison
 

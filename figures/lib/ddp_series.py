@@ -6,22 +6,9 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.lib import style
-from figures.lib.ddp_comparison import (
-    ASYNC,
-    CORE,
-    EQUAL_BYTES,
-    MEASURED,
-    STAGE,
-    SYNC,
-    Comparison,
-    M,
-    iterations_of,
-    procedure_of,
-    variants_of,
-)  # fmt: skip
-from figures.lib.links import link_of
-from figures.lib.result_files import Result
+from figures.lib import ddp_comparison, style
+from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, MEASURED, STAGE, SYNC, Comparison, M, variants_of
+from figures.lib.result_files import Result, left_out
 
 COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION, STAGE: style.GREEN}
 MARKERS = {CORE: "o", EQUAL_BYTES: "D", ASYNC: "s", SYNC: "^", STAGE: "v"}
@@ -52,20 +39,14 @@ def beside_each_other(comparison: Comparison, number: int) -> list[float]:
 
 def configuration(result: Result) -> str:
     values = result.parameters
-    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}, {link_of(values)}"
+    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}, {result.link}"
 
 
 def add_caption(figure: Figure, result: Result, comparison: Comparison, caption: str) -> None:
     ranks = result.provenance["world_size"]
     text = f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {configuration(result)}, "
-    text += f"n = {iterations_of(result)} iterations; {procedure_of(result)}. {caption}"
-    text += note_of_missing(comparison)
-    style.add_caption(figure, text, [result])
-
-
-def note_of_missing(comparison: Comparison) -> str:
-    missing = [variant for variant in MEASURED if variant not in variants_of(comparison)]
-    return f" Left out: unfinished: {', '.join(missing)}." if missing else ""
+    text += f"n = {ddp_comparison.iterations_of(result)} iterations; {ddp_comparison.procedure_of(result)}. {caption}"
+    style.add_caption(figure, text + left_out(MEASURED, variants_of(comparison)), [result])
 
 
 def add_legend(figure: Figure, variants: list[str], own_and_published: bool) -> None:
@@ -74,19 +55,8 @@ def add_legend(figure: Figure, variants: list[str], own_and_published: bool) -> 
         for each in variants
     ]
     if own_and_published:
-        handles.append(
-            plt.Line2D(
-                [],
-                [],
-                color="#444444",
-                marker="o",
-                markersize=4,
-                markerfacecolor="white",
-                linewidth=0.9,
-                linestyle=PUBLISHED_LINE,
-                label="published, of the same colour",
-            )  # fmt: skip
-        )
+        look = {"color": "#444444", "marker": "o", "markersize": 4, "markerfacecolor": "white", "linewidth": 0.9}
+        handles.append(plt.Line2D([], [], **look, linestyle=PUBLISHED_LINE, label="published, of the same colour"))
     columns = 3 if own_and_published else len(handles)
     figure.legend(
         handles=handles, loc="outside upper center", ncols=columns, fontsize=7, columnspacing=1.3, handlelength=1.8

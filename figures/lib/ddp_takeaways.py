@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
 
@@ -20,12 +19,6 @@ from figures.lib.ddp_comparison import ASYNC, CORE, EQUAL_BYTES, SYNC, Compariso
 
 FEWEST_SIZES = 4  # to speak of a trend
 SIGNIFICANT = 1.96  # standard deviations of the rank correlation of independent values
-
-
-@dataclass(frozen=True)
-class Takeaway:
-    topic: str
-    text: str
 
 
 def tolerance(comparison: Comparison, direction: str, variants: tuple[str, ...]) -> float:
@@ -109,7 +102,7 @@ def trend(values: dict[int, float], allowed: float) -> str:
     return f"{words[changes(values, allowed)]} (rank correlation {rank_correlation(values):.2f})"
 
 
-def forward(comparison: Comparison, variants: list[str]) -> Takeaway:
+def forward(comparison: Comparison, variants: list[str]) -> str:
     means = {v: statistics.fmean(delta(cell["forward"], v) for cell in comparison.values()) for v in variants}
     words = {v: compared(mean, tolerance(comparison, "forward", (CORE, v))) for v, mean in means.items()}
     if len(set(words.values())) == 1:
@@ -120,7 +113,7 @@ def forward(comparison: Comparison, variants: list[str]) -> Takeaway:
     if len(variants) == 2:
         allowed = tolerance(comparison, "forward", (ASYNC, SYNC))
         text += f" sync is {compared(means[SYNC] - means[ASYNC], allowed)} async."
-    return Takeaway("forward", text)
+    return text
 
 
 def order_at(comparison: Comparison, size: int, variants: list[str]) -> str:
@@ -142,7 +135,7 @@ def order(comparison: Comparison, size: int, one: str, other: str) -> int:
     return 1 if difference > 0 else -1
 
 
-def ranking(comparison: Comparison, variants: list[str]) -> Takeaway:
+def ranking(comparison: Comparison, variants: list[str]) -> str:
     means = {v: statistics.fmean(delta(cell["backward"], v) for cell in comparison.values()) for v in variants}
     ranked = sorted(variants, key=lambda variant: means[variant])
     orders = {pair: {order(comparison, size, *pair) for size in comparison} for pair in combinations(ranked, 2)}
@@ -151,24 +144,24 @@ def ranking(comparison: Comparison, variants: list[str]) -> Takeaway:
         for size in comparison:
             sizes[order_at(comparison, size, variants)].append(size)
         text = "; ".join(f"{text} at {in_words(there)}" for text, there in sizes.items())
-        return Takeaway("ranking", f"In backward, the speed ranking changes with the buffer size: {text}.")
+        return f"In backward, the speed ranking changes with the buffer size: {text}."
     text = ranked[0]
     for pair in zip(ranked, ranked[1:]):
         text += f" {'>' if 1 in orders[pair] else '='} {pair[1]}"
-    return Takeaway("ranking", f"In backward, speed ranking: {text}.")
+    return f"In backward, speed ranking: {text}."
 
 
 def in_words(sizes: list[int]) -> str:
     return ", ".join(f"{size}M" for size in sizes)
 
 
-def asynchronous(comparison: Comparison, elements: int) -> Takeaway:
+def asynchronous(comparison: Comparison, elements: int) -> str:
     values = slowdowns(comparison, "backward", ASYNC, elements)
     allowed = tolerance(comparison, "backward", (CORE, ASYNC))
     text = f"async - backward is {spanned(list(values.values()), allowed)} core, {trend(values, allowed)}."
     if len(values) >= FEWEST_SIZES and changes(values, allowed) > 0:
         text += " It is expected: larger buffers are fewer, and leave less to reduce beside backward."
-    return Takeaway("async", text)
+    return text
 
 
 def equal_from(comparison: Comparison) -> int | None:
@@ -181,7 +174,7 @@ def equal_from(comparison: Comparison) -> int | None:
     return equal
 
 
-def no_difference(comparison: Comparison, elements: int) -> Takeaway:
+def no_difference(comparison: Comparison, elements: int) -> str:
     total = f"total elements ({elements / M:.2f}M)"
     whole = [size for size in comparison if size * M >= elements]
     equal = equal_from(comparison)
@@ -198,37 +191,38 @@ def no_difference(comparison: Comparison, elements: int) -> Takeaway:
             text += f", though a buffer of that size is smaller than {total}."
         else:
             text += f", and not from {min(whole)}M on, the first that is larger than {total}."
-    return Takeaway("no difference", text)
+    return text
 
 
-def synchronous(comparison: Comparison, elements: int) -> Takeaway:
+def synchronous(comparison: Comparison, elements: int) -> str:
     values = slowdowns(comparison, "backward", SYNC, elements)
     allowed = tolerance(comparison, "backward", (CORE, SYNC))
     mean = compared(statistics.fmean(values.values()), allowed)
-    return Takeaway("sync", f"sync - backward is {mean} core, {trend(values, allowed)}.")
+    return f"sync - backward is {mean} core, {trend(values, allowed)}."
 
 
-def equal_bytes(comparison: Comparison, elements: int) -> Takeaway:
+def equal_bytes(comparison: Comparison, elements: int) -> str:
     """Not published: the comparison if core's buckets have as many bytes as the others'."""
     values = slowdowns(comparison, "backward", EQUAL_BYTES, elements)
     allowed = tolerance(comparison, "backward", (CORE, EQUAL_BYTES))
     text = f"core with buckets of equal bytes - backward is {spanned(list(values.values()), allowed)} core as published"
-    return Takeaway("equal bytes", f"{text}, {trend(values, allowed)}.")
+    return f"{text}, {trend(values, allowed)}."
 
 
-def takeaways(comparison: Comparison, elements: int) -> list[Takeaway]:
-    """All takeaways that the measured variants allow. `elements` is the size of the whole model."""
+def takeaways(comparison: Comparison, elements: int) -> dict[str, str]:
+    """All takeaways that the measured variants allow, by topic. `elements` is the size of the whole model."""
     there = variants_of(comparison)
     stage = [variant for variant in (ASYNC, SYNC) if variant in there]
-    found = []
+    found = {}
     if stage:
-        found += [forward(comparison, stage), ranking(comparison, [CORE, *stage])]
+        found["forward"] = forward(comparison, stage)
+        found["ranking"] = ranking(comparison, [CORE, *stage])
     if ASYNC in there:
-        found.append(asynchronous(comparison, elements))
+        found["async"] = asynchronous(comparison, elements)
     if len(stage) == 2:
-        found.append(no_difference(comparison, elements))
+        found["no difference"] = no_difference(comparison, elements)
     if SYNC in there:
-        found.append(synchronous(comparison, elements))
+        found["sync"] = synchronous(comparison, elements)
     if EQUAL_BYTES in there:
-        found.append(equal_bytes(comparison, elements))
+        found["equal bytes"] = equal_bytes(comparison, elements)
     return found

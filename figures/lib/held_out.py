@@ -73,8 +73,7 @@ def row_of(cells: dict[str, str]) -> Row:
 
 
 def rows() -> list[Row]:
-    columns = load_reference(NAME).columns
-    return [row_of(dict(zip(columns, cells))) for cells in zip(*columns.values())]
+    return [row_of(cells) for cells in load_reference(NAME).rows]
 
 
 def quantities(all_rows: Iterable[Row]) -> Iterator[tuple[str, str, list[Row]]]:

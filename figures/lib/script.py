@@ -7,19 +7,24 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from figures.lib import style, tables
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 
 # Makes the figures or tables of some result files, each with its name.
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
 
 
-def main(about: str, draw: Draw) -> Callable[..., int]:
-    """A script's main(); its help begins as its text about itself does."""
-    return functools.partial(run, about.splitlines()[0], draw)
+def main(module: str, about: str, draw: Draw) -> Callable[..., int]:
+    """A script's main(); its help begins as its text about itself does. Where the script is the program, which its name
+    as a module tells, runs it and ends."""
+    made = functools.partial(run, about.splitlines()[0], draw)
+    if module == "__main__":
+        sys.exit(made())
+    return made
 
 
 def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int:
@@ -42,15 +47,28 @@ def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int
     return 0
 
 
-def one_each(program: str, parameters: tuple[str, ...], draw: Callable[[Result], Figure], part: str = "") -> Draw:
-    """One figure for each result file of `program`, which must have these parameters. `part` ends the figure's name."""
+def one_each(
+    program: str, parameters: tuple[str, ...], make: Callable[[Result], Figure | tables.Table], name: str = ""
+) -> Draw:
+    """One figure or table for each result file of `program`, which must have these parameters; named after the program,
+    too, unless another name is given."""
 
-    def figures(files: list[Path]) -> Iterable[tuple[str, Figure]]:
+    def all_made(files: list[Path]) -> Iterable[tuple[str, Figure | tables.Table]]:
         for file in files:
-            (result,) = load_group([file], program, shared=(), own=parameters)
-            yield name_of(program + part, result), draw(result)
+            result = load(file, program, parameters)
+            yield name_of(name or program, result), make(result)
 
-    return figures
+    return all_made
+
+
+def of_each(load: Callable[[Path], Any], make: Callable[[Any], Figure], name: str) -> Draw:
+    """The same of a program whose result is read into something with a `result`."""
+
+    def all_made(files: list[Path]) -> Iterable[tuple[str, Figure]]:
+        for one in map(load, files):
+            yield name_of(name, one.result), make(one)
+
+    return all_made
 
 
 def name_of(program: str, result: Result) -> str:

@@ -12,6 +12,7 @@ from tabulate import tabulate
 
 from figures.lib import script
 from figures.lib.reference_data import load_reference
+from figures.lib.result_files import Result
 from figures.lib.tables import Table
 
 Key = tuple[str, ...]  # of a row: its cells in the columns that are no quantities
@@ -37,29 +38,32 @@ def side_by_side(
     has the numbers of `quantities` for each row; `keys` are the reference's columns that say which row it is."""
     published = load_reference(reference)
     rows = []
-    for index, key in enumerate(zip(*(published.columns[column] for column in keys))):
+    for row in published.rows:
+        key = tuple(row[column] for column in keys)
         if key in own:
-            printed = [published.columns[quantity.name][index] for quantity in quantities]
-            rows.append([*key, *_cells(quantities, own[key], printed)])
+            rows.append([*key, *_cells(quantities, own[key], row)])
     if not rows:
         return
-    columns = [*keys, *(title for quantity in quantities for title in _titles(quantity))]
+    titles = ((one.name, "published", *(["ratio"] if one.has_ratio else [])) for one in quantities)
+    columns = [*keys, *(title for each in titles for title in each)]
     (setup,) = (line for line in published.source if line.startswith("Setup: "))
     note = (
         f"{table.note} Published: {setup.removeprefix('Setup: ')}. Ratio: the value here over the published one. Of "
-        f"{len(published.columns[keys[0]])} published rows {len(rows)} were repeated."
+        f"{len(published.rows)} published rows {len(rows)} were repeated."
     )
-    text = f"{tabulate(rows, columns, tablefmt='simple', disable_numparse=True)}\n\n{note}"
-    made = Table(f"{table.title}: here and published", columns, rows, text, table.results, note)
+    made = simple_table(f"{table.title}: here and published", columns, rows, table.results, note)
     yield script.name_of(f"{name}.beside", table.results[0]), made
 
 
-def _titles(quantity: Quantity) -> list[str]:
-    return [quantity.name, "published", *(["ratio"] if quantity.has_ratio else [])]
+def simple_table(title: str, columns: list[str], rows: list[list[str]], results: list[Result], note: str) -> Table:
+    """A table whose text has the same cells, and the note below them."""
+    text = f"{tabulate(rows, columns, tablefmt='simple', disable_numparse=True)}\n\n{note}"
+    return Table(title, columns, rows, text, results, note)
 
 
-def _cells(quantities: Sequence[Quantity], values: Sequence[float], printed: Sequence[str]) -> Iterator[str]:
-    for quantity, value, there in zip(quantities, values, printed, strict=True):
+def _cells(quantities: Sequence[Quantity], values: Sequence[float], published: dict[str, str]) -> Iterator[str]:
+    for quantity, value in zip(quantities, values, strict=True):
+        there = published[quantity.name]
         yield in_digits(value)
         yield there
         if quantity.has_ratio:

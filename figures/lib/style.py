@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from figures.lib import provenance
-from figures.lib.result_files import Result
+from figures.lib.result_files import Result, provenance_in_words, write_whole
 
 # Okabe and Ito's palette: distinct with any kind of colour vision, and in grey by lightness.
 BLUE = "#0072B2"
@@ -56,6 +59,29 @@ def use_style() -> None:
     )
 
 
+def panels(height: float, rows: int = 1, columns: int = 1, **choices: Any) -> tuple[Figure, Any]:
+    """A figure of the text's width, and its axes, as plt.subplots() gives them."""
+    use_style()
+    size = (TEXT_WIDTH, height)
+    return plt.subplots(rows, columns, figsize=size, layout="constrained", **choices)
+
+
+def log_axis(axes: Axes, at: Iterable[float], name: Callable[[float], str] = "{:g}".format, base: int = 2) -> None:
+    """Makes the x axis logarithmic, with ticks at these places alone."""
+    axes.set_xscale("log", base=base)
+    axes.xaxis.set_major_locator(FixedLocator(list(at)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: name(value)))
+
+
+def write_plain_numbers(axis: Axis, decades: int = 2) -> None:
+    """Labels a logarithmic axis with 0.5 instead of 5 × 10⁻¹; beyond so many decades with powers of 10 alone."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 10**decades * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def line_look(index: int) -> tuple[str, str]:
     """The colour and the marker of one of several lines that have none of their own, such as a sequence length's."""
     return LINE_COLOURS[index % len(LINE_COLOURS)], LINE_MARKERS[index % len(LINE_MARKERS)]
@@ -73,19 +99,11 @@ def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
 
 def add_provenance(figure: Figure, results: list[Result]) -> None:
     """Writes in the lower right corner where the numbers come from, and keeps it for the file (see `save`)."""
-    figure.text(0.995, 0.008, provenance.in_words(results), ha="right", va="bottom", fontsize=5.5, color="#666666")
+    figure.text(0.995, 0.008, provenance_in_words(results), ha="right", va="bottom", fontsize=5.5, color="#666666")
     # All but the command line, which contains paths of the machine.
     figure.provenance = [
         {field: value for field, value in result.provenance.items() if field != "command"} for result in results
     ]
-
-
-def _metadata(figure: Figure, name: str, kind: str) -> dict[str, str | None]:
-    """The metadata of a file. It has no creation time, so that the same data give the same bytes."""
-    if kind == "pdf":
-        return {"CreationDate": None}
-    document = {"kind": "figure", "name": name, "provenance": getattr(figure, "provenance", [])}
-    return {METADATA_KEY: json.dumps(document)}
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -94,16 +112,12 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     The PNG's metadata has the provenance given to add_provenance, as text named `METADATA_KEY`. The writeup reads it
     there, so a renamed file does not pass for one of another implementation or preset.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for kind in ("png", "pdf"):
-        file = folder / f"{name}.{kind}"
-        temporary = folder / f".{name}.{os.getpid()}.{kind}"
-        try:
-            figure.savefig(temporary, metadata=_metadata(figure, name, kind))
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
-        files.append(file)
+    document = {"kind": "figure", "name": name, "provenance": getattr(figure, "provenance", [])}
+    # Neither has a creation time, so that the same data give the same bytes.
+    metadata = {"png": {METADATA_KEY: json.dumps(document)}, "pdf": {"CreationDate": None}}
+    files = [
+        write_whole(folder / f"{name}.{kind}", lambda file, about=about: figure.savefig(file, metadata=about))
+        for kind, about in metadata.items()
+    ]
     plt.close(figure)
     return files

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import ResultError, load_group
+from figures.lib.result_files import load
 
 PROGRAM = "ddp_suite"
 PARAMETERS = ("batch_size", "image_size", "warmup", "rate_gbit", "latency_us", "bucket_size 0")
@@ -44,15 +44,15 @@ class Suite:
     """A result of ddp_suite."""
 
     def __init__(self, file: Path) -> None:
-        (self.result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        self.result = load(file, PROGRAM, PARAMETERS)
         for series in self.result.series:
             missing = {"model", "round", "ranks", "variant"} - series["labels"].keys()
             if missing:
-                raise self.error(f"has a series without the label {sorted(missing)[0]!r}")
+                raise self.result.error(f"has a series without the label {sorted(missing)[0]!r}")
         self.models = self._values_of("model")
         self.bucket_sizes = self._values_of("bucket_size")
         if not self.bucket_sizes:
-            raise self.error("has no round with DDP")
+            raise self.result.error("has no round with DDP")
 
     @property
     def batch_size(self) -> int:
@@ -71,14 +71,11 @@ class Suite:
             if labels["variant"] == NO_DDP or Choice(labels["variant"], labels.get("bucket_size")) == choice:
                 seconds = self.result.values("s", **labels)
                 if min(seconds) <= 0:
-                    raise self.error(f"has a time of {model}, {labels['round']}, that is not above zero")
+                    raise self.result.error(f"has a time of {model}, {labels['round']}, that is not above zero")
                 rounds.append(Round(labels["round"], labels["ranks"], seconds))
         if not rounds or rounds[0].name != NO_DDP_ROUND or len(rounds) == 1:
-            raise self.error(f"lacks {model} without DDP, or with {choice.variant}, {choice.bucket_size} MB")
+            raise self.result.error(f"lacks {model} without DDP, or with {choice.variant}, {choice.bucket_size} MB")
         return rounds
-
-    def error(self, problem: str) -> ResultError:
-        return ResultError(f"{self.result.file}: {problem}; delete it and run the benchmark again")
 
     def _values_of(self, label: str) -> list:
         found = [series["labels"][label] for series in self.result.series if label in series["labels"]]
@@ -106,15 +103,12 @@ class PublishedRound:
 
 def load_published() -> dict[str, list[PublishedRound]]:
     """The rounds of each model, "no ddp" first."""
-    columns = load_reference("ddp_suite").columns
     models: dict[str, list[PublishedRound]] = {}
-    for model, ranks, name, *cell in zip(
-        *(columns[key] for key in ("model", "gpus", "round", "percentile", "sec/iter", "ex/sec"))
-    ):
-        rounds = models.setdefault(model, [])
-        if not rounds or rounds[-1].name != name:
-            rounds.append(PublishedRound(name, int(ranks), []))
-        rounds[-1].cells.append(PublishedCell(int(cell[0]), cell[1], cell[2]))
+    for row in load_reference("ddp_suite").rows:
+        rounds = models.setdefault(row["model"], [])
+        if not rounds or rounds[-1].name != row["round"]:
+            rounds.append(PublishedRound(row["round"], int(row["gpus"]), []))
+        rounds[-1].cells.append(PublishedCell(int(row["percentile"]), row["sec/iter"], row["ex/sec"]))
     return models
 
 
@@ -133,12 +127,12 @@ def own_diffs(suite: Suite, model: str, variant: str, percent: int) -> Diffs:
     is the same in both."""
     before, after = (suite.rounds(model, Choice(variant, size))[1:] for size in suite.bucket_sizes)
     if [one.ranks for one in before] != [one.ranks for one in after]:
-        raise suite.error(f"has {model} on other ranks with one bucket size than with the other")
+        raise suite.result.error(f"has {model} on other ranks with one bucket size than with the other")
     times = {one.ranks: (one.percentile(percent), other.percentile(percent)) for one, other in zip(before, after)}
     return {ranks: -100 * (now - then) / then for ranks, (then, now) in times.items()}
 
 
 def published_diffs(model: str, percent: int) -> Diffs:
-    columns = load_reference("ddp_suite_diff").columns
-    rows = zip(*(columns[name] for name in ("model", "percentile", "gpus", "diff")))
-    return {int(gpus): float(diff) for name, at, gpus, diff in rows if name == model and int(at) == percent}
+    rows = load_reference("ddp_suite_diff").rows
+    wanted = (model, str(percent))
+    return {int(row["gpus"]): float(row["diff"]) for row in rows if (row["model"], row["percentile"]) == wanted}

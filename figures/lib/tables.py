@@ -7,12 +7,10 @@ and provenance, for the writeup.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from figures.lib import provenance
-from figures.lib.result_files import Result
+from figures.lib.result_files import Result, provenance_in_words, write_whole
 
 SCHEMA_VERSION = 1
 
@@ -28,6 +26,17 @@ class Table:
     text: str
     results: list[Result]  # whose numbers they are
     note: str = ""
+
+
+def markdown(columns: list[str], rows: list[list[str]], aligned: bool) -> str:
+    """In Markdown, as in a README. `aligned` cells are as wide as their column, to be read as plain text; others are as
+    wide as their text."""
+    cells = [columns, *rows]
+    widths = [max(map(len, column)) for column in zip(*(cells if aligned else [columns]))]
+    padding = widths if aligned else [0] * len(columns)
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, padding)) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
 
 
 def in_lines(document: dict[str, object]) -> str:
@@ -54,17 +63,8 @@ def save(table: Table, folder: Path, name: str) -> list[Path]:
         "rows": table.rows,
         "text": table.text,
     }
-    text = table.text.rstrip("\n") + f"\n\n{provenance.in_words(table.results)}\n"
-    contents = {"txt": text, "json": in_lines(document)}
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for kind, content in contents.items():
-        file = folder / f"{name}.{kind}"
-        temporary = folder / f".{name}.{os.getpid()}.{kind}"
-        try:
-            temporary.write_text(content, encoding="utf-8")
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
-        files.append(file)
-    return files
+    text = table.text.rstrip("\n") + f"\n\n{provenance_in_words(table.results)}\n"
+    return [
+        write_whole(folder / f"{name}.{kind}", lambda file, content=content: file.write_text(content, encoding="utf-8"))
+        for kind, content in (("txt", text), ("json", in_lines(document)))
+    ]

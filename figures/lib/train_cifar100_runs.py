@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, load
 
 PROGRAM = "train_cifar100"
 PARAMETERS = ("data", "train_size", "test_size", "epochs", "batch_size", "grad_accum_steps", "learning_rate",
@@ -31,10 +31,10 @@ class Trainings:
         self.result = result
         labels = [series["labels"] for series in result.series]
         if not all({"distributed_impl", "seed", "quantity"} <= label.keys() for label in labels):
-            raise self._error("has a series without distributed_impl, seed or quantity")
+            raise self.result.error("has a series without distributed_impl, seed or quantity")
         found = {label["distributed_impl"] for label in labels}
         if not found <= set(IMPLEMENTATIONS):
-            raise self._error(f"has unknown implementations: {', '.join(sorted(found - set(IMPLEMENTATIONS)))}")
+            raise self.result.error(f"has unknown implementations: {', '.join(sorted(found - set(IMPLEMENTATIONS)))}")
         self.implementations = [name for name in IMPLEMENTATIONS if name in found]
         self.seeds = sorted({label["seed"] for label in labels})
         self.epochs: int = result.parameters["epochs"]
@@ -64,7 +64,7 @@ class Trainings:
             labels = {"distributed_impl": implementation, "seed": seed, "quantity": quantity}
             values = self.result.values("1", **labels)
             if len(values) != self.epochs:
-                raise self._error(f"has {len(values)} epochs of {implementation}, seed {seed}, not {self.epochs}")
+                raise self.result.error(f"has {len(values)} epochs of {implementation}, seed {seed}, not {self.epochs}")
             rows.append(values)
         return np.array(rows)
 
@@ -84,39 +84,27 @@ class Trainings:
         labels = {"distributed_impl": implementation, "quantity": quantity, "rank": rank}
         return [self.result.values(unit, **labels, seed=seed) for seed in self.seeds]
 
-    def _error(self, problem: str) -> ResultError:
-        return ResultError(f"{self.result.file}: {problem}; delete it and run the benchmark again")
 
-
-def load_trainings(files: list[Path]) -> list[Trainings]:
-    """The trainings of each file; they may differ in everything but the program."""
-    return [
-        Trainings(load_group([file], PROGRAM, shared=(), own=PARAMETERS)[0]) for file in files
-    ]  # fmt: skip
+def load_trainings(file: Path) -> Trainings:
+    return Trainings(load(file, PROGRAM, PARAMETERS))
 
 
 @dataclass(frozen=True)
-class Published:
-    """One implementation's rows of the published tables, as printed."""
+class Printed:
+    """One implementation's numbers in the published tables, or in ours, as printed."""
 
-    ranks: list[str]
-    seconds: list[str]
-    bytes: list[str]
+    rows: list[tuple[str, str, str]]  # rank, seconds, bytes
     loss: str
     accuracy: str
 
 
-def load_published() -> dict[str, Published]:
+def load_published() -> dict[str, Printed]:
     """By implementation."""
-    table = load_reference(PROGRAM)
-    columns = [table.columns[name] for name in ("Rank", "Time", "Max Memory Allocated", "loss", "acc")]
     published = {}
     for implementation in IMPLEMENTATIONS:
-        rows = [
-            row for name, *row in zip(table.columns["distributed_impl"], *columns) if name == implementation
-        ]  # fmt: skip
-        ranks, seconds, allocated, losses, accuracies = (list(column) for column in zip(*rows))
-        published[implementation] = Published(ranks, seconds, allocated, losses[0], accuracies[0])
+        rows = [row for row in load_reference(PROGRAM).rows if row["distributed_impl"] == implementation]
+        cells = [(row["Rank"], row["Time"], row["Max Memory Allocated"]) for row in rows]
+        published[implementation] = Printed(cells, rows[0]["loss"], rows[0]["acc"])
     return published
 
 

@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 
 PROGRAM = "bucketed_ddp"
 PUBLISHED = "bucketed_ddp"  # figures/reference
-PARAMETERS = (
-    "model",
-    "parameters",
-    "d_model",
-    "layers",
-    "repetitions",
-    "warmup",
-    "interleaved",
-    "rate_gbit",
-    "latency_us",
-)
+PARAMETERS = ("model", "parameters", "d_model", "layers", "repetitions", "warmup", "interleaved", "rate_gbit",
+              "latency_us")  # fmt: skip
+COLUMNS = ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
 BUCKETED, REDUCER, COMPUTE = "bucketed", "Reducer", "compute only"
 UNBUCKETED = ("naive", "flat", "overlapped", REDUCER)
 # Where the published "maximum bucket size" is shown beside sizes of stage 03.
@@ -60,7 +52,7 @@ class Trainings:
     """All trainings of a result, in its order."""
 
     def __init__(self, result: Result) -> None:
-        self._file = result.file
+        self._result = result
         self._seconds: dict[Way, dict[str, list[list[float]]]] = {}  # of each part, by rank
         for series in result.series:
             labels = series["labels"]
@@ -71,13 +63,11 @@ class Trainings:
 
     def _check(self, way: Way, parts: dict[str, list[list[float]]], ranks: int) -> None:
         if set(parts) != set(PARTS) or any(len(of_ranks) != ranks for of_ranks in parts.values()):
-            raise ResultError(
-                f"{self._file}: lacks a part or a rank of {way.name()}; delete it and run the benchmark again"
-            )
+            raise self._result.error(f"lacks a part or a rank of {way.name()}")
         if len({len(values) for of_ranks in parts.values() for values in of_ranks}) > 1:
-            raise ResultError(f"{self._file}: the number of iterations differs in {way.name()}; run it again")
+            raise ResultError(f"{self._result.file}: the number of iterations differs in {way.name()}; run it again")
         if min(min(values) for values in parts[TRAIN]) <= 0:
-            raise ResultError(f"{self._file}: has an iteration of {way.name()} that took no time; run it again")
+            raise ResultError(f"{self._result.file}: has an iteration of {way.name()} that took no time; run it again")
 
     def ways(self) -> list[Way]:
         return list(self._seconds)
@@ -108,7 +98,7 @@ class Trainings:
         if way.variant == REDUCER:
             compute = Way(way.local_bs, way.seq_len, COMPUTE)
             if not self.has(compute):
-                raise ResultError(f"{self._file}: lacks {compute.name()}; delete it and run the benchmark again")
+                raise self._result.error(f"lacks {compute.name()}")
             all_reduce = self.seconds(way, BACKWARD) - self.seconds(compute, BACKWARD)
         return Times(train, all_reduce, all_reduce / train)
 
@@ -125,17 +115,17 @@ def _way_of(result: Result, labels: dict[str, Any]) -> Way:
 
 
 def load_trainings(file: Path) -> tuple[Result, Trainings]:
-    (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+    result = load(file, PROGRAM, PARAMETERS)
     return result, Trainings(result)
 
 
 def published_times() -> dict[Way, Times]:
     """The published table, row by row."""
-    table = load_reference(PUBLISHED)
-    keys = zip(*([int(n) for n in table.numbers(name)] for name in ("local_bs", "seq_len", "bucket_size_mb")))
-    columns = ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
-    times = zip(*(table.numbers(name) for name in columns))
-    return {Way(batch, length, BUCKETED, size): Times(*row) for (batch, length, size), row in zip(keys, times)}
+    times = {}
+    for row in load_reference(PUBLISHED).rows:
+        way = Way(int(row["local_bs"]), int(row["seq_len"]), BUCKETED, int(row["bucket_size_mb"]))
+        times[way] = Times(*(float(row[name]) for name in COLUMNS))
+    return times
 
 
 def size_in_words(size: float) -> str:

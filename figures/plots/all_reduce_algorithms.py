@@ -5,19 +5,16 @@ Reads one result file of the benchmark all_reduce_algorithms.
 
 from __future__ import annotations
 
-import sys
 from itertools import combinations
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from figures.lib import script, style
-from figures.lib.all_reduce_costs import ALGORITHMS, crossover, formula_seconds
-from figures.lib.all_reduces import COLOURS, MARKERS, RING, size_label, write_plain_numbers
-from figures.lib.result_files import Result, ResultError
+from figures.lib.all_reduces import ALGORITHMS, COLOURS, MARKERS, RING, crossover, formula_seconds, size_label
+from figures.lib.result_files import Result
 
 PROGRAM = "all_reduce_algorithms"
 NETWORK = ("alpha_ns", "beta_ns_per_byte")
@@ -31,7 +28,7 @@ def times_of(result: Result) -> Times:
     """All simulated times: each algorithm at each pair of a world and a size that any of them has."""
     keys = [series["labels"] for series in result.series]
     if not all(labels.keys() == {"algorithm", "world_size", "bytes"} for labels in keys):
-        raise ResultError(f"{result.file}: has series of something else; delete it and run the benchmark again")
+        raise result.error("has series of something else")
     cells = sorted({(labels["world_size"], labels["bytes"]) for labels in keys})
     return {
         (algorithm, world, size): result.values("s", algorithm=algorithm, world_size=world, bytes=size)[0]
@@ -64,11 +61,7 @@ def draw_over_size(axes: Axes, times: Times, world: int, network: dict[str, floa
         size = crossover(one, other, world, network)
         if size and sizes[0] < size < sizes[-1]:
             mark_crossover(axes, (one, other), size, 1e3 * formula_seconds(one, world, size, network))
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    ticks = sizes[:: max(1, len(sizes) // 5)]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
+    style.log_axis(axes, sizes[:: max(1, len(sizes) // 5)], size_label)
     axes.set_xlabel("size of the tensor")
     axes.set_title(f"{world} ranks", loc="left")
 
@@ -88,12 +81,8 @@ def draw_over_world(axes: Axes, times: Times, size: int, network: dict[str, floa
         between = range(worlds[0], worlds[-1] + 1)
         line = [(world, 1e3 * formula_seconds(algorithm, world, size, network)) for world in between]
         draw_curve(axes, algorithm, line, [(world, 1e3 * times[algorithm, world, size]) for world in worlds])
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     powers = [world for world in worlds if world & (world - 1) == 0] or worlds
-    axes.xaxis.set_major_locator(FixedLocator(powers[:: -max(1, len(powers) // 5)]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda world, _: f"{world:,.0f}"))
+    style.log_axis(axes, powers[:: -max(1, len(powers) // 5)], "{:,.0f}".format)
     axes.set_xlabel("ranks")
     axes.set_title(f"a tensor of {size_label(size)}", loc="left")
 
@@ -109,18 +98,16 @@ def largest_difference(times: Times, network: dict[str, float], divisible: bool)
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     times = times_of(result)
     network = {name: result.parameters[name] for name in NETWORK}
     worlds = shown(WORLDS_SHOWN, sorted({world for _, world, _ in times}))
     sizes = shown(SIZES_SHOWN, sorted({size for _, _, size in times}))
-    columns = max(len(worlds), len(sizes))
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, 5.4), layout="constrained")
-    panels = figure.subplots(2, columns, squeeze=False)
+    figure, panels = style.panels(5.4, 2, max(len(worlds), len(sizes)), squeeze=False)
     for row, values, draw_panel in ((panels[0], worlds, draw_over_size), (panels[1], sizes, draw_over_world)):
         for axes, value in zip(row, values):
             draw_panel(axes, times, value, network)
-            write_plain_numbers(axes.yaxis)
+            axes.set_yscale("log")
+            style.write_plain_numbers(axes.yaxis)
             axes.grid()
         row[0].set_ylabel("time [ms]")
         for axes in row[len(values) :]:
@@ -150,7 +137,4 @@ def add_legend_and_caption(figure: Figure, result: Result, times: Times, network
     )
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, NETWORK, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, NETWORK, draw))

@@ -6,33 +6,14 @@ Reads one result file of the benchmark collectives, and draws its world of 2 ran
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script, style
-from figures.lib.all_reduces import (
-    COLLECTIVES,
-    COLOURS,
-    KNOWN,
-    MARKERS,
-    RING,
-    Times,
-    bus_bandwidth,
-    left_out,
-    load_collectives,
-    size_label,
-    times_by_world,
-    title_of,
-    write_plain_numbers,
-)
-from figures.lib.links import link_of
-from figures.lib.result_files import Result, ResultError
+from figures.lib import all_reduces, script, style
+from figures.lib.all_reduces import COLOURS, KNOWN, MARKERS, RING, Times, bus_bandwidth
+from figures.lib.result_files import Result, ResultError, left_out
 
 NAME = "all_reduce_bandwidth"
 SHIFT = 1.05  # distance between the points of two variants, as a factor of size
@@ -58,9 +39,9 @@ def fit(medians: dict[int, float], ranks: int) -> tuple[float, float]:
 
 def choose_world(result: Result) -> tuple[int, Times]:
     """The smallest world with a bus bandwidth, and its measurements."""
-    worlds = {world: times for world, times in times_by_world(result).items() if world > 1}
+    worlds = {world: times for world, times in all_reduces.times_by_world(result).items() if world > 1}
     if not worlds:
-        raise ResultError(f"{result.file}: one rank has no bus; run the benchmark {COLLECTIVES} with 2 ranks or more")
+        raise ResultError(f"{result.file}: one rank has no bus; run the benchmark collectives with 2 ranks or more")
     world = min(worlds)
     if len(worlds[world][RING]) < 2:
         raise ResultError(f"{result.file}: needs two sizes or more; run the benchmark again")
@@ -72,9 +53,8 @@ def latency_label(alpha: float) -> str:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     ranks, times = choose_world(result)
-    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.0), layout="constrained")
+    figure, axes = style.panels(4.0)
     for variant, by_size in times.items():
         medians = {size: statistics.median(seconds) for size, seconds in by_size.items()}
         spread = [[bus_bandwidth(size, s, ranks) for s in np.percentile(by_size[size], [10, 90])] for size in by_size]
@@ -90,39 +70,27 @@ def draw(result: Result) -> Figure:
         axes.vlines(beside, *zip(*spread), color=look["color"], linewidth=0.9, alpha=0.6)
         points = [bus_bandwidth(size, seconds, ranks) for size, seconds in medians.items()]
         axes.plot(beside, points, **(look | {"linestyle": "none"}), markeredgecolor="white", markeredgewidth=0.4)
-        axes.plot([], [], **look, label=f"{title_of(variant, result)}: α = {latency_label(alpha)}, {speed}")
+        axes.plot([], [], **look, label=f"{all_reduces.title_of(variant, result)}: α = {latency_label(alpha)}, {speed}")
     finish_axes(axes, list(times[RING]))
-    axes.set_title(f"{ranks} ranks, {link_of(result.parameters)}", loc="left")
+    axes.set_title(f"{ranks} ranks, {result.link}", loc="left")
     style.add_caption(
         figure,
         "Bus bandwidth: 2(N-1)/N · S / time. Points: medians of the slowest rank; bars: 10th to 90th percentile. Lines:"
         " the model\nt = 2(N-1) · (α + S/N · β), fitted to the medians by least squares of relative errors; α and β of "
-        f"each in the legend.{left_out(times)}",
+        f"each in the legend.{left_out(all_reduces.COMPARED, times)}",
         [result],
     )
     return figure
 
 
-def finish_axes(axes: plt.Axes, sizes: list[int]) -> None:
-    axes.set_xscale("log", base=2)
+def finish_axes(axes: Axes, sizes: list[int]) -> None:
+    style.log_axis(axes, sizes[:: max(1, len(sizes) // 7)], all_reduces.size_label)
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(sizes[:: max(1, len(sizes) // 7)]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
-    write_plain_numbers(axes.yaxis)
+    style.write_plain_numbers(axes.yaxis)
     axes.grid()
     axes.set_xlabel("size S of the tensor")
     axes.set_ylabel("bus bandwidth [GB/s]")
     axes.legend(loc="lower right", fontsize=7.5)
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        result = load_collectives(file)
-        yield script.name_of(NAME, result), draw(result)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, draw, NAME))

@@ -6,16 +6,13 @@ Reads one result file of the benchmark bucket_overhead.
 from __future__ import annotations
 
 import statistics
-import sys
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError
 from figures.lib.training_times import size_in_words
 
@@ -53,9 +50,7 @@ def measured_seconds(result: Result) -> dict[int, list[float]]:
 
 def simulated_seconds(result: Result) -> dict[int, float]:
     """The simulated times by cap; empty if the ranks shared no memory."""
-    quantity = "simulated overhead"
-    caps = [series["labels"]["cap_bytes"] for series in result.series if series["labels"].get("quantity") == quantity]
-    return {cap: result.values("s", quantity=quantity, cap_bytes=cap)[0] for cap in sorted(caps)}
+    return dict(sorted(result.first_values("s", "cap_bytes", quantity="simulated overhead").items()))
 
 
 def draw_formula(axes: Axes, result: Result, caps: list[int]) -> None:
@@ -68,8 +63,7 @@ def draw_formula(axes: Axes, result: Result, caps: list[int]) -> None:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
-    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    figure, axes = style.panels(HEIGHT)
     measured, simulated = measured_seconds(result), simulated_seconds(result)
     caps = list(measured)
     draw_formula(axes, result, caps)
@@ -93,20 +87,15 @@ def draw(result: Result) -> Figure:
 
 def finish_axes(axes: Axes, result: Result, caps: list[int]) -> None:
     values, ranks = result.parameters, result.provenance["world_size"]
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(caps[:: -max(1, len(caps) // 5)]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_in_words(size)))
+    style.log_axis(axes, caps[:: -max(1, len(caps) // 5)], size_in_words)
     # From a quarter of the formula's minimum: noise may be negative, and a term alone goes to zero.
     least = sum(formula_seconds(values["best_cap_bytes"], *(values[name] for name in LINK[:3])))
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(bottom=1e3 * least / 4)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid()
-    link = link_of(values)
-    axes.set_title(
-        f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters; {ranks} ranks, {link}", loc="left"
-    )
+    size = f"{values['parameters'] / 1e6:,.3g} M parameters"
+    axes.set_title(f"{values['model']}, {size}; {ranks} ranks, {result.link}", loc="left")
     axes.set_xlabel("size b of a bucket (cap)")
     axes.set_ylabel("a step beyond computing alone [ms]")
 
@@ -124,7 +113,4 @@ def add_caption(figure: Figure, result: Result, simulated: dict[int, float]) -> 
     style.add_caption(figure, text, [result])
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

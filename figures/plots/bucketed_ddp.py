@@ -7,32 +7,17 @@ bucketed_ddp_published.py: this machine, with the model that fits it, need not s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.lib import script, style
-from figures.lib.links import link_of
-from figures.lib.result_files import Result
-from figures.lib.training_times import (
-    ALL_REDUCE,
-    BUCKETED,
-    COMPUTE,
-    REDUCER,
-    THRESHOLD,
-    TRAIN,
-    UNBUCKETED,
-    Trainings,
-    Way,
-    load_trainings,
-    size_in_words,
-)  # fmt: skip
+from figures.lib import script, style, training_times
+from figures.lib.result_files import Result, left_out
+from figures.lib.training_times import ALL_REDUCE, BUCKETED, COMPUTE, REDUCER, TRAIN, UNBUCKETED, Trainings, Way
 
 MARKED = f"{REDUCER}*"
 GAP, ASIDE = 0.5, 0.12  # before the variants without buckets; between lines. A place on the axis is 1 wide.
@@ -56,8 +41,8 @@ class Places:
         return len(self.caps) + GAP + self.others.index(way.variant)
 
     def label(self, axes: Axes) -> None:
-        names = [f"{size} MB\n{size_in_words(self.caps[size])}" if self.scaled else f"{size} MB" for size in
-                 sorted(self.caps)]  # fmt: skip
+        caps = {size: f"\n{training_times.size_in_words(cap)}" for size, cap in self.caps.items()}
+        names = [f"{size} MB{caps[size] if self.scaled else ''}" for size in sorted(caps)]
         names += [MARKED if variant == REDUCER else variant for variant in self.others]
         at = [*range(len(self.caps)), *(len(self.caps) + GAP + index for index in range(len(self.others)))]
         axes.set_xticks(at, names, rotation=90, fontsize=6.5)
@@ -101,9 +86,8 @@ def draw_panel(axes: Axes, trainings: Trainings, batch: int, part: str, places: 
 
 def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
     """The whole iteration, and beside it what of it is all-reduce."""
-    style.use_style()
     places = Places(trainings, batch)
-    figure, panels = plt.subplots(1, 2, sharex=True, figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    figure, panels = style.panels(HEIGHT, 1, 2, sharex=True)
     for axes, part in zip(panels, PARTS):
         draw_panel(axes, trainings, batch, part, places)
     handles, labels = panels[0].get_legend_handles_labels()
@@ -115,30 +99,23 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
 def add_caption(figure: Figure, result: Result, batch: int, places: Places) -> None:
     values, ranks = result.parameters, result.provenance["world_size"]
     device = "GPU" if result.provenance["device"] == "cuda" else "CPU"
-    link = link_of(values)
     order = "in turns" if values["interleaved"] else "one variant after the other"
     text = (
         f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters, batch {batch} a rank; {ranks} ranks "
-        f"({device}), {link}. Means of {values['repetitions']} iterations with AdamW ({order}), largest of all ranks; "
-        f"bars: 10th to 90th percentile of the slowest rank. {THRESHOLD}"
+        f"({device}), {result.link}. Means of {values['repetitions']} iterations with AdamW ({order}), largest of all "
+        f"ranks; bars: 10th to 90th percentile of the slowest rank. {training_times.THRESHOLD}"
     )
     if REDUCER in places.others:
         text += f" {MARKED} waits inside backward: right, what its backward takes beyond that of computing alone."
-    missing = [variant for variant in UNBUCKETED if variant not in places.others]
-    missing += [] if places.caps else [BUCKETED]
-    if missing:
-        text += f" Left out: unfinished: {', '.join(missing)}."
-    style.add_caption(figure, text, [result])
+    there = [*places.others, *([BUCKETED] if places.caps else [])]
+    style.add_caption(figure, text + left_out((*UNBUCKETED, BUCKETED), there), [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        result, trainings = load_trainings(file)
+        result, trainings = training_times.load_trainings(file)
         for batch in trainings.batches():
             yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

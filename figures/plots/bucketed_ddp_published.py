@@ -6,32 +6,18 @@ with --preset published. Variants without buckets stand beside the axis of bucke
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from figures.lib import held_out, published_scale, script, style
+from figures.lib import held_out, published_scale, script, style, training_times
 from figures.lib.predictions import ALL_REDUCE, FITTED_WAYS, TOTAL, bucketed_ddp
-from figures.lib.result_files import Result
-from figures.lib.training_times import (
-    BUCKETED,
-    COMPUTE,
-    REDUCER,
-    THRESHOLD,
-    TRAIN,
-    UNBUCKETED,
-    Times,
-    Trainings,
-    Way,
-    load_trainings,
-    published_times,
-)  # fmt: skip
+from figures.lib.result_files import Result, left_out
+from figures.lib.training_times import BUCKETED, COMPUTE, REDUCER, TRAIN, UNBUCKETED, Trainings, Way
 
 PARTS = (("train", "time of an iteration [ms]"), ("all_reduce", "of it in finish() [ms]"))
 HELD_OUT = {"train": held_out.STEP, "all_reduce": held_out.AFTER}
@@ -40,8 +26,8 @@ HEIGHT = 5.4  # inches
 
 def looks_of(trainings: Trainings, batch: int) -> dict[int, tuple[str, str]]:
     """A colour and a marker for each sequence length."""
-    lengths = sorted({*trainings.lengths(batch), *(way.seq_len for way in published_times() if way.local_bs == batch)})
-    return {n: style.line_look(index) for index, n in enumerate(lengths)}
+    published = {way.seq_len for way in training_times.published_times() if way.local_bs == batch}
+    return {n: style.line_look(index) for index, n in enumerate(sorted({*trainings.lengths(batch), *published}))}
 
 
 def draw_buckets(axes: Axes, trainings: Trainings, batch: int, part: str) -> None:
@@ -51,11 +37,12 @@ def draw_buckets(axes: Axes, trainings: Trainings, batch: int, part: str) -> Non
         axes.plot([way.bucket_size_mb for way in ways], times, color=colour, linewidth=1.3)
         points = [
             (way.bucket_size_mb, 1e3 * getattr(one, part), way in FITTED_WAYS)
-            for way, one in published_times().items()
+            for way, one in training_times.published_times().items()
             if (way.local_bs, way.seq_len) == (batch, length)
         ]
         published_scale.draw_published(axes, points, colour, marker)
-    sizes = sorted({way.bucket_size_mb for way in (*trainings.ways(), *published_times()) if way.variant == BUCKETED})
+    ways = (*trainings.ways(), *training_times.published_times())
+    sizes = sorted({way.bucket_size_mb for way in ways if way.variant == BUCKETED})
     axes.set_xscale("log")
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -66,8 +53,7 @@ def time_of(trainings: Trainings, way: Way, part: str) -> float | None:
     """Seconds; none for the all-reduce of computing alone."""
     if way.variant == COMPUTE:
         return trainings.seconds(way, TRAIN) if part == "train" else None
-    times: Times = trainings.times(way)
-    return getattr(times, part)
+    return getattr(trainings.times(way), part)
 
 
 def draw_others(axes: Axes, trainings: Trainings, batch: int, part: str) -> None:
@@ -93,11 +79,7 @@ def draw_others(axes: Axes, trainings: Trainings, batch: int, part: str) -> None
 
 
 def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
-    style.use_style()
-    figure, panels = plt.subplots(
-        2, 2, figsize=(style.TEXT_WIDTH, HEIGHT), sharex="col", width_ratios=(2.4, 1), height_ratios=(1.25, 1),
-        layout="constrained",
-    )  # fmt: skip
+    figure, panels = style.panels(HEIGHT, 2, 2, sharex="col", width_ratios=(2.4, 1), height_ratios=(1.25, 1))
     for (buckets, others), (part, label) in zip(panels, PARTS):
         draw_buckets(buckets, trainings, batch, part)
         draw_others(others, trainings, batch, part)
@@ -112,12 +94,11 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
     handles += published_scale.kinds_of_points()
     figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
     values = result.parameters
-    here = {way.variant for way in trainings.ways()}
-    missing = ", ".join(variant for variant in (BUCKETED, *UNBUCKETED) if variant not in here)
+    missing = left_out((BUCKETED, *UNBUCKETED), {way.variant for way in trainings.ways()})
     published_scale.add_caption(
         figure, result, bucketed_ddp(result.file), f"{values['model']}, {values['parameters']:,} parameters. * The "
         "Reducer waits inside backward (below: what that takes beyond computing alone), and copies nothing in Python. "
-        f"{THRESHOLD} The scales do not begin at 0." + (f" Left out: unfinished: {missing}." if missing else ""),
+        f"{training_times.THRESHOLD} The scales do not begin at 0." + missing,
         (TOTAL, ALL_REDUCE),
     )  # fmt: skip
     return figure
@@ -125,13 +106,10 @@ def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        result, trainings = load_trainings(file)
+        result, trainings = training_times.load_trainings(file)
         published_scale.require_simulated(result)
         for batch in trainings.batches():
             yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

@@ -6,34 +6,15 @@ Reads one result file of the benchmark collectives.
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from figures.lib import script, style
-from figures.lib.all_reduces import (
-    COLLECTIVES,
-    COLOURS,
-    KNOWN,
-    MARKERS,
-    RING,
-    Times,
-    bus_bandwidth,
-    left_out,
-    load_collectives,
-    size_label,
-    times_by_world,
-    title_of,
-    write_plain_numbers,
-)
-from figures.lib.links import link_of
-from figures.lib.result_files import Result
+from figures.lib import all_reduces, script, style
+from figures.lib.all_reduces import COLOURS, KNOWN, MARKERS, RING, Times, bus_bandwidth, title_of
+from figures.lib.result_files import Result, left_out
 
 TICKS = 3  # of sizes, in each panel
 
@@ -58,22 +39,16 @@ def draw_curve(axes: Axes, variant: str, sizes: list[int], values: list[float]) 
 
 
 def finish_panel(axes: Axes, sizes: list[int]) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     ticks = [sizes[round(at)] for at in np.linspace(0, len(sizes) - 1, min(TICKS, len(sizes)))]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_label(size)))
+    style.log_axis(axes, ticks, all_reduces.size_label)
+    axes.set_yscale("log")
     axes.grid()
 
 
 def draw(result: Result) -> Figure:
     """Times above bus bandwidths; axes are shared, so that worlds can be compared."""
-    style.use_style()
-    worlds = times_by_world(result)
-    figure, panels = plt.subplots(
-        2, len(worlds), figsize=(style.TEXT_WIDTH, 4.9), sharex="col", sharey="row", squeeze=False, layout="constrained"
-    )
+    worlds = all_reduces.times_by_world(result)
+    figure, panels = style.panels(4.9, 2, len(worlds), sharex="col", sharey="row", squeeze=False)
     for (world, times), (time, bandwidth) in zip(worlds.items(), panels.T):
         draw_times(time, times)
         if world > 1:
@@ -84,7 +59,7 @@ def draw(result: Result) -> Figure:
         bandwidth.set_xlabel("size of the tensor")
     for axes, label in zip(panels[:, 0], ("time [ms]", "bus bandwidth [GB/s]")):
         axes.set_ylabel(label)
-        write_plain_numbers(axes.yaxis)
+        style.write_plain_numbers(axes.yaxis)
     add_legend_and_caption(figure, result, worlds)
     return figure
 
@@ -109,21 +84,12 @@ def add_legend_and_caption(figure: Figure, result: Result, worlds: dict[int, Tim
     number = f"{most} calls (small tensors) to {least} (large)" if most > least else f"{most} calls"
     style.add_caption(
         figure,
-        f"float32, {link_of(result.parameters)}. Medians of {number}, of the slowest rank; "
+        f"float32, {result.link}. Medians of {number}, of the slowest rank; "
         "bars: 10th to 90th percentile.\n"
         "Bus bandwidth as nccl-tests counts it: 2(N-1)/N · S / time, for S bytes among N ranks."
-        f"{left_out(times)}{crowded(result, worlds)}",
+        f"{left_out(all_reduces.COMPARED, times)}{crowded(result, worlds)}",
         [result],
     )
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        result = load_collectives(file)
-        yield script.name_of(COLLECTIVES, result), draw(result)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, draw))

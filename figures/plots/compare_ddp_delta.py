@@ -5,39 +5,17 @@ Reads one result file of the benchmark compare_ddp.
 
 from __future__ import annotations
 
-import sys
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.lib import script, style
-from figures.lib.ddp_comparison import (
-    CORE,
-    DIRECTIONS,
-    PARAMETERS,
-    PROGRAM,
-    VARIANTS,
-    Comparison,
-    delta,
-    measured,
-    published,
-    variants_of,
-)  # fmt: skip
-from figures.lib.ddp_series import (
-    COLOURS,
-    MARKERS,
-    PUBLISHED_LINE,
-    add_caption,
-    add_legend,
-    beside_each_other,
-    mark_whole_model,
-)  # fmt: skip
+from figures.lib import ddp_comparison, ddp_series, script, style
+from figures.lib.ddp_comparison import CORE, PARAMETERS, PROGRAM, Comparison, delta, measured, published
+from figures.lib.ddp_series import COLOURS, MARKERS, PUBLISHED_LINE
 from figures.lib.result_files import Result
 
 
 def draw_deltas(axes: Axes, comparison: Comparison, direction: str, own: bool) -> None:
-    for number, variant in enumerate(variants_of(comparison)):
+    for number, variant in enumerate(ddp_comparison.variants_of(comparison)):
         if variant == CORE:
             continue
         cells = [cell[direction] for cell in comparison.values()]
@@ -46,8 +24,9 @@ def draw_deltas(axes: Axes, comparison: Comparison, direction: str, own: bool) -
             above = [
                 100 * (latencies[variant].p90 - latencies[variant].p50) / latencies[CORE].p50 for latencies in cells
             ]
+            sizes = ddp_series.beside_each_other(comparison, number)
             axes.errorbar(
-                beside_each_other(comparison, number), values, [[0] * len(above), above], color=COLOURS[variant],
+                sizes, values, [[0] * len(above), above], color=COLOURS[variant],
                 marker=MARKERS[variant], markersize=4, linewidth=1.4, elinewidth=0.7, capsize=1.5, zorder=3,
                 markeredgecolor="white", markeredgewidth=0.3,
             )  # fmt: skip
@@ -59,21 +38,19 @@ def draw_deltas(axes: Axes, comparison: Comparison, direction: str, own: bool) -
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     own = measured(result)
-    size = (style.TEXT_WIDTH, 4.9)
-    figure, panels = plt.subplots(2, 1, figsize=size, sharex=True, height_ratios=(1.5, 1), layout="constrained")
-    for axes, direction in zip(panels, reversed(DIRECTIONS)):
+    figure, panels = style.panels(4.9, 2, sharex=True, height_ratios=(1.5, 1))
+    for axes, direction in zip(panels, reversed(ddp_comparison.DIRECTIONS)):
         axes.axhline(0, color=COLOURS[CORE], linewidth=1.2)
         draw_deltas(axes, published(), direction, own=False)
         draw_deltas(axes, own, direction, own=True)
-        mark_whole_model(axes, result.parameters["parameters"], named=axes is panels[0])
+        ddp_series.mark_whole_model(axes, result.parameters["parameters"], named=axes is panels[0])
         axes.set_ylabel(f"{direction}:\nlonger than core's [%]")
         axes.margins(y=0.1)
         axes.grid()
     panels[-1].set_xlabel("buffer size [M = 2$^{20}$ elements]")
-    add_legend(figure, [variant for variant in VARIANTS if variant in variants_of(own)], own_and_published=True)
-    add_caption(
+    ddp_series.add_legend(figure, ddp_comparison.variants_of(own), own_and_published=True)
+    ddp_series.add_caption(
         figure, result, own, "Medians against core's median at the same buffer size; whiskers (own numbers): to the "
         "90th percentile. Core's buckets have a cap of M MiB, as published: a quarter of the bytes of async's and "
         "sync's. Core, equal bytes: a cap of 4M MiB, unpublished. Dotted: a buffer holds all gradients. Published: "
@@ -82,7 +59,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw, ".delta"))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.delta"))

@@ -6,19 +6,13 @@ ddp_suite for each figure.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import NO_DDP_ROUND, PROGRAM, PUBLISHED, VARIANTS, Choice, Suite, load_published
 
@@ -87,9 +81,7 @@ def draw_column(column: list[Axes], suite: Suite, model: str, places: list[str])
             draw_line(column[1], places, as_shares(points), shift, **look)
     column[0].set_title(model, loc="left", fontsize=8)
     column[0].set_yscale("log")
-    column[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    column[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    column[0].yaxis.set_minor_formatter(NullFormatter())
+    style.write_plain_numbers(column[0].yaxis, decades=4)
     column[1].axhline(100, color="black", linewidth=0.6)
     for axes in column:
         axes.grid(axis="y")
@@ -108,13 +100,11 @@ def add_legend(figure: Figure, suite: Suite) -> None:
 
 
 def add_caption(figure: Figure, suite: Suite) -> None:
-    values = suite.result.parameters
-    link = link_of(values)
     kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
-    side = values["image_size"]
+    side = suite.result.parameters["image_size"]
     style.add_caption(
         figure,
-        f"Here: {kind}, {link}, batch {suite.batch_size} of {side}×{side} images, buckets of "
+        f"Here: {kind}, {suite.result.link}, batch {suite.batch_size} of {side}×{side} images, buckets of "
         f"{suite.bucket_sizes[0]} MB; published: 32 of 224×224, 25 MB. Medians of all ranks' iterations; lines go to "
         "the slowest 5 % of them. Efficiency: relative to one rank without DDP, others idle.",
         [suite.result],
@@ -123,11 +113,10 @@ def add_caption(figure: Figure, suite: Suite) -> None:
 
 def draw(suite: Suite) -> Figure:
     """A column for each model; rows: ex/sec, efficiency."""
-    style.use_style()
-    figure, panels = plt.subplots(
-        2, len(suite.models), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey="row", squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
+    if len(suite.bucket_sizes) > 1:
+        file = suite.result.file
+        raise ResultError(f"{file}: has several bucket sizes; draw it with figures.plots.ddp_suite_ab")
+    figure, panels = style.panels(HEIGHT, 2, len(suite.models), sharex=True, sharey="row", squeeze=False)
     own = [own_points(suite, model, choice) for model in suite.models for choice in suite.choices()]
     places = places_of(own + [published_points(model) for model in suite.models])
     for index, model in enumerate(suite.models):
@@ -140,15 +129,4 @@ def draw(suite: Suite) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        suite = Suite(file)
-        if len(suite.bucket_sizes) > 1:
-            raise ResultError(f"{file}: has several bucket sizes; draw it with figures.plots.ddp_suite_ab")
-        yield script.name_of(PROGRAM, suite.result), draw(suite)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(Suite, draw, PROGRAM))

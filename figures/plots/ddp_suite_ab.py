@@ -5,18 +5,14 @@ Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.published_scale import setup_in_words
 from figures.lib.result_files import ResultError
 from figures.lib.suite_data import PUBLISHED, VARIANTS, Diffs, Suite, own_diffs, published_diffs
@@ -59,14 +55,13 @@ def lines_of(suite: Suite, model: str, percent: int) -> dict[str, Diffs]:
 
 
 def add_caption(figure: Figure, suite: Suite) -> None:
-    values, (before, after) = suite.result.parameters, suite.bucket_sizes
-    side = values["image_size"]
+    before, after = suite.bucket_sizes
+    side = suite.result.parameters["image_size"]
     if suite.result.simulated:
         here = f"{setup_in_words(suite.result)}, without spread"
     else:
         kind = "ranks of one thread each" if suite.result.provenance["device"] == "cpu" else "ranks with a GPU each"
-        link = link_of(values)
-        here = f"{kind}, {link}, in turns"
+        here = f"{kind}, {suite.result.link}, in turns"
     text = (
         f"Buckets of {after} MB against {before} MB: −100·(test − baseline)/baseline of sec/iter; below zero {after} "
         f"MB is slower; beyond ±1 % the axis is logarithmic. Here: {here}, batch {suite.batch_size} of {side}×{side} "
@@ -77,22 +72,19 @@ def add_caption(figure: Figure, suite: Suite) -> None:
 
 def draw(suite: Suite) -> Figure:
     """A column for each model of the result, a row for each percentile."""
-    style.use_style()
-    figure, panels = plt.subplots(
-        len(PERCENTS), len(suite.models), figsize=(style.TEXT_WIDTH, HEIGHT), sharex=True, sharey=True, squeeze=False,
-        layout="constrained",
-    )  # fmt: skip
+    shape = (len(PERCENTS), len(suite.models))
+    figure, panels = style.panels(HEIGHT, *shape, sharex=True, sharey=True, squeeze=False)
     lines = [[lines_of(suite, model, percent) for model in suite.models] for percent in PERCENTS]
-    places = sorted({ranks for row in lines for panel in row for diffs in panel.values() for ranks in diffs})
+    all_diffs = [diffs for row in lines for panel in row for diffs in panel.values()]
+    places = sorted({ranks for diffs in all_diffs for ranks in diffs})
     for row, percent in enumerate(PERCENTS):
         for column, model in enumerate(suite.models):
             draw_panel(panels[row, column], places, lines[row][column])
             if row == 0:
                 panels[row, column].set_title(model, loc="left", fontsize=8)
         panels[row, 0].set_ylabel(f"diff at p{percent} [%]")
-    low = min(diff for row in lines for panel in row for diffs in panel.values() for diff in diffs.values())
-    high = max(diff for row in lines for panel in row for diffs in panel.values() for diff in diffs.values())
-    panels[0, 0].set_ylim(1.3 * min(low, -LINEAR), 1.3 * max(high, LINEAR))
+    values = [-LINEAR, LINEAR, *(diff for diffs in all_diffs for diff in diffs.values())]
+    panels[0, 0].set_ylim(1.3 * min(values), 1.3 * max(values))
     for axes in panels[-1]:
         axes.set_xlabel("ranks, or GPUs")
     handles = [Patch(color=COLOURS[name], label=label) for name, label in LABELS.items()]
@@ -101,13 +93,4 @@ def draw(suite: Suite) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        suite = load_ab(file)
-        yield script.name_of(NAME, suite.result), draw(suite)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(load_ab, draw, NAME))

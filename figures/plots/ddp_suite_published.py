@@ -6,36 +6,14 @@ benchmark ddp_suite, made with --preset published.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from figures.lib import published_scale, script, style
-from figures.lib.predictions import (
-    AB,
-    AB_PERCENT,
-    FITTED_MODEL,
-    ITERATION,
-    LARGEST_AB,
-    OVERHEAD,
-    SUITE_BUCKET,
-    ddp_suite,
-)
-from figures.lib.suite_data import (
-    PROGRAM,
-    VARIANTS,
-    Choice,
-    Suite,
-    own_diffs,
-    published_diffs,
-    published_medians,
-)  # fmt: skip
+from figures.lib import predictions, published_scale, script, style
+from figures.lib.predictions import AB, AB_PERCENT, FITTED_MODEL, ITERATION, LARGEST_AB, OVERHEAD, SUITE_BUCKET
+from figures.lib.suite_data import PROGRAM, VARIANTS, Choice, Suite, own_diffs, published_diffs, published_medians
 
 COLOURS = {"bucketed": style.BLUE, "Reducer": style.ORANGE}
 ROWS = ("iteration [ms]", "DDP adds [ms]", "1 against 25 MB [%]")
@@ -44,23 +22,22 @@ HEIGHT = 5.8  # inches
 Line = dict[int, float]  # by the number of GPUs
 
 
-def simulated(suite: Suite, model: str, variant: str) -> tuple[Line, Line]:
+def lines_of(alone: float, seconds: Line) -> tuple[Line, Line]:
     """Milliseconds of an iteration, and those beyond the round without DDP."""
-    alone, *rounds = suite.rounds(model, Choice(variant, SUITE_BUCKET))
-    seconds = {one.ranks: one.percentile(50) for one in rounds}
-    return (
-        {gpus: 1e3 * value for gpus, value in seconds.items()},
-        {gpus: 1e3 * (value - alone.percentile(50)) for gpus, value in seconds.items()},
-    )
-
-
-def published(model: str) -> tuple[Line, Line]:
-    seconds = published_medians(model)
-    alone = seconds.pop(0)
     return (
         {gpus: 1e3 * value for gpus, value in seconds.items()},
         {gpus: 1e3 * (value - alone) for gpus, value in seconds.items()},
     )
+
+
+def simulated(suite: Suite, model: str, variant: str) -> tuple[Line, Line]:
+    alone, *rounds = suite.rounds(model, Choice(variant, SUITE_BUCKET))
+    return lines_of(alone.percentile(50), {one.ranks: one.percentile(50) for one in rounds})
+
+
+def published(model: str) -> tuple[Line, Line]:
+    seconds = published_medians(model)
+    return lines_of(seconds.pop(0), seconds)
 
 
 def draw_line(axes: Axes, line: Line, variant: str) -> None:
@@ -92,15 +69,8 @@ def draw_column(column: list[Axes], suite: Suite, model: str) -> None:
 
 
 def draw(suite: Suite) -> Figure:
-    style.use_style()
-    figure, panels = plt.subplots(
-        len(ROWS),
-        len(suite.models),
-        figsize=(style.TEXT_WIDTH, HEIGHT),
-        sharex=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    published_scale.require_simulated(suite.result)
+    figure, panels = style.panels(HEIGHT, len(ROWS), len(suite.models), sharex=True, squeeze=False)
     for index, model in enumerate(suite.models):
         draw_column(list(panels[:, index]), suite, model)
     for axes, label in zip(panels[:, 0], ROWS):
@@ -109,22 +79,13 @@ def draw(suite: Suite) -> Figure:
     handles += published_scale.kinds_of_points()
     figure.legend(handles=handles, loc="outside upper left", ncols=3, fontsize=7, columnspacing=1.3, handlelength=1.8)
     published_scale.add_caption(
-        figure, suite.result, ddp_suite(suite.result.file), f"Batch {suite.batch_size} a GPU, buckets of 25 MB. Rounds "
-        "without DDP are given for each model, all that DDP adds is predicted from ResNet-50's. 1 MB against 25 MB: "
-        "below zero 1 MB is slower; beyond one machine published differences follow no pattern, and are not counted.",
+        figure, suite.result, predictions.ddp_suite(suite.result.file), f"Batch {suite.batch_size} a GPU, buckets of "
+        "25 MB. Rounds without DDP are given for each model, all that DDP adds is predicted from ResNet-50's. 1 MB "
+        "against 25 MB: below zero 1 MB is slower; beyond one machine published differences follow no pattern, and are "
+        "not counted.",
         (ITERATION, OVERHEAD, AB),
     )  # fmt: skip
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        suite = Suite(file)
-        published_scale.require_simulated(suite.result)
-        yield script.name_of(PROGRAM, suite.result), draw(suite)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(Suite, draw, PROGRAM))

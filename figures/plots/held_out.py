@@ -6,16 +6,14 @@ bucketed_ddp, made with --preset published, for the provenance of this drawing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
-from tabulate import tabulate
 
 from figures.lib import held_out, script, style
-from figures.lib.result_files import Result, load_group
+from figures.lib.result_files import Result, load
+from figures.lib.side_by_side import simple_table
 from figures.lib.tables import Table
 
 PROGRAM = "held_out"
@@ -38,9 +36,8 @@ NOTE = (
 )
 
 
-def draw(results: list[Result]) -> Figure:
-    style.use_style()
-    figure, axes = plt.subplots(figsize=(style.TEXT_WIDTH, 4.6), layout="constrained")
+def draw(result: Result) -> Figure:
+    figure, axes = style.panels(4.6)
     rows = [row for row in held_out.rows() if row.metric != held_out.AB]
     for source, (colour, marker) in LOOKS.items():
         for fitted in (False, True):
@@ -56,20 +53,16 @@ def draw(results: list[Result]) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="published [s]", ylabel="predicted [s]")
     axes.set_title("published against predicted, within 10 % in the band", loc="left")
     axes.legend(fontsize=7, loc="upper left")
-    style.add_caption(figure, NOTE, results)
+    style.add_caption(figure, NOTE, [result])
     return figure
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
-    results = load_group(files, "bucketed_ddp", shared=(), own=())
-    lines = held_out.table(held_out.rows())
-    text = tabulate(lines, held_out.COLUMNS, tablefmt="simple", disable_numparse=True) + f"\n\n{NOTE}"
-    yield script.name_of(PROGRAM, results[0]), draw(results)
-    title = "Predictions that nothing was fitted to"
-    yield script.name_of(PROGRAM, results[0]), Table(title, held_out.COLUMNS, lines, text, results, NOTE)
+    for file in files:
+        result = load(file, "bucketed_ddp")
+        name, lines = script.name_of(PROGRAM, result), held_out.table(held_out.rows())
+        yield name, draw(result)
+        yield name, simple_table("Predictions that nothing was fitted to", held_out.COLUMNS, lines, [result], NOTE)
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

@@ -6,9 +6,7 @@ Reads one result file of the benchmark memory_per_gpu, of a model with activatio
 from __future__ import annotations
 
 import re
-import sys
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -56,10 +54,8 @@ def draw_stage(axes: Axes, by_gpus: dict[int, Bar]) -> None:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     stages = bars(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(1, len(stages), sharey=True, squeeze=False)[0]
+    figure, (panels,) = style.panels(HEIGHT, 1, len(stages), sharey=True, squeeze=False)
     for axes, (stage, by_gpus) in zip(panels, stages.items()):
         draw_stage(axes, by_gpus)
         axes.set_title(LOOKS[stage][1], loc="left")
@@ -79,7 +75,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw, ".kinds"))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.kinds"))

@@ -5,12 +5,9 @@ Reads one result file of the benchmark memory_per_gpu.
 
 from __future__ import annotations
 
-import sys
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from figures.lib import script, style
 from figures.lib.reference_data import load_reference
@@ -33,25 +30,19 @@ Held = dict[int, float]  # GB, by GPUs
 
 def held_by(result: Result, quantity: str = "held") -> dict[int, dict[str, Held]]:
     """By the model's parameters, then by the stage."""
-    found: dict[int, dict[str, Held]] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == quantity:
-            of_stage = found.setdefault(labels["parameters"], {}).setdefault(labels["stage"], {})
-            of_stage[labels["world_size"]] = 1e-9 * result.values("bytes", **labels)[0]
+    found = result.first_values("bytes", "parameters", "stage", "world_size", quantity=quantity)
     if not found:
         raise ResultError(f"{result.file}: lacks what is {quantity}; run the benchmark {PROGRAM} again")
-    return found
+    return {
+        parameters: {stage: {gpus: 1e-9 * value for gpus, value in held.items()} for stage, held in stages.items()}
+        for parameters, stages in found.items()
+    }
 
 
 def published(parameters: int) -> dict[str, Held]:
     """ZeRO's table 1 for a model of that size, by what is divided; empty if it has none."""
-    table = load_reference(PROGRAM)
-    sizes, gpus = table.numbers("billions"), table.numbers("gpus")
-    return {
-        name: {int(count): gb for size, count, gb in zip(sizes, gpus, table.numbers(name)) if 1e9 * size == parameters}
-        for name in PUBLISHED
-    }
+    rows = [row for row in load_reference(PROGRAM).rows if 1e9 * float(row["billions"]) == parameters]
+    return {name: {int(row["gpus"]): float(row[name]) for row in rows} for name in PUBLISHED}
 
 
 def largest_error(by_size: dict[int, dict[str, Held]]) -> float:
@@ -101,22 +92,17 @@ def draw_largest(axes: Axes, most: dict[int, dict[str, Held]]) -> None:
 
 
 def over_gpus(axes: Axes, by_stage: dict[str, dict[int, float]]) -> None:
-    axes.set_xscale("log", base=4)
+    style.log_axis(axes, sorted({gpus for values in by_stage.values() for gpus in values}), base=4)
     axes.set_yscale("log")
-    counts = sorted({gpus for values in by_stage.values() for gpus in values})
-    axes.xaxis.set_major_locator(FixedLocator(counts))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel("GPUs")
     axes.grid()
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     by_size = held_by(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    *panels, last = figure.subplots(len(by_size) // 2 + 1, 2, squeeze=False).flat
+    figure, all_panels = style.panels(HEIGHT, len(by_size) // 2 + 1, 2, squeeze=False)
+    *panels, last = all_panels.flat
     for axes, parameters in zip(panels, sorted(by_size)):
         draw_size(axes, parameters, by_size[parameters])
     for axes in panels[len(by_size) :]:
@@ -140,7 +126,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

@@ -7,7 +7,6 @@ and preset.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "naive_vs_flat"
@@ -76,16 +74,14 @@ def draw_panel(axes: Axes, result: Result, times: dict[str, dict[str, list[float
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    axes.set_title(link_of(result.parameters), loc="left")
+    axes.set_title(result.link, loc="left")
 
 
 def draw(results: list[Result]) -> Figure:
     """One panel for each result, all with the same axis."""
-    style.use_style()
     times = [{variant: phase_milliseconds(result, variant) for variant in VARIANTS} for result in results]
     axis_end = 1.1 * max(np.percentile(whole_steps(phases), 90) for panel in times for phases in panel.values())
-    size = (style.TEXT_WIDTH, 0.9 + 1.5 * len(results))
-    figure, panels = plt.subplots(len(results), 1, figsize=size, squeeze=False, layout="constrained")
+    figure, panels = style.panels(0.9 + 1.5 * len(results), len(results), squeeze=False)
     for axes, result, panel_times in zip(panels[:, 0], results, times):
         draw_panel(axes, result, panel_times, axis_end)
 
@@ -111,7 +107,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     yield script.name_of(PROGRAM, results[0]), draw(results)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

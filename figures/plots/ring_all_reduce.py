@@ -7,7 +7,6 @@ published. What the published procedure measured stands beside the published num
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from figures.lib import script, style
-from figures.lib.all_reduces import COLOURS, MARKERS, RING, title_of, write_plain_numbers
+from figures.lib.all_reduces import COLOURS, MARKERS, RING, title_of
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 
 PROGRAM = "ring_all_reduce"
 PUBLISHED_PROCEDURE, WARM = "published", "warm"
@@ -103,10 +102,9 @@ def measured(result: Result, table: Published, variant: str, quantity: Quantity)
 def published(table: Published, variant: str, quantity: Quantity) -> Curve:
     if not quantity.column:
         return []
-    reference = load_reference(table.reference)
     column = quantity.column.format(table.column if variant == table.peer else variant)
-    worlds = map(int, reference.numbers("world_size"))
-    return list(zip(worlds, (quantity.scale * value for value in reference.numbers(column))))
+    rows = load_reference(table.reference).rows
+    return [(int(row["world_size"]), quantity.scale * float(row[column])) for row in rows]
 
 
 def draw_curve(axes: Axes, curve: Curve, variant: str, own: bool) -> None:
@@ -133,7 +131,7 @@ def draw_panel(axes: Axes, result: Result, table: Published, quantity: Quantity)
         axes.axhline(0, linewidth=0)  # so that zero is on the axis
     else:
         axes.set_yscale("log")
-        write_plain_numbers(axes.yaxis)
+        style.write_plain_numbers(axes.yaxis)
     axes.grid()
 
 
@@ -149,23 +147,18 @@ def mark_crowded_worlds(axes: Axes, cores: int) -> None:
 def set_worlds(panels: list[Axes], sizes: dict[int, int]) -> None:
     """Sets the axis of world sizes for a column of panels; the last panel also shows the tensor sizes."""
     for axes in panels:
-        axes.set_xscale("log", base=2)
+        style.log_axis(axes, sorted(sizes), lambda world: "")
         axes.set_xlim(min(sizes) / 1.3, max(sizes) * 1.3)
-        axes.xaxis.set_major_locator(FixedLocator(sorted(sizes)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda world, _: ""))
     panels[-1].xaxis.set_major_formatter(FuncFormatter(lambda world, _: f"{world:g}\n{sizes[round(world)]}"))
     panels[-1].set_xlabel("ranks, and elements of the tensor")
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     quantities = quantities_of(result)
-    size = (style.TEXT_WIDTH, 1.1 + 1.45 * len(quantities))
-    figure, panels = plt.subplots(len(quantities), len(TABLES), figsize=size, sharey="row", layout="constrained")
+    figure, panels = style.panels(1.1 + 1.45 * len(quantities), len(quantities), len(TABLES), sharey="row")
     for column, table in enumerate(TABLES):
-        reference = load_reference(table.reference)
-        sizes = dict(zip(map(int, reference.numbers("world_size")), map(int, reference.numbers("tensor_size"))))
+        rows = load_reference(table.reference).rows
+        sizes = {int(row["world_size"]): int(row["tensor_size"]) for row in rows}
         sizes |= dict(cells_of(result, table.peer))
         for row, quantity in enumerate(quantities):
             draw_panel(panels[row, column], result, table, quantity)
@@ -209,20 +202,17 @@ def caption_of(result: Result) -> str:
     )
 
 
-def check_any(result: Result) -> None:
+def load_ring(file: Path) -> Result:
+    result = load(file, PROGRAM, PARAMETERS)
     if not any(cells_of(result, table.peer) for table in TABLES):
         peers = " or ".join(table.peer for table in TABLES)
-        raise ResultError(f"{result.file}: has no series beside {peers}; delete it and run the benchmark again")
+        raise result.error(f"has no series beside {peers}")
+    return result
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        check_any(result)
+    for result in map(load_ring, files):
         yield name_of(PROGRAM, result), draw(result)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

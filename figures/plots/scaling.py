@@ -5,12 +5,9 @@ Reads one result file of the benchmark scaling.
 
 from __future__ import annotations
 
-import sys
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from figures.lib import held_out, script, style, suite_data
 from figures.lib.reference_data import load_reference
@@ -36,11 +33,7 @@ Steps = dict[int, float]  # seconds, by GPUs or by bytes of a bucket
 
 def steps_of(result: Result) -> dict[str, Steps]:
     """The steps of each variant by GPUs; of computing alone on one GPU, too."""
-    steps: dict[str, Steps] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == "step":
-            steps.setdefault(labels["variant"], {})[labels["world_size"]] = result.values("s", **labels)[0]
+    steps = result.first_values("s", "variant", "world_size", quantity="step")
     if not steps.get(COMPUTE):
         raise ResultError(f"{result.file}: lacks {COMPUTE}; run the benchmark {PROGRAM} again")
     return steps
@@ -55,12 +48,7 @@ def efficiencies(result: Result) -> dict[str, Steps]:
 
 def steps_by_cap(result: Result) -> dict[int, Steps]:
     """By GPUs, then by the cap in bytes; empty without stage 03."""
-    steps: dict[int, Steps] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == "step by cap":
-            steps.setdefault(labels["world_size"], {})[labels["cap_bytes"]] = result.values("s", **labels)[0]
-    return steps
+    return result.first_values("s", "world_size", "cap_bytes", quantity="step by cap")
 
 
 def best_caps(steps: Steps) -> tuple[int, int, int]:
@@ -84,8 +72,7 @@ def draw_efficiencies(axes: Axes, result: Result) -> None:
     alone = suite_data.published_medians("resnet50")[0]
     axes.plot([row.gpus for row in held], [100 * alone / row.published for row in held], color=style.GREY, marker="d",
               markersize=3.5, linestyle="none", label="published: PyTorch's suite, 1 MB")  # fmt: skip
-    of_nvidia = load_reference(PROGRAM)
-    percents = [100 * all_ / (8 * one) for one, all_ in zip(of_nvidia.numbers("1"), of_nvidia.numbers("8"))]
+    percents = [100 * float(row["8"]) / (8 * float(row["1"])) for row in load_reference(PROGRAM).rows]
     axes.plot([8] * len(percents), percents, color="black", marker="+", markersize=5, linestyle="none",
               label="published: NVIDIA, 8 GPUs")  # fmt: skip
     axes.set_ylim(0, 105)
@@ -108,10 +95,7 @@ def draw_caps(axes: Axes, result: Result, by_gpus: dict[int, Steps]) -> None:
 
 
 def finish_axes(axes: Axes, gpus: list[int]) -> None:
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(gpus[:: -max(1, len(gpus) // 6)]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+    style.log_axis(axes, gpus[:: -max(1, len(gpus) // 6)], "{:,.0f}".format)
     axes.set_xlabel("GPUs")
     axes.grid()
 
@@ -131,10 +115,8 @@ def caption(result: Result) -> str:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     by_gpus = steps_by_cap(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(1, 2 if by_gpus else 1, squeeze=False)[0]
+    figure, (panels,) = style.panels(HEIGHT, 1, 2 if by_gpus else 1, squeeze=False)
     draw_efficiencies(panels[0], result)
     finish_axes(panels[0], sorted({gpus for steps in steps_of(result).values() for gpus in steps}))
     if by_gpus:
@@ -144,7 +126,4 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

@@ -5,17 +5,14 @@ Reads one result file of the benchmark sharded_scaling.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError, load
 from figures.plots.memory_per_gpu import CARD_GB
 from figures.plots.scaling import COMPUTE, HARDWARE, finish_axes
 from figures.plots.scaling import LOOKS as AVERAGING
@@ -34,12 +31,7 @@ ByVariant = dict[str, dict[int, float]]  # by GPUs
 
 def values_of(result: Result, quantity: str, unit: str) -> dict[str, ByVariant]:
     """By model, then by variant."""
-    found: dict[str, ByVariant] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") == quantity:
-            variants = found.setdefault(labels["model"], {})
-            variants.setdefault(labels["variant"], {})[labels["world_size"]] = result.values(unit, **labels)[0]
+    found = result.first_values(unit, "model", "variant", "world_size", quantity=quantity)
     if not found or not all(variants.get(COMPUTE) for variants in found.values()):
         raise ResultError(f"{result.file}: lacks {COMPUTE}; run the benchmark {PROGRAM} again")
     return found
@@ -84,10 +76,8 @@ def caption(result: Result) -> str:
 
 
 def draw(result: Result) -> Figure:
-    style.use_style()
     steps, most = values_of(result, "step", "s"), values_of(result, "most", "bytes")
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
-    panels = figure.subplots(1, len(steps), squeeze=False)[0]
+    figure, (panels,) = style.panels(HEIGHT, 1, len(steps), squeeze=False)
     for axes, (model, variants) in zip(panels, steps.items()):
         draw_model(axes, variants, most[model])
         finish_axes(axes, sorted({gpus for values in variants.values() for gpus in values}))
@@ -100,12 +90,10 @@ def draw(result: Result) -> Figure:
 def by_link(result: Result) -> dict[str, dict[tuple[str, int], ByLink]]:
     """By model, then by quantity and prefetch."""
     found: dict[str, dict[tuple[str, int], ByLink]] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.get("quantity") in (STEP, COMPUTING, COMMUNICATION):
-            lines = found.setdefault(labels["model"], {})
-            line = lines.setdefault((labels["quantity"], labels["prefetch"]), {})
-            line[labels["link_gb_per_s"]] = result.values("s", **labels)[0]
+    for quantity in (STEP, COMPUTING, COMMUNICATION):
+        values = result.first_values("s", "model", "prefetch", "link_gb_per_s", quantity=quantity)
+        for model, lines in values.items():
+            found.setdefault(model, {}).update({(quantity, prefetch): line for prefetch, line in lines.items()})
     return found
 
 
@@ -126,9 +114,7 @@ def draw_links(axes: Axes, lines: dict[tuple[str, int], ByLink]) -> None:
     axes.set_xlabel("link between machines [GB/s]")
     axes.set_ylabel("step [s]")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        style.write_plain_numbers(axis)
     axes.grid()
 
 
@@ -157,10 +143,8 @@ def links_in_words(result: Result) -> str:
 
 
 def draw_prefetch(result: Result) -> Figure:
-    style.use_style()
     models = by_link(result)
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, PREFETCH_HEIGHT), layout="constrained")
-    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    figure, (panels,) = style.panels(PREFETCH_HEIGHT, 1, len(models), squeeze=False)
     for axes, (model, lines) in zip(panels, models.items()):
         draw_links(axes, lines)
         axes.set_title(model, loc="left")
@@ -171,13 +155,10 @@ def draw_prefetch(result: Result) -> Figure:
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        result = load(file, PROGRAM, PARAMETERS)
         yield script.name_of(PROGRAM, result), draw(result)
         if by_link(result):
             yield script.name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

@@ -7,7 +7,6 @@ are of one implementation and preset.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.result_files import Result, ResultError, load_group
 
 PROGRAM = "step_time"
@@ -44,7 +42,7 @@ def step_milliseconds(result: Result) -> Times:
         if variant in measured
     }
     if COMPUTE not in times:
-        raise ResultError(f"{result.file}: lacks the variant {COMPUTE!r}; delete it and run the benchmark again")
+        raise result.error(f"lacks the variant {COMPUTE!r}")
     if len({len(values) for values in times.values()}) > 1:
         raise ResultError(f"{result.file}: the variants differ in their number of steps")
     return times
@@ -62,7 +60,7 @@ def arrange(results: list[Result]) -> dict[tuple, dict[float, Result]]:
     rows: dict[tuple, dict[float, Result]] = {}
     for result in results:
         row = rows.setdefault(tuple(result.parameters[name] for name in WORKLOAD), {})
-        other = row.setdefault(link_of(result.parameters), result)
+        other = row.setdefault(result.link, result)
         if other is not result:
             raise ResultError(f"{other.file} and {result.file} are of the same workload and link; give one of them")
     return rows
@@ -133,7 +131,7 @@ def draw(results: list[Result]) -> Figure:
     """A row of panels for each workload, a column for each link."""
     style.use_style()
     rows = arrange(results)
-    links = list(dict.fromkeys(link_of(result.parameters) for result in results))
+    links = list(dict.fromkeys(result.link for result in results))
     heights = [ROW_HEIGHT] * (len(rows) - 1) + [ROW_HEIGHT + LABEL_HEIGHT]
     size = (style.TEXT_WIDTH, TEXT_HEIGHT + sum(heights))
     figure = plt.figure(figsize=size, layout="constrained")
@@ -147,15 +145,9 @@ def draw(results: list[Result]) -> Figure:
 
 def add_legend_and_caption(figure: Figure, results: list[Result]) -> None:
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in (COMPUTE_COLOUR, REST_COLOUR)]
-    figure.legend(
-        handles,
-        ("as long as computing alone", "what averaging the gradients adds"),
-        loc="outside upper right",
-        ncols=2,
-        fontsize=7.5,
-        columnspacing=1,
-        handlelength=1,
-    )
+    names = ("as long as computing alone", "what averaging the gradients adds")
+    look = {"ncols": 2, "fontsize": 7.5, "columnspacing": 1, "handlelength": 1}
+    figure.legend(handles, names, loc="outside upper right", **look)
     ranks, steps = results[0].provenance["world_size"], results[0].parameters["steps"]
     alike = all(result.parameters["first_bucket_bytes"] == result.parameters["cap_bytes"] for result in results)
     buckets = "has the same buckets as bucketed" if alike else "begins with a bucket of another size"
@@ -173,7 +165,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     yield script.name_of(PROGRAM, results[0]), draw(results)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

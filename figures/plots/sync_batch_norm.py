@@ -7,8 +7,6 @@ rank's own batch, and the published numbers of the same cells, if they are of as
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +19,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
-from figures.lib.links import link_of
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import Result, ResultError
 
@@ -49,12 +46,7 @@ class Cell:
     hidden: int
 
 
-@dataclass(frozen=True)
-class Published:
-    """One published table, by cell (batch and hidden size), in the units of the figure."""
-
-    microseconds: dict[Cell, float]
-    kibibytes: dict[Cell, float]
+Published = dict[Cell, tuple[float, float]]  # microseconds and KiB
 
 
 class Grid:
@@ -70,13 +62,9 @@ class Grid:
         measured = {label["variant"] for label in labels}
         self.variants = {name: colour for name, colour in VARIANTS.items() if name in measured}
         self.bar = BAR_WIDTH / len(self.variants)
-        self._check_lengths()
-
-    def _check_lengths(self) -> None:
-        """Checks that times and collectives are of the same calls."""
-        lengths = {len(series["values"]) for series in self._result.series if series["unit"] == "s"}
-        if len(lengths) > 1:
-            raise ResultError(f"{self._result.file}: its series differ in their number of calls; run it again")
+        # Times and collectives are of the same calls.
+        if len({len(series["values"]) for series in result.series if series["unit"] == "s"}) > 1:
+            raise ResultError(f"{result.file}: its series differ in their number of calls; run it again")
 
     def cells(self, batch: int) -> list[Cell]:
         return [Cell(batch, hidden) for hidden in self.hidden]
@@ -99,19 +87,11 @@ class Grid:
 
 def load_published(name: str, ranks: int) -> Published:
     """The rows of the table that were measured with this number of ranks."""
-    table = load_reference(name)
-    rows = zip(
-        *(table.numbers(column) for column in ("batch_size", "hidden_dim", "num_workers")),
-        table.numbers("median time"),
-        table.numbers("max memory allocated"),
-    )
-    published = Published({}, {})
-    for batch, hidden, workers, seconds, allocated in rows:
-        if workers == ranks:
-            cell = Cell(int(batch), int(hidden))
-            published.microseconds[cell] = 1e6 * seconds
-            published.kibibytes[cell] = allocated / 1024
-    return published
+    return {
+        Cell(int(row["batch_size"]), int(row["hidden_dim"])):
+            (1e6 * float(row["median time"]), float(row["max memory allocated"]) / 1024)
+        for row in load_reference(name).rows if int(row["num_workers"]) == ranks
+    }  # fmt: skip
 
 
 def draw_times(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
@@ -129,11 +109,11 @@ def draw_times(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
         axes.vlines(at, *np.percentile(times, [25, 75], axis=1), color="black", linewidth=0.8)
 
 
-def draw_published(axes: Axes, grid: Grid, cells: list[Cell], values_of: Callable[[str], dict[Cell, float]]) -> None:
-    for variant in PUBLISHED:
-        values = values_of(variant)
+def draw_published(axes: Axes, grid: Grid, cells: list[Cell], published: dict[str, Published], which: int) -> None:
+    """`which`: 0 for times, 1 for memory."""
+    for variant, values in published.items():
         at = [x for x, cell in zip(grid.positions(variant), cells) if cell in values]
-        heights = [values[cell] for cell in cells if cell in values]
+        heights = [values[cell][which] for cell in cells if cell in values]
         axes.plot(at, heights, color=VARIANTS[variant], **PUBLISHED_MARKER)
 
 
@@ -145,16 +125,8 @@ def draw_memory(axes: Axes, grid: Grid, batch: int, direction: str) -> None:
         axes.hlines(least, index - 0.6 * BAR_WIDTH, index + 0.6 * BAR_WIDTH, color="black", linewidth=0.7)
     for variant, colour in grid.variants.items():
         values = [grid.kibibytes(cell, variant, direction) for cell in cells]
-        axes.plot(
-            grid.positions(variant),
-            values,
-            "o",
-            markersize=3.2,
-            color=colour,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-            zorder=5,
-        )
+        look = {"color": colour, "markersize": 3.2, "markeredgecolor": "white", "markeredgewidth": 0.4, "zorder": 5}
+        axes.plot(grid.positions(variant), values, "o", **look)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -167,8 +139,8 @@ def draw_column(column: list[Axes], grid: Grid, batch: int, published: dict[str,
     draw_times(forward, grid, batch, DIRECTIONS[0])
     draw_times(both, grid, batch, DIRECTIONS[1])
     draw_memory(memory, grid, batch, DIRECTIONS[0])
-    draw_published(forward, grid, cells, lambda variant: published[variant].microseconds)
-    draw_published(memory, grid, cells, lambda variant: published[variant].kibibytes)
+    draw_published(forward, grid, cells, published, 0)
+    draw_published(memory, grid, cells, published, 1)
     for axes in column:
         axes.set_xticks(range(len(cells)), [str(cell.hidden) for cell in cells])
         axes.tick_params(axis="x", length=0)
@@ -190,20 +162,11 @@ def add_legend(figure: Figure, variants: dict[str, str]) -> None:
 
 def draw(result: Result) -> Figure:
     """A column for each batch size; rows: forward, forward and backward, memory."""
-    style.use_style()
     plt.rcParams["hatch.linewidth"] = 0.5
     grid = Grid(result)
     ranks = result.provenance["world_size"]
     published = {variant: load_published(name, ranks) for variant, name in PUBLISHED.items()}
-    figure, panels = plt.subplots(
-        3,
-        len(grid.batches),
-        figsize=(style.TEXT_WIDTH, HEIGHT),
-        sharex=True,
-        sharey="row",
-        squeeze=False,
-        layout="constrained",
-    )
+    figure, panels = style.panels(HEIGHT, 3, len(grid.batches), sharex=True, sharey="row", squeeze=False)
     for index, batch in enumerate(grid.batches):
         draw_column(list(panels[:, index]), grid, batch, published)
     for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):
@@ -218,7 +181,7 @@ def add_caption(figure: Figure, result: Result) -> None:
     affine = "with weight and bias" if values["affine"] else "without weight and bias"
     style.add_caption(
         figure,
-        f"{ranks} ranks, {link_of(values)}; {values['dtype']}, {affine}. "
+        f"{ranks} ranks, {result.link}; {values['dtype']}, {affine}. "
         f"Medians of {values['repetitions']} calls, slowest rank; "
         "lines: 25th to 75th percentile. Peak memory of forward: all tensors at once; black "
         "line: input and output. Published: 10,000 calls, RTX A4000.",
@@ -226,7 +189,4 @@ def add_caption(figure: Figure, result: Result) -> None:
     )
 
 
-main = script.main(__doc__, script.one_each(PROGRAM, PARAMETERS, draw))
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw))

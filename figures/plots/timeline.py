@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures.lib import script, style
-from figures.lib.links import link_of
-from figures.lib.result_files import Result, ResultError, load_group
+from figures.lib.result_files import Result, ResultError
+from figures.lib.result_files import load as load_result
 from figures.lib.trace_files import Operation, RankTimeline, Span, load_trace
 
 PROGRAM = "timeline"
@@ -153,27 +152,15 @@ class Picture:
         for label in labels:  # the first that fits
             if len(label) * CHARACTER * self._inch < width - 0.03 * self._inch and self._scale > 0.7:
                 text_colour = "white" if colour == BACKWARD else "black"
-                self._axes.text(
-                    span.begin + width / 2,
-                    middle + 0.005,
-                    label,
-                    ha="center",
-                    va="center",
-                    fontsize=LABEL_SIZE,
-                    color=text_colour,
-                )
+                look = {"ha": "center", "va": "center", "fontsize": LABEL_SIZE, "color": text_colour}
+                self._axes.text(span.begin + width / 2, middle + 0.005, label, **look)
                 return
 
     def _step_end(self, top: float, time: float) -> None:
         self._axes.plot([time] * 2, [top - 0.03, self._y + 0.03], color="black", linewidth=1, clip_on=False)
-        self._axes.text(
-            time + 0.05 * self._inch,
-            (top + self._y) / 2,
-            f"{time:.1f} ms" if time < 1000 else f"{time:,.0f} ms",
-            va="center",
-            fontsize=7.5,
-            fontweight="bold",
-        )
+        text = f"{time:.1f} ms" if time < 1000 else f"{time:,.0f} ms"
+        place = (time + 0.05 * self._inch, (top + self._y) / 2)
+        self._axes.text(*place, text, va="center", fontsize=7.5, fontweight="bold")
 
 
 def heights(variants: int, ranks: int) -> tuple[float, float]:
@@ -199,8 +186,7 @@ def subtitle(result: Result) -> str:
             f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
         )
     backend = {"shm": "shared memory"}.get(result.provenance["backend"], result.provenance["backend"])
-    link = f"{backend} on {link_of(values)}"
-    return f"real time, {link}: the step of median length of {values['steps']}"
+    return f"real time, {backend} on {result.link}: the step of median length of {values['steps']}"
 
 
 def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
@@ -230,16 +216,9 @@ def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
 
     cap = result.parameters["cap_bytes"] / MIB
     top = 1 - 0.07 / height
-    figure.text(
-        0.5,
-        top,
-        f"One training step of {ranks} ranks, {result.parameters['parameters'] / 1e6:.1f} M parameters, "
-        f"buckets of {cap:g} MiB",
-        ha="center",
-        va="top",
-        fontsize=9,
-        fontweight="bold",
-    )
+    size = f"{result.parameters['parameters'] / 1e6:.1f} M parameters"
+    title = f"One training step of {ranks} ranks, {size}, buckets of {cap:g} MiB"
+    figure.text(0.5, top, title, ha="center", va="top", fontsize=9, fontweight="bold")
     figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
     kinds = {kind_of(each) for name in variants for timeline in trace[name] for each in timeline.communication}
     add_legend(figure, 1 - 0.36 / height, result.parameters["clock"], kinds)
@@ -261,22 +240,16 @@ def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
         Line2D([], [], marker="v", color="black", linestyle="", markersize=3, markeredgewidth=0, label="its launch"),
         Line2D([], [], marker="|", color="black", linestyle="", markersize=8, label="end of the step"),
     ]
+    size, space = (6.5, 1.2) if len(kinds) == 1 else (5.8, 0.8)
     figure.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, top),
-        ncols=len(handles),
-        fontsize=6.5 if len(kinds) == 1 else 5.8,
-        columnspacing=1.2 if len(kinds) == 1 else 0.8,
-        handlelength=1,
-        handletextpad=0.5,
-        borderpad=0,
-    )
+        handles=handles, loc="upper center", bbox_to_anchor=(0.5, top), ncols=len(handles), fontsize=size,
+        columnspacing=space, handlelength=1, handletextpad=0.5, borderpad=0,
+    )  # fmt: skip
 
 
 def load(file: Path) -> tuple[Result, dict[str, list[RankTimeline]]]:
-    result = load_group([file], PROGRAM, shared=PARAMETERS, own=())[0]
-    load_group([file], PROGRAM, shared=OF_CLOCK.get(result.parameters["clock"], ()), own=())
+    result = load_result(file, PROGRAM, PARAMETERS)
+    load_result(file, PROGRAM, OF_CLOCK.get(result.parameters["clock"], ()))
     path = file.parent / result.parameters["trace"]
     trace = load_trace(path)
     measured = [series["labels"].get("variant") for series in result.series]
@@ -304,7 +277,4 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
         yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}{part}", result), draw(result, trace)
 
 
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, figures)

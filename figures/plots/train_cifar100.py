@@ -6,11 +6,6 @@ one: of the same images, in the same batches.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -94,8 +89,7 @@ def add_caption(figure: Figure, trainings: Trainings) -> None:
 
 
 def draw(trainings: Trainings) -> Figure:
-    style.use_style()
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(style.TEXT_WIDTH, HEIGHT), layout="constrained")
+    figure, axes = style.panels(HEIGHT, 1, len(PANELS))
     panels = dict(zip(PANELS, axes))
     for quantity, panel in panels.items():
         draw_panel(panel, trainings, quantity)
@@ -106,12 +100,4 @@ def draw(trainings: Trainings) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for trainings in load_trainings(files):
-        yield script.name_of(PROGRAM, trainings.result), draw(trainings)
-
-
-main = script.main(__doc__, figures)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.of_each(load_trainings, draw, PROGRAM))

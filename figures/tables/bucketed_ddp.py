@@ -5,38 +5,18 @@ Reads a result file of the benchmark bucketed_ddp. Below the published lines is 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tabulate import tabulate
 
-from figures.lib import script
-from figures.lib.links import link_of
+from figures.lib import script, training_times
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
 from figures.lib.result_files import Result
 from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
-from figures.lib.training_times import (
-    BUCKETED,
-    COMPUTE,
-    PROGRAM,
-    PUBLISHED,
-    REDUCER,
-    THRESHOLD,
-    TRAIN,
-    UNBUCKETED,
-    Times,
-    Trainings,
-    Way,
-    load_trainings,
-    size_in_words,
-)  # fmt: skip
+from figures.lib.training_times import BUCKETED, COMPUTE, REDUCER, THRESHOLD, TRAIN, UNBUCKETED, Times, Trainings, Way
 
-QUANTITIES = [
-    Quantity(name)
-    for name in ("total time train", "total time grad all reduce", "ratio grad all reduce to train time")
-]  # fmt: skip
 MARK = "*"  # at times that are not those of finish()
 
 
@@ -120,41 +100,39 @@ def note_of(result: Result, trainings: Trainings) -> str:
             f"{setup_in_words(result)}; {values['model']}, {values['parameters']:,} parameters. {MARK} The Reducer "
             f"waits inside backward: what its backward takes beyond that of computing alone. {THRESHOLD} {TIMES_ONLY}"
         )
-    link = link_of(values)
     note = (
-        f"{result.provenance['world_size']} ranks, {link}; {values['model']}, "
-        f"{values['parameters']:,} parameters. Means "
-        f"of {values['repetitions']} iterations, the largest of all ranks. {MARK} The Reducer waits "
-        f"inside backward: what its "
-        f"backward takes beyond that of computing alone. {THRESHOLD}"
+        f"{result.provenance['world_size']} ranks, {result.link}; {values['model']}, {values['parameters']:,} "
+        f"parameters. Means of {values['repetitions']} iterations, the largest of all ranks. {MARK} The Reducer waits "
+        f"inside backward: what its backward takes beyond that of computing alone. {THRESHOLD}"
     )
     caps = {way.bucket_size_mb: way.cap_bytes for way in trainings.ways() if way.variant == BUCKETED}
     if any(cap != size << 20 for size, cap in caps.items()):
-        here = ", ".join(f"{size} MB is {size_in_words(cap)}" for size, cap in sorted(caps.items()))
+        here = ", ".join(f"{size} MB is {training_times.size_in_words(cap)}" for size, cap in sorted(caps.items()))
         note += f" Buckets are as large a part of the gradients as the published ones are of xl's: {here}."
     return note
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
-        result, trainings = load_trainings(file)
+        result, trainings = training_times.load_trainings(file)
         bucketed = {way: trainings.times(way) for way in trainings.ways() if way.variant == BUCKETED}
         columns, rows = grid(trainings)
         note = note_of(result, trainings)
-        parts = [published_form(bucketed, result.provenance["device"]), "#### Without buckets",
-                 unbucketed_form(trainings), note]  # fmt: skip
+        published = published_form(bucketed, result.provenance["device"])
+        parts = [published, "#### Without buckets", unbucketed_form(trainings), note]
         text = "\n\n".join(filter(None, parts))
         title = "Time of a training iteration, in parentheses of the gradient all-reduce [ms]"
         table = Table(title, columns, rows, text, [result], note)
-        yield script.name_of(PROGRAM, result), table
+        yield script.name_of(training_times.PROGRAM, result), table
         own = {
             (str(way.local_bs), str(way.seq_len), str(way.bucket_size_mb)): (times.train, times.all_reduce, times.ratio)
             for way, times in bucketed.items()
         }
-        yield from side_by_side(PROGRAM, table, PUBLISHED, ("local_bs", "seq_len", "bucket_size_mb"), QUANTITIES, own)
+        keys, quantities = (
+            ("local_bs", "seq_len", "bucket_size_mb"),
+            [Quantity(name) for name in training_times.COLUMNS],
+        )
+        yield from side_by_side(training_times.PROGRAM, table, training_times.PUBLISHED, keys, quantities, own)
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

@@ -7,23 +7,10 @@ of calls that all ranks begin together, on the slowest rank.
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-from figures.lib import script
-from figures.lib.all_reduces import (
-    COLLECTIVES,
-    Times,
-    bus_bandwidth,
-    left_out,
-    load_collectives,
-    size_label,
-    times_by_world,
-    title_of,
-)
-from figures.lib.result_files import Result
+from figures.lib import all_reduces, script
+from figures.lib.all_reduces import Times, bus_bandwidth, size_label, title_of
+from figures.lib.result_files import Result, left_out
 from figures.lib.tables import Table
 
 ELEMENT = 4  # bytes of a float32
@@ -33,36 +20,21 @@ HEADER = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One size of one variant in one world."""
-
-    size: int
-    microseconds: float
-    algbw: float
-    busbw: float
-
-    def text(self) -> str:
-        columns = f"{self.size:12d}  {self.size // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}"
-        return f"{columns}  {self.microseconds:10.1f}  {self.algbw:8.4f}  {self.busbw:8.4f}"
-
-
-def rows_of(by_size: dict[int, list[float]], world: int) -> list[Row]:
-    rows = []
+def section(title: str, by_size: dict[int, list[float]], world: int) -> str:
+    """One variant in one world, a line for each size."""
+    lines, bandwidths = [], []
     for size, calls in by_size.items():
         seconds = statistics.median(calls)
-        rows.append(Row(size, 1e6 * seconds, 1e-9 * size / seconds, bus_bandwidth(size, seconds, world)))
-    return rows
-
-
-def section(title: str, rows: list[Row]) -> str:
-    average = statistics.fmean(row.busbw for row in rows)
-    return "\n".join([f"# {title}", HEADER, *(row.text() for row in rows), f"# Avg bus bandwidth    : {average:.4f}"])
+        bandwidths.append(bus_bandwidth(size, seconds, world))
+        columns = f"{size:12d}  {size // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}  {1e6 * seconds:10.1f}"
+        lines.append(f"{columns}  {1e-9 * size / seconds:8.4f}  {bandwidths[-1]:8.4f}")
+    average = statistics.fmean(bandwidths)
+    return "\n".join([f"# {title}", HEADER, *lines, f"# Avg bus bandwidth    : {average:.4f}"])
 
 
 def text_of(worlds: dict[int, Times], result: Result) -> str:
     return "\n#\n".join(
-        section(f"{world} ranks, {title_of(variant, result)}", rows_of(by_size, world))
+        section(f"{world} ranks, {title_of(variant, result)}", by_size, world)
         for world, times in worlds.items()
         for variant, by_size in times.items()
     )
@@ -70,7 +42,7 @@ def text_of(worlds: dict[int, Times], result: Result) -> str:
 
 def make_table(result: Result) -> Table:
     """The table; for a page only its bus bandwidths, the variants side by side."""
-    worlds = times_by_world(result)
+    worlds = all_reduces.times_by_world(result)
     variants = list(next(iter(worlds.values())))
     rows = [
         [str(world), size_label(size), *(f"{bus_bandwidth(size, statistics.median(by_size[size]), world):.4f}"
@@ -87,17 +59,8 @@ def make_table(result: Result) -> Table:
         text=text_of(worlds, result),
         results=[result],
         note="2(N-1)/N · S / time for S bytes among N ranks, as nccl-tests counts, from medians of calls that all "
-        f"ranks begin together, of the slowest rank.{crowded}{left_out(worlds[min(worlds)])}",
+        f"ranks begin together, of the slowest rank.{crowded}{left_out(all_reduces.COMPARED, worlds[min(worlds)])}",
     )
 
 
-def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        result = load_collectives(file)
-        yield script.name_of(COLLECTIVES, result), make_table(result)
-
-
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, make_table))

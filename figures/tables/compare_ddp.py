@@ -5,7 +5,6 @@ Reads one result file of the benchmark compare_ddp.
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,40 +12,23 @@ from typing import Any
 
 from tabulate import tabulate
 
-from figures.lib import script
-from figures.lib.ddp_comparison import (
-    ASYNC,
-    CORE,
-    DIRECTIONS,
-    EQUAL_BYTES,
-    OPTIONS,
-    PARAMETERS,
-    PROGRAM,
-    REFERENCE,
-    STAGE,
-    STATISTICS,
-    SYNC,
-    Comparison,
-    M,
-    delta,
-    iterations_of,
-    measured,
-    measured_statistics,
-    procedure_of,
-    published,
-    variants_of,
-    with_published_spread,
-)  # fmt: skip
-from figures.lib.ddp_takeaways import Takeaway, takeaways, tolerance
-from figures.lib.links import link_of
+from figures.lib import ddp_comparison, script
+from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, OPTIONS, STAGE, SYNC, Comparison, M, delta
+from figures.lib.ddp_takeaways import takeaways, tolerance
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
-from figures.lib.result_files import Result, load_group
+from figures.lib.result_files import Result, left_out, load
 from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.tables import Table
 
 # As published: the second "mean" is the median.
 COLUMNS = ("Mean", "delta%", "mean", "delta%", "p90", "delta%", "p95", "delta%%", "p99", "delta%")
-ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES, STAGE)  # the published ones in their order, then the unpublished ones
+ROWS = (
+    CORE,
+    ASYNC,
+    SYNC,
+    EQUAL_BYTES,
+    STAGE,
+)  # the published ones in their order, then the unpublished ones
 PUBLISHED_ELEMENTS = 25_557_032
 WIDTH = 136  # of a line of prose, as wide as the tables
 
@@ -58,7 +40,7 @@ def rows_of(comparison: Comparison, size: int, direction: str, known: list[str])
     return {
         variant: [
             number
-            for statistic in STATISTICS
+            for statistic in ddp_comparison.STATISTICS
             for number in (
                 (getattr(latency, statistic), delta(latencies, variant, statistic))
                 if statistic in known
@@ -78,15 +60,15 @@ def summary(size: int, by_direction: dict[str, Rows]) -> str:
     return f"=== Summary for buffer_size: {size}M ===\n" + "\n\n\n".join(texts)
 
 
-def numbered(found: list[Takeaway]) -> str:
+def numbered(found: dict[str, str]) -> str:
     """The takeaways as a numbered list; one that refers to the one before is placed under it."""
     lines, number = [], 0
-    for takeaway in found:
-        if takeaway.topic == "no difference":
-            lines.append(f"   * {takeaway.text}")
+    for topic, text in found.items():
+        if topic == "no difference":
+            lines.append(f"   * {text}")
         else:
             number += 1
-            lines.append(f"{number}) {takeaway.text}")
+            lines.append(f"{number}) {text}")
     return "\n".join(lines)
 
 
@@ -114,35 +96,34 @@ def note_of(result: Result, comparison: Comparison) -> str:
             f"than the published iterations do from p50 to p90. {TIMES_ONLY}"
         )
     values, ranks = result.parameters, result.provenance["world_size"]
-    link = link_of(values)
-    missing = [variant for variant in (ASYNC, SYNC) if variant not in variants_of(comparison)]
-    there = tuple(variants_of(comparison))
+    procedure, count = ddp_comparison.procedure_of(result), ddp_comparison.iterations_of(result)
+    there = tuple(ddp_comparison.variants_of(comparison))
     spreads = [f"{direction} {tolerance(comparison, direction, there):.1f} %" for direction in DIRECTIONS]
     return (
-        f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''} on {link}, batch {values['batch_size']} a rank, images of "
-        f"{values['image_size']}x{values['image_size']}; {procedure_of(result)}. Milliseconds of n = "
-        f"{iterations_of(result)} iterations after {values['discarded']} discarded ones. The second column named mean "
-        "is the median, as in the published table. A percentile above which not one of n iterations lies on average is "
-        "left out (-): the 90th takes 10, the 95th 20, the 99th 100. M is 2^20 elements: buffers of async and sync "
-        "hold so many float32. Of DDP_CPP_CORE it is bucket_cap_mb, a quarter of the bytes, as published; EQUAL_BYTES "
-        "is the same core with four times that. Takeaways compare medians, and call equal what differs by less than "
-        f"iterations do from p50 to p90 (of all variants: {', '.join(spreads)})."
-        + (f" Left out: unfinished: {', '.join(missing)}." if missing else "")
+        f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''} on {result.link}, batch {values['batch_size']} a rank, "
+        f"images of {values['image_size']}x{values['image_size']}; {procedure}. Milliseconds of n = {count} iterations "
+        f"after {values['discarded']} discarded ones. The second column named mean is the median, as in the published "
+        "table. A percentile above which not one of n iterations lies on average is left out (-): the 90th takes 10, "
+        "the 95th 20, the 99th 100. M is 2^20 elements: buffers of async and sync hold so many float32. Of "
+        "DDP_CPP_CORE it is bucket_cap_mb, a quarter of the bytes, as published; EQUAL_BYTES is the same core with "
+        "four times that. Takeaways compare medians, and call equal what differs by less than "
+        f"iterations do from p50 to p90 (of all variants: {', '.join(spreads)})." + left_out((ASYNC, SYNC), there)
     )
 
 
-def takeaways_of(result: Result, comparison: Comparison) -> list[Takeaway]:
-    judged = with_published_spread(comparison) if result.simulated else comparison
+def takeaways_of(result: Result, comparison: Comparison) -> dict[str, str]:
+    judged = ddp_comparison.with_published_spread(comparison) if result.simulated else comparison
     return takeaways(judged, result.parameters["parameters"])
 
 
 def text_of(result: Result, comparison: Comparison, note: str) -> str:
+    known = ddp_comparison.measured_statistics(result)
     parts = [
         "Key takeaway:\n" + numbered(takeaways_of(result, comparison)),
         "Model: ResNet-50\n" + model_summary(result.parameters),
         textwrap.fill(note, WIDTH),
         *(
-            summary(size, {name: rows_of(comparison, size, name, measured_statistics(result)) for name in DIRECTIONS})
+            summary(size, {direction: rows_of(comparison, size, direction, known) for direction in DIRECTIONS})
             for size in comparison
         ),
     ]
@@ -151,7 +132,7 @@ def text_of(result: Result, comparison: Comparison, note: str) -> str:
 
 def compact(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of medians: all buffer sizes on one page."""
-    others = [variant for variant in ROWS[1:] if variant in variants_of(comparison)]
+    others = [variant for variant in ROWS[1:] if variant in ddp_comparison.variants_of(comparison)]
     columns = ["buffer size", "direction", "core p50 [ms]"] + [f"{variant} p50 [ms]" for variant in others]
     rows = []
     for size, cell in comparison.items():
@@ -163,15 +144,16 @@ def compact(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 
 def tables(result: Result) -> Iterator[tuple[str, Table]]:
-    comparison = measured(result)
+    comparison = ddp_comparison.measured(result)
     note = note_of(result, comparison)
     columns, rows = compact(comparison)
     title = "ResNet-50 over buffer sizes: latency of forward and backward"
     text = text_of(result, comparison, note)
     table = Table(title, columns, rows, text, [result], note)
-    yield script.name_of(PROGRAM, result), table
-    yield script.name_of(f"{PROGRAM}.takeaways", result), takeaway_table(result, comparison)
-    known = measured_statistics(result)
+    yield script.name_of(ddp_comparison.PROGRAM, result), table
+    yield script.name_of(f"{ddp_comparison.PROGRAM}.takeaways", result), takeaway_table(result, comparison)
+    known = ddp_comparison.measured_statistics(result)
+    quantities = [Quantity(name) for name in known]
     own = {
         (str(size), direction, OPTIONS[variant]): [getattr(latency, name) for name in known]
         for size, cell in comparison.items()
@@ -179,14 +161,14 @@ def tables(result: Result) -> Iterator[tuple[str, Table]]:
         for variant, latency in latencies.items()
     }
     keys = ("buffer_size", "direction", "variant")
-    yield from side_by_side(PROGRAM, table, REFERENCE, keys, [Quantity(name) for name in known], own)
+    yield from side_by_side(ddp_comparison.PROGRAM, table, ddp_comparison.REFERENCE, keys, quantities, own)
 
 
 def takeaway_table(result: Result, comparison: Comparison) -> Table:
     """The takeaways of our numbers, and those of the published ones by the same rules."""
-    own = {one.topic: one.text for one in takeaways_of(result, comparison)}
-    theirs = {one.topic: one.text for one in takeaways(published(), PUBLISHED_ELEMENTS)}
-    rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own.items()]
+    theirs = takeaways(ddp_comparison.published(), PUBLISHED_ELEMENTS)
+    own = takeaways_of(result, comparison).items()
+    rows = [[topic, text, theirs.get(topic, "not published")] for topic, text in own]
     columns = ["about", "these numbers", "the published numbers"]
     text = "\n\n".join(f"{topic}\n  here: {here}\n  published: {there}" for topic, here, there in rows)
     note = (
@@ -198,11 +180,7 @@ def takeaway_table(result: Result, comparison: Comparison) -> Table:
 
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        yield from tables(result)
+        yield from tables(load(file, ddp_comparison.PROGRAM, ddp_comparison.PARAMETERS))
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

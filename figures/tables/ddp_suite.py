@@ -5,7 +5,6 @@ There is a table for each variant that uses DDP and each bucket size.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -48,14 +47,9 @@ def table(suite: Suite, choice: Choice) -> Table:
         for model in suite.models
     }
     rows = [
-        [
-            model,
-            str(round_.ranks),
-            round_.name,
-            *(text for cell in round_.cells for text in (cell.seconds, cell.examples)),
-        ]
+        [model, str(one.ranks), one.name, *(text for cell in one.cells for text in (cell.seconds, cell.examples))]
         for model, rounds in models.items()
-        for round_ in rounds
+        for one in rounds
     ]
     values, provenance = suite.result.parameters, suite.result.provenance
     side = values["image_size"]
@@ -91,7 +85,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
                 yield from side_by_side(name, made, PROGRAM, keys, QUANTITIES, own_numbers(suite, choice))
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

@@ -5,7 +5,6 @@ Reads one result file of the benchmark ddp_suite, run with two bucket sizes, for
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,15 +55,9 @@ def table(suite: Suite, baseline: ddp_diff.Suite, test: ddp_diff.Suite, variant:
         rows.append([model, str(ranks), *(text for cell in texts for text in cell)])
     before, after = suite.bucket_sizes
     how = f"{setup_in_words(suite.result)}. {TIMES_ONLY}" if suite.result.simulated else "They took turns."
+    title = f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB"
     note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. {how}"
-    return Table(
-        f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB",
-        COLUMNS,
-        rows,
-        ddp_diff.format_diff(baseline, test),
-        [suite.result],
-        note,
-    )
+    return Table(title, COLUMNS, rows, ddp_diff.format_diff(baseline, test), [suite.result], note)
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
@@ -82,7 +75,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
             yield from side_by_side(name, made, "ddp_suite_diff", ("model", "gpus", "percentile"), BESIDE, own)
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

@@ -5,16 +5,14 @@ Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset pub
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-from tabulate import tabulate
 
 from figures.lib import script
 from figures.lib.predictions import EXPERIMENTS, best_sizes, errors, percent, unit_of
 from figures.lib.published_scale import TIMES_ONLY, require_simulated
 from figures.lib.result_files import Result, ResultError, load
+from figures.lib.side_by_side import simple_table
 from figures.lib.tables import Table
 
 NAME = "predictions"
@@ -55,13 +53,8 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for result in results:
         require_simulated(result)
     rows = [row for program, file in by_program.items() for row in rows_of(program, file)]
-    note = note_of(by_program)
-    text = f"{tabulate(rows, COLUMNS, tablefmt='simple', disable_numparse=True)}\n\n{note}"
     title = "Predictions at published scale, and how far they are from the published numbers"
-    yield script.name_of(NAME, results[0]), Table(title, COLUMNS, rows, text, results, note)
+    yield script.name_of(NAME, results[0]), simple_table(title, COLUMNS, rows, results, note_of(by_program))
 
 
-main = script.main(__doc__, make)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, make)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from figures.lib import script
 from figures.lib.all_reduces import RING, title_of
-from figures.lib.markdown_tables import markdown
-from figures.lib.result_files import Result, load_group
+from figures.lib.result_files import Result
 from figures.lib.side_by_side import Quantity, side_by_side
-from figures.lib.tables import Table
-from figures.plots.ring_all_reduce import PARAMETERS, PROGRAM, TABLES, Published, cells_of, check_any, is_warm, name_of
+from figures.lib.tables import Table, markdown
+from figures.plots.ring_all_reduce import TABLES, Published, cells_of, is_warm, load_ring, name_of
 
 # As published, with its spelling.
 TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
@@ -92,9 +90,7 @@ def make_table(result: Result, table: Published) -> Table:
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
-        check_any(result)
+    for result in map(load_ring, files):
         for table in TABLES:
             if cells_of(result, table.peer):
                 made = make_table(result, table)
@@ -105,7 +101,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
                     yield from side_by_side(table.reference, made, table.reference, keys, quantities, own)
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

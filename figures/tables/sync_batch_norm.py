@@ -7,16 +7,14 @@ together have a separate table.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from figures.lib import script
-from figures.lib.markdown_tables import markdown
-from figures.lib.result_files import Result, load_group
+from figures.lib.result_files import Result, load
 from figures.lib.side_by_side import Quantity, side_by_side
-from figures.lib.tables import Table
+from figures.lib.tables import Table, markdown
 from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, PUBLISHED, Cell, Grid
 
 COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
@@ -86,7 +84,7 @@ def table(result: Result, direction: str) -> Table:
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
     for file in files:
-        (result,) = load_group([file], PROGRAM, shared=(), own=PARAMETERS)
+        result = load(file, PROGRAM, PARAMETERS)
         for direction, suffix in SUFFIXES.items():
             yield script.name_of(PROGRAM + suffix, result), table(result, direction)
         published = table(result, DIRECTIONS[0])
@@ -96,7 +94,4 @@ def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
             yield from side_by_side(f"{PROGRAM}.{variant}", published, PUBLISHED[variant], COLUMNS[:3], quantities, own)
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

@@ -7,16 +7,15 @@ Reads result files of the benchmark train_cifar100.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
 from figures.lib import script
 from figures.lib.tables import Table
-from figures.lib.train_cifar100_runs import PROGRAM, Published, Trainings, compare, load_published, load_trainings
+from figures.lib.train_cifar100_runs import PROGRAM, Printed, Trainings, compare, load_published, load_trainings
 
 HEADERS = ["Rank", "Time", "Max Memory Allocated"]
 TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
@@ -25,32 +24,21 @@ BESIDE = ["implementation", "quantity", "here", "published", "here / published"]
 COMMANDS = "The published text shows the command of each implementation under the other one's name."
 
 
-@dataclass(frozen=True)
-class Block:
-    """One implementation's cells, as printed."""
-
-    title: str
-    rows: list[tuple[str, str, str]]  # rank, seconds, bytes
-    loss: str
-    accuracy: str
-
-    def text(self) -> str:
-        cells = [(rank, f"{seconds} seconds", f"{allocated} bytes") for rank, seconds, allocated in self.rows]
-        table = tabulate(cells, HEADERS, tablefmt="github", disable_numparse=True, colalign=("left",) * 3)
-        return f"{self.title}\n{table}\nloss: {self.loss}, acc: {self.accuracy}"
+def text_of(blocks: dict[str, Printed], data: str = "") -> str:
+    """The tables in the published form, by implementation."""
+    texts = []
+    for implementation, block in blocks.items():
+        cells = [(rank, f"{seconds} seconds", f"{allocated} bytes") for rank, seconds, allocated in block.rows]
+        table = in_columns(cells, HEADERS)
+        texts.append(f"{TITLES[implementation]}{data}\n{table}\nloss: {block.loss}, acc: {block.accuracy}")
+    return "# Training loop benchmark\n" + "\n\n\n".join(texts)
 
 
-def text_of(blocks: list[Block]) -> str:
-    """The tables in the published form."""
-    return "# Training loop benchmark\n" + "\n\n\n".join(block.text() for block in blocks)
+def in_columns(rows: list[Any], columns: list[str]) -> str:
+    return tabulate(rows, columns, tablefmt="github", disable_numparse=True, colalign=("left",) * len(columns))
 
 
-def published_block(implementation: str, published: Published) -> Block:
-    rows = list(zip(published.ranks, published.seconds, published.bytes))
-    return Block(TITLES[implementation], rows, published.loss, published.accuracy)
-
-
-def own_block(trainings: Trainings, implementation: str) -> Block:
+def own_block(trainings: Trainings, implementation: str) -> Printed:
     """Means over the seeds."""
     rows = [
         (
@@ -63,8 +51,7 @@ def own_block(trainings: Trainings, implementation: str) -> Block:
     loss, accuracy = (
         statistics.mean(trainings.last(implementation, QUANTITIES[quantity])) for quantity in ("loss", "accuracy")
     )
-    title = f"{TITLES[implementation]} ({trainings.data})"
-    return Block(title, rows, f"{loss:.4f}", f"{accuracy:.7f}")
+    return Printed(rows, f"{loss:.4f}", f"{accuracy:.7f}")
 
 
 def setup(trainings: Trainings) -> str:
@@ -83,12 +70,7 @@ def setup(trainings: Trainings) -> str:
     return "# Experimental setup\n\n" + "\n".join(f"* {line}" for line in lines)
 
 
-def seeds_in_words(trainings: Trainings) -> str:
-    count = len(trainings.seeds)
-    return f"{count} seed{'s' if count > 1 else ''}"
-
-
-def beside_published(implementation: str, own: Block, published: Block) -> list[list[str]]:
+def beside_published(implementation: str, own: Printed, published: Printed) -> list[list[str]]:
     """A row for each number, in the columns BESIDE. More ranks than published have nothing beside them."""
 
     def row(quantity: str, here: str, there: str) -> list[str]:
@@ -106,17 +88,17 @@ def beside_published(implementation: str, own: Block, published: Block) -> list[
 def loop_table(trainings: Trainings) -> Table:
     """The table in the published form, and the numbers beside the published ones."""
     blocks = {name: own_block(trainings, name) for name in trainings.implementations}
-    published = {name: published_block(name, one) for name, one in load_published().items()}
+    published, count = load_published(), len(trainings.seeds)
     rows = [row for name, block in blocks.items() for row in beside_published(name, block, published[name])]
     other = "" if trainings.as_published else " This is another training than the published one: see its parameters."
     note = (
-        f"Data: {trainings.data}. Means over {seeds_in_words(trainings)}. Time: all epochs' training; the published "
-        "one includes reading the data set and one validation. Memory: the most that tensors take at once. Loss and "
-        "acc: as published, rank 0's running training loss and the accuracy of the batch it was last reported in. "
-        f"Published: 2 RTX A4000, one run.{other} {COMMANDS}"
+        f"Data: {trainings.data}. Means over {count} seed{'s' if count > 1 else ''}. Time: all epochs' training; the "
+        "published one includes reading the data set and one validation. Memory: the most that tensors take at once. "
+        "Loss and acc: as published, rank 0's running training loss and the accuracy of the batch it was last reported "
+        f"in. Published: 2 RTX A4000, one run.{other} {COMMANDS}"
     )
-    beside = tabulate(rows, BESIDE, tablefmt="github", disable_numparse=True, colalign=("left",) * len(BESIDE))
-    parts = [setup(trainings), text_of(list(blocks.values())), f"Beside the published numbers\n{beside}", note]
+    beside = in_columns(rows, BESIDE)
+    parts = [setup(trainings), text_of(blocks, f" ({trainings.data})"), f"Beside the published numbers\n{beside}", note]
     return Table(
         title=f"Training loop benchmark ({trainings.data})",
         columns=BESIDE,
@@ -163,7 +145,7 @@ def costs(own: dict[str, tuple[float, float]], source: str) -> str:
 
 def published_costs() -> dict[str, tuple[float, float]]:
     return {
-        name: tuple(statistics.mean(map(float, values)) for values in (published.seconds, published.bytes))
+        name: tuple(statistics.mean(float(row[place]) for row in published.rows) for place in (1, 2))
         for name, published in load_published().items()
     }
 
@@ -185,7 +167,7 @@ def seeds_table(trainings: Trainings) -> Table:
         "accuracy: rank 0's running training loss and last batch, as published; validation: accuracy over all its "
         "images."
     )
-    table = tabulate(rows, columns, tablefmt="github", disable_numparse=True, colalign=("left",) * len(columns))
+    table = in_columns(rows, columns)
     return Table(
         title=f"Do both implementations converge to the same? ({trainings.data})",
         columns=columns,
@@ -197,12 +179,9 @@ def seeds_table(trainings: Trainings) -> Table:
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for trainings in load_trainings(files):
+    for trainings in map(load_trainings, files):
         yield script.name_of(PROGRAM, trainings.result), loop_table(trainings)
         yield script.name_of(f"{PROGRAM}.seeds", trainings.result), seeds_table(trainings)
 
 
-main = script.main(__doc__, tables)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = script.main(__name__, __doc__, tables)

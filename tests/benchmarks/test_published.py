@@ -76,11 +76,10 @@ class TestCalibration(Published):
 
     def test_the_takeaways_are_the_published_ones(self) -> None:
         self.compute()
-        predicted = ddp_comparison.with_published_spread(ddp_comparison.measured(load(self.result, self.program)))
-        own, theirs = (
-            {one.topic: one.text for one in takeaways(times, 25_557_032)}
-            for times in (predicted, ddp_comparison.published())
-        )
+        predicted = ddp_comparison.measured(load(self.result, self.program))
+        elements = 25_557_032
+        own = takeaways(ddp_comparison.with_published_spread(predicted), elements)
+        theirs = takeaways(ddp_comparison.published(), elements)
         for topic in ("ranking", "no difference"):
             assert own[topic] == theirs[topic]
         assert own["async"].startswith("async - backward is [2 % - 20 %] slower than core, more with larger")

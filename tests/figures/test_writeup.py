@@ -5,40 +5,35 @@ Needs the figures' Python with typst. Each test works in a copy of the writeup's
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import shutil
 import sys
-import unittest
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.figures.figure_test import ROOT  # first: it finds the scripts
+import pytest
+
+from tests.figures.figure_test import ROOT, draw_figure, save_table
 from tools.grading import stages
 from tools.report import deliverables, failures, writeup
 from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
 from tools.setup import toolchain
 
-try:
-    import typst
-except ImportError:
-    typst = None
-from tests.figures.drawn_test import draw_figure, save_table
+pytest.importorskip("typst", reason="skipped: this Python has no typst")
+STAGES = stages.all_stages()
 
 
-@unittest.skipUnless(typst, "skipped: this Python has no typst")
-class WriteupTest(unittest.TestCase):
+class WriteupTest:
     """A copy of the writeup's folders, so that answers can be written and figures drawn."""
 
-    def setUp(self) -> None:
-        self.root = self.folder
-        shutil.copytree(ROOT / "writeup", self.root / "writeup", ignore=shutil.ignore_patterns("out"))
-        shutil.copytree(ROOT / "assignments", self.root / "assignments")
-        shutil.copytree(ROOT / "solutions" / "writeup", self.root / "solutions" / "writeup")
+    @pytest.fixture(autouse=True)
+    def copied(self, tmp_path: Path) -> None:
+        self.root = tmp_path
+        for folder in ("writeup", "assignments", "solutions/writeup"):
+            shutil.copytree(ROOT / folder, self.root / folder, ignore=shutil.ignore_patterns("out"))
         self.out = self.root / "figures" / "out"
-        for stage in stages.all_stages():  # as handed out, even if some are answered already
+        for stage in STAGES:  # as handed out, even if some are answered already
             questions = (ROOT / "writeup" / "questions" / f"{stage.name}.typ").read_text()
             ids = re.findall(r'question\(\s*"([\d.]+)"', questions)
             self.write("\n".join(f'#answer("{each}")[#todo]' for each in ids), stage.name)
@@ -46,8 +41,8 @@ class WriteupTest(unittest.TestCase):
     def writeup(self, impl: str = "assignments", stage: str = "", preset: str = "quick") -> Writeup:
         return Writeup(impl, preset, stages.find_stages(stage), root=self.root, python=sys.executable)
 
-    def questions(self) -> dict[str, list[dict[str, Any]]]:
-        return questions_of(self.writeup())
+    def make(self, impl: str = "assignments", stage: str = "", preset: str = "quick") -> writeup.Summary:
+        return writeup.make(self.writeup(impl, stage, preset))
 
     def write(self, answers: str, stage: str = "01_naive_ddp") -> Path:
         file = self.root / "writeup" / "answers" / f"{stage}.typ"
@@ -60,37 +55,38 @@ class WriteupTest(unittest.TestCase):
         old = self.writeup().output
         old.parent.mkdir(exist_ok=True)
         old.write_text("the older one")
-        with self.assertRaises(TypstFailure) as caught:
-            writeup.make(self.writeup())
-        self.assertRegex(str(caught.exception), message)
-        self.assertNotIn("\n", str(caught.exception))
-        self.assertEqual(list(old.parent.glob(".*")), [])
-        self.assertEqual(old.read_text(), "the older one")
+        with pytest.raises(TypstFailure, match=message) as caught:
+            self.make()
+        assert "\n" not in str(caught.value)
+        assert list(old.parent.glob(".*")) == []
+        assert old.read_text() == "the older one"
 
 
-class Questions(WriteupTest):
+class TestQuestions(WriteupTest):
+    def questions(self) -> dict[str, list[dict[str, Any]]]:
+        return questions_of(self.writeup())
+
     def test_ten_points_a_stage_fifty_in_all(self) -> None:
         questions = self.questions()
-        self.assertEqual(list(questions), [stage.name for stage in stages.all_stages()])
-        for stage in stages.all_stages():
-            self.assertEqual(sum(question["points"] for question in questions[stage.name]), 10, stage.name)
-            for number, question in enumerate(questions[stage.name], start=1):
-                self.assertEqual(question["id"], f"{int(stage.number)}.{number}")
+        assert list(questions) == [stage.name for stage in STAGES]
+        for stage in STAGES:
+            assert sum(question["points"] for question in questions[stage.name]) == 10, stage.name
+            ids = [question["id"] for question in questions[stage.name]]
+            assert ids == [f"{int(stage.number)}.{number}" for number in range(1, len(ids) + 1)]
 
     def test_rubrics_add_up_or_typst_says_so(self) -> None:
         file = self.root / "writeup" / "questions" / "01_naive_ddp.typ"
         file.write_text(file.read_text().replace('"1.1", points: 2', '"1.1", points: 3'))
-        with self.assertRaisesRegex(TypstFailure, "question 1.1 is worth 3, its rubric adds up to 2"):
+        with pytest.raises(TypstFailure, match="question 1.1 is worth 3, its rubric adds up to 2"):
             self.questions()
 
-    def test_handouts_name_the_points_and_have_no_questions_of_their_own(self) -> None:
-        for stage in stages.all_stages():
-            handout = (ROOT / "assignments" / stage.name / "README.md").read_text()
-            (section,) = re.findall(r"^## Questions for the writeup.*?(?=^## )", handout, re.MULTILINE | re.DOTALL)
-            self.assertIn("10 points", section)
-            self.assertIn(f"writeup/questions/{stage.name}.typ", section)
-            self.assertIn("make writeup", section)
-            self.assertNotRegex(section, r"(?m)^\d\. ")
+    @pytest.mark.parametrize("stage", [stage.name for stage in STAGES])
+    def test_handouts_name_the_points_and_have_no_questions_of_their_own(self, stage: str) -> None:
+        handout = (ROOT / "assignments" / stage / "README.md").read_text()
+        (section,) = re.findall(r"^## Questions for the writeup.*?(?=^## )", handout, re.MULTILINE | re.DOTALL)
+        for part in ("10 points", f"writeup/questions/{stage}.typ", "make writeup"):
+            assert part in section
+        assert not re.search(r"(?m)^\d\. ", section)
 
     def test_published_question_is_quoted_with_its_deliverable(self) -> None:
         text = " ".join((ROOT / "writeup" / "questions" / "03_bucketed_ddp.typ").read_text().split())
@@ -100,35 +96,32 @@ class Questions(WriteupTest):
             "GPUs, XL model size), varying the maximum bucket size (1, 10, 100, 1000 MB). Compare your results to the "
             "previous experiments without bucketing---do the results align with your expectations? If they don't "
             "align, why not? You may have to use the PyTorch profiler as necessary to better understand how "
-            "communication calls are ordered and/or executed. What changes in the experimental setup "
-            "would you expect to yield "
-            "results that are aligned with your expectations?",
+            "communication calls are ordered and/or executed. What changes in the experimental setup would you expect "
+            "to yield results that are aligned with your expectations?",
             "Measured time per training iteration for various bucket sizes. 3-4 sentence commentary about the results, "
             "your expectations, and potential reasons for any mismatch.",
         ):
-            self.assertIn(quoted, text)
+            assert quoted in text
 
     def test_every_question_has_a_place_in_the_answers_and_a_reference_answer(self) -> None:
         ids = [question["id"] for each in self.questions().values() for question in each]
         for folder in ("writeup/answers", "solutions/writeup"):
-            texts = [(ROOT / folder / f"{stage.name}.typ").read_text() for stage in stages.all_stages()]
-            self.assertEqual(re.findall(r'^#answer\("([^"]+)"\)', "\n".join(texts), re.MULTILINE), ids, folder)
+            texts = [(ROOT / folder / f"{stage.name}.typ").read_text() for stage in STAGES]
+            assert re.findall(r'^#answer\("([^"]+)"\)', "\n".join(texts), re.MULTILINE) == ids, folder
 
 
-class Answers(WriteupTest):
+class TestAnswers(WriteupTest):
     def test_lists_what_is_unanswered_and_missing(self) -> None:
-        summary = writeup.make(self.writeup())
-        self.assertEqual(len(summary.unanswered), summary.total)
-        self.assertIn("1.1 (2 points)", summary.unanswered)
-        self.assertIn("1.5 (1 point)", summary.unanswered)
-        self.assertIn("1.3: figure naive_vs_flat: not there yet. It is made by: make figures STAGE=01", summary.missing)
-        self.assertIn("your name, in writeup/answers/about.typ", summary.other)
-        self.assertTrue(self.writeup().output.read_bytes().startswith(b"%PDF-"))
+        summary = self.make()
+        assert len(summary.unanswered) == summary.total
+        assert {"1.1 (2 points)", "1.5 (1 point)"} <= {*summary.unanswered}
+        assert "1.3: figure naive_vs_flat: not there yet. It is made by: make figures STAGE=01" in summary.missing
+        assert "your name, in writeup/answers/about.typ" in summary.other
+        assert self.writeup().output.read_bytes().startswith(b"%PDF-")
 
     def test_command_names_the_preset(self) -> None:
-        summary = writeup.make(self.writeup(preset="full", stage="01"))
-        (missing,) = summary.missing
-        self.assertTrue(missing.endswith("make figures STAGE=01 PRESET=full"), missing)
+        (missing,) = self.make(preset="full", stage="01").missing
+        assert missing.endswith("make figures STAGE=01 PRESET=full")
 
     def test_what_counts_as_answered(self) -> None:
         answers = {
@@ -139,46 +132,45 @@ class Answers(WriteupTest):
         (self.root / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>')
         self.write("\n".join(f'#answer("1.1")[{body}\n]' for body in answers))
         found = run_typst(self.writeup(stage="01"), {}, queries=["answer"])["answer"]
-        self.assertEqual(dict(zip(answers, [each["answered"] for each in found])), answers)
+        assert dict(zip(answers, [each["answered"] for each in found])) == answers
 
     def test_first_page_has_the_name(self) -> None:
         (self.root / "writeup" / "answers" / "about.typ").write_text('#let name = "Ada"')
-        self.assertEqual(writeup.make(self.writeup(stage="01")).other, [])
+        assert self.make(stage="01").other == []
 
-    def test_removed_and_doubled_answers_are_named(self) -> None:
-        self.write('#answer("1.1")[A]\n#answer("1.1")[B]')
-        summary = writeup.make(self.writeup(stage="01"))
-        self.assertIn('1.2 (2 points), writeup/answers has no #answer("1.2")[...]', summary.unanswered)
-        self.assertIn("1.1 is answered 2 times", summary.other)
-
-    def test_numbers_to_fill_in_are_listed(self) -> None:
-        self.write('#answer("1.1")[It is #todo-number("α in ms").]')
-        self.assertIn("numbers to fill in: α in ms", writeup.make(self.writeup(stage="01")).other)
+    def test_removed_doubled_and_unfinished_answers_are_named(self) -> None:
+        self.write('#answer("1.1")[A]\n#answer("1.1")[It is #todo-number("α in ms").]')
+        summary = self.make(stage="01")
+        assert '1.2 (2 points), writeup/answers has no #answer("1.2")[...]' in summary.unanswered
+        assert {"1.1 is answered 2 times", "numbers to fill in: α in ms"} <= {*summary.other}
 
     def test_one_stage_alone(self) -> None:
-        one = self.writeup(stage="4")
-        summary = writeup.make(one)
-        self.assertEqual({line[0] for line in summary.unanswered + summary.missing}, {"4"})
+        summary = self.make(stage="4")
+        assert {line[0] for line in summary.unanswered + summary.missing} == {"4"}
         self.write('#answer("4.1")[See @figure.step_time.]', "04_sync_batch_norm")
-        writeup.make(one)
-        self.assertEqual(one.output.name, "writeup.04_sync_batch_norm.assignments.quick.pdf")
+        self.make(stage="4")
+        assert self.writeup(stage="4").output.name == "writeup.04_sync_batch_norm.assignments.quick.pdf"
 
     def test_figures_and_tables_are_shown_with_where_they_come_from(self) -> None:
         draw_figure(self.out, "naive_vs_flat.assignments.quick.png")
         save_table(self.out)
-        summary = writeup.make(self.writeup())
-        self.assertEqual([shown.file.name for shown in summary.shown],
-                         ["naive_vs_flat.assignments.quick.png", "sync_batch_norm.assignments.quick.json"])  # fmt: skip
-        self.assertFalse(any("naive_vs_flat" in line for line in summary.missing))
-        self.assertIn("Measured on AMD EPYC, 2 cores (example).", writeup.head(self.writeup(), summary))
+        summary = self.make()
+        shown = [one.file.name for one in summary.shown]
+        assert shown == ["naive_vs_flat.assignments.quick.png", "sync_batch_norm.assignments.quick.json"]
+        assert not any("naive_vs_flat" in line for line in summary.missing)
+        assert "Measured on AMD EPYC, 2 cores (example)." in writeup.head(self.writeup(), summary)
+        first = self.writeup().output.read_bytes()
+        self.make()
+        assert self.writeup().output.read_bytes() == first, "the same answers give the same bytes"
+        assert str(self.root).encode() not in first
 
     def test_another_implementations_figure_is_no_figure(self) -> None:
         draw_figure(self.out, "naive_vs_flat.assignments.quick.png", "solutions")
         draw_figure(self.out, "naive_vs_flat.solutions.quick.png", "solutions")
-        summary = writeup.make(self.writeup(stage="01"))
-        self.assertEqual(summary.shown, [])
+        summary = self.make(stage="01")
+        assert summary.shown == []
         (missing,) = summary.missing
-        self.assertIn("naive_vs_flat.assignments.quick.png has numbers of solutions, quick preset", missing)
+        assert "naive_vs_flat.assignments.quick.png has numbers of solutions, quick preset" in missing
 
     def test_cells_of_tables(self) -> None:
         save_table(self.out)
@@ -192,7 +184,7 @@ class Answers(WriteupTest):
         )
         own = '#let own = (implementation: "own")\n'
         self.write(own + '#answer("1.1")[' + "\n".join(f"#{{{each}}}" for each in good) + "]")
-        writeup.make(self.writeup(stage="01"))
+        self.make(stage="01")
         self.refuse(
             own + '#answer("1.1")[#cell("sync_batch_norm", "tim")]',
             r"^writeup/answers/01_naive_ddp.typ:3:\d+: table sync_batch_norm has no column tim, but implementation",
@@ -201,31 +193,21 @@ class Answers(WriteupTest):
     def test_answers_may_show_other_figures(self) -> None:
         draw_figure(self.out, "my_own.assignments.quick.png", drawn_as="my_own.assignments.quick")
         self.write('#answer("1.1")[#show-slot(figure-slot("my_own")[A]) #show-slot(figure-slot("none")[B])]')
-        other = writeup.make(self.writeup(stage="01")).other
-        self.assertIn("an answer shows the figure none, which is not there", other)
-        self.assertFalse(any("my_own" in line for line in other), other)
-
-    def test_the_same_answers_give_the_same_bytes(self) -> None:
-        draw_figure(self.out, "naive_vs_flat.assignments.quick.png")
-        pages = []
-        for _ in range(2):
-            writeup.make(self.writeup())
-            pages.append(self.writeup().output.read_bytes())
-        self.assertEqual(pages[0], pages[1])
-        self.assertNotIn(str(self.root).encode(), pages[0])
+        other = self.make(stage="01").other
+        assert "an answer shows the figure none, which is not there" in other
+        assert not any("my_own" in line for line in other)
 
 
-class Failures(WriteupTest):
-    def test_typst_errors_name_file_and_line(self) -> None:
-        place = r"^writeup/answers/01_naive_ddp.typ:3:\d+: "
-        self.refuse('#answer("1.1")[\n  An #unknown word.\n]', place + "unknown variable: unknown")
-        wrong = '#answer("1.1")[ok]\n#answer("9.9")[What?]'
-        self.refuse(wrong, place + 'there is no question "9.9"; see writeup/questions')
-        self.refuse('#answer("1.1")[\n  #image("none.png")\n]', place + "file not found")
-        self.refuse('#answer("1.1")[\n  See @figure.none.\n]', place + "label `<figure.none>` does not exist")
-
-    def test_a_bracket_that_is_not_closed(self) -> None:
-        self.refuse('#answer("1.1")[ (no end', r"^writeup/answers/01_naive_ddp.typ:2:\d+: unclosed delimiter")
+class TestFailures(WriteupTest):
+    @pytest.mark.parametrize(("answers", "place", "message"), (
+        ('#answer("1.1")[\n  An #unknown word.\n]', 3, "unknown variable: unknown"),
+        ('#answer("1.1")[ok]\n#answer("9.9")[What?]', 3, 'there is no question "9.9"; see writeup/questions'),
+        ('#answer("1.1")[\n  #image("none.png")\n]', 3, "file not found"),
+        ('#answer("1.1")[\n  See @figure.none.\n]', 3, "label `<figure.none>` does not exist"),
+        ('#answer("1.1")[ (no end', 2, "unclosed delimiter"),
+    ))  # fmt: skip
+    def test_typst_errors_name_file_and_line(self, answers: str, place: int, message: str) -> None:
+        self.refuse(answers, rf"^writeup/answers/01_naive_ddp.typ:{place}:\d+: {message}")
 
     def test_every_error_has_a_line(self) -> None:
         diagnostic = (
@@ -233,88 +215,85 @@ class Failures(WriteupTest):
             "  ┌─ writeup/answers/01.typ:7:2\n  = hint: close it\n\nerror: too much\n  ┌─ writeup/main.typ:3:0\n"
         )
         lines = ["writeup/answers/01.typ:7:2: unclosed delimiter; close it", "writeup/main.typ:3:0: too much"]
-        self.assertEqual(error_lines(diagnostic, "writeup/answers"), lines)
+        assert error_lines(diagnostic, "writeup/answers") == lines
 
-    def test_answers_that_are_gone(self) -> None:
+    def test_answers_that_cannot_be_read(self) -> None:
         file = self.write("")
+        file.write_bytes(b"a\nb\n\xff\xfe")
+        with pytest.raises(TypstFailure, match="^writeup/answers/01_naive_ddp.typ:3: is not UTF-8"):
+            self.make()
         file.unlink()
-        with self.assertRaisesRegex(TypstFailure, f"there is no such file; restore it: git checkout .*{file.name}"):
-            writeup.make(self.writeup())
-
-    def test_answers_that_are_no_text(self) -> None:
-        self.write("").write_bytes(b"a\nb\n\xff\xfe")
-        with self.assertRaisesRegex(TypstFailure, "^writeup/answers/01_naive_ddp.typ:3: is not UTF-8"):
-            writeup.make(self.writeup())
+        with pytest.raises(TypstFailure, match=f"there is no such file; restore it: git checkout .*{file.name}"):
+            self.make()
 
     def test_a_name_that_is_no_text(self) -> None:
         (self.root / "writeup" / "answers" / "about.typ").write_text("#let name = 3")
-        with self.assertRaisesRegex(TypstFailure, "writeup/answers/about.typ: name is to be text in quotes"):
-            writeup.make(self.writeup())
-
-    def test_output_that_cannot_be_written(self) -> None:
-        (self.root / "writeup" / "out").touch()
-        code, errors = self.run_main()
-        self.assertEqual(code, 1)
-        self.assertRegex(errors, r"^.*writeup/out: cannot be written: .*\n$")
-
-    def test_figures_that_failed_are_no_success(self) -> None:
-        with mock.patch.object(deliverables, "DATA", self.root / "figures" / "data"):
-            failures.keep("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
-            self.assertEqual(self.run_main(), (1, "make figures has failed: plots.timeline: could not be drawn\n"))
-            for others in (["--stage", "05"], ["--preset", "full"], ["--impl", "solutions"]):
-                self.assertEqual(self.run_main(*others), (0, ""), others)
-            failures.keep("assignments", "quick", {"plots.scaling"}, [])
-            self.assertEqual(self.run_main()[0], 1, "another figure was made")
-            failures.keep("assignments", "quick", {"plots.timeline"}, [])
-            self.assertEqual(self.run_main(), (0, ""))
-
-    def test_choices(self) -> None:
-        for arguments, message in (
-            (["--impl", "mine"], "IMPL=mine is not one of"), (["--preset", "slow"], "PRESET=slow is not one of"),
-            (["--stage", "66"], "STAGE=66 is not one of"),
-            (["--impl", "solutions", "--preset", "full"], "reference answers speak of the quick results"),
-        ):  # fmt: skip
-            code, errors = self.run_main(*arguments)
-            self.assertEqual(code, 2)
-            self.assertIn(message, errors)
-            self.assertEqual(errors.count("\n"), 1)
+        with pytest.raises(TypstFailure, match="writeup/answers/about.typ: name is to be text in quotes"):
+            self.make()
 
     def test_typst_is_missing(self) -> None:
-        with self.assertRaisesRegex(toolchain.LabError, r"has no typst, .* -m pip install typst==\d"):
+        with pytest.raises(toolchain.LabError, match=r"has no typst, .* -m pip install typst==\d"):
             require_typst("/bin/false")
 
+
+class TestCommand(WriteupTest):
+    @pytest.fixture(autouse=True)
+    def captured(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
     def run_main(self, *arguments: str) -> tuple[int, str]:
-        errors = io.StringIO()
         facts = mock.Mock(figure_python=sys.executable)
         with (
             mock.patch.object(toolchain, "load", return_value=facts),
             mock.patch.object(sys, "argv", ["writeup.py", *arguments]),
             mock.patch.object(writeup, "Writeup", lambda *a, **k: Writeup(*a, **{**k, "root": self.root})),
-            contextlib.redirect_stderr(errors),
-            contextlib.redirect_stdout(io.StringIO()),
         ):
-            return writeup.main(), errors.getvalue()
+            return writeup.main(), self.capsys.readouterr().err
+
+    def test_output_that_cannot_be_written(self) -> None:
+        (self.root / "writeup" / "out").touch()
+        code, errors = self.run_main()
+        assert code == 1
+        assert re.search(r"^.*writeup/out: cannot be written: .*\n$", errors)
+
+    def test_figures_that_failed_are_no_success(self) -> None:
+        with mock.patch.object(deliverables, "DATA", self.root / "figures" / "data"):
+            failures.keep("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
+            assert self.run_main() == (1, "make figures has failed: plots.timeline: could not be drawn\n")
+            for others in (["--stage", "05"], ["--preset", "full"], ["--impl", "solutions"]):
+                assert self.run_main(*others) == (0, ""), others
+            failures.keep("assignments", "quick", {"plots.scaling"}, [])
+            assert self.run_main()[0] == 1, "another figure was made"
+            failures.keep("assignments", "quick", {"plots.timeline"}, [])
+            assert self.run_main() == (0, "")
+
+    @pytest.mark.parametrize(("arguments", "message"), (
+        (["--impl", "mine"], "IMPL=mine is not one of"),
+        (["--preset", "slow"], "PRESET=slow is not one of"),
+        (["--stage", "66"], "STAGE=66 is not one of"),
+        (["--impl", "solutions", "--preset", "full"], "reference answers speak of the quick results"),
+    ))  # fmt: skip
+    def test_choices(self, arguments: list[str], message: str) -> None:
+        code, errors = self.run_main(*arguments)
+        assert code == 2
+        assert message in errors
+        assert errors.count("\n") == 1
 
 
-class Reference(WriteupTest):
-    def test_answers_every_question(self) -> None:
-        summary = writeup.make(self.writeup("solutions"))
-        self.assertEqual(summary.unanswered, [])
-        self.assertGreater(summary.total, 20)
-
+class TestReference(WriteupTest):
     def test_looks_for_figures_in_the_gallery(self) -> None:
         gallery = self.root / "figures" / "gallery"
         draw_figure(gallery, "naive_vs_flat.png", "solutions")
         draw_figure(gallery, "step_time.png", drawn_as="step_time.assignments.quick")
-        summary = writeup.make(self.writeup("solutions"))
-        self.assertEqual([shown.file.name for shown in summary.shown], ["naive_vs_flat.png"])
-        self.assertTrue(any("step_time.png has numbers of assignments" in line for line in summary.missing))
-        self.assertTrue(any("read off figure naive_vs_flat" in line for line in summary.other), summary.other)
+        summary = self.make("solutions")
+        assert [shown.file.name for shown in summary.shown] == ["naive_vs_flat.png"]
+        assert any("step_time.png has numbers of assignments" in line for line in summary.missing)
+        assert any("read off figure naive_vs_flat" in line for line in summary.other)
 
-    def test_speaks_of_the_gallery_as_it_is(self) -> None:
+    def test_answers_every_question_and_speaks_of_the_gallery_as_it_is(self) -> None:
         """Nothing is missing, and no figure was redrawn since its numbers were read off."""
         shutil.copytree(ROOT / "figures" / "gallery", self.root / "figures" / "gallery")
-        summary = writeup.make(self.writeup("solutions"))
-        self.assertEqual(summary.missing, [])
-        self.assertEqual(summary.other, [])
-        self.assertTrue(self.writeup("solutions").output.read_bytes().startswith(b"%PDF-"))
+        summary = self.make("solutions")
+        assert summary.total > 20
+        assert summary.unanswered == summary.missing == summary.other == []
+        assert self.writeup("solutions").output.read_bytes().startswith(b"%PDF-")

@@ -2,21 +2,25 @@
 README, handouts and the reference writeup; or says which of them are of older code: --changes.
 
 Run it after `make figures IMPL=solutions` on a quiet machine, from a commit without changes. The solutions' files in
-figures/out replace those of the same name in the gallery; the rest stays.
+figures/out replace those of the same name in the gallery; the rest stays. Tables that questions or
+reference answers name are in one file, tables.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from figures.lib.tables import in_lines
 from tools.report.deliverables import CALIBRATION, DRAWINGS
-from tools.report.writeup_results import KINDS, PUBLISHED, Origin, Shown, Unusable, find
+from tools.report.writeup_results import KINDS, PUBLISHED, TABLES, Origin, Shown, Unusable, find, tables_of
 from tools.setup.toolchain import ROOT
 
 OUT, GALLERY = ROOT / "figures" / "out", ROOT / "figures" / "gallery"
@@ -37,9 +41,25 @@ def shown(folder: Path, in_gallery: bool) -> Iterator[tuple[str, Shown]]:
 
 
 def refresh(out: Path, gallery: Path) -> list[Path]:
-    """Copies figures as PNG, tables as JSON; returns the gallery's new files."""
+    """Copies figures as PNG, tables into one file; returns the gallery's new files."""
     found = list(shown(out, in_gallery=False))
-    return [Path(shutil.copyfile(one.file, gallery / f"{name}{one.file.suffix}")) for name, one in found]
+    tables = {name: json.loads(one.file.read_text(encoding="utf-8")) for name, one in found
+              if one.table and is_read(name)}  # fmt: skip
+    files = [Path(shutil.copyfile(one.file, gallery / f"{name}.png")) for name, one in found if not one.table]
+    return [*files, keep_tables(gallery, {**tables_of(gallery), **tables})] if tables else files
+
+
+def is_read(table: str) -> bool:
+    """Whether a question shows it or a reference answer cites it; nobody looks for others in the gallery."""
+    texts = [*ROOT.glob("writeup/questions/*.typ"), *ROOT.glob("solutions/writeup/*.typ")]
+    return any(f'"{table}"' in text.read_text(encoding="utf-8") for text in texts)
+
+
+def keep_tables(gallery: Path, tables: dict[str, Any]) -> Path:
+    file = gallery / TABLES
+    each = (f"{json.dumps(name)}: {in_lines(table).rstrip()}" for name, table in sorted(tables.items()))
+    file.write_text("{\n" + ",\n".join(each) + "\n}\n", encoding="utf-8")
+    return file
 
 
 def sources(program: str) -> list[str]:
@@ -57,7 +77,7 @@ def changes(gallery: Path = GALLERY) -> list[str]:
     for name, one in shown(gallery, in_gallery=True):
         for program in one.programs:
             for commit in one.commits:
-                names[program, commit, name.endswith(f".{PUBLISHED}")].append(one.file.name)
+                names[program, commit, name.endswith(f".{PUBLISHED}")].append(f"{name}{one.file.suffix}")
     lines = []
     for (program, commit, published), files in names.items():
         simulated = ["common/ddp/cluster", str(CALIBRATION.relative_to(ROOT))] if published else []

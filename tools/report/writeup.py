@@ -83,7 +83,8 @@ def look_up(writeup: Writeup, slots: list[Slot], summary: Summary) -> dict[str, 
         if slot.question:
             summary.shown.append(shown)
         file = "/" + str(shown.file.relative_to(writeup.root))
-        results[f"{slot.kind}s"][slot.name] = {"file": file, "digest": shown.digest, "provenance": shown.lines}
+        found = {"file": file, "digest": shown.digest, "provenance": shown.lines, **shown.table}
+        results[f"{slot.kind}s"][slot.name] = found
     results["head"] = head(writeup, summary)
     return results
 

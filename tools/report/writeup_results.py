@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 PUBLISHED = "published"  # the preset of what does not depend on PRESET; its figures' names end with it
+TABLES = "tables.json"  # all tables of the gallery, by name
 METADATA_KEY = "ddp-lab"  # the text in a PNG; figures/lib/style.py writes it
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The line under each figure needs these.
@@ -35,10 +36,14 @@ class Origin:
     in_gallery: bool
 
     def file(self, name: str, ending: str) -> Path:
-        return self.folder / f"{name if self.in_gallery else self.full_name(name)}.{ending}"
+        if self.in_gallery:
+            return self.folder / (TABLES if ending == KINDS["table"] else f"{name}.{ending}")
+        return self.folder / f"{self.full_name(name)}.{ending}"
 
     def names(self, ending: str) -> list[str]:
         """The names of the files there of this implementation and preset."""
+        if self.in_gallery and ending == KINDS["table"]:
+            return sorted(tables_of(self.folder))
         if self.in_gallery:
             return sorted(file.stem for file in self.folder.glob(f"*.{ending}"))
         names = []
@@ -65,9 +70,15 @@ class Shown:
     machines: set[str] = field(default_factory=set)
     commits: set[str] = field(default_factory=set)
     programs: set[str] = field(default_factory=set)
+    table: dict[str, Any] = field(default_factory=dict)  # of a table its columns, rows and note
 
 
 KINDS = {"figure": "png", "table": "json"}
+
+
+def tables_of(gallery: Path) -> dict[str, Any]:
+    file = gallery / TABLES
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def find(kind: str, name: str, origin: Origin) -> Shown:
@@ -79,7 +90,10 @@ def find(kind: str, name: str, origin: Origin) -> Shown:
         raise Unusable("not there yet") from None
     except OSError as error:
         raise Unusable(f"{file.name} cannot be read: {error.strerror}") from None
-    document = _figure_document(file, content) if kind == "figure" else _table_document(file, content)
+    if kind == "figure":
+        document = _figure_document(file, content)
+    else:
+        document = _table_document(file, content, name if origin.in_gallery else "")
     provenance = _checked(file, document, name, origin)
     return Shown(
         file,
@@ -88,6 +102,7 @@ def find(kind: str, name: str, origin: Origin) -> Shown:
         {f"{_device(each)}, {each['cores']} cores ({each['host']})" for each in provenance},
         {each["commit"] for each in provenance},
         {each["program"] for each in provenance},
+        {part: document[part] for part in ("columns", "rows", "note") if part in document},
     )
 
 
@@ -125,11 +140,16 @@ def _png_texts(file: Path, content: bytes) -> dict[str, str]:
     raise damaged
 
 
-def _table_document(file: Path, content: bytes) -> Any:
+def _table_document(file: Path, content: bytes, name: str) -> Any:
+    """The table in a file; in the gallery's file that of this name."""
     try:
         document = json.loads(content)
     except ValueError:
         raise Unusable(f"{file.name} is not JSON; make it again") from None
+    if name and isinstance(document, dict):
+        if name not in document:
+            raise Unusable("not there yet")
+        document = document[name]
     if not isinstance(document, dict) or document.get("kind") != "table":
         raise Unusable(f"{file.name} is not a table; make it again")
     columns, rows = document.get("columns"), document.get("rows")

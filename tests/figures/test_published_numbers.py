@@ -1,0 +1,260 @@
+"""The published numbers: that they are whole, come out as they were printed, and stand beside own ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from figures.lib import ddp_comparison, reference_data, result_files, suite_data, train_cifar100_runs, training_times
+from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, SYNC
+from figures.lib.reference_data import load_reference
+from figures.lib.side_by_side import Quantity, in_digits, side_by_side
+from figures.lib.tables import Table
+from figures.plots import sync_batch_norm
+from figures.tables import bucketed_ddp, compare_ddp, ddp_suite, ddp_suite_ab, ring_all_reduce, train_cifar100
+from figures.tables import sync_batch_norm as sync_batch_norm_table
+from tests.figures.figure_test import TEST_DATA
+
+MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
+
+
+def cells_of(name: str, *columns: str) -> list[tuple[str, ...]]:
+    return [tuple(row[column] for column in columns) for row in load_reference(name).rows]
+
+
+class TestReference:
+    def test_every_table_says_where_it_comes_from_and_its_setup_once(self) -> None:
+        files = sorted(reference_data.FOLDER.glob("*.csv"))
+        assert len(files) > 10
+        for file in files:
+            source = load_reference(file.stem).source
+            assert re.match(r"Source: (\S+\.txt|.*\barXiv:\d|.*/README\.md,)|Sources: ", source[0]), file
+            due = 0 if source[0].startswith("Sources: ") else 1  # several have their set-ups in the rows
+            assert sum(line.startswith("Setup: ") for line in source) == due, file
+
+    def test_says_which_file_is_missing(self) -> None:
+        with pytest.raises(result_files.ResultError, match=r"none.csv: cannot be read: No such .*; restore it from"):
+            load_reference("none")
+
+    def test_compare_ddp_is_whole_and_consistent(self) -> None:
+        rows = ddp_comparison.published_rows()
+        expected = {(size, way, v) for size in range(3, 28) for way in DIRECTIONS for v in (CORE, ASYNC, SYNC)}
+        assert set(rows) == expected
+        for (size, direction, variant), row in rows.items():
+            core = rows[size, direction, CORE]
+            assert len(row) == 10
+            assert row[2::2] == sorted(row[2::2]), "percentiles ascend"
+            for value, base, difference in zip(row[::2], core[::2], row[1::2]):
+                # Latencies are printed to a thousandth of a millisecond.
+                assert 100 * (value - base) / base == pytest.approx(difference, abs=6e-4), (size, variant)
+
+    def test_bucketed_ddp_is_whole_and_consistent(self) -> None:
+        cells = cells_of("bucketed_ddp", "local_bs", "seq_len", "bucket_size_mb")
+        assert cells == [(b, n, m) for b in "24" for n in ("128", "256", "512") for m in ("1", "10", "100", "1000")]
+        for way, times in training_times.published_times().items():
+            # The times are rounded to 5e-5 s, which moves a ratio by less than 1.5e-4.
+            assert times.ratio == pytest.approx(times.all_reduce / times.train, abs=1.5e-4), way.name()
+
+    def test_ddp_suite_is_whole_and_consistent(self) -> None:
+        rounds = ["no ddp", "1M/1G", "1M/2G", "1M/4G", "1M/8G", "2M/8G"]
+        gpus = ["1", "2", "4", "8", "16"]
+        suite, diff = load_reference("ddp_suite"), load_reference("ddp_suite_diff")
+        cells = cells_of("ddp_suite", "model", "round", "percentile")
+        assert cells == [(m, r, p) for m in MODELS for r in rounds for p in ("50", "75", "90", "95")]
+        assert [row["gpus"] for row in suite.rows[::4][:6]] == ["1", *gpus]
+        cells = cells_of("ddp_suite_diff", "model", "gpus", "percentile")
+        assert cells == [(m, g, p) for m in MODELS for g in gpus for p in ("75", "95")]
+        for table, count in ((suite, 4), (diff, 2)):
+            times = table.numbers("sec/iter")
+            for start in range(0, len(times), count):
+                assert times[start : start + count] == sorted(times[start : start + count])
+            for seconds, examples in zip(times, table.numbers("ex/sec")):
+                # Both are printed with three digits; ex/sec is truncated.
+                assert 32 / (seconds + 0.0005) <= examples + 1
+                assert 32 / (seconds - 0.0005) >= examples
+
+    def test_sync_batch_norm_is_of_as_many_ranks(self) -> None:
+        selfmade, peers = (sync_batch_norm.load_published(name, 2) for name in sync_batch_norm.PUBLISHED.values())
+        assert [len(table) for table in (selfmade, peers)] == [8, 8]
+        cell = sync_batch_norm.Cell(batch=64, hidden=1024)
+        assert selfmade[cell][0] == pytest.approx(380)
+        assert 1024 * peers[cell][1] == 576512
+        assert sync_batch_norm.load_published(sync_batch_norm.PUBLISHED["peer"], 4) == {}
+
+    def test_train_cifar100_has_accuracies_of_256_images(self) -> None:
+        table = load_reference("train_cifar100")
+        assert len(table.rows) == 4
+        assert any("under each other's title" in line for line in table.source)
+        for accuracy in table.numbers("acc"):
+            assert 256 * accuracy == round(256 * accuracy)
+
+
+def compare_ddp_text() -> str:
+    rows = ddp_comparison.published_rows()
+    of = {way: {v: rows[3, way, v] for v in (CORE, ASYNC, SYNC)} for way in DIRECTIONS}
+    return compare_ddp.summary(3, of)
+
+
+def bucketed_ddp_text() -> str:
+    return bucketed_ddp.published_form(training_times.published_times(), "cuda")
+
+
+def ddp_suite_text() -> str:
+    return ddp_suite.blocks(suite_data.load_published(), suite_data.PUBLISHED_BATCH)
+
+
+def sync_batch_norm_rows() -> sync_batch_norm_table.Rows:
+    return {
+        variant: [
+            sync_batch_norm_table.Row(
+                sync_batch_norm.Cell(int(row["batch_size"]), int(row["hidden_dim"])), int(row["num_workers"]),
+                float(row["median time"]), int(row["max memory allocated"]),
+            )
+            for row in load_reference(name).rows
+        ]
+        for variant, name in sync_batch_norm.PUBLISHED.items()
+    }  # fmt: skip
+
+
+def sync_batch_norm_text() -> str:
+    command = "CUDA_VISIBLE_DEVICES=X,Y python syncbn_benchmark.py"
+    return sync_batch_norm_table.text_of(sync_batch_norm_rows(), 10_000, command)
+
+
+def ring_text(number: int) -> str:
+    table = ring_all_reduce.TABLES[number]
+    columns = ring_all_reduce.columns_of(table)
+    rows = [[float(row[column]) for column in columns] for row in load_reference(table.reference).rows]
+    return ring_all_reduce.text_of(table, rows, "python allredce.py")
+
+
+def train_cifar100_text() -> str:
+    text = train_cifar100.text_of(train_cifar100_runs.load_published())
+    return re.sub(r"-+", "-", re.sub(r" +", " ", text))  # the published headers were made wider than their rows
+
+
+# The beginnings of the published texts, byte for byte, and how many lines they have in all. Of the ring's, the line of
+# dashes was typed by hand, and some are shorter.
+AS_PRINTED: tuple[tuple[Callable[[], str], str, int], ...] = (
+    (compare_ddp_text, """\
+=== Summary for buffer_size: 3M ===
+DDP: [forward]                           Mean     delta%     mean     delta%      p90    delta%      p95    delta%%      p99    delta%
+------------------------------------  -------  ---------  -------  ---------  -------  --------  -------  ---------  -------  --------
+DDPOption.DDP_CPP_CORE                210.141   0         210.042   0         210.64    0        210.728    0        212.782   0
+DDPOption.PYTHON_DDP_ASYNC_REDUCTION  208.221  -0.913365  208.235  -0.860175  208.376  -1.07512  208.418   -1.09622  208.503  -2.01078
+DDPOption.PYTHON_DDP_SYNC_REDUCTION   208.272  -0.889167  208.269  -0.843666  208.399  -1.06421  208.441   -1.08532  208.526  -2.00021
+""", 13),  # noqa: E501
+    (bucketed_ddp_text, """\
+#### Batch size 2
+Training DDP model, local_bs: 2, seq_len: 128, bucket_size_mb: 1
+total time train: tensor([0.7293], device='cuda:0')
+total time grad all reduce: tensor([0.2165], device='cuda:0')
+ratio grad all reduce to train time: tensor([0.2969], device='cuda:0')
+""", 99),
+    (ddp_suite_text, """\
+Benchmark: resnet50 with batch size 32
+
+                            sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec
+   1 GPUs --   no ddp:  p50:  0.097s     329/s  p75:  0.097s     329/s  p90:  0.097s     329/s  p95:  0.097s     329/s
+""", 39),
+    (sync_batch_norm_text, """\
+10000 runs for each parameter set
+
+Pytorch BN
+| batch_size | hidden_dim | num_workers | median time | max memory allocated |
+|------------|------------|-------------|-------------|----------------------|
+| 32         | 128        | 2           | 0.00052     | 41984                |
+| 32         | 256        | 2           | 0.00047     | 80896                |
+""", 28),
+    (lambda: ring_text(0), """\
+Comprasion with given butterfly all reduce
+
+| world_size | tensor_size | ring_max_time_consumed | butterfly_max_time_consumed | ring_max_memory | butterfly_max_memory | diff_ring | diff_butterfly |
+|------------|-------------|------------------------|-----------------------------|-----------------|----------------------|-----------|----------------|
+| 1 | 1 | 0.017 | 0.012 | 379424.0 | 379424.0 | 0.0000 | 0.0000 |
+| 2 | 2 | 0.024 | 0.026 | 380787.2 | 380966.4 | 0.0000 | 0.0000 |
+| 4 | 4 | 0.026 | 0.027 | 380989.6 | 380996.0 | 2.3592e-16 | 0.0000 |
+""", 12),  # noqa: E501
+    (lambda: ring_text(1), """\
+Comprasion with pytorch all reduce
+
+| world_size | tensor_size | ring_max_time_consumed | torch_max_time_consumed | ring_max_memory | torch_max_memory | diff_ring | diff_torch |
+|------------|-------------|------------------------|-------------------------|-----------------|------------------|-----------|------------|
+| 1 | 1024 | 0.015 | 0.020 | 382460.0 | 382460.0 | 0.0000 | 0.0000 |
+""", 11),  # noqa: E501
+    (train_cifar100_text, """\
+# Training loop benchmark
+Selfmade distributed training
+| Rank | Time | Max Memory Allocated |
+|-|-|-|
+| 0 | 29.588 seconds | 170099200 bytes |
+| 1 | 29.632 seconds | 170098688 bytes |
+loss: 3.2136, acc: 0.2734375
+""", 15),
+)  # fmt: skip
+
+
+class TestAsPrinted:
+    @pytest.mark.parametrize(("text_of", "beginning", "lines"), AS_PRINTED)
+    def test_published_numbers_give_the_published_text(
+        self, text_of: Callable[[], str], beginning: str, lines: int
+    ) -> None:
+        text = text_of()
+        assert text[: len(beginning)] == beginning
+        assert len(text.splitlines()) == lines
+
+    def test_published_claim_of_batch_norm(self) -> None:
+        """ "in general, custom implementation is turned out to be faster but is has larger memory consumption" """
+        takeaway = sync_batch_norm_table.takeaway(sync_batch_norm_rows())
+        assert takeaway == "Selfmade is faster in 8 of 8 cells, and takes more memory in 8."
+
+
+# Every script that sets a published table, a result, and how many rows of the published tables it repeats.
+BESIDE = (
+    (bucketed_ddp.make, "bucketed_ddp.simulated", {"bucketed_ddp": 8}),
+    (compare_ddp.make, "compare_ddp", {"compare_ddp": 8 * 2 * 3}),
+    (ddp_suite.tables, "ddp_suite", {"ddp_suite.bucketed": 48, "ddp_suite.Reducer": 48}),
+    (ddp_suite.tables, "ddp_suite.simulated", {"ddp_suite.bucketed_25MB": 96, "ddp_suite.Reducer_25MB": 96}),
+    (ddp_suite_ab.tables, "ddp_suite.simulated", {"ddp_suite_ab.bucketed": 40, "ddp_suite_ab.Reducer": 40}),
+    (sync_batch_norm_table.tables, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.peer": 4}),
+    (ring_all_reduce.tables, "ring_all_reduce", {"ring_all_reduce.butterfly": 6, "ring_all_reduce.torch": 5}),
+)
+
+
+class TestBesideOwnNumbers:
+    @pytest.mark.parametrize(("make", "sample", "expected"), BESIDE)
+    def test_rows_and_columns_meet(self, make: Callable, sample: str, expected: dict[str, int]) -> None:
+        tables = {name: table for name, table in make([TEST_DATA / f"{sample}.json"]) if ".beside." in name}
+        assert {name.partition(".beside")[0]: len(table.rows) for name, table in tables.items()} == expected
+        for row, column, place in (
+            (row, column, place)
+            for table in tables.values() for row in table.rows for place, column in enumerate(table.columns)
+        ):  # fmt: skip
+            if column == "ratio" and row[place] != "-":
+                value, published = map(float, row[place - 2 : place])
+                assert float(row[place]) == pytest.approx(value / published, rel=6e-3), row
+
+    def table(self, own: dict[tuple[str, ...], tuple[float, ...]], *quantities: Quantity) -> Table | None:
+        result = result_files.load(TEST_DATA / "compare_ddp.json", "compare_ddp")
+        title = Table("Title", [], [], "", [result], "Own set-up.")
+        made = side_by_side("suite", title, "ddp_suite_diff", ("model", "gpus", "percentile"), quantities, own)
+        return next((table for _, table in made), None)
+
+    def test_value_published_and_ratio(self) -> None:
+        own = {("resnet50", "1", "75"): (0.202, 1.0), ("resnet18", "1", "75"): (1.0, 1.0)}
+        table = self.table(own, Quantity("sec/iter"), Quantity("diff", has_ratio=False))
+        columns = ["model", "gpus", "percentile", "sec/iter", "published", "ratio", "diff", "published"]
+        assert table.columns == columns
+        assert table.rows == [["resnet50", "1", "75", "0.202", "0.101", "2", "1", "-0.3"]]
+        assert table.note.startswith("Own set-up. Published: ")
+        assert "on 8 DGX machines with V100 GPUs" in table.note
+        assert "Of 40 published rows 1 were repeated." in table.note
+
+    def test_there_is_none_without_a_row_in_common(self) -> None:
+        assert self.table({("resnet18", "1", "75"): (1.0,)}, Quantity("sec/iter")) is None
+
+    def test_digits(self) -> None:
+        digits = ["0.0001234", "208.2", "170099200", "-0.3", "0"]
+        assert [in_digits(n) for n in (0.00012345, 208.2214, 170099200.0, -0.3, -0.0)] == digits
