@@ -16,7 +16,7 @@ import pytest
 
 from tests.tools.release_test import STUB, Repository, git, working_tree
 from tools.course import release
-from tools.course.passages import for_students
+from tools.course.release import for_students
 from tools.grading import released, stages
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
