@@ -43,7 +43,7 @@ calibrate:  ## what your own machine is, by a few measurements, and what follows
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
-	@$(SETUP) --for-figures tools.report.writeup $(FIGURES)
+	@$(SETUP) --for-figures --with-packages tools.report.writeup $(FIGURES)
 submit:  ## what is handed in, as one archive: stages, answers, scores
 	@$(PYTHON3) -m tools.student.submit
 reset:  ## the stub of a stage again; yours is kept beside it   STAGE=02

@@ -17,9 +17,9 @@ from unittest import mock
 
 from tests.figures.figure_test import ROOT  # first: it finds the scripts
 from tools.grading import stages
-from tools.report import deliverables, failures, writeup
+from tools.report import deliverables, failures, writeup, writeup_setting
 from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
-from tools.setup import toolchain
+from tools.setup.toolchain import LabError
 
 try:
     import typst
@@ -44,7 +44,7 @@ class WriteupTest(unittest.TestCase):
             self.write("\n".join(f'#answer("{each}")[#todo]' for each in ids), stage.name)
 
     def writeup(self, impl: str = "assignments", stage: str = "", preset: str = "quick") -> Writeup:
-        return Writeup(impl, preset, stages.find_stages(stage), root=self.root, python=sys.executable)
+        return Writeup(impl, preset, stages.find_stages(stage), root=self.root)
 
     def questions(self) -> dict[str, list[dict[str, Any]]]:
         return questions_of(self.writeup())
@@ -280,14 +280,13 @@ class Failures(WriteupTest):
             self.assertEqual(errors.count("\n"), 1)
 
     def test_typst_is_missing(self) -> None:
-        with self.assertRaisesRegex(toolchain.LabError, r"has no typst, .* -m pip install typst==\d"):
-            require_typst("/bin/false")
+        message = r"has no typst, .* -m pip install typst==\d"
+        with mock.patch.object(writeup_setting, "typst", None), self.assertRaisesRegex(LabError, message):
+            require_typst()
 
     def run_main(self, *arguments: str) -> tuple[int, str]:
         errors = io.StringIO()
-        facts = mock.Mock(figure_python=sys.executable)
         with (
-            mock.patch.object(toolchain, "load", return_value=facts),
             mock.patch.object(sys, "argv", ["writeup.py", *arguments]),
             mock.patch.object(writeup, "Writeup", lambda *a, **k: Writeup(*a, **{**k, "root": self.root})),
             contextlib.redirect_stderr(errors),

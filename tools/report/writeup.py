@@ -23,7 +23,6 @@ from tools.report import failures, writeup_results
 from tools.report.figures import parse_arguments
 from tools.report.writeup_results import KINDS, Shown, Unusable
 from tools.report.writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
-from tools.setup import toolchain
 
 
 @dataclass
@@ -140,10 +139,9 @@ def make(writeup: Writeup) -> Summary:
     output = writeup.output
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    temporary.touch()  # raises an OSError with the file's name; Typst would only say that it failed
     try:
         labels = ["answer", "about", "open-number", "slot"]
-        found = run_typst(writeup, {"results": json.dumps(results)}, queries=labels, output=str(temporary))
+        found = run_typst(writeup, {"results": json.dumps(results)}, labels, temporary)
         look_at_answers(writeup, questions, found, summary)
         for kind, name in ((slot["kind"], slot["name"]) for slot in found["slot"]):
             if name not in results[f"{kind}s"] and f"{kind} {name}" not in results["missing"]:
@@ -174,9 +172,8 @@ def print_summary(writeup: Writeup, summary: Summary) -> None:
 
 def set_as_asked() -> int:
     options = parse()
-    tools = toolchain.load()
-    require_typst(tools.figure_python)
-    writeup = Writeup(options.impl, options.preset, options.stages, python=tools.figure_python)
+    require_typst()
+    writeup = Writeup(options.impl, options.preset, options.stages)
     try:
         summary = make(writeup)
     except TypstFailure as error:
