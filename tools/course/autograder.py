@@ -30,10 +30,6 @@ FILES = Path(__file__).with_name("files")
 
 
 def main() -> int:
-    return ending_of("make autograder", _write_as_asked)
-
-
-def _write_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="make autograder", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--hidden", type=Path, default=hidden.FOLDER, help="the folder of hidden tests (hidden)")
@@ -100,4 +96,4 @@ def _as_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_of("make autograder", main))

@@ -36,10 +36,6 @@ class Pair:
 
 
 def main() -> int:
-    return ending_of("similarity", _compare_as_asked)
-
-
-def _compare_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tools.course.similarity", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("folder", type=Path, help="what grade_class made, or a folder with a folder for each student")
@@ -111,4 +107,4 @@ def short_name(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_of("similarity", main))
