@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import median
 from string import Template
 
+from tools.grading.scoring.results import replace_file
 from tools.student.course import Course
 
-PAGE = Path(__file__).with_name("files") / "class.html"
+PAGE = Path(__file__).with_name("files") / "page.html"
 # In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
 # built says nothing about single claims.
 NOT_BUILT = "not_built"
@@ -98,16 +99,26 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
             verdicts = [row.verdicts.get(test, "") for test in tests]
             sums = [row.total, row.extension] if beyond else [row.total]
             table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
-    page = Template(PAGE.read_text(encoding="utf-8")).substitute(
-        title=html.escape(", ".join(filter(None, (course.course, course.term, course.name)))),
-        summary=_summary(rows),
-        totals=_histogram(rows, sum(test.points for test in tests if not test.extension)),
-        tests="\n".join(_bar(test, rows) for test in tests),
-        diagnoses=_diagnoses(rows),
-        legend=" ".join(f'<span class="{kind}">{kind.replace("_", " ")}</span>' for kind in KINDS),
-        students=_students(rows, stages, beyond),
+    write_page(
+        folder / "class.html",
+        ", ".join(filter(None, (course.course, course.term, course.name))),
+        f"<p>{_summary(rows)}</p>",
+        "<h2>Final points</h2>",
+        f'<div class="totals">{_histogram(rows, sum(test.points for test in tests if not test.extension))}</div>',
+        "<h2>Which claims does the class fail?</h2>",
+        " ".join(['<p class="legend">', *(f'<span class="{kind}">{_words(kind)}</span>' for kind in KINDS), "</p>"]),
+        "<table>\n<tr><th>test</th><th>points</th><th>passed</th><th></th><th></th></tr>",
+        *(_bar(test, rows) for test in tests),
+        "</table>\n<h2>What do they say?</h2>",
+        "<p>Failures by the first line of the message, numbers and names left out.</p>",
+        f"<table>\n{_diagnoses(rows)}\n</table>",
+        f"<h2>Students</h2>\n<table>\n{_students(rows, stages, beyond)}\n</table>",
     )
-    (folder / "class.html").write_text(page, encoding="utf-8")
+
+
+def write_page(path: Path, title: str, *content: str) -> None:
+    page = Template(PAGE.read_text(encoding="utf-8"))
+    replace_file(path, page.substitute(title=html.escape(title), content="\n".join(content)).encode())
 
 
 def _text(text: str) -> str:
@@ -146,7 +157,7 @@ def _bar(test: Test, rows: list[Row]) -> str:
         for kind, names in of_kind.items()
         if names
     )
-    others = "; ".join(f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in of_kind.items()
+    others = "; ".join(f"{_words(kind)}: {', '.join(names)}" for kind, names in of_kind.items()
                        if names and kind != "passed")  # fmt: skip
     passed = 100 * len(of_kind["passed"]) / everybody
     details = f"<details><summary>who</summary>{html.escape(others)}</details>" if others else ""
