@@ -89,10 +89,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return Lab(tmp_path, monkeypatch, capsys)
 
 
-def drawn_for(stage: stages.Stage) -> list[Drawing]:
-    return [each for each in DRAWINGS if each.is_asked_for_by([stage])]
-
-
 def test_the_registry_has_what_there_is() -> None:
     modules = {ROOT / "figures" / f"{each.module.replace('.', '/')}.py" for each in DRAWINGS}
     scripts = {file for room in ("plots", "tables") for file in (ROOT / "figures" / room).glob("*.py")
@@ -110,15 +106,9 @@ def test_a_stage_has_what_its_questions_show(stage: stages.Stage) -> None:
     modules = {"bucketed_batch_size_2": "bucketed_ddp", "bucketed_batch_size_4": "bucketed_ddp"}
     questions = (ROOT / "writeup/questions" / f"{stage.name}.typ").read_text()
     shown = {name.split(".")[0] for name in re.findall(r'-slot\("([^"]+)"', questions)}
-    drawn = {each.module.split(".")[1].removesuffix("_published") for each in drawn_for(stage)}
+    drawn = {each.module.split(".")[1].removesuffix("_published") for each in DRAWINGS if each.is_asked_for_by([stage])}
     assert shown or drawn  # 07 draws what a question of 06 shows
     assert {modules.get(name, name) for name in shown} <= drawn
-
-
-def test_a_stage_needs_its_own_programs_alone() -> None:
-    ring = {run.program for each in DRAWINGS if deliverables.RING in each.stages for run in each.runs}
-    assert ring == {"ring_all_reduce", "collectives", "all_reduce_algorithms"}
-    assert [each.module for each in drawn_for(OVERLAPPED)] == ["plots.step_time", "plots.timeline"]
 
 
 @pytest.mark.parametrize("stage", stages.all_stages(), ids=lambda stage: stage.name)
