@@ -17,7 +17,6 @@ import shutil
 import sys
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 
 from tools.course import hidden, release
@@ -81,9 +80,7 @@ def _copy(name: str, folder: Path) -> None:
 
 def write_archives(folder: Path) -> None:
     source = folder / "source"
-    with zipfile.ZipFile(folder / "autograder.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(source.rglob("*")):
-            archive.write(path, path.relative_to(source))
+    shutil.make_archive(str(folder / "autograder"), "zip", source)
     with tarfile.open(folder / "autograde.tar", "w") as archive:
         archive.add(source, "source", filter=_as_nobody)
     shutil.copyfile(FILES / "autograde-Makefile", folder / "autograde-Makefile")

@@ -57,14 +57,18 @@ def _is_handed_in(name: str, lab: set[str]) -> bool:
 
 def _from_git(root: Path) -> tuple[set[str], str, set[str]]:
     """The files, the commit and the changed files of a clone; nothing without git."""
-    found = []
-    for words in (["ls-files"], ["rev-parse", "HEAD"], ["diff", "--name-only", "--relative", "HEAD"]):
-        try:
-            done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            return set(), "", set()
-        found.append(done.stdout.split("\n")[:-1] if done.returncode == 0 else [])
-    return set(found[0]), "".join(found[1]), set(found[2])
+    asked = (["ls-files"], ["rev-parse", "HEAD"], ["diff", "--name-only", "--relative", "HEAD"])
+    files, commit, changed = (git(root, *words).decode().splitlines() for words in asked)
+    return set(files), "".join(commit), set(changed)
+
+
+def git(root: Path, *arguments: str) -> bytes:
+    """What git prints; nothing where it fails, or is not there."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+    except FileNotFoundError:
+        return b""
+    return done.stdout if done.returncode == 0 else b""
 
 
 def not_ignored(root: Path) -> list[str]:

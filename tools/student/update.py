@@ -43,26 +43,17 @@ def plan(old: Release, new: Release, root: Path) -> Plan:
     found.looked_at = [
         name for name in new.files if is_read(name) and old.files.get(name, "") not in ("", new.files[name])
     ]
-    for name, wanted in new.files.items():
-        there, before = checksum(root / name), old.files.get(name, "")
+    for name in new.files | old.files:
+        wanted, before = new.files.get(name, ""), old.files.get(name, "")
+        there = checksum(root / name)
         if there == wanted:
             continue
-        if is_students(name) and there and there != before:
-            if wanted != before:
-                found.stubs.append(name)
+        edited = there not in ("", before)
+        if edited and is_students(name):
+            found.stubs += [name] if wanted not in ("", before) else []
             continue
-        if there and there != before:
-            found.saved.append(name)
-        found.written.append(name)
-    for name, before in old.files.items():
-        there = checksum(root / name)
-        if name in new.files or not there:
-            continue
-        if there != before and is_students(name):
-            continue
-        if there != before:
-            found.saved.append(name)
-        found.removed.append(name)
+        found.saved += [name] if edited else []
+        (found.written if wanted else found.removed).append(name)
     return found
 
 
