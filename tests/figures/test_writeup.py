@@ -138,7 +138,7 @@ class Answers(WriteupTest):
         }  # fmt: skip
         (self.root / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>')
         self.write("\n".join(f'#answer("1.1")[{body}\n]' for body in answers))
-        found = run_typst(self.writeup(stage="01"), {}, queries=["answer"])["answer"]
+        found = run_typst(self.writeup(stage="01"), {}, ["answer"])[1]["answer"]
         self.assertEqual(dict(zip(answers, [each["answered"] for each in found])), answers)
 
     def test_first_page_has_the_name(self) -> None:

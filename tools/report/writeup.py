@@ -18,6 +18,7 @@ from typing import Any
 
 from tools.grading import stages
 from tools.grading.exit_codes import ending_of
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
 from tools.report import failures, writeup_results
 from tools.report.figures import parse_arguments
@@ -136,19 +137,14 @@ def make(writeup: Writeup) -> Summary:
     summary = Summary()
     questions = questions_of(writeup)
     results = look_up(writeup, slots_of(writeup, questions), summary)
-    output = writeup.output
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        labels = ["answer", "about", "open-number", "slot"]
-        found = run_typst(writeup, {"results": json.dumps(results)}, labels, temporary)
-        look_at_answers(writeup, questions, found, summary)
-        for kind, name in ((slot["kind"], slot["name"]) for slot in found["slot"]):
-            if name not in results[f"{kind}s"] and f"{kind} {name}" not in results["missing"]:
-                summary.other.append(f"an answer shows the {kind} {name}, which is not there")
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    labels = ("answer", "about", "open-number", "slot")
+    pdf, found = run_typst(writeup, {"results": json.dumps(results)}, labels)
+    look_at_answers(writeup, questions, found, summary)
+    for kind, name in ((slot["kind"], slot["name"]) for slot in found["slot"]):
+        if name not in results[f"{kind}s"] and f"{kind} {name}" not in results["missing"]:
+            summary.other.append(f"an answer shows the {kind} {name}, which is not there")
+    writeup.output.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(writeup.output, pdf)
     return summary
 
 

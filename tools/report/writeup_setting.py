@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,15 @@ def require_typst() -> None:
 
 def questions_of(writeup: Writeup) -> dict[str, list[dict[str, Any]]]:
     """The questions of each stage: id, points and shows (kind and name of figures and tables)."""
-    (found,) = run_typst(writeup, {}, ["questions"], file=QUESTIONS)["questions"]
+    (found,) = run_typst(writeup, {}, ("questions",), QUESTIONS)[1]["questions"]
     wanted = {stage.name for stage in writeup.stages}
     return {stage: questions for stage, questions in found if stage in wanted}
 
 
 def run_typst(
-    writeup: Writeup, inputs: dict[str, str], queries: list[str], output: Path | None = None, file: str = MAIN
-) -> dict[str, list[Any]]:
-    """Returns what Typst finds under the labels `queries`; writes the PDF if there is an `output`."""
+    writeup: Writeup, inputs: dict[str, str], queries: Sequence[str], file: str = MAIN
+) -> tuple[bytes, dict[str, list[Any]]]:
+    """The PDF, and what Typst finds under the labels `queries`."""
     names = [stage.name for stage in stages.all_stages()]
     there = [name for name in names if (writeup.root / f"writeup/questions/{name}.typ").exists()]
     given = {
@@ -87,9 +88,8 @@ def run_typst(
         except typst.TypstError as error:
             diagnostic = error.diagnostic or str(error)
             raise TypstFailure("\n".join(error_lines(diagnostic, writeup.answers))) from None
-        if output:
-            output.write_bytes(pdf)
-        return {label: json.loads(typst.query(file, f"<{label}>", field="value", **settings)) for label in queries}
+        found = {label: json.loads(typst.query(file, f"<{label}>", field="value", **settings)) for label in queries}
+    return pdf, found
 
 
 def error_lines(diagnostic: str, answers: str) -> list[str]:
