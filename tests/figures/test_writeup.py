@@ -17,7 +17,7 @@ from unittest import mock
 
 from tests.figures.figure_test import ROOT  # first: it finds the scripts
 from tools.grading import stages
-from tools.report import deliverables, failures, writeup, writeup_setting
+from tools.report import deliverables, figures, writeup, writeup_setting
 from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
 from tools.setup.toolchain import LabError
 
@@ -259,13 +259,13 @@ class Failures(WriteupTest):
 
     def test_figures_that_failed_are_no_success(self) -> None:
         with mock.patch.object(deliverables, "DATA", self.root / "figures" / "data"):
-            failures.keep("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
+            figures.keep_failures("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
             self.assertEqual(self.run_main(), (1, "make figures has failed: plots.timeline: could not be drawn\n"))
             for others in (["--stage", "05"], ["--preset", "full"], ["--impl", "solutions"]):
                 self.assertEqual(self.run_main(*others), (0, ""), others)
-            failures.keep("assignments", "quick", {"plots.scaling"}, [])
+            figures.keep_failures("assignments", "quick", {"plots.scaling"}, [])
             self.assertEqual(self.run_main()[0], 1, "another figure was made")
-            failures.keep("assignments", "quick", {"plots.timeline"}, [])
+            figures.keep_failures("assignments", "quick", {"plots.timeline"}, [])
             self.assertEqual(self.run_main(), (0, ""))
 
     def test_choices(self) -> None:

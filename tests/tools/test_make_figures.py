@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from tools.grading import stages
-from tools.report import deliverables, failures, figures
+from tools.report import deliverables, figures
 from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
 from tools.setup.toolchain import ROOT, Toolchain
 
@@ -199,11 +199,11 @@ def test_what_failed_is_kept_until_it_is_made(lab: Lab, monkeypatch: pytest.Monk
     monkeypatch.setattr(deliverables, "DRAWINGS", (drawing(),))
     lab.program(code=1)
     failed = lab.draw().failed
-    assert failures.of("solutions", "quick", [NAIVE]) == failed != []
-    assert failures.of("solutions", "quick", [OVERLAPPED]) == []
+    assert figures.failures_of("solutions", "quick", [NAIVE]) == failed != []
+    assert figures.failures_of("solutions", "quick", [OVERLAPPED]) == []
     lab.program()
     lab.draw()
-    assert failures.of("solutions", "quick", [NAIVE]) == []
+    assert figures.failures_of("solutions", "quick", [NAIVE]) == []
 
 
 def test_names_a_script_that_fails(lab: Lab) -> None:

@@ -9,6 +9,7 @@ message. Exit code: 0 if nothing failed, 1 if something did, 2 for a bad choice,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -21,7 +22,8 @@ from pathlib import Path
 from tools.grading import released, stages
 from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
-from tools.report import failures
+from tools.grading.scoring.results import replace_file
+from tools.report import deliverables
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import gpus, progress, toolchain
 from tools.setup.checkout_lock import hold
@@ -246,8 +248,38 @@ def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command
     require_packages(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", command):
         summary = Figures(options, tools).draw_all(wanted)
-    failures.keep(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
+    keep_failures(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
     return summary
+
+
+def keep_failures(impl: str, preset: str, tried: set[str], failed: list[str]) -> None:
+    """Until they are made, so that `make writeup` does not pass over them. `failed` has a line for each, which begins
+    with one of the modules that were tried."""
+    left = [line for line in _failures(impl, preset) if _module(line) not in tried]
+    with contextlib.suppress(OSError):  # a full disk, of which drawing has complained
+        _failures_file(impl, preset).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(_failures_file(impl, preset), json.dumps([*left, *failed], indent=1).encode() + b"\n")
+
+
+def failures_of(impl: str, preset: str, chosen: list[stages.Stage]) -> list[str]:
+    """Those that concern these stages."""
+    modules = {drawing.module for drawing in deliverables.DRAWINGS if drawing.is_asked_for_by(chosen)}
+    return [line for line in _failures(impl, preset) if _module(line) in modules]
+
+
+def _failures(impl: str, preset: str) -> list[str]:
+    try:
+        return [str(line) for line in json.loads(_failures_file(impl, preset).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _failures_file(impl: str, preset: str) -> Path:
+    return deliverables.DATA / f"failed.{impl}.{preset}.json"
+
+
+def _module(line: str) -> str:
+    return line.partition(":")[0]
 
 
 def main() -> int:

@@ -20,8 +20,8 @@ from tools.grading import stages
 from tools.grading.exit_codes import ending_of
 from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
-from tools.report import failures, writeup_results
-from tools.report.figures import parse_arguments
+from tools.report import writeup_results
+from tools.report.figures import failures_of, parse_arguments
 from tools.report.writeup_results import KINDS, Shown, Unusable
 from tools.report.writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
 
@@ -183,7 +183,7 @@ def set_as_asked() -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # as in `make writeup | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    failed = [] if writeup.origin.in_gallery else failures.of(writeup.impl, writeup.preset, writeup.stages)
+    failed = [] if writeup.origin.in_gallery else failures_of(writeup.impl, writeup.preset, writeup.stages)
     for line in failed:
         print(f"make figures has failed: {line}", file=sys.stderr)
     return 1 if failed else 0
