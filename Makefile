@@ -41,9 +41,9 @@ figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 calibrate:  ## what your own machine is, by a few measurements, and what follows   FROM=measurements.csv [FLAGS="--gpu H100"]
 	@$(SETUP) --for-figures --with-packages tools.report.calibrate_machine
 ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
-	@$(SETUP) --for-figures tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
+	@$(SETUP) --for-figures --with-packages tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
-	@$(SETUP) --for-figures tools.report.writeup $(FIGURES)
+	@$(SETUP) --for-figures --with-packages tools.report.writeup $(FIGURES)
 submit:  ## what is handed in, as one archive: stages, answers, scores
 	@$(PYTHON3) -m tools.student.submit
 reset:  ## the stub of a stage again; yours is kept beside it   STAGE=02

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from figures.lib.all_reduce_costs import ALGORITHMS, formula_seconds
+from figures.lib.all_reduces import ALGORITHMS, formula_seconds
 from figures.lib.reference_data import load_reference
 from tests.benchmarks.program_test import SHARED_MEMORY, VALIDATION, MeasuringTest, launched, series, slow, values
 

@@ -16,9 +16,9 @@ import pytest
 
 from tests.figures.figure_test import ROOT, draw_figure, save_table
 from tools.grading import stages
-from tools.report import deliverables, failures, writeup
+from tools.report import deliverables, figures, writeup, writeup_setting
 from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
-from tools.setup import toolchain
+from tools.setup.toolchain import LabError
 
 pytest.importorskip("typst", reason="skipped: this Python has no typst")
 STAGES = stages.all_stages()
@@ -39,7 +39,7 @@ class WriteupTest:
             self.write("\n".join(f'#answer("{each}")[#todo]' for each in ids), stage.name)
 
     def writeup(self, impl: str = "assignments", stage: str = "", preset: str = "quick") -> Writeup:
-        return Writeup(impl, preset, stages.find_stages(stage), root=self.root, python=sys.executable)
+        return Writeup(impl, preset, stages.find_stages(stage), root=self.root)
 
     def make(self, impl: str = "assignments", stage: str = "", preset: str = "quick") -> writeup.Summary:
         return writeup.make(self.writeup(impl, stage, preset))
@@ -131,7 +131,7 @@ class TestAnswers(WriteupTest):
         }  # fmt: skip
         (self.root / "dot.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>')
         self.write("\n".join(f'#answer("1.1")[{body}\n]' for body in answers))
-        found = run_typst(self.writeup(stage="01"), {}, queries=["answer"])["answer"]
+        found = run_typst(self.writeup(stage="01"), {}, ["answer"])[1]["answer"]
         assert dict(zip(answers, [each["answered"] for each in found])) == answers
 
     def test_first_page_has_the_name(self) -> None:
@@ -231,9 +231,10 @@ class TestFailures(WriteupTest):
         with pytest.raises(TypstFailure, match="writeup/answers/about.typ: name is to be text in quotes"):
             self.make()
 
-    def test_typst_is_missing(self) -> None:
-        with pytest.raises(toolchain.LabError, match=r"has no typst, .* -m pip install typst==\d"):
-            require_typst("/bin/false")
+    def test_typst_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(writeup_setting, "typst", None)
+        with pytest.raises(LabError, match=r"has no typst, .* -m pip install typst==\d"):
+            require_typst()
 
 
 class TestCommand(WriteupTest):
@@ -242,9 +243,7 @@ class TestCommand(WriteupTest):
         self.capsys = capsys
 
     def run_main(self, *arguments: str) -> tuple[int, str]:
-        facts = mock.Mock(figure_python=sys.executable)
         with (
-            mock.patch.object(toolchain, "load", return_value=facts),
             mock.patch.object(sys, "argv", ["writeup.py", *arguments]),
             mock.patch.object(writeup, "Writeup", lambda *a, **k: Writeup(*a, **{**k, "root": self.root})),
         ):
@@ -258,13 +257,13 @@ class TestCommand(WriteupTest):
 
     def test_figures_that_failed_are_no_success(self) -> None:
         with mock.patch.object(deliverables, "DATA", self.root / "figures" / "data"):
-            failures.keep("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
+            figures.keep_failures("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
             assert self.run_main() == (1, "make figures has failed: plots.timeline: could not be drawn\n")
             for others in (["--stage", "05"], ["--preset", "full"], ["--impl", "solutions"]):
                 assert self.run_main(*others) == (0, ""), others
-            failures.keep("assignments", "quick", {"plots.scaling"}, [])
+            figures.keep_failures("assignments", "quick", {"plots.scaling"}, [])
             assert self.run_main()[0] == 1, "another figure was made"
-            failures.keep("assignments", "quick", {"plots.timeline"}, [])
+            figures.keep_failures("assignments", "quick", {"plots.timeline"}, [])
             assert self.run_main() == (0, "")
 
     @pytest.mark.parametrize(("arguments", "message"), (

@@ -1,19 +1,24 @@
-"""What tests of the autograder share: a folder laid out as Gradescope's, and submissions."""
+"""What tests of the autograder share: submissions, and a folder laid out as Gradescope's."""
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
-import tempfile
-import unittest
+import subprocess
+import time
 import zipfile
 from pathlib import Path
 
-from tests.tools.release_test import working_tree
+from tests.tools.grading_test import processes_in
+from tests.tools.release_test import working_tree, write
 from tools.course import autograder
+from tools.grading.stages import all_stages
+from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
 
-FIRST, FIFTH = "01_naive_ddp", "05_ring_all_reduce"
+FIRST, FOURTH, FIFTH = "01_naive_ddp", "04_sync_batch_norm", "05_ring_all_reduce"
 SEED = 424242424
 # Its names may be those of the lab's own tests, as kMean is.
 HIDDEN = """\
@@ -70,25 +75,53 @@ def stage_with(stage: str, top: str, statement: str) -> str:
     return f"{top}\n{code[:place]}{statement}\n{code[place:]}"
 
 
-class Layout(unittest.TestCase):
+class Layout:
     """<root>/source, submission and results, as Gradescope lays them out."""
 
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.top = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="ddp-lab-gradescope-"))).resolve()
-        if cls.top.parent.stat().st_uid == os.getuid():  # who grades is nobody, and has to get there
-            cls.top.parent.chmod(cls.top.parent.stat().st_mode | 0o011)
-        cls.top.chmod(0o755)
-        tests = cls.top / "instructors"
-        (tests / FIRST).mkdir(parents=True)
-        (tests / FIRST / "scalar.cpp").write_text(HIDDEN)
-        (tests / "seed").write_text(f"{SEED}\n")
-        cls.made = cls.top / "made"
-        cls.added = autograder.write_source(cls.made / "source", working_tree(), tests)
-        autograder.write_archives(cls.made)
-        cls.root = cls.top / "autograder"
+    def __init__(self, top: Path) -> None:
+        self.top, self.made, self.root = top, top / "made", top / "autograder"
+        write(top / "instructors", {f"{FIRST}/scalar.cpp": HIDDEN, "seed": f"{SEED}\n"})
+        self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
+        autograder.write_archives(self.made)
         for name in ("source", "submission"):
-            (cls.root / name).mkdir(parents=True)
-        with zipfile.ZipFile(cls.made / "autograder.zip") as archive:
-            archive.extractall(cls.root / "source")
-        shutil.copy(cls.root / "source/run_autograder", cls.root)
+            (self.root / name).mkdir(parents=True)
+        with zipfile.ZipFile(self.made / "autograder.zip") as archive:
+            archive.extractall(self.root / "source")
+        shutil.copy(self.root / "source/run_autograder", self.root)
+        # Without a limit of time: how long it takes hangs on what else this machine does.
+        self.command = ["bash", str(self.root / "run_autograder"), "--limit=1800"]
+        self.environment = {**os.environ, "AUTOGRADER_ROOT": str(self.root)}
+
+    def prepare(self) -> None:
+        """Builds all of it, as Gradescope does once."""
+        tools = toolchain.load()
+        given = {"PYTHON": tools.python} if tools.python else {"LIBTORCH": tools.libtorch}
+        self.given = {**given, "CXX": tools.cxx}
+        command = ["bash", str(self.root / "source/setup.sh")]
+        env = {**os.environ, **self.given}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800)
+        assert not (self.root / "source/solutions").exists()
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def submit(self, codes: dict[str, str | dict[str, str]], top: Path | None = None) -> None:
+        """By the stage's name: its source, or its files."""
+        for stage in all_stages():
+            files = codes.get(stage.name, {})
+            files = {stage.sources("assignments")[0].name: files} if isinstance(files, str) else files
+            write((top or self.root / "submission") / "assignments" / stage.name, files)
+
+    def grade(self, codes: dict[str, str | dict[str, str]], *options: str) -> dict:
+        self.submit(codes)
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [*self.command, *options]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=1800)
+        self.said, used = done.stdout, resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert "Traceback" not in done.stdout + done.stderr
+        self.cpu_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+        print(f"\n{time.monotonic() - began:.0f} s, of processors {self.cpu_s:.0f} s")
+        assert processes_in(self.root) == []
+        return self.results()
+
+    def results(self) -> dict:
+        return json.loads((self.root / "results/results.json").read_bytes())

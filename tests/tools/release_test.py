@@ -1,21 +1,39 @@
-"""What tests of releases share: a small repository of a course, and the whole lab's released tree."""
+"""What tests of releases share: a small repository of a course, and a student who has got a release of it."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import unittest
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tools.course import release
+from tools.grading import stages
+from tools.grading.compiling import stale
 from tools.grading.released import Release
+from tools.grading.scoring import kept_scores
+from tools.grading.scoring.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.setup.toolchain import ROOT
+from tools.student import reset, submit, update
+
+DATE = "2026-10-05T12:00:00+00:00"
+STAGE, HEADER = "assignments/01_sums/sums.cpp", "assignments/01_sums/sums.h"
+SECOND, GIVEN = "assignments/02_products/products.cpp", "common/ddp/given.h"
+ANSWERS, QUESTIONS = "writeup/answers/01_sums.typ", "writeup/questions/01_sums.typ"
+STUB, MINE = "// TODO(student)\n", "int sum() { return 4; }\n"
+FIRST_DAY, NEXT_DAY = "2026-10-07T10:00:00Z", "2026-10-08T10:00:00Z"
 
 
-def git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str, date: str = DATE) -> str:
     who = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *who, *arguments], cwd=root, capture_output=True, text=True, check=True)
+    dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=root, env={**os.environ, **dates}, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -24,12 +42,19 @@ def working_tree() -> str:
     return git(ROOT, "stash", "create") or "HEAD"
 
 
-class Repository(unittest.TestCase):
+def write(root: Path, files: Mapping[str, str | None]) -> None:
+    """Writes, or removes, these files."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True) if text is None else path.write_text(text)
+
+
+class Repository:
     """An instructor's repository with one stage."""
 
-    def setUp(self) -> None:
-        self.top = self.folder
-        self.root = self.top / "course"
+    def __init__(self, top: Path) -> None:
+        self.top, self.root = top, top / "course"
         self.root.mkdir()
         git(self.root, "init", "-q")
         self.commit(
@@ -38,30 +63,88 @@ class Repository(unittest.TestCase):
                 ".gitignore": "/build/\n__pycache__/\n",
                 "README.md": "# Lab\n",
                 "course.json": json.dumps({"name": "little-lab"}),
-                "assignments/01_sums/sums.cpp": "// TODO(student)\n",
-                "assignments/01_sums/sums.h": "int sum();\n",
+                STAGE: STUB,
+                HEADER: "int sum();\n",
                 "assignments/01_sums/stage.json": json.dumps({"number": "01", "title": "sums", "points": 3}),
-                "common/ddp/given.h": "int given();\n",
+                GIVEN: "int given();\n",
                 "solutions/01_sums/sums.cpp": "int sum() { return 3; }\n",
-                "writeup/answers/01_sums.typ": '#answer("1.1")[\n  #todo\n]\n',
+                ANSWERS: '#answer("1.1")[\n  #todo\n]\n',
             }
         )
 
-    def commit(self, files: Mapping[str, str | None], date: str = "2026-10-05T12:00:00+00:00") -> None:
-        """Writes, or removes, these files and commits them."""
-        for name, text in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True) if text is None else path.write_text(text)
+    def commit(self, files: Mapping[str, str | None], date: str = DATE) -> None:
+        write(self.root, files)
         git(self.root, "add", "-A")
-        tree = git(self.root, "write-tree")
-        environment = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-        made = subprocess.run(
-            ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit-tree", tree, "-m", "a course"],
-            cwd=self.root, capture_output=True, text=True, check=True, env=environment,
-        )  # fmt: skip
-        git(self.root, "reset", "-q", "--hard", made.stdout.strip())
+        git(self.root, "commit", "-q", "-m", "a course", date=date)
 
     def released(self, name: str) -> Release:
         """Writes the students' tree of the last commit into the folder `name`."""
         return release.write_tree(self.top / name, root=self.root)
+
+
+class Student:
+    """Who has got the first release of a course with two stages, and has written the first."""
+
+    def __init__(self, top: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.course, self.root, self.capsys = Repository(top), top / "mine", capsys
+        self.archive, self.results = self.root / "handin/little-lab.zip", self.root / "build/grade/scores.json"
+        self.course.commit(
+            {
+                SECOND: STUB,
+                "assignments/02_products/stage.json": json.dumps({"number": "02", "title": "products", "points": 4}),
+                "course.json": json.dumps({"name": "little-lab", "links": {"Hand in": "https://example.edu/in"}}),
+                QUESTIONS: '#let questions = (\n  question(\n    "1.1", points: 2)[Why?],\n  question("1.2")[How?])\n',
+                ANSWERS: '#answer("1.1")[\n  #todo\n]\n\n#answer("1.2")[\n  Because.\n]\n',
+                "writeup/answers/about.typ": '#let name = ""\n',
+            }
+        )
+        self.old = self.course.released("mine")
+        self.edit({STAGE: MINE})
+
+    def edit(self, files: dict[str, str | None]) -> None:
+        write(self.root, files)
+
+    def text(self, name: str) -> str | None:
+        return (self.root / name).read_text() if (self.root / name).exists() else None
+
+    def files(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+
+    def commit_all(self) -> None:
+        for command in ("init -q", "add -A", "commit -q -m work"):
+            git(self.root, *command.split())
+
+    def graded(self, stage: str = "01_sums", impl: str = "assignments", date: str = FIRST_DAY, error: str = "",
+               partial: bool = False) -> None:  # fmt: skip
+        """What `make test STAGE=` leaves, or with partial=True `make test TEST=`."""
+        tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED)]
+        tests += [TestResult(TestSpec("others_too", 1), Status.FAILED)]
+        found = StageReport(stages.named(stage), tests, sources=stale.digest(stages.named(stage), impl))
+        found.build_error = error
+        self.results.parent.mkdir(parents=True, exist_ok=True)
+        kept_scores.keep(self.results.parent, Report(impl, "cpu", 7, [found], partial=partial, date=date), found)
+
+    def submit(self) -> str:
+        assert submit.submit(self.root, self.results) == 0
+        return self.capsys.readouterr().out
+
+    def packed(self) -> dict[str, bytes]:
+        with zipfile.ZipFile(self.archive) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+    def reset(self) -> str:
+        assert reset.reset(stages.named("01_sums"), self.root) == 0
+        return self.capsys.readouterr().out
+
+    def new(self, files: dict[str, str | None]) -> Path:
+        """The folder of a release a week later, in which these files are different."""
+        self.course.commit(files, "2026-10-12T12:00:00+00:00")
+        self.course.released("new")
+        return self.course.top / "new"
+
+    def update(self, source: Path) -> str:
+        assert update.update(source, self.root) == 0
+        return self.capsys.readouterr().out
+
+    def backup(self, name: str) -> str:
+        return next((self.root / "backup").glob(f"*/{name}")).read_text()

@@ -1,17 +1,30 @@
-"""Grades a class with a grader that does what each submission says, and reads the tables."""
+"""A class: graded by a grader that does what each submission says, its tables, and the questions for each student."""
 
 from __future__ import annotations
 
 import csv
+import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
+import pytest
+
 from tests.tools.grading_test import processes_in, wait_for
-from tools.setup.toolchain import ROOT
+from tools.course import class_table, questions
+from tools.course.class_table import first_line, without_particulars
+from tools.grading.compiling.building import Builder
+from tools.grading.running.runner import RunOptions, run_stage
+from tools.grading.running.test_lists import ask
+from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
+from tools.grading.scoring.sums import of_tests
+from tools.grading.stages import Stage, find_stages
+from tools.setup import toolchain
+from tools.setup.toolchain import ROOT, LabError
+from tools.student.course import Course
 
 GRADER = """\
 import json, os, pathlib, sys, time
@@ -36,140 +49,228 @@ pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [as
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
 sys.exit(said != "passed")
 """
-COURSE = """{"course": "CS <1>"}"""
+KINDS = {
+    "01": {"one message or many", "the moment of the first all-reduce", "a gradient that is missing"},
+    "02": {"an all-reduce that leaves early", "micro-batches"},
+    "03": {"a bucket that leaves early", "a bucket that waits for its turn", "a bucket that finish() launches"},
+    "05": {"what a ring sends", "chunks of two sizes"},
+}
+LAB, BEYOND = Stage("01_sums", "01", "sums", 3), Stage("02_more", "02", "more", 5, extension=True)
+PASSED, FAILED, TODO = Status.PASSED, Status.FAILED, Status.TODO
 
 
-class Class(unittest.TestCase):
-    def setUp(self) -> None:
-        scratch = self.folder
-        self.lab, self.out = Path(scratch).resolve() / "lab", Path(scratch) / "out"
+class Class:
+    def __init__(self, top: Path) -> None:
+        self.lab, self.out, self.submissions = top / "lab", top / "out", top / "submissions"
+        self.command = [sys.executable, "-m", "tools.course.grade_class", str(self.submissions), f"--out={self.out}"]
         shutil.copytree(ROOT / "tools", self.lab / "tools")
         (self.lab / "tools/course/grade_submission.py").write_text(GRADER)
-        (self.lab / "course.json").write_text(COURSE)
+        (self.lab / "course.json").write_text('{"course": "CS <1>"}')
         for stage in (ROOT / "assignments").glob("*_*"):
             shutil.copytree(stage, self.lab / "assignments" / stage.name)
-        self.submissions = Path(scratch) / "submissions"
 
-    def submit(self, name: str, does: str) -> None:
-        file = self.submissions / name / "naive_ddp.cpp"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(does)
+    def submit(self, what_each_does: dict[str, str]) -> None:
+        for name, does in what_each_does.items():
+            (self.submissions / name).mkdir(parents=True, exist_ok=True)
+            (self.submissions / name / "naive_ddp.cpp").write_text(does)
 
-    def command(self, *options: str) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "tools.course.grade_class",
-            str(self.submissions),
-            "--out",
-            str(self.out),
-            *options,
-        ]
-
-    def grade(self, *options: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(self.command(*options), cwd=self.lab, capture_output=True, text=True, timeout=60)
-        self.assertNotIn("Traceback", done.stdout + done.stderr)
-        return done
+    def grade(self, *options: str, code: int = 0) -> str:
+        done = subprocess.run([*self.command, *options], cwd=self.lab, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
+        return done.stderr if code == 2 else done.stdout
 
     def rows(self) -> dict[str, dict[str, str]]:
         with (self.out / "scores.csv").open(newline="") as file:
             return {row["student"]: row for row in csv.DictReader(file)}
 
-    def runs(self) -> int:
-        return len((self.lab / "runs").read_text().splitlines())
 
-    def test_one_failure_harms_no_other(self) -> None:
-        for name, does in (("ann", "passed"), ("bob", "crashes"), ("eve", "failed")):
-            self.submit(name, does)
-        done = self.grade("--jobs=2")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("bob was not graded: ended with status 3", done.stdout)
-        rows = self.rows()
-        self.assertEqual([rows[name]["points"] for name in ("ann", "bob", "eve")], ["25", "0", "15"])
-        self.assertEqual((rows["eve"]["01 first"], rows["bob"]["01 first"]), ("failed", ""))
-        self.assertIn("ended with status 3", rows["bob"]["problem"])
+@pytest.fixture
+def course(tmp_path: Path) -> Class:
+    return Class(tmp_path)
 
-    def test_what_is_graded_is_not_graded_again(self) -> None:
-        self.submit("ann", "passed")
-        self.submit("bob", "crashes")
-        self.grade()
-        self.assertIn("2 submissions, 1 of them graded already", self.grade().stdout)
-        self.assertEqual(self.runs(), 3)
-        self.submit("ann", "failed")
-        self.submit("bob", "passed")
-        self.assertEqual(self.grade().returncode, 0)
-        self.assertEqual((self.runs(), self.rows()["ann"]["points"], self.rows()["bob"]["points"]), (5, "15", "25"))
-        self.grade("--again")
-        self.assertEqual(self.runs(), 7)
 
-    def test_a_run_that_was_stopped_goes_on(self) -> None:
-        self.submit("ann", "passed")
-        self.submit("bob", "never ends")
-        process = subprocess.Popen(self.command("--jobs=1"), cwd=self.lab, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.stdout.close)
-        wait_for((self.lab / "begun").exists, "the second submission's turn")
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> Class:
+    """Of whom each does something else."""
+    course = Class(tmp_path_factory.mktemp("class"))
+    course.submit({"ann": "passed", "bob": "crashes", "eve": "failed", "<i>kim": "failed", "<b>0": "not_judged",
+                   "zoe": "broken", "=1+1": "passed"})  # fmt: skip
+    assert "bob was not graded: ended with status 3" in course.grade("--jobs=2", code=1)
+    return course
+
+
+def test_one_failure_harms_no_other(graded: Class) -> None:
+    rows = graded.rows()
+    assert [rows[name]["points"] for name in ("ann", "bob", "eve")] == ["25", "0", "15"]
+    assert (rows["eve"]["01 first"], rows["bob"]["01 first"]) == ("failed", "")
+    assert "ended with status 3" in rows["bob"]["problem"]
+    assert "'=1+1" in rows, "a spreadsheet would compute it"
+
+
+def test_the_page(graded: Class) -> None:
+    page = (graded.out / "class.html").read_text()
+    assert "<b>0" not in page
+    assert "http" not in page, "it needs nothing from elsewhere"
+    for part in (
+        "CS &lt;1&gt;",
+        '<td>33 %</td><td class="bar"><i class="passed" style="width:33.33%">2</i>',
+        "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe",
+        "7 submissions: median 15, from 15 to 25 points; 1 with a problem.",
+        "<td>2</td><td>rank #: exactly # x</td><td>01 first</td>",
+        "for example: in &quot;1 layers&quot; (2 ranks): rank ",
+        "All: &lt;i&gt;kim, eve",
+    ):
+        assert part in page
+
+
+def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Class) -> None:
+    page = (graded.out / "questions.html").read_text()
+    assert (page.count("since it is"), page.count("Why? failed"), page.count("Nothing can be asked")) == (6, 2, 1)
+    theirs = (graded.out / "students/eve/questions.html").read_text()
+    assert "Why? failed" in theirs
+    assert "<li>launched</li>" in theirs
+    assert "since it is" not in theirs
+    assert not (graded.out / "students/bob/questions.html").exists()
+
+
+def test_what_is_graded_is_not_graded_again(course: Class) -> None:
+    course.submit({"ann": "passed", "bob": "crashes"})
+    course.grade(code=1)
+    assert "2 submissions, 1 of them graded already" in course.grade(code=1)
+    course.submit({"ann": "failed", "bob": "passed"})
+    course.grade()
+    course.grade("--again")
+    assert (course.lab / "runs").read_text().count("\n") == 3 + 2 + 2
+    assert {name: row["points"] for name, row in course.rows().items()} == {"ann": "15", "bob": "25"}
+
+
+def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
+    course.submit({"ann": "passed", "bob": "never ends"})
+    with subprocess.Popen([*course.command, "--jobs=1"], cwd=course.lab, stdout=subprocess.PIPE) as process:
+        wait_for((course.lab / "begun").exists, "the second submission's turn")
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(20), 130)
-        wait_for(lambda: not processes_in(self.lab), "the end of all processes")
-        self.submit("bob", "passed")
-        self.assertIn("2 submissions, 1 of them graded already", self.grade().stdout)
-        self.assertEqual(self.rows()["bob"]["points"], "25")
+        assert process.wait(20) == 130
+    wait_for(lambda: not processes_in(course.lab), "the end of all processes")
+    course.submit({"bob": "passed"})
+    assert "2 submissions, 1 of them graded already" in course.grade()
+    assert course.rows()["bob"]["points"] == "25"
 
-    def test_the_page(self) -> None:
-        for number in range(3):
-            self.submit(f"<b>{number}", "passed" if number else "not_judged")
-        self.submit("zoe", "broken")
-        self.grade("--jobs=2")
-        page = (self.out / "class.html").read_text()
-        self.assertNotIn("<b>0", page)
-        self.assertNotIn("http", page)  # it needs nothing from elsewhere
-        self.assertIn("CS &lt;1&gt;", page)
-        self.assertIn('<td>50 %</td><td class="bar"><i class="passed" style="width:50.00%">2</i>', page)
-        self.assertIn("not judged: &lt;b&gt;0; not built: zoe", page)
-        self.assertIn("median 20, from 15 to 25 points", page)
 
-    def test_the_page_groups_failures_by_what_they_say(self) -> None:
-        for name in ("ann", "bob", "<i>eve"):
-            self.submit(name, "failed")
-        self.submit("zoe", "passed")
-        self.grade("--jobs=2")
-        page = (self.out / "class.html").read_text()
-        self.assertIn("<td>3</td><td>rank #: exactly # x</td><td>01 first</td>", page)
-        self.assertIn("for example: in &quot;1 layers&quot; (2 ranks): rank ", page)
-        self.assertIn("All: &lt;i&gt;eve, ann, bob", page)
+def test_a_mended_grader_says_whose_score_changed(course: Class) -> None:
+    course.submit({"ann": "passed", "bob": "failed", "eve": "failed"})
+    course.grade("--jobs=2")
+    assert "Graded again: 3, of whom 0 changed." in course.grade("--again")
+    (course.lab / "mended").touch()
+    said = course.grade("--again")
+    for part in ("of whom 2 changed", "  bob: 15 -> 25 points\n    01 first: failed -> passed, +10 points",
+                 "  2 by 01 first"):  # fmt: skip
+        assert part in said
+    assert "ann: " not in said
+    assert "bob: 15 -> 25" in (course.out / "changes.txt").read_text()
 
-    def test_each_student_has_questions(self) -> None:
-        self.submit("ann", "passed")
-        self.submit("bob", "failed")
-        self.assertIn("questions.html", self.grade("--jobs=2").stdout)
-        page = (self.out / "questions.html").read_text()
-        self.assertEqual((page.count("since it is"), page.count("Why? failed")), (2, 1))
-        theirs = (self.out / "students/bob/questions.html").read_text()
-        self.assertIn("Why? failed", theirs)
-        self.assertNotIn("since it is", theirs)
 
-    def test_a_mended_grader_says_whose_score_changed(self) -> None:
-        for name, does in (("ann", "passed"), ("bob", "failed"), ("eve", "failed")):
-            self.submit(name, does)
-        self.grade("--jobs=2")
-        self.assertIn("Graded again: 3, of whom 0 changed.", self.grade("--again").stdout)
-        (self.lab / "mended").touch()
-        said = self.grade("--again").stdout
-        self.assertIn("of whom 2 changed", said)
-        self.assertIn("  bob: 15 -> 25 points\n    01 first: failed -> passed, +10 points", said)
-        self.assertIn("  2 by 01 first", said)
-        self.assertNotIn("ann: ", said)
-        self.assertIn("bob: 15 -> 25", (self.out / "changes.txt").read_text())
+def test_mistakes_of_whoever_grades(course: Class) -> None:
+    assert "is not a folder of submissions" in " ".join(course.grade(code=2).split())
+    course.submit({"ann": "passed"})
+    (course.submissions / "ann.zip").touch()
+    assert "are both ann's" in " ".join(course.grade(code=2).split())
 
-    def test_what_a_spreadsheet_would_run(self) -> None:
-        self.submit("=1+1", "passed")
-        self.grade()
-        self.assertIn("'=1+1", self.rows())
 
-    def test_mistakes_of_whoever_grades(self) -> None:
-        self.assertRegex(self.grade().stderr, r"is\s+not\s+a\s+folder\s+of\s+submissions")  # it is folded
-        self.submit("ann", "passed")
-        (self.submissions / "ann.zip").touch()
-        done = self.grade()
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("are both ann's", " ".join(done.stderr.split()))
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            'in "three layers" (2 ranks): rank 1, step 2: the gradient of layer 2: exactly 2.000x the reference',
+            'in "five ranks" (5 ranks): rank 0, step 0: the gradient of layer 11: exactly 5.000x the reference',
+        ),
+        (
+            "rank 3: after construction buffer 8 is exactly this rank's own value: not broadcast?",
+            "rank 1: after construction buffer 0 is exactly this rank's own value: not broadcast?",
+        ),
+        ("[3, 4] of float32 at naive_ddp.cpp:12: 1e-05", "[7, 1, 2] of float16 at flat.cpp:99: -3.5"),
+    ],
+)
+def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number(one: str, other: str) -> None:
+    assert without_particulars(one) == without_particulars(other)
+    assert len(without_particulars(one)) > 15
+
+
+def test_a_diagnosis_below_belongs_to_the_line() -> None:
+    assert first_line("\nstep 1 took 5\n  diagnosis: late\n  more") == "step 1 took 5 diagnosis: late"
+    assert first_line("") == ""
+
+
+@pytest.mark.parametrize(
+    ("lab", "beyond", "problem", "said", "full"),
+    [
+        (FAILED, PASSED, "", "0 of 3 points, extension 5 of 5", False),
+        (PASSED, None, "", "3 of 3 points", True),
+        (None, PASSED, "", "extension 5 of 5", True),
+        (PASSED, TODO, "", "3 of 3 points, extension 0 of 5", True),
+        (PASSED, FAILED, "", "3 of 3 points, extension 0 of 5", False),
+        (PASSED, FAILED, NOT_HANDED_IN, "3 of 3 points, extension 0 of 5", True),
+        (None, TODO, "", "extension 0 of 5", False),
+    ],
+)
+def test_points_of_the_extension_are_a_sum_of_their_own(
+    lab: Status | None, beyond: Status | None, problem: str, said: str, full: bool, tmp_path: Path
+) -> None:
+    stages = [StageReport(stage, [TestResult(TestSpec("adds_up", stage.points), status)])
+              for stage, status in ((LAB, lab), (BEYOND, beyond)) if status]  # fmt: skip
+    stages[-1].problem = problem
+    report = Report("assignments", "cpu", 1, stages)
+    assert (str(report.sums), report.full_marks()) == (said, full)
+    found = gradescope(report)
+    assert of_tests(found["tests"]) == report.sums
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    class_table.write(tmp_path, [class_table.row_of("ann", tmp_path)], Course())
+    (row,) = csv.DictReader((tmp_path / "scores.csv").open())
+    assert (float(row["points"]), float(row.get("extension", 0))) == (report.sums.score, report.sums.extension)
+    assert ("<th>extension</th>" in (tmp_path / "class.html").read_text()) == bool(beyond)
+
+
+def test_the_draw_of_questions() -> None:
+    found = [{"about": "x", "asked": f"why {i}?", "stage": f"0{1 + i % 3}"} for i in range(30)]
+    drawn = [questions.drawn(found, f"7 {name}") for name in range(20)]
+    assert drawn == [questions.drawn(found, f"7 {name}") for name in range(20)]
+    assert all(len({each["stage"] for each in two}) == 2 for two in drawn)
+    assert len({json.dumps(two) for two in drawn}) > 5
+    assert len(questions.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
+
+
+@pytest.mark.parametrize("number", KINDS)
+def test_each_kind_of_question_is_asked_and_true(number: str) -> None:
+    """Of the solutions: what each says is in the events that stand below it."""
+    (stage,) = find_stages(number)
+    try:
+        builder = Builder(toolchain.load())
+        tests = ask(builder.program(stage))
+    except (LabError, OSError) as error:
+        pytest.skip(str(error))
+    report = StageReport(stage, [TestResult(spec) for spec in tests if spec.points])
+    run_stage(builder.program(stage), builder.library(stage, "solutions"), report, RunOptions(5), lambda _: None)
+    assert {asked["about"] for asked in report.questions} == KINDS[number]
+    for asked in report.questions:
+        assert_true(asked["about"], asked["asked"], asked["evidence"])
+
+
+def assert_true(about: str, text: str, events: list[str]) -> None:
+    ready = [int(found[1]) for line in events if (found := re.match(r"the gradient of layer (\d+) is ready", line))]
+    launches = sum("launched" in line for line in events)
+    if found := re.search(r"left before the gradient of layer (\d+) was ready", text):
+        later = events.index(f"the gradient of layer {found[1]} is ready")
+        assert any("launched" in line for line in events[:later])
+    if found := re.search(r"bucket \d+ \(layers? ([\d, and]+)\)", text):
+        missing = {int(number) for number in re.findall(r"\d+", found[1])} - set(ready)
+        assert bool(missing) == (about == "a bucket that finish() launches")
+    if found := re.search(r"computed the gradient of layer (\d+) (\d+) times", text):
+        assert ready.count(int(found[1])) == int(found[2])
+    if found := re.search(r"finish\(\) launched (\d+) all-reduces", text):
+        assert launches == int(found[1])
+    if found := re.search(r"computed no gradient of layer (\d+)", text):
+        assert int(found[1]) not in ready
+    if found := re.search(r"sent (\d+) messages of (\d+) bytes", text):
+        sends = [re.search(r"(\d+) bytes", line) for line in events if re.search(r"launched: send\b", line)]
+        assert (len(sends), sum(int(size[1]) for size in sends)) == (int(found[1]), int(found[2]))
+    assert events

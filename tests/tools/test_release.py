@@ -1,21 +1,24 @@
-"""Tests of `make release`: what students get, and what they don't."""
+"""Tests of `make release`: what students get, and what they don't, and that it builds, grades and draws by itself."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
-import unittest
 from collections.abc import Iterable
 from pathlib import Path
-from unittest import mock
 
-from tests.tools.release_test import Repository, git, working_tree
+import pytest
+
+from tests.tools.release_test import STUB, Repository, git, working_tree
 from tools.course import release
+from tools.course.release import for_students
 from tools.grading import released, stages
+from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 from tools.student import course
 
@@ -25,11 +28,14 @@ INSTRUCTORS = re.compile(
     r"|(contract\.json|NOTES\.md|CLAIMS\.md|INSTRUCTOR\.md|instructor\.mk)|make (check|release|format)\b"
     r"|tools[/.](checking|course)"
 )
+EXTENSION = re.compile(r"\b0[67]_|stages? 0[67]|sharded_|ZeRO|FSDP")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 CODE = re.compile(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 ANSWERS = ("solutions", "tests/mutants", "tests/variants")  # all that has a solution's text in it
 DISTINCT = 20  # characters: a shorter line says nothing
 WORDS = 28  # in a row: about five lines of code, or two of text; peers and solutions share up to 26
+BUILT = "05"  # the stage that is graded from the archive
+PATIENCE_S = 1500
 
 
 def lines_of(text: str) -> set[str]:
@@ -75,178 +81,202 @@ class Leaks:
         return leaks
 
 
-class ReleasedTree(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.tree = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="ddp-lab-release-"))) / "ddp-lab"
-        cls.release = release.write_tree(cls.tree, working_tree())
-        cls.texts = sorted(cls.tree.rglob("*.md"))
-
-    def test_has_what_a_student_needs(self) -> None:
-        for stage in stages.all_stages():
-            for name in ("README.md", "stage.json", *(path.name for path in stage.sources("assignments"))):
-                self.assertIn(f"assignments/{stage.name}/{name}", self.release.files)
-            self.assertIn(f"tests/{stage.name}/signs_of_life.json", self.release.files)
-            self.assertIn(f"writeup/answers/{stage.name}.typ", self.release.files)
-        self.assertLessEqual(
-            {".github/workflows/classroom.yml", ".gitlab-ci.yml", "AGENTS.md"}, self.release.files.keys()
-        )
-        self.assertEqual(sorted(path.name for path in (self.tree / ".github/workflows").iterdir()), ["classroom.yml"])
-        there = sorted(path.name for path in (self.tree / "tests").iterdir())
-        self.assertEqual(there, sorted([*(stage.name for stage in stages.all_stages()), "README.md", "support"]))
-
-    def test_no_line_of_a_solution_mutant_or_reference_answer_is_in_it(self) -> None:
-        leaks = Leaks()
-        self.assertGreater(len(leaks.lines), 1000)
-        self.assertEqual(leaks.found(self.tree), [])
-
-    def test_a_leak_would_be_found(self) -> None:
-        leaks = Leaks()
-        solution = stages.all_stages()[0].sources("solutions")[0].read_text()
-        answers = (ROOT / "solutions" / "writeup" / "03_bucketed_ddp.typ").read_text()
-        mutants = ROOT / "tests" / "mutants" / f"{stages.all_stages()[1].name}.diff"
-        reflowed = " ".join(answers[len(answers) // 2 :].split())
-        for leak in (solution, reflowed, mutants.read_text()):
-            with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / "page.md").write_text(leak)
-                self.assertNotEqual(leaks.found(Path(folder)), [])
-
-    def test_the_gallery_has_pictures_that_a_text_shows_and_no_tables(self) -> None:
-        shown = {(path.parent / link).resolve() for path in self.texts for link in links_of(path)}
-        gallery = sorted((self.tree / "figures" / "gallery").iterdir())
-        needless = [path.name for path in gallery if path.suffix != ".png" or path.resolve() not in shown]
-        self.assertEqual(needless, [], "no text of the release shows it, so .gitattributes should not hand it out")
-
-    def test_no_text_speaks_of_what_is_not_there(self) -> None:
-        paths = [*self.texts, self.tree / "Makefile", *self.tree.rglob("*.typ"), *self.tree.rglob("*.json")]
-        lines = [(path, line) for path in paths for line in path.read_text().splitlines()]
-        found = [f"{path.relative_to(self.tree)}: {line}" for path, line in lines if INSTRUCTORS.search(line)]
-        self.assertEqual(found, [], "it belongs into CONTRIBUTING.md or INSTRUCTOR.md")
-
-    def test_no_link_is_dead(self) -> None:
-        links = [(path, link) for path in self.texts for link in links_of(path)]
-        self.assertGreater(len(links), 10)
-        dead = [f"{path.relative_to(self.tree)}: {link}" for path, link in links if not (path.parent / link).exists()]
-        self.assertEqual(dead, [], "not handed out, by .gitattributes")
-
-    def test_its_tools_need_nothing_that_is_not_there(self) -> None:
-        modules = [path.relative_to(self.tree).with_suffix("") for path in sorted((self.tree / "tools").rglob("*.py"))]
-        names = [".".join(path.parts) for path in modules if path.parent.name != "tools"]
-        programs = (".guard", ".jail", ".writeup_typst", ".gdb_frames")  # the last is gdb's
-        names = [name for name in names if not name.endswith(programs)]
-        self.assertGreater(len(names), 20)
-        code = f"import importlib; [importlib.import_module(name) for name in {names}]"
-        done = subprocess.run([sys.executable, "-c", code], cwd=self.tree, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
-    def test_make_lists_no_target_of_the_instructor(self) -> None:
-        done = subprocess.run(["make"], cwd=self.tree, capture_output=True, text=True, check=True)
-        self.assertIn("make submit", done.stdout)
-        self.assertNotRegex(done.stdout, "make (check|format|release)|IMPL=")
-
-    def test_the_solutions_are_said_to_be_the_instructors(self) -> None:
-        command = [sys.executable, "-m", "tools.grading.watch", "--impl=solutions"]
-        done = subprocess.run(command, cwd=self.tree, capture_output=True, text=True, check=False)
-        self.assertEqual((done.returncode, "Traceback" in done.stderr), (2, False))
-        self.assertIn("the solutions are the instructor's", done.stderr)
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The students' tree of the whole lab."""
+    tree = tmp_path_factory.mktemp("release") / "ddp-lab"
+    release.write_tree(tree, working_tree())
+    return tree
 
 
-class Release(Repository):
-    def test_takes_the_commit_without_what_is_marked(self) -> None:
-        made = self.released("out")
-        found = sorted(path.relative_to(self.top / "out").as_posix() for path in (self.top / "out").rglob("*.*"))
-        self.assertNotIn("solutions/01_sums/sums.cpp", found)
-        self.assertEqual(sorted({*found} - {"release.json"}), sorted(name for name in made.files if "." in name))
-        self.assertEqual((made.name, made.version[:11]), ("little-lab", "2026-10-05."))
-
-    def test_works_from_a_worktree(self) -> None:
-        git(self.root, "worktree", "add", "-q", str(self.top / "beside"))
-        made = release.write_tree(self.top / "out", root=self.top / "beside")
-        self.assertEqual(made, self.released("out2"))
-
-    def test_the_same_commit_gives_the_same_bytes(self) -> None:
-        archives = []
-        for name in ("a/lab", "b/lab"):
-            made = self.released(name)
-            archives.append(self.top / f"{name}.tar.gz")
-            release.write_archive(self.top / name, made, archives[-1])
-        self.assertEqual(archives[0].read_bytes(), archives[1].read_bytes())
-        with tarfile.open(archives[0]) as tar:
-            names = tar.getnames()
-            self.assertEqual(names, sorted(names))
-            self.assertEqual({entry.uname + str(entry.uid) for entry in tar}, {"0"})
-
-    def test_refuses_what_is_not_committed(self) -> None:
-        (self.root / "README.md").write_text("# Not committed\n")
-        (self.root / "notes.txt").write_text("mine\n")
-        with self.assertRaisesRegex(LabError, "(?s)differ from it:\n  README.md\nCommit them"):
-            release.check_committed(self.root)
-        git(self.root, "checkout", "README.md")
-        self.assertEqual(release.check_committed(self.root), ["notes.txt"])
-
-    def test_writes_over_no_folder(self) -> None:
-        with self.assertRaisesRegex(LabError, "is not empty"):
-            release.write_tree(self.root, root=self.root)
-
-    def test_course_and_passages_are_filled_in(self) -> None:
-        about = {"course": "CS 149", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
-                 "timezone": "Europe/Berlin"}  # fmt: skip
-        text = "# Lab\n\n<!-- course -->\n<!-- extension -->\nMore.\n<!-- /extension -->\n"
-        self.commit({"course.json": str(about).replace("'", '"'), "README.md": text})
-        self.released("out")
-        readme = (self.top / "out" / "README.md").read_text()
-        for part in ("**CS 149**", "| 01 | Monday, 19 October 2026, 23:59 CEST |", "[Questions](https://example.edu)",
-                     "\nMore.\n"):  # fmt: skip
-            self.assertIn(part, readme)
-        self.assertNotIn("<!--", readme)
-
-    def test_the_courses_own_rule_for_assistants_stands_first(self) -> None:
-        rule = "In stage 01 a model may write code."
-        text = (ROOT / "students" / "AGENTS.md").read_text()
-        for given, expected in ((rule, True), ("", False)):
-            self.commit({"course.json": json.dumps({"assistants": given}), "students/AGENTS.md": text})
-            self.released(f"out{expected}")
-            found = (self.top / f"out{expected}" / "AGENTS.md").read_text()
-            self.assertEqual(rule in found.partition("## Do\n")[0], expected)
-            self.assertNotIn("<!--", found)
-            for wanted in ("Explain", "Ask", "Review", "Don't write a stage", "writeup"):
-                self.assertIn(wanted, found)
-
-    def test_an_edit_is_known_without_git(self) -> None:
-        made = self.released("out")
-        self.assertEqual(list(made.differing(self.top / "out")), [])
-        (self.top / "out" / "README.md").unlink()
-        (self.top / "out" / "course.json").write_text("{}")
-        self.assertEqual(
-            sorted(released.load(self.top / "out").differing(self.top / "out")), ["README.md", "course.json"]
-        )
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
 
 
-class CourseFile(unittest.TestCase):
-    def test_without_any_field_all_are_defaults(self) -> None:
-        self.assertEqual(course.parse("{}"), course.Course())
+def run(lab: Path, *command: str, code: int = 0) -> str:
+    """What it prints."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS")}
+    done = subprocess.run(command, cwd=lab, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    return said
 
-    def test_a_day_ends_before_midnight_and_a_time_is_in_the_courses_zone(self) -> None:
-        found = course.parse('{"timezone": "Europe/Berlin", "due": {"01": "2026-10-19", "02": "2026-11-02 18:00"}}')
-        self.assertEqual(found.due["01"].isoformat(), "2026-10-19T23:59:59+02:00")
-        self.assertEqual(found.due["02"].isoformat(), "2026-11-02T18:00:00+01:00")
 
-    def test_utc_needs_no_tzdata(self) -> None:
-        with mock.patch.object(course, "ZoneInfo", side_effect=course.ZoneInfoNotFoundError):
-            self.assertEqual(course.parse('{"timezone": "UTC"}').timezone.utcoffset(None).total_seconds(), 0)
-            with self.assertRaisesRegex(LabError, "tzdata"):
-                course.parse('{"timezone": "Europe/Berlin"}')
+def test_has_what_a_student_needs(lab: Path) -> None:
+    wanted = [".github/workflows/classroom.yml", ".gitlab-ci.yml", "AGENTS.md"]
+    for stage in stages.all_stages():
+        sources = [path.name for path in stage.sources("assignments")]
+        wanted += [f"assignments/{stage.name}/{name}" for name in ("README.md", "stage.json", *sources)]
+        wanted += [f"tests/{stage.name}/signs_of_life.json", f"writeup/answers/{stage.name}.typ"]
+    assert {*wanted} <= released.load(lab).files.keys()
+    assert [path.name for path in (lab / ".github/workflows").iterdir()] == ["classroom.yml"]
+    there = {path.name for path in (lab / "tests").iterdir()}
+    assert there == {*(stage.name for stage in stages.all_stages()), "README.md", "support"}
 
-    def test_a_mistake_names_its_field(self) -> None:
-        for text, message in (
-            ("{", "is not JSON"),
-            ('{"dues": {}}', "an unknown field, dues"),
-            ('{"due": {"02": "soon"}}', 'due, 02 should be a day or a time, such as .*, not "soon"'),
-            ('{"timezone": "Nowhere"}', "timezone should be a name"),
-            ('{"name": "a/b"}', "name should be a name for a folder"),
-            ('{"assistants": true}', "assistants should be a text"),
-            ('{"links": {"a": 1}}', "links should be an object"),
-            ("[]", "is not an object"),
-        ):
-            with self.subTest(text), self.assertRaisesRegex(LabError, message):
-                course.parse(text)
+
+def test_no_line_of_a_solution_mutant_or_reference_answer_is_in_it(lab: Path, tmp_path: Path) -> None:
+    leaks = Leaks()
+    assert leaks.found(lab) == []
+    first, second, *_ = stages.all_stages()
+    answers = (ROOT / "solutions/writeup/03_bucketed_ddp.typ").read_text()
+    for leak in (first.sources("solutions")[0].read_text(), " ".join(answers[len(answers) // 2 :].split()),
+                 (ROOT / f"tests/mutants/{second.name}.diff").read_text()):  # fmt: skip
+        (tmp_path / "page.md").write_text(leak)
+        assert leaks.found(tmp_path), "a leak would be found"
+
+
+def test_no_text_speaks_of_what_is_not_there(lab: Path) -> None:
+    pages = sorted(lab.rglob("*.md"))
+    paths = [*pages, lab / "Makefile", *lab.rglob("*.typ"), *lab.rglob("*.json")]
+    lines = [(path, line) for path in paths for line in path.read_text().splitlines()]
+    found = [f"{path.relative_to(lab)}: {line}" for path, line in lines if INSTRUCTORS.search(line)]
+    assert found == [], "it belongs into CONTRIBUTING.md or INSTRUCTOR.md"
+    links = [(path, path.parent / link) for path in pages for link in links_of(path)]
+    assert [f"{path.relative_to(lab)}: {file}" for path, file in links if not file.exists()] == [], "by .gitattributes"
+    shown = {file.resolve() for _, file in links}
+    gallery = sorted((lab / "figures/gallery").iterdir())
+    needless = [path.name for path in gallery if path.suffix != ".png" or path.resolve() not in shown]
+    assert needless == [], "no text of the release shows it, so .gitattributes should not hand it out"
+
+
+def test_its_tools_need_nothing_that_is_not_there(lab: Path) -> None:
+    modules = [path.relative_to(lab).with_suffix("") for path in sorted(lab.glob("tools/*/**/*.py"))]
+    programs = (".guard", ".jail", ".gdb_frames")  # the last is gdb's
+    names = [name for name in (".".join(path.parts) for path in modules) if not name.endswith(programs)]
+    run(lab, sys.executable, "-c", f"import importlib; [importlib.import_module(name) for name in {names}]")
+
+
+def test_make_lists_no_target_of_the_instructor(lab: Path) -> None:
+    said = run(lab, "make")
+    assert "make submit" in said
+    assert not re.search("make (check|format|release)|IMPL=", said)
+    said = run(lab, sys.executable, "-m", "tools.grading.watch", "--impl=solutions", code=2)
+    assert "the solutions are the instructor's" in said
+
+
+def test_the_lab_without_its_extension_does_not_speak_of_it() -> None:
+    for name, (content, _) in release.without_extension(dict(release._handed_out(ROOT, working_tree()))).items():
+        assert not EXTENSION.search(name)
+        if name.endswith((".md", ".h", ".cpp", ".typ", ".json", ".txt")):
+            text = content.decode()
+            text = for_students(text, name, course.Course(extension=False)) if name.endswith(".md") else text
+            assert not EXTENSION.search(text), name
+
+
+def test_a_release_is_the_commit_without_what_is_marked(repository: Repository) -> None:
+    made, out = repository.released("out"), repository.top / "out"
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert found == {*made.files, "release.json"}
+    assert "assignments/01_sums/sums.cpp" in found
+    assert "solutions/01_sums/sums.cpp" not in found
+    assert (made.name, made.version[:11]) == ("little-lab", "2026-10-05.")
+    git(repository.root, "worktree", "add", "-q", str(repository.top / "beside"))
+    assert release.write_tree(repository.top / "again", root=repository.top / "beside") == made
+    with pytest.raises(LabError, match="is not empty"):
+        repository.released("again")
+    (out / "README.md").unlink()  # an edit is known without git
+    (out / "course.json").write_text("{}")
+    assert sorted(released.load(out).differing(out)) == ["README.md", "course.json"]
+
+
+def test_the_same_commit_gives_the_same_bytes(repository: Repository) -> None:
+    one, other = (repository.top / f"{name}.tar.gz" for name in ("a/lab", "b/lab"))
+    for archive in (one, other):
+        tree = archive.with_name("lab")
+        made = repository.released(str(tree))
+        release.write_archive(tree, made, archive)
+    assert one.read_bytes() == other.read_bytes()
+    with tarfile.open(one) as tar:
+        assert tar.getnames() == sorted(tar.getnames())
+        assert {(entry.uname, entry.uid) for entry in tar} == {("", 0)}
+
+
+def test_refuses_what_is_not_committed(repository: Repository) -> None:
+    (repository.root / "README.md").write_text("# Not committed\n")
+    (repository.root / "notes.txt").write_text("mine\n")
+    with pytest.raises(LabError, match="(?s)differ from it:\n  README.md\nCommit them"):
+        release.check_committed(repository.root)
+    git(repository.root, "checkout", "README.md")
+    assert release.check_committed(repository.root) == ["notes.txt"]
+
+
+def test_course_and_passages_are_filled_in(repository: Repository) -> None:
+    about = {"course": "CS 149", "due": {"01": "2026-10-19"}, "links": {"Questions": "https://example.edu"},
+             "timezone": "Europe/Berlin", "assistants": "In stage 01 a model may write code."}  # fmt: skip
+    text = "# Lab\n\n<!-- course -->\n<!-- repository -->\nHere.\n<!-- /repository -->\n"
+    text += "<!-- extension -->\nMore.\n<!-- /extension -->\n"
+    manifest = json.dumps({"number": "02", "title": "more", "points": 5, "extension": True})
+    second = {f"assignments/02_more/{name}": text for name, text in (("stage.json", manifest), ("more.cpp", STUB))}
+    second |= {"tests/02_more/claims.cpp": "int claims();\n", "writeup/answers/02_more.typ": "#todo\n"}
+    rules = (ROOT / "students/AGENTS.md").read_text()
+    repository.commit({"course.json": json.dumps(about), "README.md": text, "students/AGENTS.md": rules, **second})
+    whole = repository.released("whole").files
+    repository.commit({"course.json": json.dumps({"extension": False})})
+    assert whole.keys() - repository.released("without").files.keys() == second.keys()
+    pages = [(repository.top / f"{tree}/{name}.md").read_text()
+             for name in ("README", "AGENTS") for tree in ("whole", "without")]  # fmt: skip
+    table = "| Stage | Due |\n|---|---|\n| 01 | Monday, 19 October 2026, 23:59 CEST |\n"
+    readme = f"# Lab\n\n**CS 149**\n\n{table}\n- [Questions](https://example.edu)\nMore.\n"
+    assert pages[:2] == [readme, "# Lab\n\n"]
+    assert [about["assistants"] in page.partition("## Do\n")[0] for page in pages[2:]] == [True, False]
+    assert "<!--" not in "".join(pages)
+    with pytest.raises(LabError, match="README.md: the mark <!-- extension --> .about line 1. has no other end"):
+        for_students("<!-- extension -->\nMore.\n", "README.md", course.Course())
+
+
+def test_a_day_ends_before_midnight_and_a_time_is_in_the_courses_zone() -> None:
+    found = course.parse('{"timezone": "Europe/Berlin", "due": {"01": "2026-10-19", "02": "2026-11-02 18:00"}}')
+    expected = {"01": "2026-10-19T23:59:59+02:00", "02": "2026-11-02T18:00:00+01:00"}
+    assert {stage: when.isoformat() for stage, when in found.due.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ('{"dues": {}}', "an unknown field, dues"),
+        ('{"due": {"02": "soon"}}', 'due, 02 should be a day or a time, such as .*, not "soon"'),
+        ('{"timezone": "Nowhere"}', "timezone should be a name such as .*, which the package tzdata has"),
+        ('{"name": "a/b"}', "name should be a name for a folder"),
+        ('{"assistants": true}', "assistants should be a text"),
+        ('{"links": {"a": 1}}', "links should be an object"),
+        ("[]", "is not an object"),
+    ],
+)
+def test_a_mistake_in_course_json_names_its_field(text: str, message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        course.parse(text)
+
+
+@pytest.mark.slow
+def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
+    """From the archive: the lab's library and a program anew, which takes minutes."""
+    release.write_archive(lab, released.load(lab), tmp_path / "ddp-lab.tar.gz")
+    with tarfile.open(tmp_path / "ddp-lab.tar.gz") as tar:
+        tar.extractall(tmp_path)
+    here, tools = tmp_path / "ddp-lab", toolchain.load()
+    given = f"PYTHON={tools.python}" if tools.python else f"LIBTORCH={tools.libtorch}"
+    (stage,) = stages.find_stages(BUILT)
+    stub = run(here, "make", "test", f"STAGE={BUILT}", given, code=2)
+    assert re.search(rf"Total +0 / {stage.points} points", stub)
+    for source in (ROOT / "solutions" / stage.name).glob("*.[ch]*"):
+        shutil.copyfile(source, here / "assignments" / stage.name / source.name)
+    full = run(here, "make", "test", f"STAGE={BUILT}")
+    assert re.search(rf"Total +{stage.points} / {stage.points} p", full)
+    assert list((here / "build").rglob("*solutions*")) == [], "a solution was built"
+
+    program = "all_reduce_algorithms"
+    run(here, "cmake", "--build", "build", "--target", program)
+    run(here, f"build/bin/{program}", "--preset", "quick", "--output", "figures/data/drawn.json")
+    python = json.loads((here / "build/toolchain.json").read_text())["toolchain"]["figure_python"]
+    drawn = run(here, python, "-m", f"figures.plots.{program}", "--data", "figures/data/drawn.json")
+    (file,) = re.findall(r"wrote (\S+\.png)", drawn)
+    assert (here / file).read_bytes().startswith(b"\x89PNG")
+
+    assert "questions answered" in run(here, "make", "writeup", f"STAGE={BUILT}")
+    handed_in = run(here, "make", "submit")
+    assert f"scores: {stage.points} of {stage.points} points, of stage {BUILT} alone" in handed_in
+    assert "Still missing" in handed_in
+    run(here, "make", "doctor")

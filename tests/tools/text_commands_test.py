@@ -84,9 +84,9 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
         NotRun("measures for minutes; tests/benchmarks has less of it"),
     ),
     # Handing out and in.
-    (r"make reset STAGE=0\d", NotRun("moves files; tests/tools/test_reset.py does it")),
+    (r"make reset STAGE=0\d", NotRun("moves files; tests/tools/test_student.py does it")),
     (r"make (release|autograder|submit|format)", Run()),
-    (r"make update( FROM=.*)?", NotRun("needs a newer release; tests/tools/test_update.py makes one")),
+    (r"make update( FROM=.*)?", NotRun("needs a newer release; tests/tools/test_student.py makes one")),
     (r"python3 -m tools\.course\.grade_submission assignments --out \S+", Run(codes=(0, 1))),
     (r"python3 -m tools\.course\.(grade_class submissions|similarity \S+)", PLACEHOLDER),
     # Containers and several machines.

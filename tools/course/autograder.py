@@ -17,7 +17,6 @@ import shutil
 import sys
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 
 from tools.course import hidden, release
@@ -30,10 +29,6 @@ FILES = Path(__file__).with_name("files")
 
 
 def main() -> int:
-    return ending_of("make autograder", _write_as_asked)
-
-
-def _write_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="make autograder", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--hidden", type=Path, default=hidden.FOLDER, help="the folder of hidden tests (hidden)")
@@ -85,9 +80,7 @@ def _copy(name: str, folder: Path) -> None:
 
 def write_archives(folder: Path) -> None:
     source = folder / "source"
-    with zipfile.ZipFile(folder / "autograder.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(source.rglob("*")):
-            archive.write(path, path.relative_to(source))
+    shutil.make_archive(str(folder / "autograder"), "zip", source)
     with tarfile.open(folder / "autograde.tar", "w") as archive:
         archive.add(source, "source", filter=_as_nobody)
     shutil.copyfile(FILES / "autograde-Makefile", folder / "autograde-Makefile")
@@ -100,4 +93,4 @@ def _as_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_of("make autograder", main))

@@ -1,25 +1,37 @@
-"""The results of a class: a CSV with a line for each student, and a page with a bar for each test."""
+"""The results of a class: a CSV with a line for each student, a page with a bar for each test and with what failures
+have in common, and whose score changed when the class was graded again."""
 
 from __future__ import annotations
 
 import csv
 import html
 import json
+import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from string import Template
 
-from tools.course import diagnoses
+from tools.grading.scoring.results import replace_file
 from tools.student.course import Course
 
-PAGE = Path(__file__).with_name("files") / "class.html"
+PAGE = Path(__file__).with_name("files") / "page.html"
 # In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
 # built says nothing about single claims.
 NOT_BUILT = "not_built"
 KINDS = ("passed", "failed", "not_judged", "todo", NOT_BUILT, "not_run", "skipped")
 BINS = 10
+SHOWN = 30  # diagnoses
+# What differs between two students with the same misconception: which run, rank, step, tensor, number.
+_PLACE = re.compile(r"^in \"[^\"]*\" \([^)]*\)( and those like it)?: |^world size \d+(, rank [\d, ]+)?: ")
+_FILE = re.compile(r"\S*[\w-]+\.(cpp|h)(:\d+)*")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
+_NUMBERS = re.compile(r"(?<![\w.])[-+]?(\d+(\.\d+)?(e[-+]?\d+)?|inf|nan)(?![\w.]*\d)(\s*,\s*\.\.\.)?", re.IGNORECASE)
+_LIST = re.compile(r"#(\s*[,x]\s*#)+|\[[#\s,]*\]")
+_DTYPE = re.compile(r"\b(b?float(16|32|64)|bfloat16|half|double|u?int(8|16|32|64))\b")
+_DIAGNOSIS = "diagnosis: "
 
 
 @dataclass(frozen=True)
@@ -87,16 +99,26 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
             verdicts = [row.verdicts.get(test, "") for test in tests]
             sums = [row.total, row.extension] if beyond else [row.total]
             table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
-    page = Template(PAGE.read_text(encoding="utf-8")).substitute(
-        title=html.escape(", ".join(filter(None, (course.course, course.term, course.name)))),
-        summary=_summary(rows),
-        totals=_histogram(rows, sum(test.points for test in tests if not test.extension)),
-        tests="\n".join(_bar(test, rows) for test in tests),
-        diagnoses=diagnoses.table(rows),
-        legend=" ".join(f'<span class="{kind}">{kind.replace("_", " ")}</span>' for kind in KINDS),
-        students=_students(rows, stages, beyond),
+    write_page(
+        folder / "class.html",
+        ", ".join(filter(None, (course.course, course.term, course.name))),
+        f"<p>{_summary(rows)}</p>",
+        "<h2>Final points</h2>",
+        f'<div class="totals">{_histogram(rows, sum(test.points for test in tests if not test.extension))}</div>',
+        "<h2>Which claims does the class fail?</h2>",
+        " ".join(['<p class="legend">', *(f'<span class="{kind}">{_words(kind)}</span>' for kind in KINDS), "</p>"]),
+        "<table>\n<tr><th>test</th><th>points</th><th>passed</th><th></th><th></th></tr>",
+        *(_bar(test, rows) for test in tests),
+        "</table>\n<h2>What do they say?</h2>",
+        "<p>Failures by the first line of the message, numbers and names left out.</p>",
+        f"<table>\n{_diagnoses(rows)}\n</table>",
+        f"<h2>Students</h2>\n<table>\n{_students(rows, stages, beyond)}\n</table>",
     )
-    (folder / "class.html").write_text(page, encoding="utf-8")
+
+
+def write_page(path: Path, title: str, *content: str) -> None:
+    page = Template(PAGE.read_text(encoding="utf-8"))
+    replace_file(path, page.substitute(title=html.escape(title), content="\n".join(content)).encode())
 
 
 def _text(text: str) -> str:
@@ -135,7 +157,7 @@ def _bar(test: Test, rows: list[Row]) -> str:
         for kind, names in of_kind.items()
         if names
     )
-    others = "; ".join(f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in of_kind.items()
+    others = "; ".join(f"{_words(kind)}: {', '.join(names)}" for kind, names in of_kind.items()
                        if names and kind != "passed")  # fmt: skip
     passed = 100 * len(of_kind["passed"]) / everybody
     details = f"<details><summary>who</summary>{html.escape(others)}</details>" if others else ""
@@ -153,3 +175,98 @@ def _students(rows: list[Row], stages: list[str], beyond: bool) -> str:
         lines.append(f"<tr><td>{html.escape(row.student)}</td><td>{row.total:g}</td>{extension}{points}"
                      f"<td>{html.escape(row.problem)}</td></tr>")  # fmt: skip
     return "\n".join(lines)
+
+
+@dataclass
+class Diagnosis:
+    """Failures whose first lines say the same, but for numbers and names. `example`: one of these lines."""
+
+    text: str
+    example: str = ""
+    students: list[str] = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
+
+
+def first_line(output: str) -> str:
+    """The line that says what is wrong; with the diagnosis, where one is given below it."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    given = next((line for line in lines[1:8] if line.startswith(_DIAGNOSIS)), "")
+    return " ".join(filter(None, (lines[0], given))) if lines else ""
+
+
+def without_particulars(line: str) -> str:
+    """What is said, of whichever run, rank, tensor and number."""
+    text = _PLACE.sub("", line)
+    text = _QUOTED.sub("...", _FILE.sub("file", text))
+    text = _DTYPE.sub("dtype", text)
+    return re.sub(r"\s+", " ", _LIST.sub("#", _NUMBERS.sub("#", text))).strip()
+
+
+def _grouped(rows: Iterable[Row]) -> list[Diagnosis]:
+    """Those that most students have first. A student counts once, however many tests say the same."""
+    found: dict[str, Diagnosis] = {}
+    for row in rows:
+        for test, output in row.failures.items():
+            line = first_line(output)
+            if not line:
+                continue
+            group = found.setdefault(key := without_particulars(line), Diagnosis(key, line))
+            if row.student not in group.students:
+                group.students.append(row.student)
+            if test.claim not in group.tests:
+                group.tests.append(test.claim)
+    return sorted(found.values(), key=lambda group: (-len(group.students), group.text))
+
+
+def _diagnoses(rows: Iterable[Row]) -> str:
+    groups = _grouped(rows)
+    lines = ["<tr><th>students</th><th>what the first line says</th><th>tests</th><th></th></tr>"]
+    for group in groups[:SHOWN]:
+        details = f"for example: {group.example} ({group.students[0]}). All: {', '.join(group.students)}"
+        lines.append(f"<tr><td>{len(group.students)}</td><td>{html.escape(group.text)}</td>"
+                     f"<td>{html.escape(', '.join(group.tests))}</td>"
+                     f"<td><details><summary>example</summary>{html.escape(details)}</details></td></tr>")  # fmt: skip
+    if len(groups) > SHOWN:
+        lines.append(f"<tr><td></td><td>and {len(groups) - SHOWN} more</td><td></td><td></td></tr>")
+    return "\n".join(lines)
+
+
+def changes(before: dict[str, Row], rows: list[Row]) -> str:
+    """Whose score changed, and by which test: what a mended grader has done. `before`: those of `rows` that were graded
+    already, by student."""
+    known = [(before[row.student], row) for row in rows if row.student in before]
+    changed = [(old, new, found) for old, new in known if (found := _differences(old, new))]
+    lines = [f"Graded again: {len(known)}, of whom {len(changed)} changed."]
+    tests: Counter[str] = Counter()
+    for old, new, found in changed:
+        lines.append(f"  {new.student}: {old.total:g} -> {new.total:g} points")
+        lines += [f"    {line}" for line in found]
+        tests.update(line.partition(":")[0] for line in found)
+    lines += [f"  {count} by {name}" for name, count in tests.most_common()] if len(changed) > 1 else []
+    return "\n".join(lines) + "\n"
+
+
+def _differences(old: Row, new: Row) -> list[str]:
+    """A line for each test that judges otherwise, or has other points."""
+    if new.problem:
+        return [f"not graded: {new.problem}"] if new.problem != old.problem else []
+    verdicts = {test.claim: (test, verdict) for test, verdict in old.verdicts.items()}
+    lines = []
+    for test, verdict in new.verdicts.items():
+        was, then = verdicts.pop(test.claim, (None, "no such test"))
+        if then != verdict:
+            gain = _points(test, verdict) - _points(was, then)
+            lines.append(f"{test.claim}: {_words(then)} -> {_words(verdict)}, {gain:+g} points")
+        elif was.points != test.points:
+            lines.append(f"{test.claim}: {_words(verdict)}, worth {was.points:g} -> {test.points:g} points")
+    lines += [f"{claim}: {_words(then)} -> no such test, {-_points(was, then):+g} points"
+              for claim, (was, then) in verdicts.items()]  # fmt: skip
+    return lines
+
+
+def _words(verdict: str) -> str:
+    return verdict.replace("_", " ")
+
+
+def _points(test: Test | None, verdict: str) -> float:
+    return test.points if test and verdict == "passed" else 0

@@ -26,8 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.course import hidden, questions, regraded
-from tools.course.class_table import Row, row_of, write
+from tools.course import class_table, hidden, questions
+from tools.course.class_table import Row, row_of
 from tools.course.submission import ARCHIVES
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals
@@ -82,10 +82,10 @@ def _grade_as_asked() -> int:
         print(f"{len(students)} submissions, {len(students) - len(todo)} of them graded already.", flush=True)
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
         rows = [each.row() for each in students]
-        write(options.out, rows, about)
+        class_table.write(options.out, rows, about)
         questions.write(options.out, {each.name: each.folder for each in students}, common_seed(options.out))
         if options.again:
-            changes = regraded.said(before, rows)
+            changes = class_table.changes(before, rows)
             replace_file(options.out / "changes.txt", changes.encode())
             print(changes, end="")
     failed = [row for row in rows if row.problem]

@@ -12,26 +12,27 @@ written; 128 + n ended by signal n.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import os
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.course import gradescope, handed_in, hidden
 from tools.course.gradescope import Shown
 from tools.course.submission import Submission, collect, wanted_files
-from tools.course.time_limit import Budget, Part
 from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
+from tools.grading.running.waiting_clock import LOOK_S, Look, look, seconds_between
 from tools.grading.scorecard import Scorecard
 from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, replace_file
 from tools.grading.stages import BadChoice, Stage, all_stages, choose_seed
@@ -98,6 +99,44 @@ def keep(submission: Submission, folder: Path) -> None:
             (folder / path).write_bytes(content)
             for other, text in submission.beside[stage.name].items() if not name.endswith(".typ") else ():
                 (folder / path).with_name(other).write_bytes(text)
+
+
+@dataclass
+class Part:
+    """What one stage may take, in seconds. `exceeded`: whether it has taken more."""
+
+    allowed: float
+    exceeded: bool = False
+
+
+class Budget:
+    """Seconds for several parts, one after the other: each may take its share of what those before it have left. They
+    are told by a clock that stands still while what was started waits for a processor."""
+
+    def __init__(self, seconds: float, look: Callable[[], Look] = look, look_s: float = LOOK_S) -> None:
+        self._left, self._look, self._look_s = seconds, look, look_s
+
+    @contextlib.contextmanager
+    def part(self, parts: int, stopping: threading.Event) -> Iterator[Part]:
+        """One of as many parts as are left. Sets `stopping` when it has taken what it may."""
+        part, over = Part(self._left / parts), threading.Event()
+        watching = threading.Thread(target=self._watch, args=(part, stopping, over, self._look()))
+        watching.start()
+        try:
+            yield part
+        finally:
+            over.set()
+            watching.join()
+
+    def _watch(self, part: Part, stopping: threading.Event, over: threading.Event, before: Look) -> None:
+        ends = self._left - part.allowed
+        while not over.wait(self._look_s):
+            now = self._look()
+            self._left -= seconds_between(before, now)
+            before = now
+            part.exceeded = self._left < ends
+            if part.exceeded:
+                return stopping.set()
 
 
 class Discreet(Terminal):

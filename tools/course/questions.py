@@ -7,12 +7,10 @@ import html
 import json
 import random
 from pathlib import Path
-from string import Template
 
-from tools.grading.scoring.results import replace_file
+from tools.course.class_table import write_page
 
 CANDIDATES = "candidates.json"  # has the answers: not for the student
-PAGE = Path(__file__).with_name("files") / "questions.html"
 EACH = 2
 _TITLE = "Questions about your run"
 
@@ -24,9 +22,9 @@ def write(folder: Path, students: dict[str, Path], seed: int) -> None:
         asked = drawn(_candidates(own), f"{seed} {name}")
         (own / "questions.html").unlink(missing_ok=True)
         if asked:
-            _write_page(own / "questions.html", f"{_TITLE}, {name}", _text(asked, answers=False))
+            write_page(own / "questions.html", f"{_TITLE}, {name}", _text(asked, answers=False))
         parts.append(f"<h2>{html.escape(name)}</h2>" + (_text(asked, answers=True) or "<p>Nothing can be asked.</p>"))
-    _write_page(folder / "questions.html", "Questions for each student, with answers", "\n".join(parts))
+    write_page(folder / "questions.html", "Questions for each student, with answers", *parts)
 
 
 def drawn(candidates: list[dict[str, object]], seed: str) -> list[dict[str, object]]:
@@ -61,8 +59,3 @@ def _text(asked: list[dict[str, object]], answers: bool) -> str:
         parts.append(f"<details><summary>what happened there, in the run &quot;{html.escape(str(each['body']))}&quot;"
                      f"</summary><ol>{events}</ol></details>")  # fmt: skip
     return "\n".join(parts)
-
-
-def _write_page(path: Path, title: str, content: str) -> None:
-    page = Template(PAGE.read_text(encoding="utf-8")).substitute(title=html.escape(title), content=content)
-    replace_file(path, page.encode())

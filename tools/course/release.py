@@ -1,8 +1,18 @@
 """Writes what students get: the folder build/release/<name>, and the archive <name>-<version>.tar.gz beside it.
 
-It is what git has at HEAD, without what .gitattributes marks `export-ignore` and without the passages that
-passages.py explains. What is in students/, and not for this repository itself, goes to the top; release.json is added.
-The same commit gives the same bytes.
+It is what git has at HEAD, without what .gitattributes marks `export-ignore`. What is in students/, and not for this
+repository itself, goes to the top; release.json is added. The same commit gives the same bytes.
+
+Marks in a Markdown text are filled in. Each is a line of its own:
+
+<!-- extension -->        from here ...
+<!-- /extension -->       ... to here is not handed out by a course without the extension;
+
+<!-- repository -->       ... to <!-- /repository --> is not handed out at all;
+
+<!-- course -->           is replaced by the course's name, dates and links;
+
+<!-- rule -->             by the course's own rule for assistants, if it has one.
 """
 
 from __future__ import annotations
@@ -10,6 +20,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,15 +30,15 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path, PurePath
 
-from tools.course.passages import for_students
 from tools.grading.exit_codes import ending_of
 from tools.grading.released import Release, checksum, is_students
 from tools.setup.columns import listed
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
+from tools.student.course import Course
 
 SHOWN = 10
-STUDENTS = "students/"
+STUDENTS = "students/"  # what is in it is at the top of the students' tree
 
 
 def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Release:
@@ -36,7 +47,7 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
     if any(destination.iterdir()):
         raise LabError(f"{destination} is not empty. Name a new folder.")
     files = dict(_handed_out(root, commit))
-    about = course.parse(files[course.FILE][0].decode()) if course.FILE in files else course.Course()
+    about = course.parse(files[course.FILE][0].decode()) if course.FILE in files else Course()
     if not about.extension:
         files = without_extension(files)
     for name, (content, mode) in files.items():
@@ -53,6 +64,31 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
     release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums, originals)
     release.write(destination)
     return release
+
+
+def for_students(text: str, name: str, about: Course) -> str:
+    """The text as it is handed out; `name` is its file's, for messages."""
+    rule = about.assistants.strip()
+    rule = f"**This course's own rule, which goes before all below:** {rule}\n\n" if rule else ""
+    filled_in = {"course": _course_passage(about), "rule": rule}
+    text = re.sub(r"(?ms)^<!-- repository -->\n.*?^<!-- /repository -->\n", "", text)
+    text = re.sub(r"(?m)^<!-- (course|rule) -->\n", lambda mark: filled_in[mark[1]], text)
+    kept = r"\1" if about.extension else ""
+    text = re.sub(r"(?ms)^<!-- extension -->\n(.*?)^<!-- /extension -->\n", kept, text)
+    if left := re.search(r"<!-- /?(extension|repository)\b.*", text):
+        line = text.count("\n", 0, left.start()) + 1
+        raise LabError(f"{name}: the mark {left[0]} (about line {line}) has no other end; tools/course/release.py")
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _course_passage(about: Course) -> str:
+    """Name, dates and links; empty if course.json has none."""
+    title = ", ".join(filter(None, (about.course, about.term)))
+    dates = [f"| {stage} | {when:%A, %d %B %Y, %H:%M %Z} |" for stage, when in sorted(about.due.items())]
+    table = ["| Stage | Due |", "|---|---|", *dates] if dates else []
+    links = [f"- [{what}]({where})" for what, where in about.links.items()]
+    passage = "\n\n".join(filter(None, (title and f"**{title}**", "\n".join(table), "\n".join(links))))
+    return passage and f"{passage}\n"
 
 
 def without_extension(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:
@@ -88,12 +124,8 @@ def _handed_out(root: Path, commit: str) -> Iterator[tuple[str, tuple[bytes, int
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
         for entry in tar:
             if entry.isfile():
-                yield _name(entry.name), (tar.extractfile(entry).read(), 0o755 if entry.mode & 0o100 else 0o644)
-
-
-def _name(path: str) -> str:
-    """What a file of this repository is called in the students' tree."""
-    return path.removeprefix(STUDENTS)
+                name = entry.name.removeprefix(STUDENTS)
+                yield name, (tar.extractfile(entry).read(), 0o755 if entry.mode & 0o100 else 0o644)
 
 
 def _git(root: Path, *arguments: str) -> bytes:
@@ -111,15 +143,9 @@ def check_committed(root: Path = ROOT) -> list[str]:
     lines = _git(root, "status", "--porcelain", "--untracked-files=all", ".").decode().splitlines()
     changed = [line[3:] for line in lines if not line.startswith("??")]
     if changed:
-        raise LabError(
-            "\n".join(
-                [
-                    "A release is made of what is committed, and these files differ from it:",
-                    *listed(changed, SHOWN),
-                    "Commit them, or put them aside: git stash",
-                ]
-            )
-        )
+        names = "\n".join(listed(changed, SHOWN))
+        raise LabError(f"A release is made of what is committed, and these files differ from it:\n{names}\n"
+                       "Commit them, or put them aside: git stash")  # fmt: skip
     return [line[3:] for line in lines]
 
 
@@ -135,7 +161,8 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
     write_archive(tree, made, archive)
     if unknown:
         print("\n".join(["Not handed out, since git does not know them:", *listed(unknown, SHOWN)]))
-    left = set(map(_name, _git(root, "ls-files", "-z").decode().split("\0"))) - {"", *made.files}
+    known = _git(root, "ls-files", "-z").decode().rstrip("\0").split("\0")
+    left = {name.removeprefix(STUDENTS) for name in known} - made.files.keys()
     print(f"Release {made.version}: {len(made.files)} files, without {len(left)} that .gitattributes leaves out")
     print(f"  {tree}\n  {archive}")
     return 0

@@ -23,7 +23,7 @@ from tools.setup import progress
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
-REQUIREMENTS = Path(__file__).with_name("files") / "compare50.txt"
+COMPARE50 = "compare50==1.2.15"
 SHOWN = 20
 _GRAPH = re.compile(r"var GRAPH = (\{.*\});?\s*$", re.MULTILINE)
 
@@ -36,10 +36,6 @@ class Pair:
 
 
 def main() -> int:
-    return ending_of("similarity", _compare_as_asked)
-
-
-def _compare_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tools.course.similarity", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("folder", type=Path, help="what grade_class made, or a folder with a folder for each student")
@@ -73,16 +69,15 @@ def solutions() -> list[Path]:
 def environment() -> Path:
     """compare50's Python."""
     python, marker = BUILD_DIR / "compare50/bin/python", BUILD_DIR / "compare50/installed"
-    wanted = REQUIREMENTS.read_text()
-    if marker.exists() and marker.read_text() == wanted:
+    if marker.exists() and marker.read_text() == COMPARE50:
         return python
     log = BUILD_DIR / "compare50.log"
     BUILD_DIR.mkdir(exist_ok=True)
     made, _ = progress.run([sys.executable, "-m", "venv", "--clear", str(python.parents[1])], "An environment", log)
-    install = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-r", str(REQUIREMENTS)]
+    install = [str(python), "-m", "pip", "install", "--disable-pip-version-check", COMPARE50]
     if not made or not progress.run(install, "Installing compare50", log)[0]:
         raise LabError(f"compare50 could not be installed: {log} says why. It needs a network, once.")
-    marker.write_text(wanted)
+    marker.write_text(COMPARE50)
     return python
 
 
@@ -112,4 +107,4 @@ def short_name(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_of("similarity", main))

@@ -33,10 +33,14 @@ DEEPEST = 12
 MOST_NOTES = 20
 SHOWN = 5
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+LINK_OR_DEVICE = "it is a link or a device, and files are taken alone"
 NOT_A_STUDENTS = {".git", ".venv", "build", "solutions", "__MACOSX"}  # folders
 _MEMORY = 2 << 30  # for whoever reads archives: a header may announce any length
 _BROKEN = (OSError, EOFError, ValueError, RuntimeError, MemoryError, lzma.LZMAError, tarfile.TarError,
            zipfile.BadZipFile, zlib.error)  # fmt: skip
+
+
+Entry = tuple[str, int, bool, Callable[[], bytes]]  # of an archive: name, size, whether a file, how to read it
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,16 @@ class Submission:
     answers: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     entries: int = 0
+
+    def refuse(self, path: str, why: str) -> None:
+        self.notes.append(f"{printable_path(path)} was not taken: {why}.")
+
+    def has_room(self) -> bool:
+        """For one entry more."""
+        self.entries += 1
+        if self.entries == MOST_ENTRIES:
+            self.notes.append(f"Only the first {MOST_ENTRIES} entries were looked at.")
+        return self.entries < MOST_ENTRIES
 
 
 @functools.cache
@@ -139,17 +153,14 @@ def _content(some: list[Found], submission: Submission) -> bytes | None:
         others = ", ".join(printable_path(found.path) for found in some[1 : SHOWN + 1])
         submission.notes.append(f"{printable_path(first.path)} was taken, and not {others}.")
     if first.size > LARGEST_SOURCE:
-        limit = f"{LARGEST_SOURCE >> 10} KiB"
-        submission.notes.append(f"{printable_path(first.path)} was not taken: it is larger than {limit}.")
-        return None
+        return submission.refuse(first.path, f"it is larger than {LARGEST_SOURCE >> 10} KiB")
     try:
         content = first.read()
     except _BROKEN as error:
         submission.notes.append(f"{printable_path(first.path)} cannot be read: {error}.")
         return None
     if len(content) > LARGEST_SOURCE:  # an archive may say another size than it has
-        submission.notes.append(f"{printable_path(first.path)} was not taken: it is larger than it says.")
-        return None
+        return submission.refuse(first.path, "it is larger than it says")
     return content
 
 
@@ -169,35 +180,24 @@ def _entries(place: Path, submission: Submission) -> Iterator[Found]:
         submission.notes.append(f"There is no {printable_path(place.name)}.")
 
 
-def _room_for_more(submission: Submission) -> bool:
-    submission.entries += 1
-    if submission.entries == MOST_ENTRIES:
-        submission.notes.append(f"Only the first {MOST_ENTRIES} entries were looked at.")
-    return submission.entries < MOST_ENTRIES
-
-
 def _in_folder(folder: Path, inside: str, submission: Submission) -> Iterator[Found]:
     if inside.count("/") > DEEPEST:
         return
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for entry in sorted(listing, key=lambda each: each.name):
             path = f"{inside}{entry.name}"
-            if not _room_for_more(submission):
+            if not submission.has_room():
                 return
             kind = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(kind.st_mode):
                 if entry.name not in NOT_A_STUDENTS:
                     yield from _in_folder(Path(entry.path), f"{path}/", submission)
             elif not stat.S_ISREG(kind.st_mode):
-                _refuse(path, "it is a link or a device, and files are taken alone", submission)
+                submission.refuse(path, LINK_OR_DEVICE)
             elif entry.name.lower().endswith(ARCHIVES):
                 yield from _in_archive(Path(entry.path), path, submission)
             else:
                 yield Found(path, kind.st_size, lambda file=Path(entry.path): _read_file(file))
-
-
-def _refuse(path: str, why: str, submission: Submission) -> None:
-    submission.notes.append(f"{printable_path(path)} was not taken: {why}.")
 
 
 def _read_file(path: Path) -> bytes:
@@ -209,43 +209,40 @@ def _read_file(path: Path) -> bytes:
 def _in_archive(archive: Path, inside: str, submission: Submission) -> Iterator[Found]:
     """Entries are read while the archive is open, and no more of each than may be taken."""
     if archive.stat().st_size > LARGEST_ARCHIVE:
-        return _refuse(inside, f"archives may have {LARGEST_ARCHIVE >> 20} MiB", submission)
+        return submission.refuse(inside, f"archives may have {LARGEST_ARCHIVE >> 20} MiB")
     try:
         listed = _zipped if archive.name.lower().endswith(".zip") else _tarred
-        for name, size, kind, read in listed(archive):
+        for name, size, is_file, read in listed(archive):
             path = f"{inside}/{name}"
-            if not _room_for_more(submission):
+            if not submission.has_room():
                 return
             parts = PurePosixPath(name).parts
             if name.startswith(("/", "\\")) or ".." in parts:
-                _refuse(path, "its name leads out of the archive", submission)
-            elif kind == "other":
-                _refuse(path, "it is a link or a device, and files are taken alone", submission)
+                submission.refuse(path, "its name leads out of the archive")
+            elif not is_file:
+                submission.refuse(path, LINK_OR_DEVICE)
             elif not NOT_A_STUDENTS.intersection(parts) and parts[-1:] and is_taken(parts[-1]):
                 content = read() if size <= LARGEST_SOURCE else b""
                 yield Found(path, size, lambda content=content: content)
     except _BROKEN as error:
-        _refuse(inside, f"it is not an archive that can be read ({error})", submission)
+        submission.refuse(inside, f"it is not an archive that can be read ({error})")
 
 
-def _zipped(archive: Path) -> Iterator[tuple[str, int, str, Callable[[], bytes]]]:
+def _zipped(archive: Path) -> Iterator[Entry]:
     with zipfile.ZipFile(archive) as opened:
         for entry in opened.infolist():
-            mode = entry.external_attr >> 16
-            other = stat.S_IFMT(mode) not in (0, stat.S_IFREG)
+            is_file = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
             if not entry.is_dir():
-                kind = "other" if other else "file"
-                yield entry.filename, entry.file_size, kind, lambda entry=entry: _beginning(opened.open(entry))
+                yield entry.filename, entry.file_size, is_file, lambda entry=entry: _beginning(opened.open(entry))
 
 
-def _tarred(archive: Path) -> Iterator[tuple[str, int, str, Callable[[], bytes]]]:
+def _tarred(archive: Path) -> Iterator[Entry]:
     with tarfile.open(archive) as opened:
         for entry in opened:
             if entry.offset_data + entry.size > LARGEST_UNPACKED:
                 raise ValueError(f"it unpacks to more than {LARGEST_UNPACKED >> 30} GiB")
             if not entry.isdir():
-                kind = "file" if entry.isreg() else "other"
-                yield entry.name, entry.size, kind, lambda entry=entry: _beginning(opened.extractfile(entry))
+                yield entry.name, entry.size, entry.isreg(), lambda entry=entry: _beginning(opened.extractfile(entry))
 
 
 def _beginning(file) -> bytes:

@@ -208,7 +208,7 @@ def describe(name: str, constants: dict[str, float], cells: list[Cell]) -> dict[
     }
 
 
-def calibrate() -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"default: {', '.join(EXPERIMENTS)}")
     names = parser.parse_args().experiments or list(EXPERIMENTS)
@@ -229,9 +229,5 @@ def calibrate() -> int:
     return 0
 
 
-def main() -> int:
-    return ending_of("calibrate", calibrate)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_of("calibrate", main))

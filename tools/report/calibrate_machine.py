@@ -232,19 +232,8 @@ def main() -> int:
     made = predict(machine, rows, constants)
     MADE.parent.mkdir(parents=True, exist_ok=True)
     write_constants(MADE, {PROGRAM: constants, SUITE: {**fitted_to_machine(SUITE), **suites_own(constants)}})
-    names = [
-        "GPUs",
-        "model",
-        "batch",
-        "tokens",
-        "method",
-        "MB",
-        "metric",
-        "role",
-        "measured [s]",
-        "predicted [s]",
-        "error",
-    ]
+    names = ["GPUs", "model", "batch", "tokens", "method", "MB", "metric", "role", "measured [s]", "predicted [s]",
+             "error"]  # fmt: skip
     cells = [[row.gpus, row.model, row.batch, row.seq, row.method, row.bucket_mb, row.metric,
               "calibration" if row.fitted else "", f"{row.published:.4g}", f"{row.predicted:.4g}",
               f"{row.error:+.1f} %"] for row in made]  # fmt: skip

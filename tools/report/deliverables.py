@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,34 +93,33 @@ def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) ->
     return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
 
 
-BUCKETED_DDP = (Run("bucketed_ddp"),)
+def drawings(modules: str, shown: tuple[Stage, ...], runs: tuple[Run, ...]) -> Iterator[Drawing]:
+    """All that is drawn from the same runs."""
+    return (Drawing(module, shown, runs) for module in modules.split())
+
+
 # The published all-reduces took a fifth as long as backward; so they do here.
 COMPARE_DDP = (Run("compare_ddp", quick=(*SHARED_MEMORY, "--rate-gbit", "10")),)
-DDP_SUITE = (Run("ddp_suite"),)
 SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1"), quick=("--rate-gbit", "10", "--latency-us", "1000")),)
 BUCKET_LINK = (*SHARED_MEMORY, "--rate-gbit", "1", "--latency-us", "100")
-TRAIN_CIFAR100 = (Run("train_cifar100"),)
 # At their published scale, on a simulated cluster.
 BUCKETED_DDP_PUBLISHED, COMPARE_DDP_PUBLISHED, DDP_SUITE_PUBLISHED = (
     (Run(program, preset="published", reads=(CALIBRATION,)),)
     for program in ("bucketed_ddp", "compare_ddp", "ddp_suite")
 )
-SYNC_BATCH_NORM = (Run("sync_batch_norm"),)
 # By the published procedure; warm calls are the second.
 RING_ALL_REDUCE = (Run("ring_all_reduce"), Run("ring_all_reduce", "warm", ("--procedure", "warm")))
-COLLECTIVES = (Run("collectives"),)
 OF_A_BATCH = ("--millions", "7500", "--tokens", "8192")
 DRAWN_SHARDED = ("--variants", "bucketed", "sharded", "no prefetch", "fully sharded")
 
 DRAWINGS = (
-    Drawing("plots.bucketed_ddp_published", AVERAGING, BUCKETED_DDP_PUBLISHED),
-    Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
-    Drawing("plots.compare_ddp_published", (BUCKETED,), COMPARE_DDP_PUBLISHED),
-    Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
-    Drawing("plots.ddp_suite_published", (BUCKETED,), DDP_SUITE_PUBLISHED),
-    Drawing("tables.ddp_suite", (BUCKETED,), DDP_SUITE_PUBLISHED),
-    Drawing("plots.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
-    Drawing("tables.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
+    *drawings("plots.bucketed_ddp_published tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
+    *drawings("plots.compare_ddp_published tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
+    *drawings(
+        "plots.ddp_suite_published tables.ddp_suite plots.ddp_suite_ab tables.ddp_suite_ab",
+        (BUCKETED,),
+        DDP_SUITE_PUBLISHED,
+    ),
     Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
     Drawing("plots.held_out", (BUCKETED,), BUCKETED_DDP_PUBLISHED),
     Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
@@ -142,8 +141,7 @@ DRAWINGS = (
         (OVERLAPPED,),
     ),
     Drawing("plots.timeline", AVERAGING, (Run("timeline", "cluster", ("--clock", "cluster")),)),
-    Drawing("plots.bucketed_ddp", AVERAGING, BUCKETED_DDP),
-    Drawing("tables.bucketed_ddp", AVERAGING, BUCKETED_DDP),
+    *drawings("plots.bucketed_ddp tables.bucketed_ddp", AVERAGING, (Run("bucketed_ddp"),)),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
     Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
     *(
@@ -157,21 +155,12 @@ DRAWINGS = (
         )
         if SHARDED
     ),
-    Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
-    Drawing("plots.compare_ddp_delta", (BUCKETED,), COMPARE_DDP),
-    Drawing("tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
-    Drawing("plots.ddp_suite", (BUCKETED,), DDP_SUITE),
-    Drawing("tables.ddp_suite", (BUCKETED,), DDP_SUITE),
-    Drawing("plots.ddp_suite_ab", (BUCKETED,), SUITE_AB),
-    Drawing("tables.ddp_suite_ab", (BUCKETED,), SUITE_AB),
-    Drawing("plots.train_cifar100", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
-    Drawing("tables.train_cifar100", (BUCKETED, BATCH_NORM), TRAIN_CIFAR100),
-    Drawing("plots.sync_batch_norm", (BATCH_NORM,), SYNC_BATCH_NORM),
-    Drawing("tables.sync_batch_norm", (BATCH_NORM,), SYNC_BATCH_NORM),
-    Drawing("plots.ring_all_reduce", (RING,), RING_ALL_REDUCE),
-    Drawing("tables.ring_all_reduce", (RING,), RING_ALL_REDUCE),
-    Drawing("plots.all_reduce_bandwidth", (RING,), COLLECTIVES),
-    Drawing("plots.collectives", (RING,), COLLECTIVES),
-    Drawing("tables.collectives", (RING,), COLLECTIVES),
+    *drawings("plots.compare_ddp plots.compare_ddp_delta tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
+    *drawings("plots.ddp_suite tables.ddp_suite", (BUCKETED,), (Run("ddp_suite"),)),
+    *drawings("plots.ddp_suite_ab tables.ddp_suite_ab", (BUCKETED,), SUITE_AB),
+    *drawings("plots.train_cifar100 tables.train_cifar100", (BUCKETED, BATCH_NORM), (Run("train_cifar100"),)),
+    *drawings("plots.sync_batch_norm tables.sync_batch_norm", (BATCH_NORM,), (Run("sync_batch_norm"),)),
+    *drawings("plots.ring_all_reduce tables.ring_all_reduce", (RING,), RING_ALL_REDUCE),
+    *drawings("plots.all_reduce_bandwidth plots.collectives tables.collectives", (RING,), (Run("collectives"),)),
     Drawing("plots.all_reduce_algorithms", (RING,), (Run("all_reduce_algorithms"),)),
 )

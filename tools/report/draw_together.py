@@ -16,25 +16,19 @@ import traceback
 from typing import IO
 
 
-def run(module: str, arguments: list[str], printed: IO[str]) -> int:
-    """The exit code of a script."""
-    sys.argv = [module, *arguments]
-    with contextlib.redirect_stdout(printed):
-        try:
-            runpy.run_module(f"figures.{module}", run_name="__main__")
-        except SystemExit as ended:
-            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        except BaseException:
-            traceback.print_exc()
-            return 1
-    return 0
-
-
 def start(call: list[str], printed: IO[str]) -> int:
     """The number of the process that runs it."""
     if process := os.fork():
         return process
-    code = run(call[0], call[1:], printed)
+    sys.argv, code = call, 0
+    with contextlib.redirect_stdout(printed):
+        try:
+            runpy.run_module(f"figures.{call[0]}", run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
     printed.flush()
     os._exit(code)
 

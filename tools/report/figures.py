@@ -9,20 +9,21 @@ message. Exit code: 0 if nothing failed, 1 if something did, 2 for a bad choice,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.grading import released, stages
 from tools.grading.compiling.building import Builder
 from tools.grading.exit_codes import ending_of
-from tools.report import failures
+from tools.grading.scoring.results import replace_file
+from tools.report import deliverables
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import gpus, progress, toolchain
 from tools.setup.checkout_lock import hold
@@ -102,8 +103,8 @@ class Figures:
         self._bin = Path(tools.build_dir) / "bin"
         self._lib = Path(tools.build_dir) / "lib"
         self._summary = Summary()
-        self._measured = self._to_come = 0
-        self._settled: dict[Path, int] = {}  # exit codes of this call's runs; 0 for results that are up to date
+        self._due: dict[Path, list[Path]] = {}  # results to be made anew, and what they must not be older than
+        self._codes: dict[Path, int] = {}  # exit codes of this call's runs
 
     def draw_all(self, drawings: list[Drawing]) -> Summary:
         drawings = [drawing for drawing in drawings if self._is_begun(drawing)]
@@ -116,8 +117,7 @@ class Figures:
             if stage.name in broken:
                 # An older build must not be measured in its place.
                 self._builder.library(stage, self._impl).unlink(missing_ok=True)
-        due = self._due(drawings, broken)
-        self._announce(due, drawings)
+        self._announce([drawing for drawing in drawings if {stage.name for stage in drawing.stages} - {*broken}])
         measured = []
         for drawing in drawings:
             errors = [stage for stage in drawing.stages if stage.name in broken]
@@ -134,29 +134,24 @@ class Figures:
                 self._summary.drawn += [line.removeprefix("wrote ") for line in printed.splitlines()]
         return self._summary
 
-    def _due(self, drawings: list[Drawing], broken: Mapping[str, str]) -> list[Run]:
-        """What will be measured, each once."""
-        found: dict[Path, Run] = {}
-        for drawing in drawings:
-            compiled = [stage for stage in drawing.stages if stage.name not in broken]
-            for run in drawing.runs if compiled else ():
-                if not is_fresh(run.result(self._impl, self._preset), self._sources(run, drawing)):
-                    found.setdefault(run.result(self._impl, self._preset), run)
-        return list(found.values())
-
-    def _announce(self, due: list[Run], drawings: list[Drawing]) -> None:
+    def _announce(self, drawings: list[Drawing]) -> None:
         """How many runs are to come and how long they take, before the first."""
-        self._to_come = len(due)
-        results = {run.result(self._impl, self._preset) for drawing in drawings for run in drawing.runs}
-        fresh = f"{len(results) - len(due)} of {len(results)} results are up to date"
-        if not due:
+        results, seconds = set(), 0
+        for drawing in drawings:
+            for run in drawing.runs:
+                result, sources = run.result(self._impl, self._preset), self._sources(run, drawing)
+                results.add(result)
+                if result not in self._due and not is_fresh(result, sources):
+                    self._due[result] = sources
+                    seconds += run.seconds
+        fresh = f"{len(results) - len(self._due)} of {len(results)} results are up to date"
+        if not self._due:
             print(f"Nothing is to be measured: {fresh}.", flush=True)
             return
-        seconds = sum(run.seconds for run in due)
         time_ = f"about {max(1, round(seconds / 60))} min on two cores" if self._preset == "quick" else "hours"
         print(
-            f"To measure: {len(due)} run{'s' * (len(due) > 1)}, {time_}; {fresh}. What is measured is kept: after a "
-            "Ctrl-C the same command goes on.",
+            f"To measure: {len(self._due)} run{'s' * (len(self._due) > 1)}, {time_}; {fresh}. What is measured is "
+            "kept: after a Ctrl-C the same command goes on.",
             flush=True,
         )
 
@@ -173,7 +168,7 @@ class Figures:
     def _measure(self, drawing: Drawing) -> bool:
         """Brings the results up to date; False if there are none to draw."""
         for run in drawing.runs:
-            code = self._bring_up_to_date(run, self._sources(run, drawing))
+            code = self._bring_up_to_date(run)
             if code == UNFINISHED:
                 self._summary.skipped.append(f"{drawing.module}: unfinished ({self._impl}): {drawing.titles()}")
             elif code == REFUSED:
@@ -190,16 +185,14 @@ class Figures:
         programs = [self._lib / f"lib{name}.so" for name in ("ddp", "ddp_benchmarks", f"{run.program}_code")]
         return [*libraries, *programs, *run.reads]
 
-    def _bring_up_to_date(self, run: Run, sources: list[Path]) -> int:
+    def _bring_up_to_date(self, run: Run) -> int:
         """The program's exit code; 0 if there was nothing to do."""
         result = run.result(self._impl, self._preset)
-        if result not in self._settled:
-            self._settled[result] = 0
-            if not is_fresh(result, sources):
-                partial = result.with_name(result.name + ".partial")  # left by a stopped run
-                resume = ("--resume",) if is_fresh(partial, sources) else ()
-                self._settled[result] = self._run(run, (*run.flags_of(self._preset), *resume), result)
-        return self._settled[result]
+        if result in self._due and result not in self._codes:
+            partial = result.with_name(result.name + ".partial")  # left by a stopped run
+            resume = ("--resume",) if is_fresh(partial, self._due[result]) else ()
+            self._codes[result] = self._run(run, (*run.flags_of(self._preset), *resume), result)
+        return self._codes.get(result, 0)
 
     def _run(self, run: Run, own: tuple[str, ...], result: Path) -> int:
         """Its output goes into a log; what it said at last is shown if it fails."""
@@ -210,8 +203,7 @@ class Figures:
         log.unlink(missing_ok=True)
         # Relative paths: the command is written into the result.
         program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
-        self._measured += 1
-        title = f"[{self._measured}/{self._to_come}] {' '.join(filter(None, (run.program, run.label)))}"
+        title = f"[{len(self._codes) + 1}/{len(self._due)}] {' '.join(filter(None, (run.program, run.label)))}"
         command = [program, *flags, "--output", output]
         code, said = progress.ending_of(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
         if code:
@@ -256,8 +248,38 @@ def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command
     require_packages(tools)
     with hold(Path(tools.build_dir) / "grade" / "lock", command):
         summary = Figures(options, tools).draw_all(wanted)
-    failures.keep(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
+    keep_failures(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
     return summary
+
+
+def keep_failures(impl: str, preset: str, tried: set[str], failed: list[str]) -> None:
+    """Until they are made, so that `make writeup` does not pass over them. `failed` has a line for each, which begins
+    with one of the modules that were tried."""
+    left = [line for line in _failures(impl, preset) if _module(line) not in tried]
+    with contextlib.suppress(OSError):  # a full disk, of which drawing has complained
+        _failures_file(impl, preset).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(_failures_file(impl, preset), json.dumps([*left, *failed], indent=1).encode() + b"\n")
+
+
+def failures_of(impl: str, preset: str, chosen: list[stages.Stage]) -> list[str]:
+    """Those that concern these stages."""
+    modules = {drawing.module for drawing in deliverables.DRAWINGS if drawing.is_asked_for_by(chosen)}
+    return [line for line in _failures(impl, preset) if _module(line) in modules]
+
+
+def _failures(impl: str, preset: str) -> list[str]:
+    try:
+        return [str(line) for line in json.loads(_failures_file(impl, preset).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _failures_file(impl: str, preset: str) -> Path:
+    return deliverables.DATA / f"failed.{impl}.{preset}.json"
+
+
+def _module(line: str) -> str:
+    return line.partition(":")[0]
 
 
 def main() -> int:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.grading.exit_codes import ending_of
+from tools.report.calibrate_machine import run
 from tools.report.held_out import rewrite
 from tools.setup import toolchain
 
@@ -68,12 +68,12 @@ def seconds(row: Row, efficiency: float) -> dict[tuple[str, str], float]:
     """Of a step and of its forward, by variant."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [
-            PROGRAM, "--impl=solutions", "--output", result, "--half", "--checkpoints", "--precision=bf16",
-            "--shape", *SHAPE, "--gpus", row.gpus, "--batch-size", row.batch, "--sequence-length", row.seq,
+        flags = [
+            "--impl=solutions", "--half", "--checkpoints", "--precision=bf16", "--shape", *SHAPE,
+            "--gpus", row.gpus, "--batch-size", row.batch, "--sequence-length", row.seq,
             "--between-gb-per-s", row.link_gb_per_s, "--efficiency", efficiency, "--variants", UNITS, LATE,
         ]  # fmt: skip
-        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        run(PROGRAM.name, list(map(str, flags)), result)
         series = json.loads(result.read_text(encoding="utf-8"))["series"]
     return {(one["labels"]["quantity"], one["labels"]["variant"]): one["values"][0]
             for one in series if one["labels"]["quantity"] in ("step", "forward")}  # fmt: skip

@@ -24,7 +24,7 @@ def report(options: argparse.Namespace, bucket_size: str) -> Path:
     return SUITE_AB[0].result(options.impl, options.preset).with_suffix(f".{bucket_size}MB.json")
 
 
-def compare() -> int:
+def main() -> int:
     start = time.monotonic()
     options = figures.parse_arguments("make ab", __doc__)
     drawings = [drawing for drawing in DRAWINGS if drawing.runs == SUITE_AB]
@@ -36,9 +36,5 @@ def compare() -> int:
     return code
 
 
-def main() -> int:
-    return ending_of("make ab", compare)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_of("make ab", main))

@@ -18,12 +18,12 @@ from typing import Any
 
 from tools.grading import stages
 from tools.grading.exit_codes import ending_of
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
-from tools.report import failures, writeup_results
-from tools.report.figures import parse_arguments
+from tools.report import writeup_results
+from tools.report.figures import failures_of, parse_arguments
 from tools.report.writeup_results import KINDS, Shown, Unusable
 from tools.report.writeup_setting import TypstFailure, Writeup, check_files, questions_of, require_typst, run_typst
-from tools.setup import toolchain
 
 
 @dataclass
@@ -138,20 +138,14 @@ def make(writeup: Writeup) -> Summary:
     summary = Summary()
     questions = questions_of(writeup)
     results = look_up(writeup, slots_of(writeup, questions), summary)
-    output = writeup.output
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    temporary.touch()  # raises an OSError with the file's name; Typst would only say that it failed
-    try:
-        labels = ["answer", "about", "open-number", "slot"]
-        found = run_typst(writeup, {"results": json.dumps(results)}, queries=labels, output=str(temporary))
-        look_at_answers(writeup, questions, found, summary)
-        for kind, name in ((slot["kind"], slot["name"]) for slot in found["slot"]):
-            if name not in results[f"{kind}s"] and f"{kind} {name}" not in results["missing"]:
-                summary.other.append(f"an answer shows the {kind} {name}, which is not there")
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    labels = ("answer", "about", "open-number", "slot")
+    pdf, found = run_typst(writeup, {"results": json.dumps(results)}, labels)
+    look_at_answers(writeup, questions, found, summary)
+    for kind, name in ((slot["kind"], slot["name"]) for slot in found["slot"]):
+        if name not in results[f"{kind}s"] and f"{kind} {name}" not in results["missing"]:
+            summary.other.append(f"an answer shows the {kind} {name}, which is not there")
+    writeup.output.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(writeup.output, pdf)
     return summary
 
 
@@ -175,9 +169,8 @@ def print_summary(writeup: Writeup, summary: Summary) -> None:
 
 def set_as_asked() -> int:
     options = parse()
-    tools = toolchain.load()
-    require_typst(tools.figure_python)
-    writeup = Writeup(options.impl, options.preset, options.stages, python=tools.figure_python)
+    require_typst()
+    writeup = Writeup(options.impl, options.preset, options.stages)
     try:
         summary = make(writeup)
     except TypstFailure as error:
@@ -191,7 +184,7 @@ def set_as_asked() -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # as in `make writeup | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    failed = [] if writeup.origin.in_gallery else failures.of(writeup.impl, writeup.preset, writeup.stages)
+    failed = [] if writeup.origin.in_gallery else failures_of(writeup.impl, writeup.preset, writeup.stages)
     for line in failed:
         print(f"make figures has failed: {line}", file=sys.stderr)
     return 1 if failed else 0

@@ -1,11 +1,12 @@
-"""How the writeup is set: its files, the Python that has Typst, and how errors in the files are reported."""
+"""How the writeup is set: its files, Typst, and how errors in the files are reported."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from tools.grading.stages import Stage
 from tools.report.writeup_results import Origin
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
+
+try:
+    import typst
+except ImportError:  # require_typst() says so
+    typst = None
 
 MAIN = "writeup/main.typ"
 QUESTIONS = "writeup/questions.typ"
@@ -32,7 +38,6 @@ class Writeup:
     preset: str
     stages: list[Stage]
     root: Path = ROOT
-    python: str = sys.executable  # has typst
 
     @property
     def answers(self) -> str:
@@ -49,48 +54,42 @@ class Writeup:
         return Origin(self.root / "figures" / ("gallery" if in_gallery else "out"), self.impl, self.preset, in_gallery)
 
 
-def require_typst(python: str) -> None:
-    check = subprocess.run([python, "-c", "import typst"], capture_output=True, check=False)
-    if check.returncode:
+def require_typst() -> None:
+    if not typst:
         raise LabError(
-            f"{python} has no typst, which sets the writeup. "
-            f"Install it: {python} -m pip install typst=={toolchain.pinned('typst')}"
+            f"{sys.executable} has no typst, which sets the writeup. "
+            f"Install it: {sys.executable} -m pip install typst=={toolchain.pinned('typst')}"
         )
 
 
 def questions_of(writeup: Writeup) -> dict[str, list[dict[str, Any]]]:
     """The questions of each stage: id, points and shows (kind and name of figures and tables)."""
-    (found,) = run_typst(writeup, {}, input=QUESTIONS, queries=["questions"])["questions"]
+    (found,) = run_typst(writeup, {}, ("questions",), QUESTIONS)[1]["questions"]
     wanted = {stage.name for stage in writeup.stages}
     return {stage: questions for stage, questions in found if stage in wanted}
 
 
-def run_typst(writeup: Writeup, inputs: dict[str, str], **request: Any) -> dict[str, list[Any]]:
-    """Returns what Typst finds under the labels `queries`; writes the PDF if there is an `output`."""
-    inputs = {
+def run_typst(
+    writeup: Writeup, inputs: dict[str, str], queries: Sequence[str], file: str = MAIN
+) -> tuple[bytes, dict[str, list[Any]]]:
+    """The PDF, and what Typst finds under the labels `queries`."""
+    names = [stage.name for stage in stages.all_stages()]
+    there = [name for name in names if (writeup.root / f"writeup/questions/{name}.typ").exists()]
+    given = {
         "answers": f"/{writeup.answers}",
         "stages": " ".join(stage.name for stage in writeup.stages),
-        "all-stages": " ".join(
-            stage.name
-            for stage in stages.all_stages()
-            if (writeup.root / f"writeup/questions/{stage.name}.typ").exists()
-        ),
-        **inputs,
+        "all-stages": " ".join(there),
     }
-    document = {"root": str(writeup.root), "input": MAIN, "inputs": inputs, **request}
-    script = Path(__file__).resolve().with_name("writeup_typst.py")
-    # In `root`, so that Typst's file names are relative to it.
-    done = subprocess.run(
-        [writeup.python, str(script)], cwd=writeup.root, input=json.dumps(document), capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise TypstFailure(f"{MAIN}: Typst ended with: {last}")
-    answer = json.loads(done.stdout)
-    if "diagnostic" in answer:
-        raise TypstFailure("\n".join(error_lines(answer["diagnostic"], writeup.answers)))
-    return answer["found"]
+    # Only Typst's own fonts, so that the same sources give the same pages everywhere.
+    settings = {"root": str(writeup.root), "sys_inputs": given | inputs, "ignore_system_fonts": True}
+    with contextlib.chdir(writeup.root):  # so that Typst's file names are relative to it
+        try:  # first, because a query does not say where an error is
+            pdf = typst.compile(file, format="pdf", **settings)
+        except typst.TypstError as error:
+            diagnostic = error.diagnostic or str(error)
+            raise TypstFailure("\n".join(error_lines(diagnostic, writeup.answers))) from None
+        found = {label: json.loads(typst.query(file, f"<{label}>", field="value", **settings)) for label in queries}
+    return pdf, found
 
 
 def error_lines(diagnostic: str, answers: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a student's folder holds beside the lab, and how its files are copied."""
+"""What a student's folder holds beside the lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 from tools.grading import released
 from tools.grading.released import Release, is_students
-from tools.grading.scoring.results import replace_file
 from tools.setup.toolchain import RELEASE
 
 PDF = "writeup/out/writeup.assignments.*.pdf"
@@ -58,29 +57,18 @@ def _is_handed_in(name: str, lab: set[str]) -> bool:
 
 def _from_git(root: Path) -> tuple[set[str], str, set[str]]:
     """The files, the commit and the changed files of a clone; nothing without git."""
-    found = []
-    for words in (["ls-files"], ["rev-parse", "HEAD"], ["diff", "--name-only", "--relative", "HEAD"]):
-        try:
-            done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            return set(), "", set()
-        found.append(done.stdout.split("\n")[:-1] if done.returncode == 0 else [])
-    return set(found[0]), "".join(found[1]), set(found[2])
+    asked = (["ls-files"], ["rev-parse", "HEAD"], ["diff", "--name-only", "--relative", "HEAD"])
+    files, commit, changed = (git(root, *words).decode().splitlines() for words in asked)
+    return set(files), "".join(commit), set(changed)
 
 
-def copy_atomically(source: Path, target: Path) -> None:
-    """With a new time: a build looks at times alone, and a release's files may be older than what was built."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, source.read_bytes())
-    target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
-
-
-def backup_folder(root: Path, version: str, go_on: bool) -> Path:
-    """A new folder for what an update replaces; the last one if that update goes on."""
-    top = root / "backup"
-    names = [f"{version}.{number}" if number > 1 else version for number in range(1, 10_000)]
-    free = next(number for number, name in enumerate(names) if not (top / name).exists())
-    return top / names[free - 1 if go_on and free else free]
+def git(root: Path, *arguments: str) -> bytes:
+    """What git prints; nothing where it fails, or is not there."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+    except FileNotFoundError:
+        return b""
+    return done.stdout if done.returncode == 0 else b""
 
 
 def not_ignored(root: Path) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import datetime, time, tzinfo
 from datetime import timezone as offsets
@@ -28,6 +29,7 @@ from tools.setup.toolchain import ROOT, LabError
 FILE = "course.json"
 UTC = offsets.utc  # known without tzdata
 END_OF_DAY = time(23, 59, 59)
+KINDS, WHENS = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,38 @@ def parse(text: str) -> Course:
     if not isinstance(given, dict) or (unknown := sorted({*given} - {*known})):
         what = f"has an unknown field, {unknown[0]}" if isinstance(given, dict) else "is not an object, {...}"
         raise LabError(f"{FILE} {what}. Its fields are: {', '.join(known)}")
+    for name, (wanted, fits) in _FORMS.items():
+        if name in given and not fits(given[name]):
+            raise _wrong(name, wanted, given[name])
     zone = _zone(given.get("timezone", "UTC"))
-    return Course(**{name: _READERS[name](name, value, zone) for name, value in given.items()})
+    due = {stage: _end_of(f"due, {stage}", when, zone) for stage, when in given.get("due", {}).items()}
+    return Course(**{**given, "timezone": zone, "due": due})
+
+
+def _has_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+# What is to be said of a field that does not fit, and whether it does.
+_A_TEXT = "a text", lambda value: isinstance(value, str)
+_A_FLAG = "true or false", lambda value: isinstance(value, bool)
+_FORMS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "name": (
+        'a name for a folder, such as "ddp-lab"',
+        lambda value: isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", value),
+    ),
+    "course": _A_TEXT,
+    "term": _A_TEXT,
+    "due": ('an object such as {"01": "2026-10-19 23:59"}', lambda value: isinstance(value, dict)),
+    "partial": _A_FLAG,
+    "links": ('an object such as {"Questions": "https://..."}', _has_texts),
+    "assistants": _A_TEXT,
+    "extension": _A_FLAG,
+    "visibility": (
+        f"an object of {', '.join(KINDS)}, each one of {', '.join(WHENS)}",
+        lambda value: _has_texts(value) and {*value} <= {*KINDS} and {*value.values()} <= {*WHENS},
+    ),
+}
 
 
 def _wrong(name: str, wanted: str, value: Any) -> LabError:
@@ -77,37 +109,6 @@ def _zone(value: Any) -> tzinfo:
         raise _wrong("timezone", 'a name such as "Europe/Berlin", which the package tzdata has', value) from None
 
 
-def _text(name: str, value: Any, _: tzinfo) -> str:
-    if not isinstance(value, str):
-        raise _wrong(name, "a text", value)
-    return value
-
-
-def _file_name(name: str, value: Any, _: tzinfo) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", value):
-        raise _wrong(name, 'a name for a folder, such as "ddp-lab"', value)
-    return value
-
-
-def _flag(name: str, value: Any, _: tzinfo) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(name, "true or false", value)
-    return value
-
-
-def _links(name: str, value: Any, _: tzinfo) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(link, str) for link in value.values()):
-        raise _wrong(name, 'an object such as {"Questions": "https://..."}', value)
-    return value
-
-
-def _visibility(name: str, value: Any, _: tzinfo) -> dict[str, str]:
-    kinds, whens = ("tests", "hidden", "stdout"), ("visible", "hidden", "after_due_date", "after_published")
-    if not isinstance(value, dict) or not {*value} <= {*kinds} or not {*value.values()} <= {*whens}:
-        raise _wrong(name, f"an object of {', '.join(kinds)}, each one of {', '.join(whens)}", value)
-    return value
-
-
 def _end_of(name: str, value: Any, zone: tzinfo) -> datetime:
     """A time, or the end of a day."""
     try:
@@ -117,23 +118,3 @@ def _end_of(name: str, value: Any, zone: tzinfo) -> datetime:
     if len(value) == len("2026-10-19"):
         found = datetime.combine(found.date(), END_OF_DAY)
     return found if found.tzinfo else found.replace(tzinfo=zone)
-
-
-def _due(name: str, value: Any, zone: tzinfo) -> dict[str, datetime]:
-    if not isinstance(value, dict):
-        raise _wrong(name, 'an object such as {"01": "2026-10-19 23:59"}', value)
-    return {stage: _end_of(f"{name}, {stage}", when, zone) for stage, when in value.items()}
-
-
-_READERS: dict[str, Any] = {
-    "name": _file_name,
-    "course": _text,
-    "term": _text,
-    "timezone": lambda name, value, zone: zone,
-    "due": _due,
-    "partial": _flag,
-    "links": _links,
-    "assistants": _text,
-    "extension": _flag,
-    "visibility": _visibility,
-}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tools.grading.stages import BadChoice, Stage
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
+from tools.student.contents import git
 
 KEPT = "{}.before-reset-{}"
 
@@ -54,23 +54,15 @@ def stubs_of(stage: Stage, root: Path) -> dict[str, bytes]:
     if release := released.load(root):
         originals = {name: text for name, text in release.originals.items() if name.startswith(prefix)}
         return {name.removeprefix(prefix): text.encode() for name, text in originals.items()}
-    for commit in _git(root, "log", "--format=%H", "--", f"{prefix}*.cpp").decode().split():
-        listed = _git(root, "ls-tree", "--name-only", commit, prefix).decode().splitlines()
-        found = {Path(name).name: _git(root, "show", f"{commit}:./{name}") for name in listed if name.endswith(".cpp")}
+    for commit in git(root, "log", "--format=%H", "--", f"{prefix}*.cpp").decode().split():
+        listed = git(root, "ls-tree", "--name-only", commit, prefix).decode().splitlines()
+        found = {Path(name).name: git(root, "show", f"{commit}:./{name}") for name in listed if name.endswith(".cpp")}
         if found and all(stages.is_stub(content.decode(errors="replace")) for content in found.values()):
             return found
     raise LabError(
         f"No commit here has the stub of stage {stage.number}, and there is no release.json. Take "
         f"{prefix} from the course's archive, or clone the course's repository again."
     )
-
-
-def _git(root: Path, *arguments: str) -> bytes:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
-    except FileNotFoundError:
-        return b""
-    return done.stdout if done.returncode == 0 else b""
 
 
 def main() -> int:

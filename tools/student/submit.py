@@ -7,30 +7,80 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.grading import released
+from tools.grading.compiling import stale
 from tools.grading.exit_codes import ending_of
-from tools.grading.scoring import kept_scores
+from tools.grading.scoring import kept_scores, sums
 from tools.grading.scoring.results import replace_file
-from tools.grading.stages import all_stages
+from tools.grading.stages import Stage, all_stages
 from tools.setup.columns import columns, fold, listed
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 from tools.student import course
-from tools.student.answers import unanswered
 from tools.student.contents import Folder, look_at
-from tools.student.scores import Scores, read_scores
 
 SHOWN = 10
 HAND_IN = "Hand in"  # the link of course.json that says where
 NO_TIME = (1980, 1, 1, 0, 0, 0)  # in the archive: times differ from copy to copy
+MARKS = {"passed": "+", "todo": "o", "skipped": "-"}
+ANSWER = re.compile(r'^#answer\("([^"]+)"\)\[(.*?)^\]', re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What `make test` has kept: of each stage the scores of the last run that graded it as a whole."""
+
+    tests: list[dict[str, Any]]
+    stages: dict[str, dict[str, Any]]
+
+    def gap(self, stage: Stage) -> str:
+        """What these scores lack for a stage that was begun; empty: nothing."""
+        found = self.stages.get(stage.name)
+        if not found:
+            return f"stage {stage.number}: never graded as a whole; make test grades all"
+        if found["sources"] != stale.digest(stage, "assignments"):
+            return f"stage {stage.number}: edited since it was graded; make test grades it again"
+        return "" if found["compiles"] else f"stage {stage.number} does not compile: make test STAGE={stage.number}"
+
+    def dates(self) -> dict[str, str]:
+        """When each stage was graded, by its name."""
+        return {name: about["date"] for name, about in self.stages.items()}
+
+    def line(self) -> str:
+        graded = [stage for stage in all_stages() if stage.name in self.stages]
+        some = "" if len(graded) == len(all_stages()) else f", of stage {numbers_of(graded)} alone"
+        at = {date: [stage for stage in graded if self.stages[stage.name]["date"] == date]
+              for date in sorted(self.dates().values())}  # fmt: skip
+        when = " and ".join(date if len(at) == 1 else f"{date} ({numbers_of(own)})" for date, own in at.items())
+        return f"{sums.of_tests(self.tests)}{some}, graded {when}"
+
+    def card(self) -> str:
+        """As text, with a line for each test."""
+        lines = [self.line()]
+        for stage in all_stages():
+            own = [test for test in self.tests if test["extra_data"]["stage"] == stage.name]
+            score, most = (sum(test[field] for test in own) for field in ("score", "max_score"))
+            lines += ["", f"{stage.title:<60}{score:>4g} / {most:g}"] if own else []
+            for test in own:
+                mark, worth = MARKS.get(test["extra_data"]["status"], "x"), f"{test['score']:g}/{test['max_score']:g}"
+                lines.append(f"  {mark} {test['name'].partition(' ')[2]:<58}{worth if test['max_score'] else 'report'}")
+        return "\n".join(lines) + "\n"
+
+
+def numbers_of(stages: list[Stage]) -> str:
+    return ", ".join(stage.number for stage in stages)
 
 
 def submit(root: Path = ROOT, results: Path = BUILD_DIR / "grade" / kept_scores.FILE) -> int:
     about, folder = course.load(root), look_at(root)
-    scores = read_scores(results)
+    tests, graded = kept_scores.load(results)
+    scores = Scores(tests, graded) if tests else None
     files = {name: (root / name).read_bytes() for name in folder.handed_in}
     if scores:
         files |= {"scores/results.json": results.read_bytes(), "scores/scorecard.txt": scores.card().encode()}
@@ -85,7 +135,7 @@ def told(archive: Path, about: course.Course, folder: Folder, scores: Scores | N
 
 
 def missing_stages(folder: Folder, scores: Scores | None) -> list[str]:
-    untouched = ", ".join(stage.number for stage in all_stages() if stage.name in folder.stubs)
+    untouched = numbers_of([stage for stage in all_stages() if stage.name in folder.stubs])
     lines = [f"stages as they were handed out: {untouched}"] if untouched else []
     if not scores:
         return [*lines, "no scores: make test writes them"]
@@ -95,8 +145,14 @@ def missing_stages(folder: Folder, scores: Scores | None) -> list[str]:
 
 
 def missing_answers(root: Path) -> list[str]:
-    open_ones = unanswered(root)
-    lines = [f"writeup: {', '.join(open_ones)} not answered"] if open_ones else []
+    """Those that are missing, empty, or have #todo in them; `make writeup` looks more closely, with Typst."""
+    found = []
+    for questions in sorted((root / "writeup" / "questions").glob("*.typ")):
+        asked = re.findall(r'\bquestion\(\s*"([^"]+)"', questions.read_text(errors="replace"))
+        answers = root / "writeup" / "answers" / questions.name
+        texts = dict(ANSWER.findall(answers.read_text(errors="replace"))) if answers.exists() else {}
+        found += [name for name in asked if not texts.get(name, "").strip() or "#todo" in texts[name]]
+    lines = [f"writeup: {', '.join(found)} not answered"] if found else []
     name = root / "writeup" / "answers" / "about.typ"
     nameless = name.exists() and '#let name = ""' in name.read_text(errors="replace")
     return lines + (["your name, in writeup/answers/about.typ"] if nameless else [])

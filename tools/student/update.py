@@ -8,7 +8,6 @@ stub that somebody has begun with, or a header, that is said. Run with the same 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tarfile
 import tempfile
@@ -21,11 +20,11 @@ from pathlib import Path, PurePosixPath
 from tools.grading import released
 from tools.grading.exit_codes import ending_of
 from tools.grading.released import Release, checksum, is_students
+from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
-from tools.student.contents import backup_folder, copy_atomically
 
 
 @dataclass
@@ -44,26 +43,17 @@ def plan(old: Release, new: Release, root: Path) -> Plan:
     found.looked_at = [
         name for name in new.files if is_read(name) and old.files.get(name, "") not in ("", new.files[name])
     ]
-    for name, wanted in new.files.items():
-        there, before = checksum(root / name), old.files.get(name, "")
+    for name in new.files | old.files:
+        wanted, before = new.files.get(name, ""), old.files.get(name, "")
+        there = checksum(root / name)
         if there == wanted:
             continue
-        if is_students(name) and there and there != before:
-            if wanted != before:
-                found.stubs.append(name)
+        edited = there not in ("", before)
+        if edited and is_students(name):
+            found.stubs += [name] if wanted not in ("", before) else []
             continue
-        if there and there != before:
-            found.saved.append(name)
-        found.written.append(name)
-    for name, before in old.files.items():
-        there = checksum(root / name)
-        if name in new.files or not there:
-            continue
-        if there != before and is_students(name):
-            continue
-        if there != before:
-            found.saved.append(name)
-        found.removed.append(name)
+        found.saved += [name] if edited else []
+        (found.written if wanted else found.removed).append(name)
     return found
 
 
@@ -85,15 +75,29 @@ def update(source: Path, root: Path = ROOT) -> int:
             return 0
         backup = backup_folder(root, new.version, go_on=bool(old.updating_to))
         save(old, doing, root, backup)
-        with undisturbed():
-            replace(old, updating_to=new.version).write(root)
-            for name in doing.written:
-                copy_atomically(folder / name, root / name)
-            for name in doing.removed:
-                remove(root, name)
-            new.write(root)
+        replace(old, updating_to=new.version).write(root)
+        for name in doing.written:
+            copy_atomically(folder / name, root / name)
+        for name in doing.removed:
+            remove(root, name)
+        new.write(root)
         print(fold(told(old, new, doing, folder, root, backup), columns()))
     return 0
+
+
+def copy_atomically(source: Path, target: Path) -> None:
+    """With a new time: a build looks at times alone, and a release's files may be older than what was built."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(target, source.read_bytes())
+    target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+
+
+def backup_folder(root: Path, version: str, go_on: bool) -> Path:
+    """A new folder for what an update replaces; the last one if that update goes on."""
+    top = root / "backup"
+    names = [f"{version}.{number}" if number > 1 else version for number in range(1, 10_000)]
+    free = next(number for number, name in enumerate(names) if not (top / name).exists())
+    return top / names[free - 1 if go_on and free else free]
 
 
 @contextmanager
@@ -153,17 +157,6 @@ def save(old: Release, doing: Plan, root: Path, backup: Path) -> None:
     for name in dict.fromkeys([*own, *doing.saved, *doing.looked_at]):
         if (root / name).is_file() and not (backup / name).exists():
             copy_atomically(root / name, backup / name)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the files are in place, which takes less than a second."""
-    stops = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def remove(root: Path, name: str) -> None:

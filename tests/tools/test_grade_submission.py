@@ -1,0 +1,276 @@
+"""What of a submission is taken and what is refused, how long it may run, and how its grade is read elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.course.grade_submission import Budget
+from tools.course.gradescope import SECRET, Shown, autolab, results
+from tools.course.submission import LARGEST_SOURCE, collect, printable_path
+from tools.course.submission import Submission as Taken
+from tools.grading.grade import mark_build_error
+from tools.grading.running import waiting_clock
+from tools.grading.running.waiting_clock import Look, Silence, look, seconds_between
+from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec
+from tools.grading.stages import all_stages
+from tools.student.course import parse
+from tools.student.submit import packed
+
+FIRST, FIFTH = "01_naive_ddp", "05_ring_all_reduce"
+PLACE = f"assignments/{FIRST}/naive_ddp.cpp"
+SPIN, SLEEP = "while True: pass", "import time; time.sleep(1000)"
+PATIENCE_S = 60
+SEED = 123456789
+KINDS = {"visible", "hidden", "after_due_date", "after_published"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The folder that was handed in."""
+    (tmp_path / "submission").mkdir()
+    return tmp_path / "submission"
+
+
+def put(place: Path, files: dict[str, str | bytes]) -> None:
+    for path, content in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def tar(*entries: tuple[str, bytes]) -> bytes:
+    """Of entries of a name and a content."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as file:
+        for path, content in entries:
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            file.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
+
+
+def header(path: str, **fields: object) -> bytes:
+    """A tar of one entry without content."""
+    entry = tarfile.TarInfo(path)
+    for name, value in fields.items():
+        setattr(entry, name, value)
+    return entry.tobuf()
+
+
+def test_files_are_taken_by_name_wherever_they_lie(place: Path) -> None:
+    put(place, {"my work/naive_ddp.cpp": "mine", f"writeup/answers/{FIRST}.typ": "my answer"})
+    put(place, {"notes/CMakeLists.txt": "not asked for", f"assignments/{FIRST}/naive_ddp.h": "the instructor's"})
+    found = collect(place)
+    assert (found.sources, found.answers, found.notes) == ({FIRST: b"mine"}, {FIRST: b"my answer"}, [])
+    put(place, {f"lab/{PLACE}": "in the stage's folder", f"solutions/{FIRST}/naive_ddp.cpp": "no student's"})
+    found = collect(place)
+    assert found.sources == {FIRST: b"in the stage's folder"}
+    assert found.notes == [f"lab/{PLACE} was taken, and not my work/naive_ddp.cpp."]
+
+
+def test_files_of_ones_own_are_taken_beside_it(place: Path) -> None:
+    """As `make submit` packs them. A header of the lab's is not one's own."""
+    for folder in (f"assignments/{FIRST}", f"assignments/{FIFTH}"):
+        put(place, {f"{folder}/{name}": folder for name in (
+            "naive_ddp.cpp", "ring_all_reduce.cpp", "naive_ddp.h", "more.cpp", "more.h", "notes.txt")})  # fmt: skip
+    found = collect(place)
+    assert found.beside[FIRST] == {name: f"assignments/{FIRST}".encode() for name in ("more.cpp", "more.h")}
+    assert found.beside[FIFTH].keys() == {"more.cpp", "more.h"}
+
+
+def test_headers_alone_are_taken_where_stages_lie_together(place: Path) -> None:
+    put(place, {f"flat/{name}": name for name in ("naive_ddp.cpp", "ring_all_reduce.cpp", "more.cpp", "more.h")})
+    assert collect(place).beside == {FIRST: {"more.h": b"more.h"}, FIFTH: {"more.h": b"more.h"}}
+
+
+def test_archives_of_both_kinds_are_looked_into(place: Path) -> None:
+    second = packed({f"assignments/{FIFTH}/ring_all_reduce.cpp": b"as make submit packs it"})
+    put(place, {"handin.tar.gz": tar((f"handin/{PLACE}", b"from a tar")), "second.zip": second})
+    fifth = {FIFTH: b"as make submit packs it"}
+    assert collect(place).sources == {FIRST: b"from a tar"} | fifth
+    assert collect(place / "second.zip").sources == fifth
+
+
+LINK_OR_DEVICE, LEADS_OUT = "it is a link or a device", "its name leads out of the archive"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "note"),
+    [
+        ("naive_ddp.cpp", b" " * (LARGEST_SOURCE + 1), "naive_ddp.cpp was not taken: it is larger than 256 KiB"),
+        ("handin.tar.gz", tar(("naive_ddp.cpp", bytes(100 << 20))), "it is larger than 256 KiB"),
+        ("handin.tar", header("x", size=1 << 50), "it unpacks to more than 1 GiB"),  # it has not
+        ("handin.tar", header(PLACE, type=tarfile.SYMTYPE, linkname="/etc/passwd"), LINK_OR_DEVICE),
+        ("handin.tar", tar(("../../naive_ddp.cpp", b"up")), LEADS_OUT),
+        ("handin.tar", tar(("/tmp/naive_ddp.cpp", b"root")), LEADS_OUT),
+        ("handin.zip", b"hello", "handin.zip was not taken: it is not an archive that can be read"),
+        ("handin.tar.gz", b"\x1f\x8bhello", "handin.tar.gz was not taken: it is not an archive that can be read"),
+    ],
+)
+def test_what_is_refused_is_said(place: Path, name: str, content: bytes, note: str) -> None:
+    put(place, {name: content})
+    found = collect(place)
+    assert found.sources == {}
+    assert note in "\n".join(found.notes)
+
+
+def test_links_and_devices_are_refused(place: Path) -> None:
+    (place.parent / "secret.cpp").write_text("secret")
+    (place / "naive_ddp.cpp").symlink_to(place.parent / "secret.cpp")
+    (place / "away").symlink_to("/")
+    os.mkfifo(place / "ring_all_reduce.cpp")
+    found = collect(place)
+    assert (found.sources, [LINK_OR_DEVICE in note for note in found.notes]) == ({}, [True] * 3)
+
+
+def test_notes_on_a_multitude_are_few_and_printable(place: Path) -> None:
+    put(place, {"handin.tar.gz": tar(*((f"{number}/../naive_ddp.cpp", b"") for number in range(6_000)))})
+    found = collect(place)
+    assert found.sources == {}
+    assert "more notes like these were left out" in found.notes[-1]
+    assert len(found.notes) < 30
+    assert printable_path("a\x1b[31m\n\udc80ü") == "a?[31m?\\udc80\\xfc"
+    assert len(printable_path("x" * 5000)) < 130
+
+
+def child_of_a_child(code: str) -> list[str]:
+    return [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"]
+
+
+def test_processor_time_is_of_what_has_ended_too() -> None:
+    before = look()
+    subprocess.run(child_of_a_child("import time\nwhile time.process_time() < 0.3: pass"), check=True)
+    assert look().processor - before.processor >= 0.25
+
+
+def test_what_ends_while_it_is_looked_at_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    monkeypatch.setattr(waiting_clock, "descendants", lambda: {process.pid: process.pid})
+    assert not look().ready
+
+
+@pytest.mark.parametrize(
+    ("now", "seconds"),
+    [
+        (Look(1010, 70, True), 10),  # spins on an idle machine, with two cores
+        (Look(1010, 51, True), 1),  # spins on a busy one
+        (Look(1010, 50, False), 10),  # sleeps
+        (Look(1010, 49, True), 0),  # lost a process while it was looked at
+    ],
+)
+def test_time_stands_still_for_those_who_wait_for_a_processor(now: Look, seconds: float) -> None:
+    assert seconds_between(Look(1000, 50, True), now) == seconds
+
+
+def test_a_silence_grows_by_that_clock_and_ends_when_broken() -> None:
+    looks = iter([Look(0, 50, True), Look(100, 51, True), Look(110, 51, False)])
+    silence = Silence(lambda: next(looks))
+    assert [silence.went_on(), silence.went_on()] == [1, 11]
+    silence.broken()
+    assert silence.seconds == 0
+
+
+@pytest.mark.parametrize("code", [SPIN, SLEEP])
+def test_what_spins_or_sleeps_ends(code: str) -> None:
+    stopping = threading.Event()
+    with Budget(1, look_s=0.05).part(1, stopping) as part:
+        with subprocess.Popen(child_of_a_child(code), start_new_session=True) as process:
+            stopped = stopping.wait(PATIENCE_S)
+            os.killpg(process.pid, signal.SIGKILL)
+    assert stopped
+    assert part.exceeded
+
+
+@pytest.mark.parametrize(
+    ("seconds", "takes", "allowed", "exceeded"),
+    [
+        (220, [(500, 9)] * 5, 184, False),  # the machine had little time for it, which costs nothing
+        (100, [(20, 10), (95, 91)], 90, True),  # a share of what is left
+    ],
+)
+def test_a_part_of_the_limit(seconds: float, takes: list[tuple[float, float]], allowed: float, exceeded: bool) -> None:
+    """With looks that see what they are told: how far the clock and the processor have gone."""
+    now, looks = Look(1000, 50, True), 0
+
+    def told() -> Look:
+        nonlocal looks
+        looks += 1
+        return now
+
+    budget = Budget(seconds, told, 0.001)
+    for left, (clock, processor) in zip(range(len(takes), 0, -1), takes):
+        stopping = threading.Event()
+        with budget.part(left, stopping) as part:
+            now = Look(now.clock + clock, now.processor + processor, True)
+            seen, end = looks + 2, time.monotonic() + PATIENCE_S
+            while looks < seen and not stopping.is_set() and time.monotonic() < end:
+                time.sleep(0.001)
+        assert (part.exceeded, stopping.is_set()) == (exceeded and left == 1,) * 2
+    assert part.allowed == allowed
+
+
+def a_report() -> Report:
+    stage = all_stages()[0]
+    tests = [
+        TestResult(TestSpec("a_claim", 2, file=f"tests/{stage.name}/claims.cpp"), Status.PASSED,
+                   measured=["leaderboard: ring, speed: 1.5"]),
+        TestResult(TestSpec("a_secret_claim", 3, file=f"tests/{stage.name}/hidden.more.cpp"), Status.FAILED,
+                   failures=[f"with seed {SEED}, not 1{SEED}{'x' * 100_000}"]),
+        TestResult(TestSpec("never_begun", 1)),
+    ]  # fmt: skip
+    return Report("assignments", "cpu", SEED, [StageReport(stage, tests)])
+
+
+def shown(report: Report, secret: bool = True, **fields: object) -> dict:
+    taken = Taken(answers={"01_naive_ddp": b""}, notes=["x.zip was not taken: why."])
+    return json.loads(json.dumps(results(report, Shown(parse(json.dumps(fields)), taken, secret))))
+
+
+def test_gradescopes_schema() -> None:
+    found = shown(a_report())
+    assert (found["score"], len(found["tests"])) == (2, 3)
+    assert {found["visibility"], found["stdout_visibility"]} <= KINDS
+    assert found["leaderboard"] == [{"name": "01 ring, speed", "value": 1.5}]
+    for number, test in enumerate(found["tests"], start=1):
+        assert {"name", "max_score", "tags"} <= test.keys()
+        assert (test["number"], test["status"]) == (f"1.{number}", "passed" if test["score"] else "failed")
+    assert len(found["tests"][1]["output"]) < 25_000, "a long output is cut"
+    assert json.loads(autolab(a_report())) == {"scores": {"01_naive_ddp": 2}}
+
+
+def test_what_a_student_reads_first() -> None:
+    output = shown(a_report(), secret=False)["output"]
+    for text in (f"2 of 6 points, seed {SEED}", "01 naive DDP: 2 / 6", "Answers for the writeup",
+                 "Note: x.zip was not taken: why."):  # fmt: skip
+        assert text in output
+
+
+def test_a_secret_seed_is_nowhere() -> None:
+    text = json.dumps(shown(a_report()))
+    assert f"with seed {SECRET}, not 1{SEED}" in text
+    assert text.count(str(SEED)) == 1, "the other number that ends like it"
+
+
+def test_visibility() -> None:
+    assert [test["visibility"] for test in shown(a_report())["tests"]] == ["visible", "after_published", "visible"]
+    found = shown(a_report(), visibility={"tests": "after_due_date", "hidden": "hidden", "stdout": "visible"})
+    assert [test["visibility"] for test in found["tests"]] == ["after_due_date", "hidden", "after_due_date"]
+    assert found["stdout_visibility"] == "visible"
+
+
+def test_a_stage_that_was_not_built_says_so() -> None:
+    report = a_report()
+    assert shown(report)["tests"][0]["extra_data"]["problem"] == ""
+    mark_build_error(report.stages[0], "error", NOT_HANDED_IN)
+    assert shown(report)["tests"][0]["extra_data"]["problem"] == NOT_HANDED_IN
