@@ -177,7 +177,7 @@ def test_ctrl_c_during_the_build(lab: Lab) -> None:
 
 def test_result_files_that_cannot_be_written(lab: Lab) -> None:
     broken = "raise OSError(28, 'No space left on device')"
-    lab.edit("tools/grading/scoring/results.py", "_write_whole(new, content)", broken)
+    lab.edit("tools/grading/scoring/results.py", "new.write_bytes(content)", broken)
     said = lab.grade(ALL_PASS, code=3)
     assert "Total  15 / 15" in said
     assert said.count("No space left on device") == 1

@@ -12,7 +12,7 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,8 +48,9 @@ def _grade_as_asked() -> int:
     code, rank = 0, launched.rank()
     if rank is not None:
         with hold(folder / "lock", "make test"):
-            errors = launched.build(options.stages, options.impl, builder)
-        code = launched.compare_values(errors, options.impl, options.device, builder, rank)
+            broken = builder.build(options.stages, options.impl)
+            builder.build_common(["all_stages"])
+        code = launched.compare_values(options, broken, builder.all_stages(), rank)
         if rank > 0:
             return 0  # what went wrong here, rank 0 has missed; launchers end all ranks for one that fails
         print("\nThe graded tests, all of whose ranks run on this machine:\n", flush=True)
@@ -115,7 +116,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     run = RunOptions(
         report.seed,
         report.device,
-        environment=trace_variable(options.trace),
+        environment={"DDP_LAB_TRACE": str(Path(options.trace).absolute())} if options.trace else {},
         schedule=options.schedule,
         partial=stages.in_course("partial", False),
     )
@@ -133,9 +134,13 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
 
     def grade_one(stage: StageReport) -> None:
         if options.untrusted and not stage.build_error:
-            refuse_what_it_may_not_use(stage, builder, options.impl)
+            objections = untrusted.objections(builder.compiled(stage.stage, report.impl))
+            mark_build_error(stage, objections, "uses what it may not")
+        if run.sandbox and not stage.build_error:
+            mark_build_error(stage, run.sandbox.broken_seal(), "was not graded")
         if not stage.build_error:
-            run_one(stage, report, builder, run, show)
+            program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
+            run_stage(program, library, stage, run, functools.partial(show, stage))
 
     try:
         scorecard.heading()
@@ -199,11 +204,6 @@ def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPIL
         result.status, result.failures = Status.FAILED, [f"{stage.stage.name} {what}:\n{error}"]
 
 
-def refuse_what_it_may_not_use(stage: StageReport, builder: Builder, impl: str) -> None:
-    found = untrusted.objections(builder.compiled(stage.stage, impl))
-    mark_build_error(stage, found, "uses what it may not")
-
-
 def sandbox_for(built: list[StageReport], builder: Builder, report: Report, terminal: Terminal) -> Sandbox | None:
     runnable = [stage.stage for stage in built if not stage.build_error]
     if not runnable:
@@ -214,24 +214,6 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
     for gap in sandbox.gaps:
         terminal.print(f"UNTRUSTED=1: {gap}")
     return sandbox
-
-
-def run_one(
-    stage: StageReport,
-    report: Report,
-    builder: Builder,
-    run: RunOptions,
-    show: Callable[[StageReport, TestResult], None],
-) -> None:
-    program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
-    if run.sandbox and (broken := run.sandbox.broken_seal()):
-        return mark_build_error(stage, broken, "was not graded")
-    run_stage(program, library, stage, run, functools.partial(show, stage))
-
-
-def trace_variable(trace: str) -> dict[str, str]:
-    """The variable that tells a test program where to write its timeline; empty if none is wanted."""
-    return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
 
 
 def modified(file: str) -> int:

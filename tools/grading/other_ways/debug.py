@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import ctypes
 import errno
+import functools
 import json
 import os
 import re
@@ -121,21 +122,30 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     """Builds the stage, and finds out which body of the test to look at."""
     stage, test = options.target
     with Watch() as watch:
-        if error := builder.build_debug(stage, options.impl, watch):
+        if error := builder.build_stage(stage, options.impl, watch, "debug_"):
             raise LabError(f"{stage.name} does not compile:\n{error}")
     library = builder.debug_library(stage, options.impl)
     report = StageReport(stage, [TestResult(test)])
     run_stage(builder.program(stage), library, report, RunOptions(options.seed, options.device), lambda _: None)
-    result = report.results[0]
+    (result,) = report.results
+    said = "\n".join(result.failures + result.measured)
     known = json.loads(path.read_text()) if (path := signs_of_life(stage)).exists() else report.signs
-    body = options.body or failing_body(result) or next(iter(result.bodies), "")
+    failing = next((found[1] for text in result.failures if (found := _BODY.match(text))), "")
+    body = options.body or failing or next(iter(result.bodies), "")
     if body not in result.bodies:
-        listed = "\n  ".join(stages.closest_first(body, result.bodies)) or "none, as it says itself:\n" + _text(result)
+        listed = "\n  ".join(stages.closest_first(body, result.bodies)) or f"none, as it says itself:\n{said}"
         raise BadChoice(f"BODY={body} is no run that {test.name} is judged on; these are:\n  {listed}")
     ranks = len(known.get(body, []))
     if ranks and int(options.rank) >= ranks:
         raise BadChoice(f'RANK={options.rank}: "{body}" has {ranks} ranks, of which the last is {ranks - 1}')
-    describe(result, body, int(options.rank), options.seed)
+    outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
+    about = f'gdb comes to rank {int(options.rank)} of "{body}".'
+    terminal = Terminal()
+    for text in (
+        f"{test.name} {outcome}, with SEED={options.seed}. {said}".rstrip(),
+        f"{about} There: next, step, up, continue, backtrace, info locals; quit ends.",
+    ):
+        terminal.print(fold(text, terminal.width))
     program = builder.program(stage)
     return Target(stage, options.impl, test, body, int(options.rank), options.seed, options.device, program, library)
 
@@ -146,22 +156,6 @@ def the_test(pattern: str, chosen: list[Stage]) -> tuple[Stage, TestSpec]:
         listed = "\n".join(f"  STAGE={stage.number} TEST={spec.name}" for stage, spec in found)
         raise BadChoice(f"TEST={pattern} means several; gdb looks at one:\n{listed}")
     return found[0]
-
-
-def failing_body(result: TestResult) -> str:
-    return next((found[1] for text in result.failures if (found := _BODY.match(text))), "")
-
-
-def _text(result: TestResult) -> str:
-    return "\n".join(result.failures + result.measured)
-
-
-def describe(result: TestResult, body: str, rank: int, seed: int) -> None:
-    terminal = Terminal()
-    outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
-    terminal.print(fold(f"{result.spec.name} {outcome}, with SEED={seed}. {_text(result)}".rstrip(), terminal.width))
-    about = f'gdb comes to rank {rank} of "{body}". There: next, step, up, continue, backtrace, info locals; quit ends.'
-    terminal.print(fold(about, terminal.width))
 
 
 def attach(gdb: str, target: Target, arguments: list[str]) -> int:
@@ -178,7 +172,8 @@ def attach(gdb: str, target: Target, arguments: list[str]) -> int:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the rank, in gdb
         try:
             command = [gdb, "-q", *start, *arguments]
-            return subprocess.run(command, env=environment, check=False, preexec_fn=_default_interrupt).returncode
+            default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+            return subprocess.run(command, env=environment, check=False, preexec_fn=default).returncode
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -192,10 +187,6 @@ def functions(gdb: str, target: Target) -> list[tuple[Path, int]]:
         section = listed.partition(f"File {path}:\n")[2].partition("\n\n")[0]
         found += [(path, int(line)) for line in sorted(set(re.findall(r"^(\d+):\t", section, re.MULTILINE)), key=int)]
     return found
-
-
-def _default_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
