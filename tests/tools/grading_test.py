@@ -58,6 +58,18 @@ for key, name in options:
         record(event="test_finished", name=name, **{{"seconds": 0.01, "failures": [], "measured": [], **run(name)}})
 record(event="run_finished")
 """
+
+
+def in_the_second_test(does: str) -> str:
+    """A student's code that passes the others, and this one if it goes on."""
+    return f"""
+def run(name):
+    if name == 'gradients_equal_the_oracle':
+        {does}
+    return {{'status': 'passed'}}
+"""
+
+
 # As the program above has them: names, points, hints and lines.
 DECLARED = """\
 const char* const kCount = "one_all_reduce_per_parameter";
@@ -94,12 +106,9 @@ for target in targets:
         print("[1/2] Building CXX object ddp.cpp.o")
         print(f"{{root}}/common/ddp/ranks/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
         broken = True
-    elif target == "ddp" and (root / "build_waits").exists():
+    elif target == "ddp":
         while (root / "build_waits").exists():
             time.sleep(0.01)
-    elif target == "ddp" and (root / "build_hangs").exists():
-        (root / "build_hangs").write_text("started")
-        time.sleep(600)
     elif impl in ("assignments", "solutions"):
         source = root / impl / stage / (stage[3:] + ".cpp")
         if "fills the disk" in source.read_text():

@@ -6,12 +6,8 @@ import re
 import subprocess
 from xml.etree import ElementTree
 
-import pytest
-
 from tests.harness.cuda_driver_test import driver
-from tests.tools.grading_test import ALL_FAIL, ALL_PASS, NAMES, STAGE, Lab, wait_for
-from tools.grading import stages
-from tools.grading.compiling import stale
+from tests.tools.grading_test import ALL_FAIL, ALL_PASS, NAMES, STAGE, Lab, in_the_second_test, wait_for
 from tools.setup import gpus
 
 
@@ -63,7 +59,7 @@ def test_failures_are_shown_with_how_to_repeat_them(lab: Lab) -> None:
 
 
 def test_a_course_may_give_the_share_of_runs_in_which_a_claim_holds(lab: Lab) -> None:
-    student = "def run(name): return {'status': 'failed', 'failures': ['almost'], 'runs': [24, 32]}"
+    student = ALL_FAIL.replace("}", ", 'runs': [24, 32]}")
     assert "Total  0 / 15 points" in lab.grade(student, code=1)
     lab.write("course.json", '{"partial": true}')
     assert "Total  11.25 / 15 points" in lab.grade(student, code=1)
@@ -96,36 +92,29 @@ def test_an_extension_that_is_not_written_costs_nothing(lab: Lab) -> None:
     assert "begin with assignments" in lab.grade(f"def run(name): return {todo}", "--stage=01", code=1)
 
 
-def grade_on(lab: Lab, device: str, student: str = ALL_PASS, code: int = 0, **answers: object) -> str:
+def grade_on_cuda(lab: Lab, student: str, code: int, **answers: object) -> str:
     """With a stand-in for the driver."""
-    return lab.grade(student, f"--device={device}", code=code, LD_LIBRARY_PATH=driver(lab.root, **answers))
+    return lab.grade(student, "--device=cuda", code=code, LD_LIBRARY_PATH=driver(lab.root, **answers))
 
 
 def test_skipped_is_not_passed(lab: Lab) -> None:
-    student = """
-        def run(name):
-            assert device == 'cuda'
-            if name == 'broadcasts_rank_0': return {'status': 'skipped', 'measured': ['needs a GPU']}
-            return {'status': 'passed'}
-        """
-    assert "skipped: needs a GPU" in grade_on(lab, "cuda", student, code=1, gpus_there=[gpus.OLDEST[gpus.CUDA]])
-    assert lab.statuses() == ["skipped", "passed", "passed"]
-    assert lab.results()["tests"][0]["status"] == "failed"
+    student = in_the_second_test("return {'status': 'skipped', 'measured': [f'needs {device}']}")
+    assert "skipped: needs cuda" in grade_on_cuda(lab, student, code=1, gpus_there=[gpus.OLDEST[gpus.CUDA]])
+    assert lab.statuses() == ["passed", "skipped", "passed"]
+    assert lab.results()["tests"][1]["status"] == "failed"
+    assert "ddp_cuda" in (lab.root / "build/targets").read_text().split()  # built for its device alone
+    lab.grade(ALL_PASS)
+    assert "ddp_cuda" not in (lab.root / "build/targets").read_text()
 
 
 def test_without_a_gpu_that_is_said_and_nothing_lost(lab: Lab) -> None:
     lab.grade(ALL_PASS)
-    assert "DEVICE=cuda: the NVIDIA driver shows no GPU" in grade_on(lab, "cuda", code=3, init=gpus.NO_GPU)
+    said = grade_on_cuda(lab, ALL_PASS, code=3, init=gpus.NO_GPU)
+    assert "DEVICE=cuda: the NVIDIA driver shows no GPU" in said
     lab.write("build/CMakeCache.txt", "DDP_LAB_CUDA:INTERNAL=off: libtorch 2.11.0+cpu is a CPU build\n")
-    said = grade_on(lab, "cuda", code=3, init=gpus.NO_GPU)
+    said = grade_on_cuda(lab, ALL_PASS, code=3, init=gpus.NO_GPU)
     assert "the lab's CUDA part cannot be built here: libtorch 2.11.0+cpu is a CPU build" in " ".join(said.split())
     assert lab.kept()["score"] == 15
-
-
-def test_the_cuda_part_is_built_for_its_device_alone(lab: Lab) -> None:
-    for device, built in (("cuda", True), ("cpu", False)):
-        grade_on(lab, device, gpus_there=[gpus.OLDEST[gpus.CUDA]])
-        assert ("ddp_cuda" in (lab.root / "build/targets").read_text().split()) == built
 
 
 def test_one_test_alone_and_by_pattern(lab: Lab) -> None:
@@ -143,11 +132,7 @@ def test_one_test_alone_and_by_pattern(lab: Lab) -> None:
 
 def test_a_run_that_was_cut_short_leaves_the_scores_of_the_same_code(lab: Lab) -> None:
     dies = lab.write("dies", "")
-    student = f"""
-        def run(name):
-            if name == TESTS[1]['name'] and os.path.exists({str(dies)!r}): os.kill(os.getpid(), 9)
-            return {{'status': 'passed'}}
-        """
+    student = in_the_second_test("if os.path.exists('dies'): os.kill(os.getpid(), 9)")
     lab.grade(student, code=1)
     assert lab.kept()["score"] == 5  # better than nothing
     dies.unlink()
@@ -157,19 +142,20 @@ def test_a_run_that_was_cut_short_leaves_the_scores_of_the_same_code(lab: Lab) -
     assert (lab.results()["score"], lab.kept()["score"]) == (5, 15)
 
 
-def test_scores_are_of_what_was_compiled(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_of_what_was_compiled(lab: Lab) -> None:
     """And not of what was saved meanwhile."""
+    lab.grade(ALL_PASS)
+    graded = lab.kept()["extra_data"]["stages"][STAGE]["sources"]
+    (lab.root / "build/targets").unlink()
     waits = lab.write("build_waits", "")
-    lab.student(ALL_PASS)
     process = lab.start("grade")
     wait_for((lab.root / "build/targets").exists, "the build")
     lab.student(ALL_PASS + "# saved")
     waits.unlink()
-    process.communicate(timeout=60)
-    lab.student(ALL_PASS)
-    for module in (stale, stages):
-        monkeypatch.setattr(module, "ROOT", lab.root)
-    assert lab.kept()["extra_data"]["stages"][STAGE]["sources"] == stale.digest(stages.named(STAGE), "assignments")
+    assert "Full marks" in process.communicate(timeout=60)[0]
+    assert lab.kept()["extra_data"]["stages"][STAGE]["sources"] == graded
+    lab.grade(ALL_PASS + "# saved")
+    assert lab.kept()["extra_data"]["stages"][STAGE]["sources"] != graded
 
 
 def test_a_trace_is_asked_of_the_test_program(lab: Lab) -> None:
@@ -180,25 +166,20 @@ def test_a_trace_is_asked_of_the_test_program(lab: Lab) -> None:
     assert f"No timeline was written to {trace}" in lab.grade(ALL_PASS, "--stage=1", f"--trace={trace}")
 
 
-def points(lab: Lab) -> list[float]:
-    return [test["max_score"] for test in lab.results()["tests"]]
-
-
 def test_a_list_of_tests_is_asked_for_again_after_a_build(lab: Lab) -> None:
     lab.grade(ALL_PASS)
     lab.edit(f"build/bin/tests_{STAGE}", "points=6", "points=7")
     lab.grade(ALL_PASS)
-    assert points(lab) == [5, 7, 4]
+    assert [test["max_score"] for test in lab.results()["tests"]] == [5, 7, 4]
     lab.script(f"build/bin/tests_{STAGE}", "#!/bin/sh\necho undefined symbol >&2; exit 127\n")
     said = lab.grade(ALL_PASS, code=3)
     assert "does not list its tests. This is not your stage's fault.\nundefined symbol" in said
 
 
 def test_points_cannot_be_raised(lab: Lab) -> None:
-    kept = str(lab.root / f"build/grade/tests_{STAGE}.json")
-    lab.grade(f"open({kept!r}, 'w').write(json.dumps([dict(t, points=99) for t in TESTS]))\n" + ALL_PASS)
-    lab.grade(ALL_PASS)
-    assert points(lab) == [5, 6, 4]
+    kept = f"build/grade/tests_{STAGE}.json"
+    lab.grade(f"open('{kept}', 'w').write(json.dumps([dict(t, points=99) for t in TESTS]))\n" + ALL_PASS)
+    assert "Total  15 / 15 points" in lab.grade(ALL_PASS)
 
 
 def test_what_does_not_compile_scores_0_with_its_message(lab: Lab) -> None:
@@ -246,13 +227,5 @@ def test_an_edited_header_is_named_with_how_to_get_it_back(lab: Lab) -> None:
 
 
 def test_results_are_there_after_each_test(lab: Lab) -> None:
-    target = str(lab.root / "build/grade/results.json")
-    lab.grade(
-        f"""
-        def run(name):
-            if name == TESTS[1]['name']:
-                while 'passed' not in [t['status'] for t in json.load(open({target!r}))['tests']]: time.sleep(0.01)
-            return {{'status': 'passed'}}
-        """
-    )
-    assert lab.statuses() == ["passed"] * 3
+    waits = "while '\"status\": \"passed\"' not in open('build/grade/results.json').read(): time.sleep(0.01)"
+    lab.grade(in_the_second_test(waits))

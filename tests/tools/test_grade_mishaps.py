@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.tools.grading_test import ALL_FAIL, ALL_PASS, Lab, alive, processes_in, wait_for
+from tests.tools.grading_test import ALL_FAIL, ALL_PASS, Lab, alive, in_the_second_test, processes_in, wait_for
 from tools.grading.running.records import DISTURBED
 
 FORGED = """
@@ -38,16 +38,6 @@ RESULTS = "build/grade/results.json"
 def test_scores_come_from_the_record_stream_alone(lab: Lab, student: str, says: str) -> None:
     assert says in lab.grade(student, code=1)
     assert lab.results()["score"] == 0
-
-
-def in_the_second_test(does: str) -> str:
-    """A student's code that passes the others."""
-    return f"""
-        def run(name):
-            if name == 'gradients_equal_the_oracle':
-                {does}
-            return {{'status': 'passed'}}
-        """
 
 
 HANGS = ("passed failed not_run", "the test program itself hung")
@@ -87,14 +77,14 @@ def test_a_gigabyte_of_output_is_bounded(lab: Lab) -> None:
 
 def test_nothing_is_left_running(lab: Lab) -> None:
     pids = lab.root / "pids"
-    daemon = f"""
+    daemon = """
 if os.fork() == 0:
     os.setsid()  # it would hold the pipes open
     if os.fork() == 0:
-        open({str(pids)!r}, 'w').write(str(os.getpid()))
+        open('pids', 'w').write(str(os.getpid()))
         time.sleep(600)
     os._exit(0)
-while not os.path.exists({str(pids)!r}) or not open({str(pids)!r}).read(): time.sleep(0.01)
+while not os.path.exists('pids') or not open('pids').read(): time.sleep(0.01)
 open(os.environ['TMPDIR'] + '/left', 'w').close()
 """
     lab.grade(daemon + ALL_PASS)
@@ -114,11 +104,10 @@ if os.fork() == 0:
 
 
 def test_a_program_that_kills_its_guard_gains_nothing(lab: Lab) -> None:
-    pid = lab.root / "pid"
-    lab.student(f"open({str(pid)!r}, 'w').write(str(os.getpid())); os.kill(os.getppid(), 9); time.sleep(600)")
+    lab.student("open('pid', 'w').write(str(os.getpid())); os.kill(os.getppid(), 9); time.sleep(600)")
     assert lab.tool("grade").returncode == 1  # not lab.grade(): the guard's temporary folder may stay
     assert lab.statuses() == ["not_run"] * 3
-    assert not alive(int(pid.read_text()))
+    assert not alive(int((lab.root / "pid").read_text()))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +115,8 @@ def test_a_program_that_kills_its_guard_gains_nothing(lab: Lab) -> None:
 )
 def test_a_signal_keeps_what_was_found_and_leaves_no_process(lab: Lab, signum: int, code: int) -> None:
     pids = lab.root / "pids"
-    fork = "child = os.fork(); child or os.setsid(); child and open({!r}, 'w').write(f'{{os.getpid()}} {{child}} ')"
-    lab.student(in_the_second_test(fork.format(str(pids)) + "; time.sleep(600)"))
+    fork = "child = os.fork(); child or os.setsid(); child and open('pids', 'w').write(f'{os.getpid()} {child} ')"
+    lab.student(in_the_second_test(fork + "; time.sleep(600)"))
     process = lab.start("grade", "--stage=1")
     wait_for(lambda: pids.exists() and pids.read_text().endswith(" "), "the second test")
     wait_for(lambda: lab.statuses()[:1] == ["passed"], "the first test's verdict, in the file")
@@ -166,10 +155,10 @@ def test_ctrl_c_at_random_moments(lab: Lab) -> None:
 
 
 def test_ctrl_c_during_the_build(lab: Lab) -> None:
-    started = lab.write("build_hangs", "")
+    lab.write("build_waits", "")
     lab.student(ALL_PASS)
     process = lab.start("grade", "--stage=1")
-    wait_for(started.read_text, "the build")
+    wait_for((lab.root / "build/targets").exists, "the build")
     process.send_signal(signal.SIGINT)
     assert "Traceback" not in process.stdout.read()
     assert process.wait(20) == 130
@@ -191,19 +180,12 @@ def test_results_of_an_earlier_run_never_stay(lab: Lab) -> None:
 
 
 def test_a_second_run_waits_for_the_first(lab: Lab) -> None:
-    go, started = lab.root / "go", lab.root / "started"
-    lab.student(
-        f"""\
-        open({str(started)!r}, 'w').close()
-        while not os.path.exists({str(go)!r}): time.sleep(0.01)
-        def run(name): return {{'status': 'passed'}}
-        """
-    )
+    lab.student("open('started', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\n" + ALL_PASS)
     first = lab.start("grade", "--stage=1")
-    wait_for(started.exists, "the first run")
+    wait_for((lab.root / "started").exists, "the first run")
     second = lab.start("grade")
     assert f"process {first.pid}" in second.stdout.readline()
-    go.touch()
+    lab.write("go", "")
     assert first.wait(20) == 0
     assert "Full marks" in second.stdout.read()
     assert second.wait(20) == 0
