@@ -130,18 +130,12 @@ OTHERS = {
         static char found[10000][21];  // not on the heap, where it would be found again; a rank has its token twice
         static int count = 0;
         [[gnu::constructor]] static void attack() {
-          FILE* maps = fopen("/proc/self/maps", "r");
-          char line[512];
-          while (fgets(line, sizeof(line), maps)) {
-            unsigned long begin, end;
-            if (sscanf(line, "%lx-%lx", &begin, &end) != 2 || !strstr(line, "[heap]")) continue;
-            const char* run = nullptr;
-            for (const char* at = (const char*)begin; at < (const char*)end; ++at) {
-              if (*at >= '0' && *at <= '9') { run = run ? run : at; continue; }
-              if (run && *at == 0 && at - run >= 16 && at - run <= 20 && count < 10000)
-                memcpy(found[count++], run, at - run);
-              run = nullptr;
-            }
+          const char* run = nullptr;
+          for (const char* at = mapped("[heap]", "rw-p"); at < (const char*)sbrk(0); ++at) {
+            if (*at >= '0' && *at <= '9') { run = run ? run : at; continue; }
+            if (run && *at == 0 && at - run >= 16 && at - run <= 20 && count < 10000)
+              memcpy(found[count++], run, at - run);
+            run = nullptr;
           }
           for (int i = 0; i < count; ++i)
             for (int j = 0; j < i; ++j)
