@@ -12,7 +12,7 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
         scorecard.heading()
         files.write(report)
         with StageBuilds(builder, graded, options.impl) as builds:
-            built = noted_in(report, stages_as_built(builds, builder, lists, graded, options.test))
+            built = stages_as_built(builds, builder, lists, graded, options.test, report)
             if options.untrusted:
                 built = list(built)  # nothing is built once somebody else's code runs
                 run = replace(run, sandbox=sandbox_for(built, builder, report, terminal))
@@ -178,24 +178,19 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     return 0 if report.full_marks() else 1
 
 
-def noted_in(report: Report, stages: Iterable[StageReport]) -> Iterator[StageReport]:
-    for stage in stages:
-        report.stages.append(stage)
-        yield stage
-
-
 def stages_as_built(
-    builds: StageBuilds, builder: Builder, lists: TestLists, graded: list[Stage], pattern: str
+    builds: StageBuilds, builder: Builder, lists: TestLists, graded: list[Stage], pattern: str, report: Report
 ) -> Iterator[StageReport]:
-    """Each stage that has tests asked for, as soon as it is built."""
+    """Each stage that has tests asked for, as soon as it is built; it is noted in the report."""
     for stage in graded:
         error, specs = builds.wait_for(stage), lists.of(builder.program(stage))
         wanted = stages.match_tests(pattern, [spec.name for spec in specs])
         if wanted:
-            report = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
-            report.sources = builds.sources[stage.name]
-            mark_build_error(report, error)
-            yield report
+            found = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
+            found.sources = builds.sources[stage.name]
+            mark_build_error(found, error)
+            report.stages.append(found)
+            yield found
 
 
 def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPILE) -> None:

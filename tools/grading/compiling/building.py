@@ -87,17 +87,17 @@ class Builder:
             errors = {stage.name: builds.wait_for(stage) for stage in stages}
         return {name: error for name, error in errors.items() if error}
 
-    def build_stage(self, stage: Stage, impl: str, watch: Watch, debug: str = "") -> str:
+    def build_stage(self, stage: Stage, impl: str, watch: Watch, debug: bool = False) -> str:
         """Builds a stage, its tests, and what they stand on. Returns why the stage does not compile; empty: it does.
-        `debug`: "debug_" for one that is compiled for a debugger, apart from the graded one."""
-        programs = ["ddp", f"tests_{stage.name}"]
+        `debug`: compiled for a debugger, apart from the graded one."""
+        prefix, programs = "debug_" * debug, ["ddp", f"tests_{stage.name}"]
         if not stage.sources(impl):
             self._build_common(programs, watch)
             folder = f"{impl}/{stage.name}"
             return f"There is no .cpp file in {folder}. To get the original back: {how_to_restore(folder)}"
         if not debug:
             stale.forget_if_changed(self._build_dir, stage, impl)
-        log = self._build(f"{debug}{stage.name}", [*programs, f"{debug}{impl}_{stage.name}"], watch)
+        log = self._build(f"{prefix}{stage.name}", [*programs, f"{prefix}{impl}_{stage.name}"], watch)
         if log.ok and not debug:
             stale.remember(self._build_dir, stage, impl)
         return "" if log.ok else self._why_stage_failed(programs, log, watch)
@@ -106,11 +106,9 @@ class Builder:
         self._build_common(programs, watch)
         if full_disk(log.text):
             raise LabError(_why_common_failed(log))
-        note = OLD_CLANG if self._is_clangs_fault(log) else ""
+        clangs_fault = _IN_RANGES.search(log.text) and system_packages.lacks_ranges(self._toolchain.cxx)
+        note = OLD_CLANG if clangs_fault else ""
         return f"{condense(log.text)}\n{note}{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
-
-    def _is_clangs_fault(self, log: BuildLog) -> bool:
-        return bool(_IN_RANGES.search(log.text)) and system_packages.lacks_ranges(self._toolchain.cxx)
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         log = self._build_once(name, targets, watch)

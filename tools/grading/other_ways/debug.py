@@ -122,7 +122,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     """Builds the stage, and finds out which body of the test to look at."""
     stage, test = options.target
     with Watch() as watch:
-        if error := builder.build_stage(stage, options.impl, watch, "debug_"):
+        if error := builder.build_stage(stage, options.impl, watch, debug=True):
             raise LabError(f"{stage.name} does not compile:\n{error}")
     library = builder.debug_library(stage, options.impl)
     report = StageReport(stage, [TestResult(test)])
