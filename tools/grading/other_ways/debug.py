@@ -38,7 +38,7 @@ from tools.grading.terminal import Terminal
 from tools.setup import gpus, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import LabError
 
 PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
@@ -51,15 +51,9 @@ _BODY = re.compile(r'in "(.+?)" \(\d+ ranks?\)(?: with SCHEDULE=\d+)?: ')  # tes
 class Target:
     """What gdb looks at."""
 
-    stage: Stage
-    impl: str
-    test: TestSpec
-    body: str
-    rank: int
-    seed: int
-    device: str
-    program: Path
+    sources: list[Path]
     library: Path
+    command: list[str]  # the run in which it waits, but for the folder where it says so
 
 
 def main() -> int:
@@ -94,6 +88,7 @@ def _parse_arguments() -> argparse.Namespace:
         raise BadChoice("make debug needs the name of a test, as in: make debug STAGE=01 TEST=<name> RANK=1")
     if not options.rank.isascii() or not options.rank.isdigit():
         raise BadChoice(f"RANK={options.rank} is not the number of a rank, as in RANK=1")
+    options.rank = int(options.rank)
     options.target = the_test(options.test, stages.find_stages(options.stage))
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
@@ -136,18 +131,18 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
         listed = "\n  ".join(stages.closest_first(body, result.bodies)) or f"none, as it says itself:\n{said}"
         raise BadChoice(f"BODY={body} is no run that {test.name} is judged on; these are:\n  {listed}")
     ranks = len(known.get(body, []))
-    if ranks and int(options.rank) >= ranks:
+    if ranks and options.rank >= ranks:
         raise BadChoice(f'RANK={options.rank}: "{body}" has {ranks} ranks, of which the last is {ranks - 1}')
     outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
-    about = f'gdb comes to rank {int(options.rank)} of "{body}".'
+    about = f'gdb comes to rank {options.rank} of "{body}".'
     terminal = Terminal()
-    for text in (
-        f"{test.name} {outcome}, with SEED={options.seed}. {said}".rstrip(),
-        f"{about} There: next, step, up, continue, backtrace, info locals; quit ends.",
-    ):
-        terminal.print(fold(text, terminal.width))
-    program = builder.program(stage)
-    return Target(stage, options.impl, test, body, int(options.rank), options.seed, options.device, program, library)
+    terminal.print(fold(f"{test.name} {outcome}, with SEED={options.seed}. {said}".rstrip(), terminal.width))
+    about += " There: next, step, up, continue, backtrace, info locals; quit ends."
+    terminal.print(fold(about, terminal.width))
+    command = ["/usr/bin/env", *(f"{name}={value}" for name, value in MEMORY.items()), str(builder.program(stage))]
+    command += [f"--stage-library={library}", f"--test={test.name}", f"--seed={options.seed}"]
+    command += [f"--device={options.device}", f"--debug-body={body}", f"--debug-rank={options.rank}"]
+    return Target(stage.sources(options.impl), library, command)
 
 
 def the_test(pattern: str, chosen: list[Stage]) -> tuple[Stage, TestSpec]:
@@ -162,7 +157,7 @@ def attach(gdb: str, target: Target, arguments: list[str]) -> int:
     """Runs the body, and gdb in the foreground; returns gdb's exit code."""
     with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
         quietly = f"| cat > {os.devnull}"
-        own = str(ROOT / target.impl / target.stage.name)
+        own = str(target.sources[0].parent)
         commands = ["set confirm off", "set pagination off", f"source {FRAMES}", f"python fold_all_but({own!r})"]
         commands += [f"pipe attach {pid} {quietly}"]
         commands += [f"pipe break -source {path} -line {line} {quietly}" for path, line in functions(gdb, target)]
@@ -183,7 +178,7 @@ def functions(gdb: str, target: Target) -> list[tuple[Path, int]]:
     command = [gdb, "-nx", "-batch", "-ex", "info functions -q -n .", str(target.library)]
     listed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
     found = []
-    for path in target.stage.sources(target.impl):
+    for path in target.sources:
         section = listed.partition(f"File {path}:\n")[2].partition("\n\n")[0]
         found += [(path, int(line)) for line in sorted(set(re.findall(r"^(\d+):\t", section, re.MULTILINE)), key=int)]
     return found
@@ -195,13 +190,8 @@ def waiting_rank(target: Target, folder: Path) -> Iterator[int]:
     for name in ("rank", "go"):
         os.mkfifo(folder / name, 0o600)
     held = os.open(folder / "go", os.O_RDWR)  # so that neither gdb nor the rank, stopped as it is, blocks in open()
-    environment = [f"{name}={value}" for name, value in MEMORY.items()]
-    command = ["/usr/bin/env", *environment, str(target.program), f"--stage-library={target.library}"]
-    command += [f"--test={target.test.name}", f"--seed={target.seed}", f"--device={target.device}"]
-    command += [f"--debug={folder}"]
-    command += [f"--debug-body={target.body}", f"--debug-rank={target.rank}"]
     output = BoundedText(MAX_OUTPUT)
-    with GuardedProcess(command) as process:
+    with GuardedProcess([*target.command, f"--debug={folder}"]) as process:
         listener = threading.Thread(target=_listen, args=(process, output), daemon=True)
         listener.start()
         try:
