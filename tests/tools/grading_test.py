@@ -242,12 +242,13 @@ def alive(pid: int) -> bool:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """The command lines of all processes that work in this folder."""
+    """The command lines of all processes that work in this folder, or name it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
-                found.append((process / "cmdline").read_bytes().decode(errors="replace"))
+            command = (process / "cmdline").read_bytes().decode(errors="replace")
+            if str(folder) in command or Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                found.append(command)
     return found
 
 

@@ -6,7 +6,6 @@ jail and, to show that a rank's own confinement is enough, without.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import re
 import subprocess
@@ -20,7 +19,7 @@ from string import Template
 import pytest
 
 from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, TOOLS
-from tests.tools.grading_test import FORBID, alive, require_jail
+from tests.tools.grading_test import FORBID, processes_in, require_jail
 from tools.grading.compile_commands import object_of
 from tools.grading.compiling.building import Builder
 from tools.grading.running.runner import RunOptions, run_stage
@@ -77,16 +76,6 @@ def library_of(code: str, beside: str, builder: Builder, folder: Path) -> Path:
     return library
 
 
-def left_running(library: Path) -> list[str]:
-    """Processes that have the library in their command line, as all of a test program's have."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if str(library).encode() in (process / "cmdline").read_bytes() and alive(int(process.name)):
-                found.append(process.name)
-    return found
-
-
 @pytest.mark.parametrize(
     "code, says, beside",
     [
@@ -115,7 +104,7 @@ def test_nothing_is_gained(
         (result,) = report.results
         said = "\n".join(result.failures)
         assert result.score == 0 and re.search(says, said), (sandbox.prefix, said)
-        assert left_running(library) == []
+        assert processes_in(folder) == []
         assert victim.read_text() == "as it was" and not marker.exists()
 
 

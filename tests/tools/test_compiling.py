@@ -143,48 +143,32 @@ def test_what_no_library_and_no_contract_has_is_missing_and_not_the_stages_fault
             Builder(tools)._build("common", ["program"], watch)
 
 
-class Built:
-    """A stage with an object that is newer than its files, whatever these hold."""
-
-    def __init__(self, root: Path) -> None:
-        self.stage, self.folder = Stage("01_naive_ddp", "01", "naive DDP", 15), root / "build"
-        (self.folder / "grade").mkdir(parents=True)
-        self.source = root / "solutions" / self.stage.name / "naive_ddp.cpp"
-        self.header = root / "assignments" / self.stage.name / "naive_ddp.h"
-        for file in (self.source, self.header):
-            file.parent.mkdir(parents=True)
-            file.write_text("first")
-        self.object = self.folder / "naive_ddp.o"
-        command = {"file": str(self.source), "command": f"clang++ -c {self.source} -o naive_ddp.o"}
-        (self.folder / "compile_commands.json").write_text(json.dumps([command]))
-
-    def remember(self) -> None:
-        self.object.touch()
-        stale.remember(self.folder, self.stage, "solutions")
-
-    def is_forgotten(self) -> bool:
-        stale.forget_if_changed(self.folder, self.stage, "solutions")
-        return not self.object.exists()
-
-
-@pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Built:
+def test_an_edit_counts_however_old_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (stages, stale):
         monkeypatch.setattr(module, "ROOT", tmp_path)
-    return Built(tmp_path)
+    stage, build = Stage("01_naive_ddp", "01", "naive DDP", 15), tmp_path / "build"
+    source = tmp_path / "solutions" / stage.name / "x.cpp"
+    header = tmp_path / "assignments" / stage.name / "x.h"
+    for file in source, header, build / "grade/x":
+        file.parent.mkdir(parents=True)
+        file.write_text("first")
+    command = {"file": str(source), "command": f"clang++ -c {source} -o x.o"}
+    (build / "compile_commands.json").write_text(json.dumps([command]))
 
+    def is_forgotten() -> bool:
+        (build / "x.o").touch()
+        stale.forget_if_changed(build, stage, "solutions")
+        return not (build / "x.o").exists()
 
-def test_an_edit_counts_however_old_the_file_is(built: Built) -> None:
-    built.object.touch()
-    assert not built.is_forgotten()  # nobody knows, so the times decide
-    built.remember()
-    os.utime(built.source)
-    assert not built.is_forgotten()
-    for file in (built.source, built.header, built.source.with_name("more.cpp")):
-        built.remember()
+    assert not is_forgotten()  # nobody knows, so the times decide
+    stale.remember(build, stage, "solutions")
+    os.utime(source)
+    assert not is_forgotten()
+    for file in source, header, source.with_name("more.cpp"):
         file.write_text("second")
         os.utime(file, (1, 1))
-        assert built.is_forgotten(), file.name
+        assert is_forgotten(), file.name
+        stale.remember(build, stage, "solutions")
 
 
 def test_precompiled_headers_go_when_a_package_was_upgraded(tmp_path: Path) -> None:

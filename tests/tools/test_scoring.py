@@ -83,27 +83,25 @@ class Stages:
         return side_by_side.in_order(range(4), lambda: build, begin, at_a_time, self.stopping)
 
 
-@pytest.fixture
-def stages() -> Stages:
-    return Stages()
-
-
 def wait_for(event: threading.Event) -> None:
     assert event.wait(PATIENCE_S)
 
 
-def test_two_run_at_a_time_and_come_in_their_order(stages: Stages) -> None:
+def test_two_run_at_a_time_and_come_in_their_order() -> None:
+    stages = Stages()
     both_run = threading.Barrier(2)  # broken, and an error, if they run one after another
     assert list(stages.in_order(lambda _: both_run.wait(PATIENCE_S))) == [0, 1, 2, 3]
 
 
-def test_one_that_is_built_does_not_wait_for_the_next_to_be(stages: Stages) -> None:
+def test_one_that_is_built_does_not_wait_for_the_next_to_be() -> None:
+    stages = Stages()
     given = stages.in_order(lambda _: None, build=Future())
     assert (next(given), stages.begun) == (0, [0])
     assert list(given) == [1, 2, 3]
 
 
-def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended(stages: Stages) -> None:
+def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended() -> None:
+    stages = Stages()
     build, next_began = Future(), threading.Event()
 
     def run(stage: int) -> None:
@@ -115,28 +113,33 @@ def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended(stages: St
     assert list(stages.in_order(run, build)) == [0, 1, 2, 3]
 
 
-def test_a_third_does_not_wait_for_the_first_where_the_second_has_ended(stages: Stages) -> None:
+def test_a_third_does_not_wait_for_the_first_where_the_second_has_ended() -> None:
+    stages = Stages()
     third_began = threading.Event()
     does = {0: lambda: wait_for(third_began), 1: lambda: None, 2: third_began.set, 3: lambda: None}
     assert list(stages.in_order(lambda stage: does[stage]())) == [0, 1, 2, 3]
 
 
-def test_one_at_a_time_none_begins_before_the_last_one_is_taken(stages: Stages) -> None:
+def test_one_at_a_time_none_begins_before_the_last_one_is_taken() -> None:
     """Its results are to be written first, as nothing of the next stage's can touch them then."""
+    stages = Stages()
     for stage in stages.in_order(lambda _: None, at_a_time=1):
         time.sleep(0.02)  # for a thread that should not be there
         assert stages.begun == list(range(stage + 1))
     assert stages.begun == [0, 1, 2, 3]
 
 
-def test_whoever_leaves_early_stops_those_that_run(stages: Stages) -> None:
+def test_whoever_leaves_early_stops_those_that_run() -> None:
+    stages = Stages()
     given = stages.in_order(lambda stage: stage > 0 and wait_for(stages.stopping))
     assert next(given) == 0
     given.close()  # returns, because the others are told to stop
     assert len(stages.begun) < 4
 
 
-def test_an_error_of_a_stage_is_raised_and_stops_the_others(stages: Stages) -> None:
+def test_an_error_of_a_stage_is_raised_and_stops_the_others() -> None:
+    stages = Stages()
+
     def run(stage: int) -> None:
         if stage == 0:
             raise OSError("no such program")

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,13 +61,6 @@ ALLOWED = {
 }
 
 
-class OneFile(Stage):
-    """A stage of one source."""
-
-    def sources(self, impl: str) -> list[Path]:
-        return [Path(self.topic)]
-
-
 def objections_to(code: str, root: Path) -> str:
     if not CXX:
         pytest.skip("there is no C++ compiler")
@@ -78,7 +72,8 @@ def objections_to(code: str, root: Path) -> str:
     (root / "compile_commands.json").write_text(json.dumps([entry]))
     subprocess.run(command, check=True)
     subprocess.run([CXX, "-shared", "-o", str(library), str(root / "stage.o")], check=True)
-    return objections(Compiled(OneFile("09_untrusted", "09", str(source), 0), "assignments", library, root))
+    stage = SimpleNamespace(name="09_untrusted", sources=lambda impl: [source])
+    return objections(Compiled(stage, "assignments", library, root))
 
 
 @pytest.mark.parametrize("word", REFUSED)
