@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tools.grading import declared
+from tools.grading.running import test_lists
 from tools.grading.stages import all_stages
 from tools.setup import configuring, system_packages, toolchain, virtual_environment
 from tools.setup.toolchain import BUILD_DIR, ROOT
@@ -82,7 +82,7 @@ def test_each_graded_test_is_one_of_ctests() -> None:
     if missing := [each.name for each in all_stages() if not (BUILD_DIR / f"bin/tests_{each.name}").exists()]:
         pytest.skip(f"{missing} are not built")
     said = output_of(Path(toolchain.load().cmake).with_name("ctest"), "--preset", "graded", "-N")
-    due = [(stage.name, spec.name) for stage in all_stages() for spec in declared.tests_of(stage)]
+    due = [(stage.name, spec.name) for stage in all_stages() for spec in test_lists.tests_of(stage)]
     assert sorted(re.findall(r"Test +#\d+: (\w+)\.Graded\.(\w+)", said)) == sorted(due)
 
 

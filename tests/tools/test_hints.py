@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.grading_test import ALL_PASS, NAMES, Lab
-from tools.grading import declared
 from tools.grading.hint import second_hints
-from tools.grading.running.test_lists import ask
+from tools.grading.running import test_lists
 from tools.grading.stages import Stage, all_stages
 from tools.setup.checkout_lock import hold
 from tools.setup.toolchain import BUILD_DIR, ROOT
@@ -24,7 +23,7 @@ each_stage = pytest.mark.parametrize("stage", all_stages(), ids=lambda stage: st
 
 
 def first_hints(stage: Stage) -> dict[str, str]:
-    return {spec.name: spec.hint for spec in declared.tests_of(stage)}
+    return {spec.name: spec.hint for spec in test_lists.tests_of(stage)}
 
 
 @each_stage
@@ -46,7 +45,7 @@ def test_what_is_read_from_files_is_what_is_built(stage: Stage) -> None:
     sources = (ROOT / "tests" / stage.name).glob("*.cpp")
     if not program.exists() or any(source.stat().st_mtime > code.stat().st_mtime for source in sources):
         pytest.skip("not built")
-    assert declared.tests_of(stage) == ask(program)
+    assert test_lists.tests_of(stage) == test_lists.ask(program)
 
 
 @pytest.mark.skipif(not (ROOT / "solutions").is_dir(), reason="there are no solutions here")

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import declared, stages
+from tools.grading import stages
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.other_ways import launched, sanitized
+from tools.grading.running import test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.scorecard import Scorecard
@@ -85,7 +86,7 @@ def _parse_arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
     if options.test:  # said before anything is built, and no other stage is
-        options.stages = list(dict.fromkeys(stage for stage, _ in declared.chosen(options.test, options.stages)))
+        options.stages = list(dict.fromkeys(stage for stage, _ in test_lists.chosen(options.test, options.stages)))
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)

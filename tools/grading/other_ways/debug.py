@@ -27,9 +27,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.grading import declared, stages
+from tools.grading import stages
 from tools.grading.compiling.building import Builder, Watch
 from tools.grading.exit_codes import ending_of
+from tools.grading.running import test_lists
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.runner import MEMORY, RunOptions, run_stage, signs_of_life
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
@@ -146,7 +147,7 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
 
 
 def the_test(pattern: str, chosen: list[Stage]) -> tuple[Stage, TestSpec]:
-    found = declared.chosen(pattern, chosen)
+    found = test_lists.chosen(pattern, chosen)
     if len(found) > 1:
         listed = "\n".join(f"  STAGE={stage.number} TEST={spec.name}" for stage, spec in found)
         raise BadChoice(f"TEST={pattern} means several; gdb looks at one:\n{listed}")
