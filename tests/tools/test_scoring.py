@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tools.grading.scoring import side_by_side
+from tools.grading.grade import side_by_side
 from tools.grading.scoring.price import settle
 from tools.grading.scoring.results import Broken, Status, TestResult, TestSpec
 
@@ -80,7 +80,7 @@ class Stages:
             self.begun.append(stage)
             run(stage)
 
-        return side_by_side.in_order(range(4), lambda: build, begin, at_a_time, self.stopping)
+        return side_by_side(range(4), lambda: build, begin, at_a_time, self.stopping)
 
 
 def wait_for(event: threading.Event) -> None:

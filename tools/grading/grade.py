@@ -9,10 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +27,7 @@ from tools.grading.running import test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.scorecard import Scorecard
-from tools.grading.scoring import kept_scores, side_by_side
+from tools.grading.scoring import kept_scores
 from tools.grading.scoring.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.strangers import untrusted
@@ -113,7 +116,8 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
-    at_a_time = side_by_side.width() if len(graded) > 1 and not options.untrusted else 1
+    # One more than there are cores: ranks wait half of the time.
+    at_a_time = len(os.sched_getaffinity(0)) + 1 if len(graded) > 1 and not options.untrusted else 1
     run = RunOptions(
         report.seed,
         report.device,
@@ -151,7 +155,7 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
             if options.untrusted:
                 built = list(built)  # nothing is built once somebody else's code runs
                 run = replace(run, sandbox=sandbox_for(built, builder, report, terminal))
-            for stage in side_by_side.in_order(built, builds.next_build, grade_one, at_a_time, run.stopping):
+            for stage in side_by_side(built, builds.next_build, grade_one, at_a_time, run.stopping):
                 with writing:  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
                     files.write(report)
                     with contextlib.suppress(OSError):  # which the line above has noted
@@ -192,6 +196,37 @@ def stages_as_built(
             mark_build_error(found, error)
             report.stages.append(found)
             yield found
+
+
+def side_by_side(
+    stages: Iterable[StageReport],
+    next_build: Callable[[], Future | None],
+    run: Callable[[StageReport], None],
+    at_a_time: int,
+    stopping: threading.Event,
+) -> Iterator[StageReport]:
+    """Runs each stage on a thread, and yields it when it has ended, in the order of `stages`. Beside one that runs the
+    next begins once it is built. Whoever takes no more, or is interrupted, sets `stopping`, at which `run` has to end.
+    """
+    stages, running, more = iter(stages), deque(), True
+    with ThreadPoolExecutor(at_a_time) as pool:
+        try:
+            while more or running:
+                busy = [ended for _, ended in running if not ended.done()]
+                build = next_build() if more and len(busy) < at_a_time else None
+                if running and running[0][1].done():
+                    stage, ended = running.popleft()
+                    ended.result()
+                    yield stage
+                elif len(busy) == at_a_time or not more or (running and build and not build.done()):
+                    wait([*busy, build] if build else busy, return_when=FIRST_COMPLETED)
+                else:
+                    stage = next(stages, None)
+                    more = stage is not None
+                    if more:
+                        running.append((stage, pool.submit(run, stage)))
+        finally:
+            stopping.set()
 
 
 def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPILE) -> None:
