@@ -10,31 +10,32 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import textwrap
 import time
-import unittest
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tools.grading.strangers.sandbox import make_sandbox
 from tools.setup.toolchain import ROOT
 
-STAGE = "01_naive_ddp"
+STAGE, OTHER = "01_naive_ddp", "02_overlapped_ddp"
 NAMES = ["broadcasts_rank_0", "gradients_equal_the_oracle", "one_all_reduce_per_parameter"]
 ALL_PASS = "def run(name): return {'status': 'passed'}\n"
+ALL_FAIL = "def run(name): return {'status': 'failed', 'failures': ['wrong']}\n"
 PROGRAM = """\
 #!{python}
 import json, os, sys, time
 TESTS = [
     dict(name="broadcasts_rank_0", points=5, hint="Use broadcast.", file="{root}/tests/01_naive_ddp/a.cpp", line=3),
-    dict(name="gradients_equal_the_oracle", points=6, hint="Divide.", file="{root}/tests/01_naive_ddp/a.cpp", line=9),
-    dict(name="one_all_reduce_per_parameter", points=4, hint="Count.", file="{root}/tests/01_naive_ddp/a.cpp", line=20),
+    dict(name="gradients_equal_the_oracle", points=6, hint="Divide.", file="{root}/tests/01_naive_ddp/a.cpp", line=4),
+    dict(name="one_all_reduce_per_parameter", points=4, hint="Count.", file="{root}/tests/01_naive_ddp/a.cpp", line=10),
 ]
 if "--list" in sys.argv:
     print(json.dumps(TESTS))
@@ -59,27 +60,27 @@ record(event="run_finished")
 """
 
 
+def in_the_second_test(does: str) -> str:
+    """A student's code that passes the others, and this one if it goes on."""
+    return f"""
+def run(name):
+    if name == 'gradients_equal_the_oracle':
+        {does}
+    return {{'status': 'passed'}}
+"""
+
+
 # As the program above has them: names, points, hints and lines.
 DECLARED = """\
 const char* const kCount = "one_all_reduce_per_parameter";
 
 const GradedTest kBroadcast{{.name = "broadcasts_rank_0", .points = 5, .hint = "Use broadcast."}, [] {}};
-
-
-
-
-
 const GradedTest kMean{
     {.name = "gradients_equal_the_oracle",
      .points = 6,
      .hint = "Div"
              "ide."},
     [] { judge(all_training(), mean); }};
-
-
-
-
-
 
 const GradedTest kOneEach{{.name = kCount, .points = 4, .hint = "Count."}, [] {}};
 """
@@ -105,12 +106,9 @@ for target in targets:
         print("[1/2] Building CXX object ddp.cpp.o")
         print(f"{{root}}/common/ddp/ranks/launch.cpp:7:1: error: expected ';'", file=sys.stderr)
         broken = True
-    elif target == "ddp" and (root / "build_waits").exists():
+    elif target == "ddp":
         while (root / "build_waits").exists():
             time.sleep(0.01)
-    elif target == "ddp" and (root / "build_hangs").exists():
-        (root / "build_hangs").write_text("started")
-        time.sleep(600)
     elif impl in ("assignments", "solutions"):
         source = root / impl / stage / (stage[3:] + ".cpp")
         if "fills the disk" in source.read_text():
@@ -129,21 +127,38 @@ for target in targets:
             shutil.copy(source, library)
 sys.exit(broken)
 """
+# Python that makes system calls fail.
+FORBID = """
+import ctypes, struct
+def forbid(calls):
+    code = [(0x20, 0, 0, 0)]  # load the number
+    for call in calls:
+        code += [(0x15, 0, 1, call), (0x06, 0, 0, 0x00050001)]  # EPERM
+    code += [(0x06, 0, 0, 0x7FFF0000)]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(text)))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+"""
 
 
-class Checkout:
-    """A scratch checkout with one graded stage."""
+class Lab:
+    """A scratch checkout with one graded stage, and what a user types there."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        shutil.copytree(ROOT / "tools", root / "tools")  # including compiled modules, which save time
-        (root / "build/bin").mkdir(parents=True)
-        fields = {"python": sys.executable, "root": str(root)}
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.root, self.temporary, self._stack = folder / "lab", folder / "tmp", stack
+        self.temporary.mkdir()
+        self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
+        shutil.copytree(ROOT / "tools", self.root / "tools")  # including compiled modules, which save time
+        self.source = self.root / "assignments" / STAGE / "naive_ddp.cpp"
+        self.program = self.root / "build/bin" / f"tests_{STAGE}"
+        fields = {"python": sys.executable, "root": str(self.root)}
         self.script("cmake", CMAKE.format(**fields))
         self.script(f"build/bin/tests_{STAGE}", PROGRAM.format(**fields))
         keys = ("python", "figure_python", "libtorch", "torch_version", "cxx", "ninja")
-        chosen = dict.fromkeys(keys, "") | {"cmake": str(root / "cmake"), "build_dir": str(root / "build")}
+        chosen = dict.fromkeys(keys, "") | {"cmake": str(self.root / "cmake"), "build_dir": str(self.root / "build")}
         self.write("build/toolchain.json", json.dumps({"toolchain": chosen}))
+        self.write("build/CMakeCache.txt", "DDP_LAB_CUDA:INTERNAL=on\n")
         self.write(f"build/lib/libtests_{STAGE}_code.so", "")
         self.write(f"tests/{STAGE}/a.cpp", DECLARED)
         for manifest in (ROOT / "assignments").glob("*/stage.json"):
@@ -155,22 +170,65 @@ class Checkout:
         file.write_text(textwrap.dedent(text))
         return file
 
+    def edit(self, path: str, old: str, new: str) -> None:
+        text = (self.root / path).read_text()
+        assert old in text
+        (self.root / path).write_text(text.replace(old, new))
+
     def script(self, path: str, text: str) -> None:
         self.write(path, text).chmod(0o755)
 
     def student(self, text: str, impl: str = "assignments", stage: str = STAGE) -> None:
         self.write(f"{impl}/{stage}/{stage[3:]}.cpp", text)
 
-    def command(self, tool: str, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", f"tools.grading.{tool}", *arguments]
+    def second_stage(self, student: str) -> None:
+        """With the tests of the first."""
+        shutil.copy(self.program, self.program.with_name(f"tests_{OTHER}"))
+        self.write(f"build/lib/libtests_{OTHER}_code.so", "")
+        self.write(f"tests/{OTHER}/a.cpp", "")
+        self.student(student, stage=OTHER)
+
+    def tool(self, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        env = {**self.environment, **environment}
+        command = [sys.executable, "-m", f"tools.grading.{name}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, cwd=self.root)
+        assert "Traceback" not in done.stdout + done.stderr
+        return done
+
+    def grade(self, student: str, *arguments: str, code: int = 0, **environment: str) -> str:
+        """What is printed, and said of errors, where full marks or another ending are due."""
+        self.student(student)
+        done = self.tool("grade", *arguments, **environment)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert list(self.temporary.iterdir()) == [], "temporary files were left"
+        return done.stdout + done.stderr
+
+    def start(self, tool: str, *arguments: str, **options: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", f"tools.grading.{tool}", *arguments]
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": self.environment}
+        process = subprocess.Popen(command, cwd=self.root, text=True, **{**output, **options})
+        self._stack.enter_context(process)
+        self._stack.callback(process.kill)
+        return process
+
+    def on_terminal(self, *arguments: str, width: int = 80, **environment: str) -> Iterator[str]:
+        """What `make test` writes to a terminal, piece by piece."""
+        ours, theirs = os.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
+        env = {**self.environment, "TERM": "xterm", **environment}
+        self.start("grade", *arguments, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        with open(ours, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # on Linux, at the end
+            while data := terminal.read(65536):
+                yield data.decode()
 
     def results(self) -> dict:
         return json.loads((self.root / "build/grade/results.json").read_text())
 
-    def kept_score(self) -> float | None:
+    def kept(self) -> dict:
         """What `make submit` would pack."""
         kept = self.root / "build/grade/scores.json"
-        return json.loads(kept.read_text())["score"] if kept.exists() else None
+        return json.loads(kept.read_text()) if kept.exists() else {}
 
     def statuses(self) -> list[str]:
         return [test["extra_data"]["status"] for test in self.results()["tests"]]
@@ -184,12 +242,13 @@ def alive(pid: int) -> bool:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """The command lines of all processes that work in this folder."""
+    """The command lines of all processes that work in this folder, or name it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if Path(os.readlink(process / "cwd")).is_relative_to(folder):
-                found.append((process / "cmdline").read_bytes().decode(errors="replace"))
+            command = (process / "cmdline").read_bytes().decode(errors="replace")
+            if str(folder) in command or Path(os.readlink(process / "cwd")).is_relative_to(folder):
+                found.append(command)
     return found
 
 
@@ -202,96 +261,8 @@ def wait_for(condition, what: str, seconds: float = 20.0):
     return value
 
 
-def require_jail(test: unittest.TestCase) -> None:
+def require_jail() -> None:
     """Skips a test of the jail where the system allows none; a rank's own confinement is tested there, too."""
     sandbox = make_sandbox(Path("/bin/true"), [])
     if not sandbox.prefix:
-        test.skipTest(" ".join(sandbox.gaps))
-
-
-class GraderTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls) -> None:
-        """Behind "&" a shell may ignore interrupts, and what the tests start would, too."""
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def setUp(self) -> None:
-        self.checkout = Checkout(self.folder / "lab")
-        self.temporary = self.folder / "tmp"
-        self.temporary.mkdir()
-        self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
-
-    def tool(self, name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.checkout.command(name, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**self.environment, **environment},
-            cwd=self.checkout.root,
-        )
-
-    def grade(self, student: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        self.checkout.student(student)
-        done = self.tool("grade", *arguments, **environment)
-        self.assertNotIn("Traceback", done.stdout + done.stderr)
-        self.assertEqual(list(self.temporary.iterdir()), [], "temporary files were left")
-        return done
-
-    def on_terminal(self, *arguments: str, width: int = 80, **environment: str) -> Terminal:
-        return Terminal(self, self.checkout.command("grade", *arguments), width, environment)
-
-    def start(self, student: str, **options: object) -> subprocess.Popen[str]:
-        self.checkout.student(student)
-        process = subprocess.Popen(
-            self.checkout.command("grade", "--stage=1"),
-            cwd=self.checkout.root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=self.environment,
-            **options,
-        )
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
-        return process
-
-
-class Terminal:
-    """A command in a terminal of its own."""
-
-    def __init__(self, test: GraderTest, command: list[str], width: int, environment: dict[str, str]) -> None:
-        self._ours, theirs = os.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
-        env = {**test.environment, "TERM": "xterm", **environment}
-        env.pop("COLUMNS", None)
-        self.process = subprocess.Popen(command, cwd=test.checkout.root, stdout=theirs, stderr=theirs, env=env)
-        os.close(theirs)
-        test.addCleanup(os.close, self._ours)
-        test.addCleanup(self.process.wait)
-        test.addCleanup(self.process.kill)
-        self.output = ""
-
-    def read_until(self, text: str) -> None:
-        while text not in self.output:
-            if not self._read():
-                raise AssertionError(f"{text!r} was not printed, but:\n{self.output}")
-
-    def read_all(self) -> str:
-        while self._read():
-            pass
-        self.process.wait(20)
-        return self.output
-
-    def lines(self) -> list[str]:
-        """What stays on the screen, without colours."""
-        plain = re.sub(r"\x1b\[[\d;]*m", "", self.read_all())
-        return [line.split("\x1b[K")[-1].rstrip("\r") for line in plain.split("\n")]
-
-    def _read(self) -> bool:
-        try:
-            data = os.read(self._ours, 65536)
-        except OSError:  # on Linux, when the other side has closed
-            return False
-        self.output += data.decode()
-        return bool(data)
+        pytest.skip(" ".join(sandbox.gaps))

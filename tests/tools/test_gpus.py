@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import unittest
 from pathlib import Path
 from unittest import mock
 
 from tests.harness.cuda_driver_test import driver
-from tests.tools.grading_test import ALL_PASS, GraderTest
 from tests.tools.setup_test import Checkout
 from tools.setup import gpus, parts, toolchain
 from tools.setup.toolchain import LabError
@@ -122,30 +120,6 @@ class SetUp(Checkout):
         self.assertIn("the NVIDIA driver shows no GPU", said)
         self.assertNotIn("come over the network", said)
         self.assertFalse((self.lab / ".venv").exists())
-
-
-class Grading(GraderTest):
-    def grade_on(self, device: str, cmake: str, **answers: object) -> subprocess.CompletedProcess[str]:
-        found = driver(self.checkout.root, **answers)
-        self.checkout.write("build/CMakeCache.txt", f"DDP_LAB_CUDA:INTERNAL={cmake}\n")
-        return self.grade(ALL_PASS, f"--device={device}", LD_LIBRARY_PATH=found)
-
-    def test_each_gap_is_said_once(self) -> None:
-        not_built = "the lab's CUDA part cannot be built here: libtorch 2.11.0+cpu is a CPU build"
-        for cmake, expected in (
-            ("off: libtorch 2.11.0+cpu is a CPU build", not_built),
-            ("on, with some headers", "the NVIDIA driver shows no GPU"),
-        ):
-            done = self.grade_on("cuda", cmake, init=gpus.NO_GPU)
-            self.assertEqual(done.returncode, 3, done.stdout)
-            self.assertIn(f"DEVICE=cuda: {expected}", " ".join(done.stderr.split()))
-            self.assertEqual(done.stdout, "")
-
-    def test_the_cuda_part_is_built_for_its_device_alone(self) -> None:
-        for device, built in (("cuda", True), ("cpu", False)):
-            done = self.grade_on(device, "on, with some headers", gpus_there=[FITS])
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertEqual("ddp_cuda" in (self.checkout.root / "build/targets").read_text().split(), built)
 
 
 class Pin(unittest.TestCase):

@@ -1,15 +1,22 @@
-"""Tests of what UNTRUSTED=1 lets a stage use, on small libraries made by the real compiler."""
+"""Strangers' code, with UNTRUSTED=1: what a stage may use, on small libraries made by the real compiler, and how the
+grader runs one that got past that look. What real ranks may do is in test_attacks.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import shutil
 import subprocess
-import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
-from tools.grading.stages import IMPLEMENTATIONS, all_stages, named
+import pytest
+
+from tests.tools.grading_test import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
+from tools.grading.stages import IMPLEMENTATIONS, Stage, all_stages, named
 from tools.grading.strangers import untrusted
 from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
@@ -54,87 +61,146 @@ ALLOWED = {
 }
 
 
-class OneFile:
-    """A stage of one source."""
-
-    name = "09_untrusted"
-
-    def __init__(self, source: Path) -> None:
-        self.source = source
-
-    def sources(self, impl: str) -> list[Path]:
-        return [self.source]
-
-
-@unittest.skipUnless(CXX, "there is no C++ compiler")
-class Untrusted(unittest.TestCase):
-    def objections(self, code: str) -> str:
-        root = self.folder
-        source, library = root / "stage.cpp", root / "libstage.so"
-        source.write_text(code)
-        (root / "neighbour.h").write_text("inline int neighbour() { return 1; }")
-        command = [CXX, "-std=c++20", "-fPIC", "-o", str(root / "stage.o"), "-c", str(source)]
-        entry = {"file": str(source), "directory": str(root), "command": shlex.join(command)}
-        (root / "compile_commands.json").write_text(json.dumps([entry]))
-        subprocess.run(command, check=True)
-        subprocess.run([CXX, "-shared", "-o", str(library), str(root / "stage.o")], check=True)
-        return objections(Compiled(OneFile(source), "assignments", library, root))
-
-    def test_what_reaches_outside_is_named(self) -> None:
-        for word, code in REFUSED.items():
-            with self.subTest(word):
-                self.assertRegex(self.objections(code), rf"stage\.cpp:\d+: (uses|includes) \S*{word}")
-
-    def test_what_is_hidden_by_macros_is_named_too(self) -> None:
-        for word, code in HIDDEN.items():
-            with self.subTest(word):
-                self.assertIn(word, self.objections(code))
-
-    def test_what_a_stage_needs_is_let_through(self) -> None:
-        for name, code in ALLOWED.items():
-            with self.subTest(name):
-                self.assertEqual(self.objections(code), "")
-
-    def test_solutions_and_stubs_use_nothing_else(self) -> None:
-        build = ROOT / "build"
-        for stage in all_stages():
-            for impl in IMPLEMENTATIONS:
-                library = build / "stages" / impl / stage.name / "libstage.so"
-                if not library.exists():
-                    self.skipTest("the stages are not built")
-                self.assertEqual(objections(Compiled(stage, impl, library, build)), "", f"{impl}, {stage.name}")
+def objections_to(code: str, root: Path) -> str:
+    if not CXX:
+        pytest.skip("there is no C++ compiler")
+    source, library = root / "stage.cpp", root / "libstage.so"
+    source.write_text(code)
+    (root / "neighbour.h").write_text("inline int neighbour() { return 1; }")
+    command = [CXX, "-std=c++20", "-fPIC", "-o", str(root / "stage.o"), "-c", str(source)]
+    entry = {"file": str(source), "directory": str(root), "command": shlex.join(command)}
+    (root / "compile_commands.json").write_text(json.dumps([entry]))
+    subprocess.run(command, check=True)
+    subprocess.run([CXX, "-shared", "-o", str(library), str(root / "stage.o")], check=True)
+    stage = SimpleNamespace(name="09_untrusted", sources=lambda impl: [source])
+    return objections(Compiled(stage, "assignments", library, root))
 
 
-class SystemCalls(unittest.TestCase):
-    def test_their_instructions_are_known_on_each_processor(self) -> None:
-        for line in ("  401000:\tsyscall", "  401000:\tint    $0x80", "    1004:\tsvc\t#0x0"):
-            self.assertRegex(line, untrusted._SYSTEM_CALL)
+@pytest.mark.parametrize("word", REFUSED)
+def test_what_reaches_outside_is_named(word: str, tmp_path: Path) -> None:
+    assert re.search(rf"stage\.cpp:\d+: (uses|includes) \S*{word}", objections_to(REFUSED[word], tmp_path))
 
 
-class Headers(unittest.TestCase):
-    def test_answers_that_are_there_are_nobodys_headers(self) -> None:
-        for file, public in {
-            "solutions/05_ring_all_reduce/ring_all_reduce.cpp": False,
-            "benchmarks/peers/butterfly.h": False,
-            "benchmarks/peers/sync_batch_norm_peer.h": False,
-            "common/ddp/peers/reducer_peer.h": False,
-            "assignments/01_naive_ddp/naive_ddp.h": False,
-            "assignments/05_ring_all_reduce/ring_all_reduce.h": True,
-            "common/ddp/collectives.h": True,
-        }.items():
-            self.assertTrue((ROOT / file).exists(), file)
-            self.assertEqual(is_public(ROOT / file, named("05_ring_all_reduce")), public, file)
+@pytest.mark.parametrize("word", HIDDEN)
+def test_what_is_hidden_by_macros_is_named_too(word: str, tmp_path: Path) -> None:
+    assert word in objections_to(HIDDEN[word], tmp_path)
 
 
-class Names(unittest.TestCase):
-    def test_a_mangled_name_begins_with_its_namespaces(self) -> None:
-        for symbol, name in {
-            "dlopen": "dlopen",
-            "_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE": "at::_ops::add_Tensor::call",
-            "_ZNKSt6thread2idEv": "std::thread::id",
-            "_ZTVN5torch8autograd4NodeE": "torch::autograd::Node",
-            "_ZSt9terminatev": "std::terminate",
-            "_Znwm": "operator new",
-            "_ZTHN3c104impl26raw_local_dispatch_key_setE": "c10::impl::raw_local_dispatch_key_set",
-        }.items():
-            self.assertEqual(qualified_name(symbol), name)
+@pytest.mark.parametrize("what", ALLOWED)
+def test_what_a_stage_needs_is_let_through(what: str, tmp_path: Path) -> None:
+    assert objections_to(ALLOWED[what], tmp_path) == ""
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize("stage", all_stages(), ids=lambda stage: stage.name)
+def test_solutions_and_stubs_use_nothing_else(stage: Stage, impl: str) -> None:
+    library = ROOT / "build/stages" / impl / stage.name / "libstage.so"
+    if not library.exists():
+        pytest.skip("not built")
+    assert objections(Compiled(stage, impl, library, ROOT / "build")) == ""
+
+
+@pytest.mark.parametrize("line", ["  401000:\tsyscall", "  401000:\tint    $0x80", "    1004:\tsvc\t#0x0"])
+def test_instructions_that_call_the_system_are_known_on_each_processor(line: str) -> None:
+    assert untrusted._SYSTEM_CALL.search(line)
+
+
+@pytest.mark.parametrize(
+    "file, public",
+    [
+        ("solutions/05_ring_all_reduce/ring_all_reduce.cpp", False),
+        ("benchmarks/peers/butterfly.h", False),
+        ("common/ddp/peers/reducer_peer.h", False),
+        ("assignments/01_naive_ddp/naive_ddp.h", False),
+        ("assignments/05_ring_all_reduce/ring_all_reduce.h", True),
+        ("common/ddp/collectives.h", True),
+    ],
+)
+def test_answers_that_are_there_are_nobodys_headers(file: str, public: bool) -> None:
+    assert (ROOT / file).exists()
+    assert is_public(ROOT / file, named("05_ring_all_reduce")) is public
+
+
+@pytest.mark.parametrize(
+    "symbol, name",
+    [
+        ("dlopen", "dlopen"),
+        ("_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE", "at::_ops::add_Tensor::call"),
+        ("_ZNKSt6thread2idEv", "std::thread::id"),
+        ("_ZTVN5torch8autograd4NodeE", "torch::autograd::Node"),
+        ("_ZSt9terminatev", "std::terminate"),
+        ("_Znwm", "operator new"),
+        ("_ZTHN3c104impl26raw_local_dispatch_key_setE", "c10::impl::raw_local_dispatch_key_set"),
+    ],
+)
+def test_a_mangled_name_begins_with_its_namespaces(symbol: str, name: str) -> None:
+    assert qualified_name(symbol) == name
+
+
+@pytest.fixture
+def jailed(lab: Lab) -> Lab:
+    """Without the look at the code, so that the layers below it show."""
+    require_jail()
+    look = "def objections(code: Compiled) -> str:"
+    lab.edit("tools/grading/strangers/untrusted.py", look, f"{look}\n    return ''")
+    lab.write("build/lib/libddp.so", "")
+    return lab
+
+
+@pytest.mark.parametrize(
+    "statement, error",
+    [
+        ("open('build/grade/results.json', 'w')", "Read-only file system|Permission denied"),
+        (f"open('build/bin/tests_{STAGE}', 'w')", "Read-only file system|Permission denied"),
+        (f"open('assignments/{STAGE}/naive_ddp.cpp', 'w')", "Read-only file system|Permission denied"),
+        ("open(os.environ['TMPDIR'] + '/f', 'wb').write(bytes(1 << 27))", "No space left"),
+        (f"os.kill({os.getpid()}, 9)", "No such process"),
+        ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "Network is unreachable"),
+    ],
+    ids=["results", "programs", "sources", "much in its own folder", "other processes", "the network"],
+)
+def test_what_the_jail_keeps_from_a_stage(jailed: Lab, statement: str, error: str) -> None:
+    student = f"""
+        try:
+            {statement}
+            said = 'it worked'
+        except OSError as error:
+            said = str(error)
+        def run(name): return {{'status': 'failed', 'failures': [said]}}
+        """
+    said = jailed.grade(student, "--untrusted", code=1)
+    assert "it worked" not in said
+    assert re.search(error, said)
+
+
+def test_what_it_does_well_counts_and_nothing_survives(jailed: Lab) -> None:
+    daemon = """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: time.sleep(600)
+    os._exit(0)
+"""
+    jailed.grade(daemon + ALL_PASS, "--untrusted")
+    assert jailed.results()["score"] == 15
+    wait_for(lambda: not processes_in(jailed.root), "the end of all processes")
+
+
+def test_results_are_written_when_nothing_of_the_stage_runs(jailed: Lab) -> None:
+    student = """
+        said = []
+        def run(name):
+            said.append(open('build/grade/results.json').read())
+            return {'status': 'passed', 'measured': [str(any('"score": 5' in text for text in said))]}
+        """
+    assert jailed.grade(student, "--untrusted", "--verbose").count("False") == 3
+
+
+def test_a_stage_whose_program_has_changed_is_not_run(jailed: Lab) -> None:
+    main = "def main() -> None:"
+    broken = f"{main}\n    raise OSError(1, 'unshare: Operation not permitted')"
+    jailed.edit("tools/grading/strangers/jail.py", main, broken)
+    jailed.second_stage(ALL_PASS)
+    said = jailed.grade(f"open('build/bin/tests_{OTHER}', 'a').write('# mine')\n{ALL_PASS}", "--untrusted", code=1)
+    assert "UNTRUSTED=1: no namespaces here (the jail: unshare: Operation not permitted)" in said
+    assert f"build/bin/tests_{OTHER} changed after the first stage had begun" in said
+    assert jailed.statuses() == ["passed"] * 3 + ["failed"] * 3

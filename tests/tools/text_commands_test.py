@@ -34,7 +34,7 @@ PLACEHOLDER = NotRun("its reader has to fill something in")
 CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     # Grading: the stubs of all stages at once take no longer than one.
     (r"make test( STAGE=0\d)( TEST=\w+)? TRACE=\S+", Run(r"make test\1\2 IMPL=solutions TRACE=step.json")),
-    (r"make test( STAGE=0\d)? SANITIZE=\w+", NotRun("builds for minutes; tests/tools/test_sanitized.py has it")),
+    (r"make test( STAGE=0\d)? SANITIZE=\w+", NotRun("builds for minutes; tests/tools/test_other_ways.py has it")),
     (r"make test (PYTHON|LIBTORCH)=/path/to/.*", PLACEHOLDER),
     (r"(make|docker|build/bin|NCCL_DEBUG).*(DEVICE=cuda|--device cuda|--distributed-backend nccl).*", HARDWARE),
     (r"cmake --build build .*(ddp_cuda|--device cuda).*", HARDWARE),
@@ -50,7 +50,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make test IMPL=solutions STAGE=0N", PLACEHOLDER),
     (r"make watch( STAGE=0\d)?", ENDLESS),
     (r"make debug .*GDB_ARGS=.*", Run(r"\g<0> IMPL=solutions")),
-    (r"make debug( .*)?", NotRun("opens a debugger; tests/tools/test_debug.py does it with commands")),
+    (r"make debug( .*)?", NotRun("opens a debugger; tests/tools/test_other_ways.py does it with commands")),
     (r"make hint TEST=<name>(.*)", Run(r"make hint TEST='*'\1")),
     (r"make hint( .*)?", Run()),
     (r"make( setup| doctor| help)?", Run()),

@@ -25,15 +25,10 @@ def ending_of(command: str, body: Callable[[], int]) -> int:
     128 after a signal. `command` is what the user typed, such as "make figures"."""
     try:
         return body()
-    except BadChoice as error:
-        print(fold(str(error), columns()), file=sys.stderr)
-        return 2
-    except LabError as error:
-        print(fold(str(error), columns()), file=sys.stderr)
-        return 3
-    except OSError as error:
-        print(fold(explain(error, command), columns()), file=sys.stderr)
-        return 3
+    except (LabError, OSError) as error:
+        said = explain(error, command) if isinstance(error, OSError) else str(error)
+        print(fold(said, columns()), file=sys.stderr)
+        return 2 if isinstance(error, BadChoice) else 3
     except KeyboardInterrupt as error:
         return 128 + getattr(error, "signum", signal.SIGINT)
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
-from tools.grading import declared, stages
+from tools.grading import stages
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.other_ways import launched, sanitized
+from tools.grading.running import test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.scorecard import Scorecard
-from tools.grading.scoring import kept_scores, side_by_side
+from tools.grading.scoring import kept_scores
 from tools.grading.scoring.results import DOES_NOT_COMPILE, Report, ResultFiles, StageReport, Status, TestResult
 from tools.grading.stages import BadChoice, Stage
 from tools.grading.strangers import untrusted
@@ -48,8 +52,9 @@ def _grade_as_asked() -> int:
     code, rank = 0, launched.rank()
     if rank is not None:
         with hold(folder / "lock", "make test"):
-            errors = launched.build(options.stages, options.impl, builder)
-        code = launched.compare_values(errors, options.impl, options.device, builder, rank)
+            broken = builder.build(options.stages, options.impl)
+            builder.build_common(["all_stages"])
+        code = launched.compare_values(options, broken, builder.all_stages(), rank)
         if rank > 0:
             return 0  # what went wrong here, rank 0 has missed; launchers end all ranks for one that fails
         print("\nThe graded tests, all of whose ranks run on this machine:\n", flush=True)
@@ -84,7 +89,7 @@ def _parse_arguments() -> argparse.Namespace:
     options = parser.parse_args()
     options.stages = stages.find_stages(options.stage)
     if options.test:  # said before anything is built, and no other stage is
-        options.stages = list(dict.fromkeys(stage for stage, _ in declared.chosen(options.test, options.stages)))
+        options.stages = list(dict.fromkeys(stage for stage, _ in test_lists.chosen(options.test, options.stages)))
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
     options.seed = stages.choose_seed(options.seed)
@@ -111,11 +116,12 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
-    at_a_time = side_by_side.width() if len(graded) > 1 and not options.untrusted else 1
+    # One more than there are cores: ranks wait half of the time.
+    at_a_time = len(os.sched_getaffinity(0)) + 1 if len(graded) > 1 and not options.untrusted else 1
     run = RunOptions(
         report.seed,
         report.device,
-        environment=trace_variable(options.trace),
+        environment={"DDP_LAB_TRACE": str(Path(options.trace).absolute())} if options.trace else {},
         schedule=options.schedule,
         partial=stages.in_course("partial", False),
     )
@@ -133,19 +139,23 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
 
     def grade_one(stage: StageReport) -> None:
         if options.untrusted and not stage.build_error:
-            refuse_what_it_may_not_use(stage, builder, options.impl)
+            objections = untrusted.objections(builder.compiled(stage.stage, report.impl))
+            mark_build_error(stage, objections, "uses what it may not")
+        if run.sandbox and not stage.build_error:
+            mark_build_error(stage, run.sandbox.broken_seal(), "was not graded")
         if not stage.build_error:
-            run_one(stage, report, builder, run, show)
+            program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
+            run_stage(program, library, stage, run, functools.partial(show, stage))
 
     try:
         scorecard.heading()
         files.write(report)
         with StageBuilds(builder, graded, options.impl) as builds:
-            built = noted_in(report, stages_as_built(builds, builder, lists, graded, options.test))
+            built = stages_as_built(builds, builder, lists, graded, options.test, report)
             if options.untrusted:
                 built = list(built)  # nothing is built once somebody else's code runs
                 run = replace(run, sandbox=sandbox_for(built, builder, report, terminal))
-            for stage in side_by_side.in_order(built, builds.next_build, grade_one, at_a_time, run.stopping):
+            for stage in side_by_side(built, builds.next_build, grade_one, at_a_time, run.stopping):
                 with writing:  # with UNTRUSTED=1 only here, where nothing of the stage runs any more
                     files.write(report)
                     with contextlib.suppress(OSError):  # which the line above has noted
@@ -173,35 +183,56 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     return 0 if report.full_marks() else 1
 
 
-def noted_in(report: Report, stages: Iterable[StageReport]) -> Iterator[StageReport]:
-    for stage in stages:
-        report.stages.append(stage)
-        yield stage
-
-
 def stages_as_built(
-    builds: StageBuilds, builder: Builder, lists: TestLists, graded: list[Stage], pattern: str
+    builds: StageBuilds, builder: Builder, lists: TestLists, graded: list[Stage], pattern: str, report: Report
 ) -> Iterator[StageReport]:
-    """Each stage that has tests asked for, as soon as it is built."""
+    """Each stage that has tests asked for, as soon as it is built; it is noted in the report."""
     for stage in graded:
         error, specs = builds.wait_for(stage), lists.of(builder.program(stage))
         wanted = stages.match_tests(pattern, [spec.name for spec in specs])
         if wanted:
-            report = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
-            report.sources = builds.sources[stage.name]
-            mark_build_error(report, error)
-            yield report
+            found = StageReport(stage, [TestResult(spec) for spec in specs if spec.name in wanted])
+            found.sources = builds.sources[stage.name]
+            mark_build_error(found, error)
+            report.stages.append(found)
+            yield found
+
+
+def side_by_side(
+    stages: Iterable[StageReport],
+    next_build: Callable[[], Future | None],
+    run: Callable[[StageReport], None],
+    at_a_time: int,
+    stopping: threading.Event,
+) -> Iterator[StageReport]:
+    """Runs each stage on a thread, and yields it when it has ended, in the order of `stages`. Beside one that runs the
+    next begins once it is built. Whoever takes no more, or is interrupted, sets `stopping`, at which `run` has to end.
+    """
+    stages, running, more = iter(stages), deque(), True
+    with ThreadPoolExecutor(at_a_time) as pool:
+        try:
+            while more or running:
+                busy = [ended for _, ended in running if not ended.done()]
+                build = next_build() if more and len(busy) < at_a_time else None
+                if running and running[0][1].done():
+                    stage, ended = running.popleft()
+                    ended.result()
+                    yield stage
+                elif len(busy) == at_a_time or not more or (running and build and not build.done()):
+                    wait([*busy, build] if build else busy, return_when=FIRST_COMPLETED)
+                else:
+                    stage = next(stages, None)
+                    more = stage is not None
+                    if more:
+                        running.append((stage, pool.submit(run, stage)))
+        finally:
+            stopping.set()
 
 
 def mark_build_error(stage: StageReport, error: str, what: str = DOES_NOT_COMPILE) -> None:
     stage.build_error, stage.problem = error, what
     for result in stage.results if error else []:
         result.status, result.failures = Status.FAILED, [f"{stage.stage.name} {what}:\n{error}"]
-
-
-def refuse_what_it_may_not_use(stage: StageReport, builder: Builder, impl: str) -> None:
-    found = untrusted.objections(builder.compiled(stage.stage, impl))
-    mark_build_error(stage, found, "uses what it may not")
 
 
 def sandbox_for(built: list[StageReport], builder: Builder, report: Report, terminal: Terminal) -> Sandbox | None:
@@ -214,24 +245,6 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
     for gap in sandbox.gaps:
         terminal.print(f"UNTRUSTED=1: {gap}")
     return sandbox
-
-
-def run_one(
-    stage: StageReport,
-    report: Report,
-    builder: Builder,
-    run: RunOptions,
-    show: Callable[[StageReport, TestResult], None],
-) -> None:
-    program, library = builder.program(stage.stage), builder.library(stage.stage, report.impl)
-    if run.sandbox and (broken := run.sandbox.broken_seal()):
-        return mark_build_error(stage, broken, "was not graded")
-    run_stage(program, library, stage, run, functools.partial(show, stage))
-
-
-def trace_variable(trace: str) -> dict[str, str]:
-    """The variable that tells a test program where to write its timeline; empty if none is wanted."""
-    return {"DDP_LAB_TRACE": str(Path(trace).absolute())} if trace else {}
 
 
 def modified(file: str) -> int:

@@ -11,8 +11,9 @@ import argparse
 import json
 import sys
 
-from tools.grading import declared, stages
+from tools.grading import stages
 from tools.grading.exit_codes import ending_of
+from tools.grading.running import test_lists
 from tools.grading.scoring.results import TestSpec
 from tools.grading.stages import Stage, make_command, short_paths
 from tools.grading.terminal import Terminal
@@ -31,7 +32,7 @@ def _hint_as_asked() -> int:
     parser.add_argument("--level", default="1", help="2: also the second hint, which says more")
     options = parser.parse_args()
     stages.choose("LEVEL", options.level, ("1", "2"))
-    shown = declared.chosen(options.test, stages.find_stages(options.stage))
+    shown = test_lists.chosen(options.test, stages.find_stages(options.stage))
     terminal = Terminal()
     second = {stage.name: second_hints(stage) for stage, _ in shown}
     for stage, spec in shown:

@@ -81,12 +81,8 @@ def read_manifest(manifest: Path) -> Stage:
 def all_stages() -> tuple[Stage, ...]:
     """The course's stages, in the order of their folders' names."""
     stages = map(read_manifest, sorted((ROOT / "assignments").glob("*/stage.json")))
-    extension = has_extension()
+    extension = in_course("extension", True)
     return tuple(stage for stage in stages if extension or not stage.extension)
-
-
-def has_extension() -> bool:
-    return in_course("extension", True)
 
 
 def in_course(name: str, otherwise: bool) -> bool:

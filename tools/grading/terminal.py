@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TextIO
 
 from tools.setup.columns import can_encode, columns
 
@@ -14,8 +13,8 @@ _PLAIN = {"✔": "+", "✘": "x", "○": "o", "–": "-", "█": "#", "░": "."
 
 
 class Terminal:
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+    def __init__(self) -> None:
+        self._stream = sys.stdout
         self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._colour = self.live and not os.environ.get("NO_COLOR")
         self._unicode = can_encode(self._stream, "".join(_PLAIN))

@@ -10,23 +10,24 @@ import time
 from pathlib import Path
 
 from tools.grading import stages
-from tools.grading.stages import BadChoice, Stage
+from tools.grading.exit_codes import ending_of
+from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT
 
 POLL_S = 0.25
 
 
 def main() -> int:
+    return ending_of("make watch", _watch_as_asked)
+
+
+def _watch_as_asked() -> int:
     parser = argparse.ArgumentParser(prog="make watch", description=__doc__, allow_abbrev=False)
     parser.add_argument("--stage", default="", help="01 to 05, or a stage's full name; all of them by default")
     parser.add_argument("--impl", default="", help="assignments (default), which is yours")
     options, for_grade = parser.parse_known_args()
-    try:
-        wanted = stages.find_stages(options.stage)
-        impl = stages.choose_impl(options.impl)
-    except BadChoice as error:
-        print(error, file=sys.stderr)
-        return 2
+    wanted = stages.find_stages(options.stage)
+    impl = stages.choose_impl(options.impl)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return watch(wanted, impl, [f"--stage={options.stage}", f"--impl={impl}", *for_grade])

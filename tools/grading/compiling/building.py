@@ -87,34 +87,28 @@ class Builder:
             errors = {stage.name: builds.wait_for(stage) for stage in stages}
         return {name: error for name, error in errors.items() if error}
 
-    def build_stage(self, stage: Stage, impl: str, watch: Watch) -> str:
-        """Builds a stage, its tests, and what they stand on. Returns why the stage does not compile; empty: it does."""
+    def build_stage(self, stage: Stage, impl: str, watch: Watch, debug: bool = False) -> str:
+        """Builds a stage, its tests, and what they stand on. Returns why the stage does not compile; empty: it does.
+        `debug`: compiled for a debugger, apart from the graded one."""
+        prefix, programs = "debug_" * debug, ["ddp", f"tests_{stage.name}"]
         if not stage.sources(impl):
-            self._build_common(_programs([stage]), watch)
-            return _no_sources(stage, impl)
-        stale.forget_if_changed(self._build_dir, stage, impl)
-        log = self._build(stage.name, [*_programs([stage]), f"{impl}_{stage.name}"], watch)
-        if log.ok:
+            self._build_common(programs, watch)
+            folder = f"{impl}/{stage.name}"
+            return f"There is no .cpp file in {folder}. To get the original back: {how_to_restore(folder)}"
+        if not debug:
+            stale.forget_if_changed(self._build_dir, stage, impl)
+        log = self._build(f"{prefix}{stage.name}", [*programs, f"{prefix}{impl}_{stage.name}"], watch)
+        if log.ok and not debug:
             stale.remember(self._build_dir, stage, impl)
-            return ""
-        return self._why_stage_failed(stage, log, watch)
+        return "" if log.ok else self._why_stage_failed(programs, log, watch)
 
-    def build_debug(self, stage: Stage, impl: str, watch: Watch) -> str:
-        """The same with the stage compiled for a debugger, apart from the graded one."""
-        if not stage.sources(impl):
-            return _no_sources(stage, impl)
-        log = self._build(f"debug_{stage.name}", [*_programs([stage]), f"debug_{impl}_{stage.name}"], watch)
-        return "" if log.ok else self._why_stage_failed(stage, log, watch)
-
-    def _why_stage_failed(self, stage: Stage, log: BuildLog, watch: Watch) -> str:
-        self._build_common(_programs([stage]), watch)
+    def _why_stage_failed(self, programs: list[str], log: BuildLog, watch: Watch) -> str:
+        self._build_common(programs, watch)
         if full_disk(log.text):
             raise LabError(_why_common_failed(log))
-        note = OLD_CLANG if self._is_clangs_fault(log) else ""
+        clangs_fault = _IN_RANGES.search(log.text) and system_packages.lacks_ranges(self._toolchain.cxx)
+        note = OLD_CLANG if clangs_fault else ""
         return f"{condense(log.text)}\n{note}{edited_note()}\nThe whole log: {short_paths(str(log.path))}"
-
-    def _is_clangs_fault(self, log: BuildLog) -> bool:
-        return bool(_IN_RANGES.search(log.text)) and system_packages.lacks_ranges(self._toolchain.cxx)
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         log = self._build_once(name, targets, watch)
@@ -136,7 +130,11 @@ class Builder:
                     watch.tick()
                 if watch.stopped:
                     process.stop()
-        log = self._keep(BuildLog(process.exit_code == 0, printable(str(output), LOG_LIMIT), Path()), name)
+        path = self._build_dir / "grade" / "logs" / f"{name}.build.log"
+        log = BuildLog(process.exit_code == 0, printable(str(output), LOG_LIMIT), path)
+        with contextlib.suppress(OSError):  # what matters of it is printed
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(log.text, encoding="utf-8")
         if log.ok:
             self._must_be_whole([self._build_dir / "bin" / target for target in targets])
         return log
@@ -144,13 +142,6 @@ class Builder:
     def _must_be_whole(self, programs: list[Path]) -> None:
         if missing := [line for program in programs if program.exists() for line in unresolved.missing(program)]:
             raise LabError("\n".join([HALF, *listed([*dict.fromkeys(missing)], SHOWN), edited_note() or DOES_NOT_FIT]))
-
-    def _keep(self, log: BuildLog, name: str) -> BuildLog:
-        path = self._build_dir / "grade" / "logs" / f"{name}.build.log"
-        with contextlib.suppress(OSError):  # what matters of it is printed
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(log.text, encoding="utf-8")
-        return BuildLog(log.ok, log.text, path)
 
 
 class Watch:
@@ -250,10 +241,6 @@ class StageBuilds:
                 result.set_exception(error)
 
 
-def _programs(stages: list[Stage]) -> list[str]:
-    return ["ddp", *(f"tests_{stage.name}" for stage in stages)]
-
-
 def _why_common_failed(log: BuildLog) -> str:
     if full := full_disk(log.text):
         return f"The disk is full at {log.path.parents[2]}. Free some space, then run it again. What failed:\n  {full}"
@@ -291,8 +278,3 @@ def edited_files() -> list[str]:
 def _is_built(name: str) -> bool:
     path = PurePath(name)
     return path.parts[0] in ("CMakeLists.txt", "cmake", "common", "tests") or path.match("assignments/*/*.h")
-
-
-def _no_sources(stage: Stage, impl: str) -> str:
-    folder = f"{impl}/{stage.name}"
-    return f"There is no .cpp file in {folder}. To get the original back: {how_to_restore(folder)}"

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import ctypes
 import errno
+import functools
 import json
 import os
 import re
@@ -26,9 +27,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.grading import declared, stages
+from tools.grading import stages
 from tools.grading.compiling.building import Builder, Watch
 from tools.grading.exit_codes import ending_of
+from tools.grading.running import test_lists
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.runner import MEMORY, RunOptions, run_stage, signs_of_life
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
@@ -37,7 +39,7 @@ from tools.grading.terminal import Terminal
 from tools.setup import gpus, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import LabError
 
 PTRACE_SEIZE = 0x4206
 TICK_S = 0.2  # how soon it is noticed that the run has ended before gdb could come
@@ -50,15 +52,9 @@ _BODY = re.compile(r'in "(.+?)" \(\d+ ranks?\)(?: with SCHEDULE=\d+)?: ')  # tes
 class Target:
     """What gdb looks at."""
 
-    stage: Stage
-    impl: str
-    test: TestSpec
-    body: str
-    rank: int
-    seed: int
-    device: str
-    program: Path
+    sources: list[Path]
     library: Path
+    command: list[str]  # the run in which it waits, but for the folder where it says so
 
 
 def main() -> int:
@@ -93,6 +89,7 @@ def _parse_arguments() -> argparse.Namespace:
         raise BadChoice("make debug needs the name of a test, as in: make debug STAGE=01 TEST=<name> RANK=1")
     if not options.rank.isascii() or not options.rank.isdigit():
         raise BadChoice(f"RANK={options.rank} is not the number of a rank, as in RANK=1")
+    options.rank = int(options.rank)
     options.target = the_test(options.test, stages.find_stages(options.stage))
     options.impl = stages.choose_impl(options.impl)
     options.device = stages.choose("DEVICE", options.device or "cpu", stages.DEVICES)
@@ -121,54 +118,47 @@ def prepare(options: argparse.Namespace, builder: Builder) -> Target:
     """Builds the stage, and finds out which body of the test to look at."""
     stage, test = options.target
     with Watch() as watch:
-        if error := builder.build_debug(stage, options.impl, watch):
+        if error := builder.build_stage(stage, options.impl, watch, debug=True):
             raise LabError(f"{stage.name} does not compile:\n{error}")
     library = builder.debug_library(stage, options.impl)
     report = StageReport(stage, [TestResult(test)])
     run_stage(builder.program(stage), library, report, RunOptions(options.seed, options.device), lambda _: None)
-    result = report.results[0]
+    (result,) = report.results
+    said = "\n".join(result.failures + result.measured)
     known = json.loads(path.read_text()) if (path := signs_of_life(stage)).exists() else report.signs
-    body = options.body or failing_body(result) or next(iter(result.bodies), "")
+    failing = next((found[1] for text in result.failures if (found := _BODY.match(text))), "")
+    body = options.body or failing or next(iter(result.bodies), "")
     if body not in result.bodies:
-        listed = "\n  ".join(stages.closest_first(body, result.bodies)) or "none, as it says itself:\n" + _text(result)
+        listed = "\n  ".join(stages.closest_first(body, result.bodies)) or f"none, as it says itself:\n{said}"
         raise BadChoice(f"BODY={body} is no run that {test.name} is judged on; these are:\n  {listed}")
     ranks = len(known.get(body, []))
-    if ranks and int(options.rank) >= ranks:
+    if ranks and options.rank >= ranks:
         raise BadChoice(f'RANK={options.rank}: "{body}" has {ranks} ranks, of which the last is {ranks - 1}')
-    describe(result, body, int(options.rank), options.seed)
-    program = builder.program(stage)
-    return Target(stage, options.impl, test, body, int(options.rank), options.seed, options.device, program, library)
+    outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
+    about = f'gdb comes to rank {options.rank} of "{body}".'
+    terminal = Terminal()
+    terminal.print(fold(f"{test.name} {outcome}, with SEED={options.seed}. {said}".rstrip(), terminal.width))
+    about += " There: next, step, up, continue, backtrace, info locals; quit ends."
+    terminal.print(fold(about, terminal.width))
+    command = ["/usr/bin/env", *(f"{name}={value}" for name, value in MEMORY.items()), str(builder.program(stage))]
+    command += [f"--stage-library={library}", f"--test={test.name}", f"--seed={options.seed}"]
+    command += [f"--device={options.device}", f"--debug-body={body}", f"--debug-rank={options.rank}"]
+    return Target(stage.sources(options.impl), library, command)
 
 
 def the_test(pattern: str, chosen: list[Stage]) -> tuple[Stage, TestSpec]:
-    found = declared.chosen(pattern, chosen)
+    found = test_lists.chosen(pattern, chosen)
     if len(found) > 1:
         listed = "\n".join(f"  STAGE={stage.number} TEST={spec.name}" for stage, spec in found)
         raise BadChoice(f"TEST={pattern} means several; gdb looks at one:\n{listed}")
     return found[0]
 
 
-def failing_body(result: TestResult) -> str:
-    return next((found[1] for text in result.failures if (found := _BODY.match(text))), "")
-
-
-def _text(result: TestResult) -> str:
-    return "\n".join(result.failures + result.measured)
-
-
-def describe(result: TestResult, body: str, rank: int, seed: int) -> None:
-    terminal = Terminal()
-    outcome = {Status.PASSED: "passes", Status.TODO: "meets a stub"}.get(result.status, "fails")
-    terminal.print(fold(f"{result.spec.name} {outcome}, with SEED={seed}. {_text(result)}".rstrip(), terminal.width))
-    about = f'gdb comes to rank {rank} of "{body}". There: next, step, up, continue, backtrace, info locals; quit ends.'
-    terminal.print(fold(about, terminal.width))
-
-
 def attach(gdb: str, target: Target, arguments: list[str]) -> int:
     """Runs the body, and gdb in the foreground; returns gdb's exit code."""
     with tempfile.TemporaryDirectory(prefix="ddp-lab-debug-") as folder, waiting_rank(target, Path(folder)) as pid:
         quietly = f"| cat > {os.devnull}"
-        own = str(ROOT / target.impl / target.stage.name)
+        own = str(target.sources[0].parent)
         commands = ["set confirm off", "set pagination off", f"source {FRAMES}", f"python fold_all_but({own!r})"]
         commands += [f"pipe attach {pid} {quietly}"]
         commands += [f"pipe break -source {path} -line {line} {quietly}" for path, line in functions(gdb, target)]
@@ -178,7 +168,8 @@ def attach(gdb: str, target: Target, arguments: list[str]) -> int:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the rank, in gdb
         try:
             command = [gdb, "-q", *start, *arguments]
-            return subprocess.run(command, env=environment, check=False, preexec_fn=_default_interrupt).returncode
+            default = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+            return subprocess.run(command, env=environment, check=False, preexec_fn=default).returncode
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -188,14 +179,10 @@ def functions(gdb: str, target: Target) -> list[tuple[Path, int]]:
     command = [gdb, "-nx", "-batch", "-ex", "info functions -q -n .", str(target.library)]
     listed = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
     found = []
-    for path in target.stage.sources(target.impl):
+    for path in target.sources:
         section = listed.partition(f"File {path}:\n")[2].partition("\n\n")[0]
         found += [(path, int(line)) for line in sorted(set(re.findall(r"^(\d+):\t", section, re.MULTILINE)), key=int)]
     return found
-
-
-def _default_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
@@ -204,13 +191,8 @@ def waiting_rank(target: Target, folder: Path) -> Iterator[int]:
     for name in ("rank", "go"):
         os.mkfifo(folder / name, 0o600)
     held = os.open(folder / "go", os.O_RDWR)  # so that neither gdb nor the rank, stopped as it is, blocks in open()
-    environment = [f"{name}={value}" for name, value in MEMORY.items()]
-    command = ["/usr/bin/env", *environment, str(target.program), f"--stage-library={target.library}"]
-    command += [f"--test={target.test.name}", f"--seed={target.seed}", f"--device={target.device}"]
-    command += [f"--debug={folder}"]
-    command += [f"--debug-body={target.body}", f"--debug-rank={target.rank}"]
     output = BoundedText(MAX_OUTPUT)
-    with GuardedProcess(command) as process:
+    with GuardedProcess([*target.command, f"--debug={folder}"]) as process:
         listener = threading.Thread(target=_listen, args=(process, output), daemon=True)
         listener.start()
         try:

@@ -7,12 +7,11 @@ without a launcher, and the others have done their part.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
-
-from tools.grading.compiling.building import Builder, StageBuilds
-from tools.grading.stages import Stage, named
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 # How a rank is told its number, and how many there are: common/ddp/ranks/environment.cpp reads the same, and the rest.
 LAUNCHERS = {
@@ -34,23 +33,14 @@ def rank(environment: Mapping[str, str] = os.environ) -> int | None:
     return None
 
 
-def build(stages: Sequence[Stage], impl: str, builder: Builder) -> dict[str, str]:
-    """Builds what compare_values() needs. By stage, why it does not compile; empty: it does."""
-    with StageBuilds(builder, list(stages), impl) as builds:
-        errors = {stage.name: builds.wait_for(stage) for stage in stages}
-    builder.build_common(["all_stages"])
-    return errors
-
-
-def compare_values(errors: Mapping[str, str], impl: str, device: str, builder: Builder, rank: int) -> int:
+def compare_values(options: argparse.Namespace, broken: Collection[str], program: Path, rank: int) -> int:
     """One step of the stages that compile, by all ranks; 0 if all values are as one process computes them."""
-    compiled = [name for name, error in errors.items() if not error]
     if rank == 0:
-        print("A step of each stage by all ranks, beside one process:", flush=True)
-        print("".join(f"{name} does not compile\n" for name in errors if name not in compiled), end="", flush=True)
+        print("A step of each stage by all ranks, beside one process:")
+        print("".join(f"{name} does not compile\n" for name in broken), end="", flush=True)
+    compiled = [stage.number for stage in options.stages if stage.name not in broken]
     if not compiled:
         return 1
-    numbers = ",".join(named(name).number for name in compiled)
-    command = [str(builder.all_stages()), f"--impl={impl}", f"--stages={numbers}", f"--device={device}"]
+    command = [str(program), f"--impl={options.impl}", f"--stages={','.join(compiled)}", f"--device={options.device}"]
     code = subprocess.run(command, env={"DDP_LAB_TIMEOUT_S": PATIENCE_S, **os.environ}, check=False).returncode
-    return 1 if code or len(compiled) < len(errors) else 0
+    return 1 if code or len(compiled) < len(options.stages) else 0

@@ -65,7 +65,7 @@ class Records:
             record = json.loads(line)
             handler = {
                 "test_started": self._test_started,
-                "body_ended": self._body_ended,
+                "body_ended": lambda _: bool(self._current),
                 "test_finished": self._test_finished,
                 "run_finished": self._run_finished,
             }[record["event"]]
@@ -87,9 +87,6 @@ class Records:
         self._started.add(name)
         self._on_change(self._results[name])
         return True
-
-    def _body_ended(self, _: dict) -> bool:
-        return bool(self._current)
 
     def _test_finished(self, record: dict) -> bool:
         if not self._current or record["name"] != self._current:

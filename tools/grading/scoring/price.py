@@ -22,13 +22,14 @@ def settle(results: list[TestResult]) -> None:
     found = {result.spec.name: _simplest(result.broken) for result in results if _only_rare(result)}
     in_question = [result for result in results if result.spec.name in found]
     paid: dict[Rare, TestResult] = {}
-    for rare in sorted(_union(found.values()), key=lambda rare: (len(rare), sorted(rare))):
+    for rare in sorted({rare for each in found.values() for rare in each}, key=lambda rare: (len(rare), sorted(rare))):
         if not any(less <= rare for less in paid):
             payer = _payer(rare, [result for result in in_question if rare in found[result.spec.name]])
             paid |= dict.fromkeys(found[payer.spec.name], payer)
     for result in in_question:
         if result not in paid.values():
-            _forgive(result, {less: payer for less, payer in paid.items() if _meets(found[result.spec.name], less)})
+            met = found[result.spec.name]
+            _forgive(result, {less: payer for less, payer in paid.items() if any(less <= rare for rare in met)})
 
 
 def _only_rare(result: TestResult) -> bool:
@@ -49,14 +50,6 @@ def _simplest(broken: Iterable[Broken]) -> set[Rare]:
     return {rare for rare in everything if not any(less < rare for less in everything)}
 
 
-def _union(sets: Iterable[set[Rare]]) -> set[Rare]:
-    return {rare for each in sets for rare in each}
-
-
-def _meets(found: set[Rare], paid: Rare) -> bool:
-    return any(paid <= rare for rare in found)
-
-
 def _payer(rare: Rare, candidates: list[TestResult]) -> TestResult:
     charged = {each.charged_to for result in candidates for each in result.broken if each.rare == rare}
     return max(candidates, key=lambda test: (not test.runs[0], test.spec.points, test.spec.name in charged))
@@ -65,11 +58,8 @@ def _payer(rare: Rare, candidates: list[TestResult]) -> TestResult:
 def _forgive(result: TestResult, paid: dict[Rare, TestResult]) -> None:
     why = "; ".join(f"for {', '.join(sorted(rare))} see {payer.spec.claim}" for rare, payer in paid.items())
     if result.runs[0]:
+        count = result.runs[1] - result.runs[0]
         result.status, result.failures = Status.PASSED, []
-        result.measured = [*result.measured, f"{WITHOUT} {_runs(result.runs[1] - result.runs[0])}: {why}"]
+        result.measured = [*result.measured, f"{WITHOUT} {count} run{'s' * (count > 1)}: {why}"]
     else:
         result.status, result.failures = Status.NOT_JUDGED, [f"not judged: {why}"]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" + ("s" if count > 1 else "")

@@ -1,0 +1,229 @@
+"""Other ways to run the tests: under sanitizers, as one of a launcher's ranks, and with gdb on one rank.
+
+What sanitizers find is made up here; `make check SANITIZE=address` holds them to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness.hosts import HostsTest
+from tests.tools.grading_test import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
+from tools.grading import stages
+from tools.grading.other_ways import launched, sanitizer_reports
+from tools.setup import system_packages
+from tools.setup.toolchain import BUILD_DIR, ROOT
+
+SOURCE = f"assignments/{STAGE}/naive_ddp.cpp"
+OVERFLOW = f"""\
+=================================================================
+==7==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x60600 at pc 0x7f4 bp 0x7ff sp 0x7fd
+WRITE of size 4 at 0x60600 thread T0
+    #0 0x7f4ac in at::vec() {{root}}/.venv/lib/torch/include/ATen/vec.h:215
+    #1 0x7f4ad in copy {{root}}/common/ddp/collectives.cpp:124
+    #2 0x7f4ad in fill {{root}}/{SOURCE}:24
+    #3 0x7f4ae in finish {{root}}/{SOURCE}:30
+    #4 0x7f4af in run {{root}}/tests/support/body.cpp:63
+
+SUMMARY: AddressSanitizer: heap-buffer-overflow
+"""
+REPORTS = """
+import re
+(path,) = re.findall(r'log_path="(.*?)"', os.environ["ASAN_OPTIONS"])
+open(f"{{path}}.7", "w").write({text!r})
+def run(name): return {{'status': {status!r}, 'failures': ['rank 1 died']}}
+"""
+
+
+@pytest.fixture
+def watched(lab: Lab) -> Lab:
+    """With a compiler that has sanitizers."""
+    lab.script("g++", f"#!/bin/sh\necho {lab.write('libasan.so', '')}\n")
+    state = json.loads((lab.root / "build/toolchain.json").read_text())
+    state["toolchain"]["cxx"] = str(lab.root / "g++")
+    lab.write("build/toolchain.json", json.dumps(state))
+    return lab
+
+
+def report(lab: Lab, text: str = OVERFLOW, status: str = "failed") -> str:
+    """What is said of a stage that a sanitizer says this of."""
+    code = REPORTS.format(text=text.format(root=lab.root), status=status)
+    return lab.grade(code, "--stage=01", "--sanitize=address", code=1)
+
+
+def test_a_finding_has_the_students_lines_and_is_no_grade(watched: Lab) -> None:
+    """How long it takes is said first; it has a build of its own."""
+    watched.grade(ALL_PASS, "--stage=01")
+    before = watched.results()
+    said = report(watched)
+    first = " ".join(said.partition("ddp-lab")[0].split())
+    assert re.search(r"takes about \d+ min on \d+ cores? this first time.* several times as long", first)
+    assert "SANITIZE=address: no grade" in said
+    assert "ERROR: AddressSanitizer: heap-buffer-overflow\nWRITE of size 4 thread T0\n" in said
+    assert f"    {SOURCE}:24 in fill\n    {SOURCE}:30 in finish\n" in said
+    for other in "vec.h", "collectives.cpp", "body.cpp", "no line of it is in your files", "Total":
+        assert other not in said
+    assert "SANITIZE=address found 1, see above" in said
+    assert re.search(r"again +make test STAGE=01 TEST=broadcasts_rank_0 SEED=\d+\s+SANITIZE=address", said)
+    assert "No grade. For that: make test STAGE=01\n" in said
+    assert (watched.results(), watched.kept()["score"]) == (before, 15)
+    cache = (watched.root / "build/sanitized/CMakeCache.txt").read_text()
+    assert cache == f"SANITIZE:STRING={sanitizer_reports.ADDRESS.flag}"
+    assert ALL_PASS in (watched.root / "build/stages/assignments" / STAGE / "libstage.so").read_text()
+    assert "first time" not in report(watched)
+
+
+def test_a_finding_without_the_students_lines_is_the_labs(watched: Lab) -> None:
+    said = report(watched, OVERFLOW.replace(SOURCE, "common/ddp/hooks.cpp"), "passed")
+    assert "    common/ddp/collectives.cpp:124 in copy\n" in said
+    assert "no line of it is in your files" in said
+
+
+@pytest.mark.parametrize("choice", ["address", "undefined"])
+def test_nothing_found(watched: Lab, choice: str) -> None:
+    report(watched)  # which does not stay
+    said = watched.grade(ALL_PASS, "--stage=01", f"--sanitize={choice}")
+    assert f"SANITIZE={choice} found nothing." in said
+    assert "3 of 3 tests passed." in said
+    assert "no mistake of yours" in watched.grade(ALL_FAIL, "--stage=01", f"--sanitize={choice}", code=1)
+    said = watched.grade("does not compile", "--stage=01", f"--sanitize={choice}", code=1)
+    assert "naive_ddp.cpp:12:5: error: 'gruop' was not declared" in said
+    assert "no mistake of yours" not in said
+
+
+def test_a_compiler_without_sanitizers(watched: Lab) -> None:
+    watched.script("g++", "#!/bin/sh\necho libasan.so\n")
+    said = watched.grade(ALL_PASS, "--sanitize=address", code=3)
+    assert "has no AddressSanitizer and UndefinedBehaviorSanitizer here" in said
+
+
+JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
+
+
+@pytest.mark.parametrize(
+    "environment, rank",
+    [
+        ({}, None),
+        ({"RANK": "1"}, None),  # some other program's
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),  # as in a container of one
+        ({"RANK": "1", "WORLD_SIZE": "2"}, 1),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, 3),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, 1),
+        (JOB, None),  # the shell of salloc, or a batch script
+        ({**JOB, "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}, 1),
+    ],
+)
+def test_a_rank_is_known_by_the_variables_of_launchers(environment: dict[str, str], rank: int | None) -> None:
+    assert launched.rank(environment) == rank
+
+
+class SeveralMachines(HostsTest):
+    def test_every_stage_computes_what_one_process_does(self) -> None:
+        program, solutions = BUILD_DIR / "bin/all_stages", BUILD_DIR / "stages/solutions"
+        needed = [program, *(solutions / stage.name / "libstage.so" for stage in stages.all_stages())]
+        if missing := [str(path) for path in needed if not path.exists()]:
+            self.skipTest(f"skipped: {', '.join(missing)} is not built")
+        ranks = self.start_ranks(str(program), "--impl", "solutions")
+        (code, text), (other, silence) = self.finish(ranks)
+        self.assertEqual((code, other, silence), (0, 0, ""), text)
+        self.assertEqual(text.count("2 ranks on 2 machines agree with one process\n"), len(stages.all_stages()), text)
+
+    @pytest.mark.slow
+    def test_make_test_grades_once(self) -> None:
+        """All ranks run a step together; rank 0 alone has the scorecard. None waits for another's build for ever."""
+        grade = [sys.executable, "-m", "tools.grading.grade", "--stage=05", "--impl=solutions"]
+        (code, text), (other, said) = self.finish(self.start_ranks(*grade))
+        self.assertEqual((code, other), (0, 0), text + said)
+        self.assertRegex(text, r"05_ring_all_reduce .* 2 ranks on 2 machines agree with one process\n")
+        self.assertIn("The graded tests, all of whose ranks run on this machine", text)
+        self.assertIn("Total  20 / 20 points", text)
+        self.assertNotIn("points", said)
+
+
+CHOSEN = ("--stage=01", "--test=one_all_reduce_per_parameter")
+DEBUGGED = ROOT / "solutions/01_naive_ddp/naive_ddp.cpp"
+PATIENCE_S = 12  # more than any rank may be silent for: tests/support/settings.h
+SYS_PTRACE = {"x86_64": 101, "aarch64": 117}.get(os.uname().machine)
+gdb_is_here = pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb here, which make debug needs")
+# `make check`, which runs this, holds the checkout, and `make debug` would wait for it.
+DEBUG = """
+import contextlib, runpy
+from tools.setup import checkout_lock
+checkout_lock.hold = lambda path, doing: contextlib.nullcontext()
+runpy.run_module('tools.grading.other_ways.debug', run_name='__main__')
+"""
+
+
+def debug(*arguments: str, code: int, before: str = "", **environment: str) -> str:
+    """What is printed, or for another code than 0 said."""
+    done = subprocess.run(
+        [sys.executable, "-c", before + DEBUG, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env={**os.environ, **environment}
+    )  # fmt: skip
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stdout + done.stderr
+    return done.stderr if code else done.stdout
+
+
+def test_what_make_debug_needs() -> None:
+    assert "make debug STAGE=01 TEST=<name> RANK=1" in debug("--stage=01", code=2)
+    assert "RANK=one is not the number of a rank" in debug(*CHOSEN, "--rank=one", code=2)
+    said = debug(*CHOSEN, code=3, PATH="/nowhere")
+    assert "gdb is missing: make debug needs it" in said
+    assert f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}" in said
+
+
+@gdb_is_here
+@pytest.mark.skipif(not SYS_PTRACE, reason="an unknown machine")
+def test_a_container_without_ptrace() -> None:
+    """As Docker's are, unless they are told to allow it."""
+    said = debug(*CHOSEN, before=f"{FORBID}forbid([{SYS_PTRACE}])", code=3)
+    assert "ptrace: Operation not permitted" in said and "docker run --cap-add=SYS_PTRACE" in said
+
+
+@gdb_is_here
+@pytest.mark.slow
+@pytest.mark.skipif(not (BUILD_DIR / "bin/tests_01_naive_ddp").exists(), reason="stage 01 is not built")
+class TestGdb:
+    def gdb(self, *commands: str, rank: int = 0) -> str:
+        """What gdb says after it has stopped in the student's code."""
+        line = " ".join(["-nx -batch", *(f"-ex '{each}'" for each in commands)])
+        return debug(*CHOSEN, "--impl=solutions", "--seed=7", f"--rank={rank}", f"--gdb-args={line}", code=0)
+
+    def test_a_local_variable_of_rank_1(self) -> None:
+        """At a breakpoint, after longer than the grader's patience, while the other rank waits."""
+        line = next(i for i, each in enumerate(DEBUGGED.read_text().splitlines(), 1) if "contiguous.div_(" in each)
+        library = BUILD_DIR / "stages/solutions/01_naive_ddp/libstage.so"
+        graded = library.stat().st_mtime_ns
+        said = self.gdb(
+            f"break {DEBUGGED.name}:{line}", "continue", "print gradients.size()", f"shell sleep {PATIENCE_S}",
+            "next", "next", "continue", rank=1,
+        )  # fmt: skip
+        assert "gdb comes to rank 1 of" in said
+        assert re.search(r"Breakpoint \d+, ddp::make_naive_ddp \(", said)  # the first of the student's functions
+        stop = rf"average_each \(gradients=.*{DEBUGGED.name}:{line}\n"
+        before, size, after_the_wait = re.split(r"\$1 = ([1-9]\d*)\n", said)
+        assert re.search(stop, before) and re.search(stop, after_the_wait)  # at the next gradient
+        assert "SIGKILL" not in said
+        assert graded == library.stat().st_mtime_ns, "the graded library was built anew"
+
+    def test_a_backtrace_is_of_the_students_code(self) -> None:
+        """In a hook there are frames of libtorch's below it and above; all are there when asked for."""
+        said = self.gdb("break average_each", "continue", "backtrace", "shell echo all:", "backtrace -no-filters")
+        shown, _, everything = said.partition("all:\n")
+        frames = re.findall(r"^#\d+ .*", shown, re.MULTILINE)
+        assert len(frames) < 6, shown
+        assert re.search(rf"::average_each \(gradients=.*{DEBUGGED.name}:\d+$", frames[0])
+        assert re.search(r"\[\d+ frames of the lab and its libraries: backtrace -no-filters\]", frames[-1])
+        assert len(re.findall(r"^#\d+ ", everything, re.MULTILINE)) > 30
+
+    def test_a_choice_that_does_not_exist(self) -> None:
+        assert "RANK=9:" in debug(*CHOSEN, "--impl=solutions", "--rank=9", code=2)
+        said = debug(*CHOSEN, "--impl=solutions", "--body=no such run", code=2)
+        assert "is no run that one_all_reduce_per_parameter is judged on" in said

@@ -1,0 +1,150 @@
+"""Who pays for a mistake that shows only where something is rare, and how stages are graded beside one another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+
+from tools.grading.grade import side_by_side
+from tools.grading.scoring.price import settle
+from tools.grading.scoring.results import Broken, Status, TestResult, TestSpec
+
+PATIENCE_S = 60.0
+
+
+def judged(name: str, *broken: str, points: float = 2, held: int = 9) -> TestResult:
+    """A test that fails in bodies, each given as "x>a": what is rare there, by letters, and what it is charged to."""
+    pairs = [each.split(">") for each in broken]
+    bodies = [Broken(f"{name}, {rare or 'plain'}", frozenset(rare), charged) for rare, charged in pairs]
+    failures = [f'in "{body.body}" (2 ranks): wrong' for body in bodies]
+    status = Status.FAILED if bodies else Status.PASSED
+    return TestResult(TestSpec(name, points), status, failures=failures, broken=bodies, runs=(held, held + len(bodies)))
+
+
+@pytest.mark.parametrize(
+    "results, failed",
+    [
+        ([judged("a", ">a", "x>a"), judged("b", ">a")], "ab"),
+        ([judged("a", "x>b"), judged("b", "x>b"), judged("c", "xy>c")], "b"),
+        ([judged("a", "x>c"), judged("b", "x>c"), judged("c")], "a"),
+        ([judged("a", "x>a", points=1), judged("b", "x>a", points=3)], "b"),
+        ([judged("a", ">a", "x>a"), judged("b", "x>a")], "ab"),
+        ([judged("a", "x>a"), judged("b", "y>b")], "ab"),
+        ([judged("a", "x>a", points=0), judged("b", "x>a")], "ab"),
+    ],
+    ids=[
+        "what is broken where nothing is rare costs each test its points",
+        "something rare costs the test that the body is charged to",
+        "the first that meets it if that one does not",
+        "or one with many points",
+        "who fails where nothing is rare does not pay for others",
+        "two rare things that no test meets together are two slips",
+        "a report pays for nobody",
+    ],
+)
+def test_the_price_of_a_mistake(results: list[TestResult], failed: str) -> None:
+    settle(results)
+    assert "".join(each.spec.name for each in results if each.status is Status.FAILED) == failed
+    assert all(each.status in (Status.FAILED, Status.PASSED) for each in results)
+
+
+def test_a_failure_of_another_kind_is_not_forgiven() -> None:
+    crashed = judged("b", "x>a")
+    crashed.failures.append("the test program itself hung")
+    settle([judged("a", "x>a"), crashed])
+    assert crashed.status is Status.FAILED
+
+
+def test_who_is_forgiven_says_what_it_was_judged_without_and_who_pays() -> None:
+    forgiven, nothing_left = judged("b", "x>a"), judged("c", "xy>a", held=0)
+    settle([judged("a", "x>a"), forgiven, nothing_left])
+    assert forgiven.failures == [] and forgiven.measured == ["judged without 1 run: for x see a"]
+    assert nothing_left.status is Status.NOT_JUDGED and nothing_left.failures == ["not judged: for x see a"]
+    settle([one := judged("a", "x>a"), payer := judged("c", "x>a", points=1, held=0)])
+    assert (one.status, payer.status) == (Status.PASSED, Status.FAILED)  # which nothing is left of
+
+
+class Stages:
+    """Stages that are numbers here."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.begun: list[int] = []
+
+    def in_order(self, run: Callable[[int], object], build: Future | None = None, at_a_time: int = 2):
+        def begin(stage: int) -> None:
+            self.begun.append(stage)
+            run(stage)
+
+        return side_by_side(range(4), lambda: build, begin, at_a_time, self.stopping)
+
+
+def wait_for(event: threading.Event) -> None:
+    assert event.wait(PATIENCE_S)
+
+
+def test_two_run_at_a_time_and_come_in_their_order() -> None:
+    stages = Stages()
+    both_run = threading.Barrier(2)  # broken, and an error, if they run one after another
+    assert list(stages.in_order(lambda _: both_run.wait(PATIENCE_S))) == [0, 1, 2, 3]
+
+
+def test_one_that_is_built_does_not_wait_for_the_next_to_be() -> None:
+    stages = Stages()
+    given = stages.in_order(lambda _: None, build=Future())
+    assert (next(given), stages.begun) == (0, [0])
+    assert list(given) == [1, 2, 3]
+
+
+def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended() -> None:
+    stages = Stages()
+    build, next_began = Future(), threading.Event()
+
+    def run(stage: int) -> None:
+        if stage == 0:
+            build.set_result("")
+            wait_for(next_began)
+        next_began.set()
+
+    assert list(stages.in_order(run, build)) == [0, 1, 2, 3]
+
+
+def test_a_third_does_not_wait_for_the_first_where_the_second_has_ended() -> None:
+    stages = Stages()
+    third_began = threading.Event()
+    does = {0: lambda: wait_for(third_began), 1: lambda: None, 2: third_began.set, 3: lambda: None}
+    assert list(stages.in_order(lambda stage: does[stage]())) == [0, 1, 2, 3]
+
+
+def test_one_at_a_time_none_begins_before_the_last_one_is_taken() -> None:
+    """Its results are to be written first, as nothing of the next stage's can touch them then."""
+    stages = Stages()
+    for stage in stages.in_order(lambda _: None, at_a_time=1):
+        time.sleep(0.02)  # for a thread that should not be there
+        assert stages.begun == list(range(stage + 1))
+    assert stages.begun == [0, 1, 2, 3]
+
+
+def test_whoever_leaves_early_stops_those_that_run() -> None:
+    stages = Stages()
+    given = stages.in_order(lambda stage: stage > 0 and wait_for(stages.stopping))
+    assert next(given) == 0
+    given.close()  # returns, because the others are told to stop
+    assert len(stages.begun) < 4
+
+
+def test_an_error_of_a_stage_is_raised_and_stops_the_others() -> None:
+    stages = Stages()
+
+    def run(stage: int) -> None:
+        if stage == 0:
+            raise OSError("no such program")
+        stages.stopping.wait(PATIENCE_S)
+
+    with pytest.raises(OSError, match="no such program"):
+        next(stages.in_order(run))
+    assert stages.stopping.is_set()
