@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.checking import costs, own_tests
+from tools.checking import own_tests
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.trials import ALL, APART, CHECK, KINDS, LONG, PASSED
 from tools.grading import stages
@@ -36,8 +36,8 @@ from tools.setup.checkout_lock import hold
 from tools.setup.progress import ProgressLine, elapsed
 from tools.setup.toolchain import LabError, Toolchain
 
-BUILD, PYTHON, COSTS = "build", "python", "costs"
-KNOWN = [BUILD, *KINDS, PYTHON, COSTS]
+BUILD, PYTHON = "build", "python"
+KNOWN = [BUILD, *KINDS, PYTHON]
 SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(.*?) *$", re.MULTILINE)
 _NINJAS_OWN = re.compile(r"^(\[\d+/\d+\] |FAILED: |cd .* && |ninja: ).*\n", re.MULTILINE)
@@ -106,10 +106,6 @@ def _steps(tools: Toolchain, options: argparse.Namespace) -> Iterator[Outcome]:
         line = ProgressLine("Tests of the tools and figures, by pytest")
         context = Context(tools, options.seed, line.show, options.all)
         yield ended(line, own_tests.run_pytest(context, toolchain.ROOT / "tests"))
-    if COSTS in only or (options.all and not only):
-        print("\nMeasured here, and no part of the verdict:")
-        for text in costs.measure(tools):
-            print(f"  {text}", flush=True)
 
 
 def selection(options: argparse.Namespace) -> list[str]:

@@ -175,7 +175,7 @@ class Tables:
 
     def _price(self, stage: Stage, mutant: mutants.Mutant) -> str:
         if problem := mutants.unexplained(mutant, self._tests[stage]):
-            self.problems.append(f"{mutant.title(stage)}: {problem}")
+            self.problems.append(f"{mutant.title}: {problem}")
         lost = mutants.price(mutant, self._tests[stage])
         return "" if lost is None else f"{lost:g}" + (f": {cell(mutant.because)}" if mutant.because else "")
 
