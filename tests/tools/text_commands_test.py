@@ -97,10 +97,6 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make check.*", ITSELF),
     (r"python3 -m tools\.checking\.check --only includes", Run()),
     (r"python3 -m tools\.checking\.claims|ctest .* -R check\..*", ITSELF),
-    (
-        r"python3 -m tools\.checking\.move_torch .*",
-        NotRun("takes an hour; tests/tools/test_move_torch.py has its steps"),
-    ),
     (r"\.venv/bin/python -m pytest .*", ITSELF),
     (r"python3 -m tools\.(setup\.doctor|grading\.grade --stage=01)", Run(codes=(0, 1))),
     # What changes files, or needs a place of its own.
