@@ -275,9 +275,5 @@ def test_what_pytest_found_is_counted(tmp_path: Path) -> None:
     ):
         (tmp_path / "test_it.py").write_text(f"import pytest\n{body}")
         found = own_tests.run_pytest(context(build_dir=str(tmp_path), figure_python=sys.executable), tmp_path)
-        assert (found.passed, found.skipped, len(found.failures), said in found.failures[0]) == (
-            passed,
-            skipped,
-            1,
-            True,
-        )
+        assert (found.passed, found.skipped) == (passed, skipped)
+        assert said in "".join(found.failures)
