@@ -269,7 +269,7 @@ def test_what_pytest_found_is_counted(tmp_path: Path) -> None:
     mixed = "def test_a(): pass\ndef test_b(): assert 'why' == ''\n"
     mixed += "@pytest.mark.skip('no GPU')\ndef test_d(): pass\n@pytest.mark.slow\ndef test_e(): 1 / 0\n"
     for body, passed, said, skipped in (
-        (mixed, 1, "why", ["test_it.test_d: no GPU"]),
+        (mixed, 1, "why", ["pytest: test_it.test_d: no GPU"]),
         ("", 0, "pytest ended with code 5", []),
         ("def test_a():\n  import os; os._exit(0)\n", 0, "crashed", []),
     ):
@@ -277,3 +277,28 @@ def test_what_pytest_found_is_counted(tmp_path: Path) -> None:
         found = own_tests.run_pytest(context(build_dir=str(tmp_path), figure_python=sys.executable), tmp_path)
         assert (found.passed, found.skipped) == (passed, skipped)
         assert said in "".join(found.failures)
+
+
+SHARD = """\
+#!/bin/sh
+cat > "${1#--gtest_output=xml:}" <<END
+<testsuites><testsuite><testcase classname="A" name="Passes" status="run"/>
+<testcase classname="A" name="Skips" status="run"><skipped message="a.cpp:3&#x0A;no GPU"/></testcase>
+<testcase classname="A" name="Fails" status="run"><skipped message="late"/><failure>a.cpp:4\nwhy</failure></testcase>
+<testcase classname="A" name="DISABLED_Never" status="notrun"/></testsuite></testsuites>
+END
+exit 1
+"""
+
+
+def test_what_googletest_found_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for text, passed, skipped, said in (
+        (SHARD, 1, ["tests: A.Skips: no GPU"], "tests: A.Fails\n    a.cpp:4\n    why\n"),
+        ("#!/bin/sh\nexit 139", 0, [], "tests ended with code 139"),
+        ("#!/bin/sh\nexit 0", 0, [], "tests ended with code 0"),
+    ):
+        script(tmp_path / "bin/tests", text)
+        found = own_tests.run_shard(context(build_dir=str(tmp_path)), "tests", 0)
+        assert (found.passed, found.skipped, len(found.failures)) == (passed, skipped, 1)
+        assert found.failures[0].startswith(said)
