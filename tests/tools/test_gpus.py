@@ -11,7 +11,7 @@ import pytest
 from tests.harness.cuda_driver_test import driver
 from tests.tools.grading_test import ALL_PASS, GraderTest
 from tests.tools.setup_test import Checkout
-from tools.setup import gpus, parts, toolchain
+from tools.setup import gpus, toolchain
 from tools.setup.toolchain import LabError
 
 FITS, OLD = gpus.OLDEST[gpus.CUDA], (7, 0)
@@ -69,9 +69,9 @@ def test_no_library_or_one_that_is_none(tmp_path: Path, monkeypatch: pytest.Monk
 def test_which_parts_of_the_environment_a_run_needs(install, monkeypatch: pytest.MonkeyPatch) -> None:
     def needed(device: str, has: tuple[str, ...] = (), then: bool = True, likely: bool = False) -> set[str]:
         monkeypatch.setenv("DEVICE", device)
-        monkeypatch.setattr(parts, "parts_there", lambda: frozenset(has))
+        monkeypatch.setattr(gpus, "parts_there", lambda: frozenset(has))
         monkeypatch.setattr(gpus, "likely", lambda: likely)
-        return set(parts.with_usable_gpus(parts.needed_parts(False, False, then)))
+        return set(gpus.with_usable_gpus(gpus.needed_parts(False, False, then)))
 
     install(gpus_there=[FITS])
     assert needed("cuda") == needed("", likely=True) == {"cuda"}

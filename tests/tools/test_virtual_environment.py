@@ -32,14 +32,14 @@ class Environment(Checkout):
         ):
             self.enterContext(patch)
 
-    def _run(self, argv: list[str], *rest) -> tuple[bool, list[str]]:
+    def _run(self, argv: list[str], *rest) -> tuple[int, list[str]]:
         if "venv" in argv:
             (self.venv / "bin").mkdir()
             packages = self.venv / "lib" / "python3" / "site-packages"
             packages.mkdir(parents=True)
             text = f'#!/bin/sh\nPYTHONPATH="{packages}" exec "{sys.executable}" -S "$@"\n'
             script(self.venv / "bin" / "python", text)
-            return True, []
+            return 0, []
         words = [word for word in argv[4:] if not word.startswith("--")]
         self.pip.append(" ".join(words))
         if self.pip_output is None and any(word.startswith("torch==") for word in words):
@@ -48,7 +48,7 @@ class Environment(Checkout):
             needs = "filelock\nRequires-Dist: cuda-toolkit[cublas,cudart,cupti]==13.0.2; platform_system == 'Linux'\n"
             (packages / "torch-2.11.0.dist-info").mkdir(exist_ok=True)
             (packages / "torch-2.11.0.dist-info" / "METADATA").write_text(f"Requires-Dist: {needs}")
-        return self.pip_output is None, self.pip_output or []
+        return int(self.pip_output is not None), self.pip_output or []
 
     def provide(self, *parts: str) -> None:
         virtual_environment.provide(self.top / "log", frozenset({"torch", *parts}))
@@ -146,7 +146,7 @@ class WhatTheSystemLacks(Environment):
         self.assertEqual(found, {"cli11/include/CLI/CLI.hpp", "gtest_vendor/src/gtest-all.cc"})
         self.assertEqual(virtual_environment.parts_there(), {"headers"})
 
-    def _download(self, argv: list[str], *rest) -> tuple[bool, list[str]]:
+    def _download(self, argv: list[str], *rest) -> tuple[int, list[str]]:
         if "download" not in argv:
             return self._run(argv, *rest)
         self.assertIn("--require-hashes", argv)
@@ -158,7 +158,7 @@ class WhatTheSystemLacks(Environment):
             with zipfile.ZipFile(folder / f"{name}.whl", "w") as archive:
                 for file in files:
                     archive.writestr(file, "")
-        return True, []
+        return 0, []
 
     def test_pip_is_debians_where_python_has_none(self) -> None:
         """It trusts its own certificates where the system has none."""

@@ -213,7 +213,7 @@ class Figures:
         self._measured += 1
         title = f"[{self._measured}/{self._to_come}] {' '.join(filter(None, (run.program, run.label)))}"
         command = [program, *flags, "--output", output]
-        code, said = progress.ending_of(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
+        code, said = progress.run(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
         if code:
             print("\n".join(f"  | {line}" for line in said[-SHOWN:]))
             print(f"  {stages.short_paths(str(log))} has all that it said", flush=True)

@@ -27,8 +27,8 @@ def run_cmake(toolchain: Toolchain, log: Path, *options: str) -> list[str]:
     """Configures its build folder, anew if it was for something else; returns CMake's last lines."""
     if not same_cache(toolchain):
         clear(Path(toolchain.build_dir))
-    configured, lines = progress.run([*cmake_command(toolchain), *options], "Configuring with CMake", log)
-    if not configured:
+    failed, lines = progress.run([*cmake_command(toolchain), *options], "Configuring with CMake", log)
+    if failed:
         raise LabError(configure_failure(lines, log))
     return lines
 

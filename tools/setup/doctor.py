@@ -235,15 +235,12 @@ def built() -> list[Finding]:
     if not list(toolchain.BUILD_DIR.glob("bin/*")):
         return []
     missing = output([sys.executable, "-m", "tools.grading.compiling.unresolved"]).splitlines()
-    advice = f"{cxx_of_set_up()} does not fit the compiler of libtorch: make clean, and take another by CXX="
     if missing:
+        before = set_up()
+        cxx = before.cxx if before else "the compiler"
+        advice = f"{cxx} does not fit the compiler of libtorch: make clean, and take another by CXX="
         return [Finding("built", MISSING, f"nothing defines {'; '.join(missing[:3])}", advice)]
     return [Finding("built", OK, "programs and libraries have all that they need")]
-
-
-def cxx_of_set_up() -> str:
-    before = set_up()
-    return before.cxx if before else "the compiler"
 
 
 def checkout() -> Finding:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tools.setup import checkout_lock, configuring, system_packages, virtual_environment
 from tools.setup.columns import columns, fold
-from tools.setup.parts import needed_parts, with_usable_gpus
+from tools.setup.gpus import needed_parts, with_usable_gpus
 from tools.setup.toolchain import (
     BUILD_DIR,
     DEFAULT_CUDA_HOME,
@@ -35,7 +35,6 @@ from tools.setup.toolchain import (
     PythonFacts,
     Toolchain,
     active_pythons,
-    as_json,
     load,
     nvcc,
     pinned,
@@ -109,7 +108,8 @@ def explain(error: OSError) -> str:
 
 def set_up(parts: frozenset[str]) -> None:
     for_check = virtual_environment.CHECK in parts
-    if complete(read_state(), parts) and not (for_check and lacks(system_packages.sanitizers())):
+    lacks = for_check and any(need.missing() for need in system_packages.sanitizers())
+    if complete(read_state(), parts) and not lacks:
         return
     with checkout_lock.hold(BUILD_DIR / "setup.lock", "setting up"):
         log = BUILD_DIR / "setup.log"
@@ -186,7 +186,7 @@ def read_state() -> dict:
 
 
 def write_state(request: Request, toolchain: Toolchain, fingerprint_now: dict) -> None:
-    state = {"toolchain": as_json(toolchain), "request": vars(request), "fingerprint": fingerprint_now}
+    state = {"toolchain": vars(toolchain), "request": vars(request), "fingerprint": fingerprint_now}
     fresh = BUILD_DIR / "toolchain.json.new"
     fresh.write_text(json.dumps(state, indent=2) + "\n")
     fresh.replace(BUILD_DIR / "toolchain.json")
@@ -244,10 +244,6 @@ def identity(path: str | None) -> list:
     except OSError:
         return [path or "", "missing"]
     return [path, os.path.realpath(path), facts.st_mtime_ns, facts.st_size]
-
-
-def lacks(needs: list[system_packages.Need]) -> bool:
-    return any(need.missing() for need in needs)
 
 
 # Python and libtorch: each choice gives (python, figure_python, libtorch, torch_version)

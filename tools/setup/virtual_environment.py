@@ -137,8 +137,8 @@ def create(log: Path, parts: frozenset[str]) -> None:
     VENV.mkdir()
     MARKER.write_text("incomplete\n")
     make = [python.executable, "-m", "venv", *([] if python.has_pip else ["--without-pip"]), str(VENV)]
-    made, lines = progress.run(make, "Making the Python environment .venv", log)
-    if not made:
+    failed, lines = progress.run(make, "Making the Python environment .venv", log)
+    if failed:
         raise LabError(_failure("The Python environment could not be made", lines, log))
     if not python.has_pip:
         _unpack_pip(python.executable, log)
@@ -277,8 +277,8 @@ def _pip(arguments: list[str], title: str, log: Path) -> None:
     argv = [f"{VENV}/bin/python", "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check"]
     environment = {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
     # --no-compile above: thousands of files that the lab never imports.
-    installed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
-    if not installed:
+    failed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
+    if failed:
         raise LabError(_failure("pip failed", lines, log))
 
 
