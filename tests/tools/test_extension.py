@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import re
-import unittest
+from pathlib import Path
+
+import pytest
 
 from tests.tools.release_test import Repository, working_tree
 from tools.course import class_table, release
 from tools.course.passages import for_students
 from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
-from tools.grading.scoring.sums import Sums, of_tests
+from tools.grading.scoring.sums import of_tests
 from tools.grading.stages import Stage
-from tools.setup.toolchain import ROOT
+from tools.setup.toolchain import ROOT, LabError
 from tools.student.course import Course
 
 LAB, BEYOND = Stage("01_sums", "01", "sums", 3), Stage("02_more", "02", "more", 5, extension=True)
@@ -28,35 +30,36 @@ def report(lab: Status | None, beyond: Status | None) -> Report:
     return Report("assignments", "cpu", 1, stages)
 
 
-class Points(unittest.TestCase):
-    def test_two_sums(self) -> None:
-        both = report(Status.FAILED, Status.PASSED)
-        self.assertEqual(both.sums, Sums(0, 3, 5, 5))
-        self.assertEqual(str(both.sums), "0 of 3 points, extension 5 of 5")
-        found = gradescope(both)
-        self.assertEqual((found["score"], found["extra_data"]["extension"]), (0, {"score": 5, "max_score": 5}))
-        self.assertEqual(of_tests(found["tests"]), both.sums)
+@pytest.mark.parametrize(
+    ("lab", "beyond", "said", "full"),
+    [
+        (Status.FAILED, Status.PASSED, "0 of 3 points, extension 5 of 5", False),
+        (Status.PASSED, Status.TODO, "3 of 3 points, extension 0 of 5", True),
+        (Status.PASSED, Status.FAILED, "3 of 3 points, extension 0 of 5", False),
+        (Status.PASSED, None, "3 of 3 points", True),
+        (None, Status.PASSED, "extension 5 of 5", True),
+        (None, Status.TODO, "extension 0 of 5", False),
+    ],
+)
+def test_two_sums_of_which_full_marks_need_one(
+    lab: Status | None, beyond: Status | None, said: str, full: bool
+) -> None:
+    graded = report(lab, beyond)
+    assert (str(graded.sums), graded.full_marks()) == (said, full)
+    assert of_tests(gradescope(graded)["tests"]) == graded.sums
+    without = report(Status.PASSED, Status.FAILED)
+    without.stages[1].problem = NOT_HANDED_IN
+    assert without.full_marks()
 
-    def test_one_sum_where_there_is_one(self) -> None:
-        self.assertEqual(str(report(Status.PASSED, None).sums), "3 of 3 points")
-        self.assertEqual(str(report(None, Status.PASSED).sums), "extension 5 of 5")
 
-    def test_full_marks_need_no_extension(self) -> None:
-        self.assertTrue(report(Status.PASSED, Status.TODO).full_marks())
-        self.assertFalse(report(Status.PASSED, Status.FAILED).full_marks())
-        self.assertFalse(report(None, Status.TODO).full_marks())
-        without = report(Status.PASSED, Status.FAILED)
-        without.stages[1].problem = NOT_HANDED_IN
-        self.assertTrue(without.full_marks())
-
-    def test_a_class_has_both(self) -> None:
-        tests = gradescope(report(Status.PASSED, Status.PASSED))["tests"]
-        (self.folder / "results.json").write_text(json.dumps({"tests": tests}))
-        rows = [class_table.row_of("ann", self.folder)]
-        class_table.write(self.folder, rows, Course())
-        (row,) = csv.DictReader((self.folder / "scores.csv").open())
-        self.assertEqual((row["points"], row["extension"], row["02_more"]), ("3", "5", "5"))
-        self.assertIn("<th>extension</th>", (self.folder / "class.html").read_text())
+def test_a_class_has_both(tmp_path: Path) -> None:
+    found = gradescope(report(Status.PASSED, Status.PASSED))
+    assert (found["score"], found["extra_data"]["extension"]) == (3, {"score": 5, "max_score": 5})
+    (tmp_path / "results.json").write_text(json.dumps({"tests": found["tests"]}))
+    class_table.write(tmp_path, [class_table.row_of("ann", tmp_path)], Course())
+    (row,) = csv.DictReader((tmp_path / "scores.csv").open())
+    assert (row["points"], row["extension"], row["02_more"]) == ("3", "5", "5")
+    assert "<th>extension</th>" in (tmp_path / "class.html").read_text()
 
 
 class LeftOut(Repository):
@@ -91,8 +94,7 @@ class LeftOut(Repository):
                 text = for_students(text, name, Course(extension=False)) if name.endswith(".md") else text
                 self.assertNotRegex(text, speaking, name)
 
-    def test_a_mark_needs_its_other_end(self) -> None:
-        with self.assertRaisesRegex(
-            Exception, "README.md: the mark <!-- extension --> .about line 1. has no other end"
-        ):
-            for_students("<!-- extension -->\nMore.\n", "README.md", Course())
+
+def test_a_mark_needs_its_other_end() -> None:
+    with pytest.raises(LabError, match="README.md: the mark <!-- extension --> .about line 1. has no other end"):
+        for_students("<!-- extension -->\nMore.\n", "README.md", Course())

@@ -40,10 +40,7 @@ def test_what_fits_is_no_gap(install) -> None:
         ({"gpus_there": []}, "shows no GPU.*CUDA_VISIBLE_DEVICES may hide"),
         ({"init": 803}, "does not start.*cuInit returned 803.*restart"),
         ({"init": 999}, "cuInit returned 999.*nvidia-smi"),
-        (
-            {"cuda": 12080, "gpus_there": [FITS]},
-            "runs CUDA 12.8 at most, PyTorch needs 13.0. Update the driver",
-        ),
+        ({"cuda": 12080, "gpus_there": [FITS]}, "runs CUDA 12.8 at most, PyTorch needs 13.0. Update the driver"),
         ({"cuda": 12080, "init": 999}, "CUDA 12.8 at most"),
         ({"gpus_there": [OLD]}, r"capability 7.5 or newer. Too old: Stand-in 0 \(7.0\). Take a newer"),
         ({"gpus_there": [FITS, OLD, FITS]}, "Stand-in 1 .*Leave only .*CUDA_VISIBLE_DEVICES=0,2"),

@@ -251,12 +251,6 @@ class FrontDoor(Checkout):
         output = self.run_tool("python3", "-m", "tools.setup.doctor", PYTHON=self.python, PYTHONIOENCODING="latin-1")
         assert "+ ok " in output
 
-    def test_doctor_on_a_checkout_that_cannot_be_written(self) -> None:
-        with mock.patch("os.access", return_value=False):
-            finding = doctor.checkout()
-        self.assertEqual((finding.state, finding.name), (doctor.MISSING, "checkout"))
-        self.assertEqual(doctor.checkout().state, doctor.OK)
-
     def test_doctor_ends_with_the_line(self) -> None:
         (self.bin / "clang++").unlink()
         user = "import os, sys; os.geteuid = lambda: 1000; import tools.setup.doctor as d; sys.exit(d.main())"

@@ -42,11 +42,7 @@ def cmake_command(toolchain: Toolchain) -> list[str]:
 
 def same_cache(toolchain: Toolchain) -> bool:
     """Whether the build folder was configured for this checkout, Ninja and compiler: CMake can't change those."""
-    wanted = {
-        "CMAKE_HOME_DIRECTORY": str(ROOT),
-        "CMAKE_GENERATOR": GENERATOR,
-        "CMAKE_CXX_COMPILER": toolchain.cxx,
-    }
+    wanted = {"CMAKE_HOME_DIRECTORY": str(ROOT), "CMAKE_GENERATOR": GENERATOR, "CMAKE_CXX_COMPILER": toolchain.cxx}
     found = cache(Path(toolchain.build_dir))
     return not found or all(found.get(name) == value for name, value in wanted.items())
 
