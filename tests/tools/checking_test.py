@@ -32,7 +32,7 @@ def report(**failures: str) -> StageReport:
 
 def context(**fields: str) -> Context:
     known = dict.fromkeys(Toolchain.__dataclass_fields__, "")
-    return Context(Toolchain(**(known | fields)), 1, lambda text: None)
+    return Context(Toolchain(**(known | fields)), 1)
 
 
 class Sums:

@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 
 from tests.tools.checking_test import context
+from tests.tools.setup_test import script
 from tools.checking import check, linting, own_tests, trials
 from tools.checking.context import Outcome
 from tools.grading.stages import BadChoice
@@ -207,12 +208,6 @@ def test_what_takes_long_waits_until_it_is_asked_for(monkeypatch: pytest.MonkeyP
         assert trials.KINDS[kind].labels == (trials.LONG, trials.ALL)
 
 
-def script(path: Path, text: str) -> Path:
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
 CLASHING_COMPILER = f"""\
 #!{sys.executable}
 import pathlib, sys
@@ -226,7 +221,7 @@ if "/a.cpp" in unit and "/b.cpp" in unit:
 def linter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> linting.Linter:
     monkeypatch.setattr(linting, "tool", lambda *_: "true")
     compiler = script(tmp_path / "cxx", CLASHING_COMPILER)
-    return linting.Linter(context(build_dir=str(tmp_path), cxx=str(compiler)))
+    return linting.Linter(context(build_dir=str(tmp_path), cxx=compiler))
 
 
 def test_files_that_do_not_compile_together_are_looked_at_apart(linter: linting.Linter) -> None:

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.tools.checking_test import context, mutant, report
+from tests.tools.setup_test import script
 from tools.checking import sanitizers
 from tools.checking.context import Context, Outcome
 from tools.checking.mutants import Mutant
@@ -73,9 +74,7 @@ def test_each_is_found_once_in_whichever_process(tmp_path: Path) -> None:
 def test_a_link_to_nothing_tells_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Debian's alternatives leave one where another clang was removed."""
     (tmp_path / "llvm-symbolizer").symlink_to("gone")
-    addr2line = tmp_path / "addr2line"
-    addr2line.write_text("#!/bin/sh\n")
-    addr2line.chmod(0o755)
+    addr2line = script(tmp_path / "addr2line", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", str(tmp_path))
     for options in ADDRESS.environment(Path("/reports")).values():
         assert f':external_symbolizer_path="{addr2line}"' in options

@@ -31,7 +31,7 @@ def test_a_stage_is_graded_by_adding_folders(tmp_path: Path) -> None:
             copy.write_text(text.replace('"number": "01"', '"number": "99"'))
 
     def run(*command: str, code: int = 0) -> str:
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 

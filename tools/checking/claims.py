@@ -201,7 +201,7 @@ def check_claims(context: Context) -> Outcome:
 
 def main() -> int:
     try:
-        context = Context(toolchain.load(), 0, lambda text: None)
+        context = Context(toolchain.load(), 0)
         for stage in graded_stages():
             bodies_file(context, stage).unlink(missing_ok=True)  # the bodies may have changed since
         tables = Tables(context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, field
 
 from tools.setup.system_packages import PACKAGES
@@ -34,9 +33,6 @@ class Check:
     code: int = 0
     on_grader: bool = False  # in a second system, fresh as the first was
     minutes: int = 60
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "script", textwrap.dedent(self.script))
 
 
 MACHINES = (

@@ -75,7 +75,7 @@ def run_pytest(context: Context, tests: Path) -> Outcome:
 def _run(context: Context, title: str, command: list[str], env: dict[str, str], found: Path, log: Path) -> Outcome:
     """The verdicts that a command writes into the file `found`, of JUnit's form; one without any is a failure."""
     found.unlink(missing_ok=True)
-    code, text = context.run(command, log, env, on_line=lambda line: context.show(line[:70]))
+    code, text = context.run(command, log, env)
     outcome = Outcome()
     for case in ElementTree.parse(found).iter("testcase") if found.exists() else []:
         name = f"{title}: {case.get('classname')}.{case.get('name')}"

@@ -81,7 +81,7 @@ def second_build(
     build = [other.toolchain.cmake, "--build", str(folder), "--parallel", str(CORES), "--target", *targets]
     for command in ([*cmake_command(other.toolchain), *options], build):
         log = folder / "build.log"
-        code, text = other.run(command, log, on_line=lambda line: other.show(line[:70]))
+        code, text = other.run(command, log)
         if code:
             return other, describe(f"The build in {name}", condense(text), log)
     return other, ""
@@ -116,7 +116,6 @@ def fetch_torch(context: Context, torch: Path, version: str, *options: str) -> s
     torch.parent.mkdir(parents=True, exist_ok=True)
     log, python = torch.parent / "pip.log", context.toolchain.python or context.toolchain.figure_python
     with tempfile.TemporaryDirectory(dir=torch.parent) as folder:
-        context.show(f"downloading torch {version}")
         what = ["--progress-bar=off", "--no-deps", *options, "-d", folder, f"torch=={version}"]
         code, text = context.run([python, "-m", "pip", "download", *what], log)
         if code:

@@ -210,7 +210,7 @@ def main(command: str, argument: str) -> int:
         if command == "list":
             return write_list(Path(argument))
         tools = toolchain.load()
-        context = Context(tools, choose_seed(os.environ.get("SEED")), lambda text: None, bool(os.environ.get("ALL")))
+        context = Context(tools, choose_seed(os.environ.get("SEED")), bool(os.environ.get("ALL")))
         return {"do": do, "prepare": prepare}[command](context, argument)
     except LabError as error:
         print(error, file=sys.stderr)
