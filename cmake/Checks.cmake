@@ -42,7 +42,7 @@ file(GLOB_RECURSE ddp_lab_python CONFIGURE_DEPENDS figures/*.py tests/*.py tools
 set(headers ${ddp_lab_cpp})
 list(FILTER headers INCLUDE REGEX "/(common|assignments|variants)/.*\\.h$")
 file(GLOB judges CONFIGURE_DEPENDS tools/grading/*.py tools/grading/*/*.py)
-foreach(checker context edits in_place mutant_files mutants solutions trials variants)
+foreach(checker context in_place mutants own_tests trials variants)
   list(APPEND judges "${CMAKE_SOURCE_DIR}/tools/checking/${checker}.py")
 endforeach()
 foreach(many headers judges)

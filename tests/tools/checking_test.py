@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.checking import mutant_files
+from tools.checking import mutants
 from tools.checking.context import Context
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import Toolchain
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SPECS = [TestSpec("mean", 3), TestSpec("bitwise", 1), TestSpec("order", 2)]
 HEADER = "Mistake: adds up only\nKilled-by: mean, order\nSays: the sum, not .* mean\n"
 BEFORE = "".join(f"line {number}\n" for number in range(1, 21))
 AFTER = BEFORE.replace("line 3\n", "").replace("line 18\n", "line 18\nand a half\n")
-
-
 EDITS = "@@\n line 2\n-line 3\n@@\n line 18\n+and a half\n"  # from the one to the other
 
 
-def mutant(header: str = HEADER, edits: str = EDITS) -> mutant_files.Mutant:
-    return mutant_files.parse("sum", header + edits)
+def mutant(header: str = HEADER, edits: str = EDITS) -> mutants.Mutant:
+    return mutants.parse(all_stages()[0], "sum", header + edits)
 
 
 def report(**failures: str) -> StageReport:
@@ -35,7 +32,7 @@ def report(**failures: str) -> StageReport:
 
 def context(**fields: str) -> Context:
     known = dict.fromkeys(Toolchain.__dataclass_fields__, "")
-    return Context(Toolchain(**(known | fields)), 1, lambda text: None)
+    return Context(Toolchain(**(known | fields)), 1)
 
 
 class Sums:

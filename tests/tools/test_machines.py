@@ -1,25 +1,29 @@
-"""Tests of `make check ONLY=machines`: would it notice, and is the table right? No system is made."""
+"""Tests of `make check ONLY=machines`, and of what is built for arm64: would they notice, and is the table right? No
+system is made."""
 
 from __future__ import annotations
 
-import unittest
+import re
+import subprocess
+from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from tests.tools.checking_test import context
-from tools.checking import check, machines, minimal_system, trials
+from tools.checking import arm64, machines, minimal_system
 from tools.checking.machine_list import CHECKS, MACHINES, Check, Machine
 from tools.checking.minimal_system import Ran, System
 from tools.grading.stages import BadChoice
+from tools.setup.system_packages import Need
 from tools.setup.toolchain import LabError
-
-TOLD = "before\n{}{}\nafter\n".format(*machines.MARKS)
 
 
 class Here(System):
     """Runs scripts on this machine, as who runs the test."""
 
-    def __init__(self, folder: str) -> None:
-        self._context, self._user = context(build_dir=folder), ""
+    def __init__(self, folder: Path) -> None:
+        self._context, self._user = context(build_dir=str(folder)), ""
 
     def _enter(self) -> list[str]:
         return []
@@ -29,110 +33,122 @@ class Here(System):
         return ["timeout", "--kill-after=1", str(seconds), "env", *variables, "bash", "-c", script]
 
 
-class Verdicts(unittest.TestCase):
-    def run_checks(self, *checks: Check) -> tuple[machines.Outcome, list[str]]:
-        here = Here(str(self.folder))
-        trial = machines.Trial(
-            context(), Machine("here", "none", env={"CXX": "c++-99"}), self.folder, self.folder,
-            {"lab": here, "grader": here},
-        )  # fmt: skip
-        with (
-            mock.patch.object(machines, "CHECKS", checks),
-            mock.patch.object(machines, "BUILT_WITH", 'echo "$CXX"'),
-        ):
-            return machines.run_checks(trial)
-
-    def test_all_is_well(self) -> None:
-        outcome, row = self.run_checks(Check("a", "echo 7 of 7", ("^7 of 7$",)), Check("b", "exit 2", (), 2))
-        self.assertEqual((outcome.passed, outcome.failures), (2, []))
-        self.assertEqual(row[:5], ["here", "root; CXX=c++-99", "c++-99", "0:00", "0:00"])
-
-    def test_a_command_that_fails(self) -> None:
-        outcome, row = self.run_checks(Check("a test", "echo why; exit 3", ()), Check("b", "true", ()))
-        (failure,) = outcome.failures
-        self.assertEqual((outcome.passed, row[3:5]), (1, [machines.FAILED, "0:00"]))
-        for part in ("here: a test: it ended with code 3, not 0", "    why\n", "a_test.log"):
-            self.assertIn(part, failure)
-
-    def test_one_that_hangs_is_ended(self) -> None:
-        outcome, row = self.run_checks(Check("a", "echo begun; sleep 1000", (), minutes=1 / 60))
-        self.assertEqual((outcome.passed, row[3]), (0, machines.FAILED))
-        self.assertIn("had not ended", outcome.failures[0])
-        self.assertIn("begun", outcome.failures[0])
-
-    def test_less_than_full_marks(self) -> None:
-        full = CHECKS[0]
-        self.assertEqual(machines.verdict(full, Ran(0, "x\nTotal  100 / 100 points\ny", 1)), "")
-        self.assertIn("does not say", machines.verdict(full, Ran(0, "Total  80 / 100 points\n", 1)))
-        self.assertIn("code 2", machines.verdict(full, Ran(2, "Total  100 / 100 points\n", 1)))
-
-    def test_a_submission_with_less_than_it_should_get(self) -> None:
-        graded = CHECKS[-1]
-        right = "good gets 100.0\nempty gets 0\nhanging gets 85\nrank 0 hung\n"
-        self.assertEqual(machines.verdict(graded, Ran(0, right, 1)), "")
-        for wrong in (right.replace("100.0", "80.0"), right.replace("empty gets 0", "empty gets 5"), right[:-12]):
-            self.assertIn("does not say", machines.verdict(graded, Ran(0, wrong, 1)))
+@pytest.mark.parametrize(
+    ("check", "cell", "said"),
+    [
+        (Check("a test", "echo 7 of 7", ("^7 of 7$",)), "0:00", []),
+        (Check("a test", "exit 2", (), 2), "0:00", []),
+        (
+            Check("a test", "echo why; exit 3", ()),
+            machines.FAILED,
+            ["here: a test: it ended with code 3, not 0", "    why\n", "a_test.log"],
+        ),
+        (Check("a test", "echo begun; sleep 1000", (), minutes=1 / 60), machines.FAILED, ["had not ended", "begun"]),
+    ],
+)
+def test_what_a_check_ends_with_is_its_cell(
+    check: Check, cell: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "CHECKS", (check, Check("b", "true", ())))
+    monkeypatch.setattr(machines, "BUILT_WITH", 'echo "$CXX"')
+    here, machine = Here(tmp_path), Machine("here", "none", env={"CXX": "c++-99"})
+    trial = machines.Trial(context(), machine, tmp_path, tmp_path, {"lab": here, "grader": here})
+    outcome, row = machines.run_checks(trial)
+    assert (outcome.passed, len(outcome.failures)) == ((1, 1) if said else (2, 0))
+    assert all(part in outcome.failures[0] for part in said)
+    assert row[:5] == ["here", "root; CXX=c++-99", "c++-99", cell, "0:00"]
 
 
-class Table(unittest.TestCase):
-    def setUp(self) -> None:
-        self.table = self.folder / "machines.md"
-
-    def row(self, machine: Machine, cell: str) -> list[str]:
-        return [machine.name, *[cell] * (len(machines.TITLES) - 1)]
-
-    def test_a_row_takes_the_place_of_the_one_before(self) -> None:
-        self.table.write_text(TOLD)
-        for machine, cell in ((MACHINES[1], "old"), (MACHINES[0], "first"), (MACHINES[1], "new")):
-            machines.write_row(self.table, self.row(machine, cell))
-        lines = self.table.read_text().splitlines()
-        self.assertEqual((lines[0], lines[-1]), ("before", "after"))
-        rows = [line.split(" | ")[:2] for line in lines if line.startswith("| ")]
-        expected = [["| machine", machines.TITLES[1]], ["| ---", "---"]]
-        self.assertEqual(rows, [*expected, [f"| {MACHINES[0].name}", "first"], [f"| {MACHINES[1].name}", "new"]])
-
-    def test_a_page_without_its_marks_is_left_alone(self) -> None:
-        self.table.write_text(machines.MARKS[0])
-        with self.assertRaisesRegex(LabError, "lacks the line <!-- to here -->"):
-            machines.write_row(self.table, self.row(MACHINES[0], "x"))
-
-    def test_the_page_in_docs_has_the_table_of_these_checks(self) -> None:
-        told = machines.TABLE.read_text().partition(machines.MARKS[0])[2].partition(machines.MARKS[1])[0].splitlines()
-        self.assertEqual(told[0], machines._line(machines.TITLES))
-        names = [line.split("|")[1].strip() for line in told[2:]]
-        self.assertEqual(names, [machine.name for machine in MACHINES if machine.name in names])
+GRADED = "good gets 100.0\nempty gets 0\nhanging gets 85\nrank 0 hung\n"
 
 
-class Choices(unittest.TestCase):
-    def test_machines_by_name(self) -> None:
-        self.assertEqual(machines.chosen(""), list(MACHINES))
-        self.assertEqual(machines.chosen(MACHINES[2].name), [MACHINES[2]])
-        with self.assertRaisesRegex(BadChoice, "MACHINE=vax is not one of"):
-            machines.chosen("vax")
-
-    def test_they_run_only_when_asked_for(self) -> None:
-        self.assertEqual(trials.KINDS["machines"].labels, (trials.APART,))
-        with mock.patch("sys.argv", ["make check", "--only=machines format"]):
-            self.assertEqual(check.parse_arguments().only, ["machines", "format"])
-        with mock.patch("sys.argv", ["make check", "--only=machine"]):
-            with self.assertRaisesRegex(BadChoice, "ONLY=machine is not one of: machines"):
-                check.parse_arguments()
-
-    def test_where_none_can_be_made_that_is_skipped_and_says_what_to_do(self) -> None:
-        without_root = mock.patch("os.geteuid", return_value=1000)
-        without_tool = mock.patch("shutil.which", return_value=None)
-        for lack, said in ((without_root, "as root"), (without_tool, "only root|apt-get install debootstrap")):
-            with lack:
-                outcome = machines.check_machines(context())
-            self.assertEqual((outcome.passed, outcome.failures), (0, []))
-            self.assertRegex(outcome.skipped[0], said)
+@pytest.mark.parametrize(
+    ("check", "ran", "wrong"),
+    [
+        (CHECKS[0], Ran(0, "x\nTotal  100 / 100 points\ny", 1), ""),
+        (CHECKS[0], Ran(0, "Total  80 / 100 points\n", 1), "does not say"),
+        (CHECKS[0], Ran(2, "Total  100 / 100 points\n", 1), "code 2"),
+        (CHECKS[-1], Ran(0, GRADED, 1), ""),
+        (CHECKS[-1], Ran(0, GRADED.replace("100.0", "80.0"), 1), "does not say"),
+        (CHECKS[-1], Ran(0, GRADED.replace("empty gets 0", "empty gets 5"), 1), "does not say"),
+        (CHECKS[-1], Ran(0, GRADED.removesuffix("rank 0 hung\n"), 1), "does not say"),
+    ],
+)
+def test_less_than_it_should_get_is_found(check: Check, ran: Ran, wrong: str) -> None:
+    verdict = machines.verdict(check, ran)
+    assert wrong in verdict and bool(verdict) == bool(wrong)
 
 
-class Network(unittest.TestCase):
-    def test_a_system_gets_the_hosts_certificates_by_another_name(self) -> None:
-        host = {"PIP_CERT": str(minimal_system.CERTIFICATES), "HTTPS_PROXY": "http://proxy:1", "SECRET": "x"}
-        with mock.patch.dict("os.environ", host, clear=True):
-            found = minimal_system._network()
-        name = f"/{minimal_system.COPIED[minimal_system.CERTIFICATES]}"
-        self.assertEqual(found.pop("PIP_CACHE_DIR"), "/var/cache/pip")
-        self.assertEqual(found, {"PIP_CERT": name, "HTTPS_PROXY": "http://proxy:1"})
+def test_a_row_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    table = tmp_path / "machines.md"
+    table.write_text("before\n{}{}\nafter\n".format(*machines.MARKS))
+    for machine, cell in ((MACHINES[1], "old"), (MACHINES[0], "first"), (MACHINES[1], "new")):
+        machines.write_row(table, [machine.name, *[cell] * (len(machines.TITLES) - 1)])
+    lines = table.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    rows = [line.split(" | ")[:2] for line in lines if line.startswith("| ")]
+    assert rows[2:] == [[f"| {MACHINES[0].name}", "first"], [f"| {MACHINES[1].name}", "new"]]
+    table.write_text(machines.MARKS[0])
+    with pytest.raises(LabError, match="lacks the line <!-- to here -->"):
+        machines.write_row(table, [])
+
+
+def test_the_page_in_docs_has_the_table_of_these_checks() -> None:
+    told = machines.TABLE.read_text().partition(machines.MARKS[0])[2].partition(machines.MARKS[1])[0].splitlines()
+    assert told[0] == machines._line(machines.TITLES)
+    names = [line.split("|")[1].strip() for line in told[2:]]
+    assert names == [machine.name for machine in MACHINES if machine.name in names]
+
+
+def test_machines_are_chosen_by_name() -> None:
+    assert (machines.chosen(""), machines.chosen(MACHINES[2].name)) == ([*MACHINES], [MACHINES[2]])
+    with pytest.raises(BadChoice, match="MACHINE=vax is not one of"):
+        machines.chosen("vax")
+
+
+@pytest.mark.parametrize(
+    ("lack", "value", "said"),
+    [("os.geteuid", 1000, "as root"), ("shutil.which", None, "only root|apt-get install debootstrap")],
+)
+def test_where_none_can_be_made_that_is_skipped_and_says_what_to_do(lack: str, value: object, said: str) -> None:
+    with mock.patch(lack, return_value=value):
+        outcome = machines.check_machines(context())
+    assert (outcome.passed, outcome.failures) == (0, [])
+    assert re.search(said, outcome.skipped[0])
+
+
+def test_a_system_gets_the_hosts_certificates_by_another_name() -> None:
+    host = {"PIP_CERT": str(minimal_system.CERTIFICATES), "HTTPS_PROXY": "http://proxy:1", "SECRET": "x"}
+    with mock.patch.dict("os.environ", host, clear=True):
+        found = minimal_system._network()
+    cache, name = "/var/cache/pip", f"/{minimal_system.COPIED[minimal_system.CERTIFICATES]}"
+    assert found == {"PIP_CERT": name, "HTTPS_PROXY": "http://proxy:1", "PIP_CACHE_DIR": cache}
+
+
+def library(folder: Path, name: str, code: str) -> Path:
+    path = folder / f"lib{name}.so"
+    command = ["c++", "-x", "c++", "-", "-shared", "-fPIC", "-o", str(path)]
+    subprocess.run(command, input=f'extern "C" {{ {code} }}', text=True, check=True)
+    return path
+
+
+def test_for_arm64_what_neither_the_build_nor_its_libraries_define_is_named(tmp_path: Path) -> None:
+    there, own = (library(tmp_path, name, f"void {name}() {{}}") for name in ("there", "own"))
+    uses = "void there(); void own(); void nowhere(); __attribute__((weak)) void weak();"
+    user = library(tmp_path, "user", f"{uses} void call() {{ there(); own(); nowhere(); if (weak) weak(); }}")
+    assert arm64.undefined([user, own], [there]) == [(user, "nowhere")]
+    assert arm64.undefined([user], [there]) == [(user, "nowhere"), (user, "own")]
+
+
+def test_for_arm64_what_is_missing_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = [Need("lld", "lld", lambda: "", ""), Need("nm", "binutils", lambda: "/usr/bin/nm", "")]
+    monkeypatch.setattr(arm64, "NEEDS", needs)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("tools.setup.system_packages.can_install", lambda: False)
+    (skipped,) = arm64.check_arm64(context(build_dir=str(tmp_path))).skipped
+    assert skipped.startswith("lld: missing. ")
+    assert skipped.endswith("apt-get install --no-install-recommends lld")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert "this machine is an arm64" in arm64.check_arm64(context()).skipped[0]

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
-import io
 import os
+import re
 import shutil
 import signal
-import time
 import unittest
 from unittest import mock
+
+import pytest
 
 from tests.tools.setup_test import Checkout, fake_torch, script
 from tools.setup import doctor, setup, system_packages, toolchain
 
 
 class Choosing(Checkout):
-    def test_given_python_is_used_as_it_is_and_remembered(self) -> None:
+    def test_given_python_is_used_as_it_is_and_remembered_until_another_is_given(self) -> None:
+        other = self.make_python("other-python", "2.11.1")
         self.set_up(PYTHON=self.python)
-        self.assertIn(f"-DDDP_LAB_PYTHON={self.python}", self.asked()[0])
-        self.assertFalse((self.lab / ".venv").exists())
-        self.assertEqual(self.set_up(), "")
-        self.assertEqual(len(self.asked()), 1)
+        assert not (self.lab / ".venv").exists()
+        assert self.set_up() == "" and self.set_up(PYTHON=self.python) == ""
+        self.set_up(PYTHON=other)
+        first, second = self.asked()
+        assert f"-DDDP_LAB_PYTHON={self.python}" in first and f"-DDDP_LAB_PYTHON={other}" in second
 
     def test_active_environment_with_torch_is_used(self) -> None:
         environment = self.top / "environment"
         (environment / "bin").mkdir(parents=True)
         shutil.copy(self.python, environment / "bin" / "python")
         self.set_up(VIRTUAL_ENV=str(environment))
-        self.assertIn(str(self.top / "python-with-torch-packages" / "torch"), self.toolchain()["libtorch"])
+        assert self.toolchain().libtorch == str(self.top / "python-with-torch-packages" / "torch")
 
     def test_libtorch_needs_no_python_with_torch(self) -> None:
         folder = fake_torch(self.top / "libtorch")
         (folder / "version.py").unlink()
         (folder / "build-version").write_text("2.11.0+cpu\n")
         self.set_up(LIBTORCH=str(folder))
-        self.assertIn(f"-DLIBTORCH={folder}", self.asked()[0])
-        self.assertEqual(self.toolchain()["python"], "")
-
-    def test_another_choice_configures_again(self) -> None:
-        other = self.make_python("other-python", "2.11.1")
-        self.set_up(PYTHON=self.python)
-        self.set_up(PYTHON=other)
-        self.assertIn(f"-DDDP_LAB_PYTHON={other}", self.asked()[1])
+        assert f"-DLIBTORCH={folder}" in self.asked()[0]
+        assert self.toolchain().python == ""
 
     def test_what_does_not_fit_is_refused_with_the_reason(self) -> None:
         cases = {
@@ -56,46 +52,36 @@ class Choosing(Checkout):
             "no-such-python": "no such program",
         }
         for python, reason in cases.items():
-            with self.subTest(python=python):
-                self.assertIn(reason, self.set_up(code=1, PYTHON=python))
+            assert reason in self.set_up(code=1, PYTHON=python)
         self.assertIn("has no include/ATen/ATen.h", self.set_up(code=1, LIBTORCH=str(self.top)))
         self.assertEqual(self.asked(), [])
 
-    def toolchain(self) -> dict[str, str]:
-        return toolchain.as_json(toolchain.load(self.lab / "build"))
+    def toolchain(self) -> toolchain.Toolchain:
+        return toolchain.load(self.lab / "build")
 
 
-class Systems(unittest.TestCase):
-    def test_one_that_is_not_supported_is_told_so_at_once(self) -> None:
-        for system, machine, reason in (
-            ("Darwin", "arm64", "runs on Linux alone, and this is macOS"),
-            ("FreeBSD", "amd64", "runs on Linux alone, and this is FreeBSD"),
-            ("Linux", "riscv64", "no build for riscv64"),
-        ):
-            named = {"platform.system": system, "platform.machine": machine}
-            with self.subTest(system), contextlib.ExitStack() as stack:
-                for name, value in named.items():
-                    stack.enter_context(mock.patch(name, return_value=value))
-                stack.enter_context(mock.patch("sys.argv", ["setup"]))
-                errors = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-                self.assertEqual(setup.main(), 1)
-                self.assertIn(reason, errors.getvalue())
-                with self.assertRaisesRegex(toolchain.LabError, reason):
-                    doctor.main()
-
-    def test_this_one_is(self) -> None:
-        self.assertEqual(toolchain.unsupported_system(), "")
+@pytest.mark.parametrize(
+    ("system", "machine", "reason"),
+    [
+        ("Darwin", "arm64", "runs on Linux alone, and this is macOS"),
+        ("FreeBSD", "amd64", "runs on Linux alone, and this is FreeBSD"),
+        ("Linux", "riscv64", "no build for riscv64"),
+    ],
+)
+def test_a_system_that_is_not_supported_is_told_so_at_once(
+    system: str, machine: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert toolchain.unsupported_system() == ""  # this one is
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("sys.argv", ["setup"])
+    assert setup.main() == 1
+    assert reason in capsys.readouterr().err
+    with pytest.raises(toolchain.LabError, match=reason):
+        doctor.main()
 
 
 class DoingNothing(Checkout):
-    def test_second_run_asks_nobody_and_is_fast(self) -> None:
-        self.set_up(PYTHON=self.python)
-        asked = self.log.read_text()
-        started = time.monotonic()
-        self.assertEqual(self.set_up(PYTHON=self.python), "")
-        self.assertLess(time.monotonic() - started, 2.0)
-        self.assertEqual(self.log.read_text(), asked)
-
     def test_each_change_that_matters_is_noticed(self) -> None:
         changes = {
             "build files removed": lambda: (self.lab / "build" / "build.ninja").unlink(),
@@ -105,20 +91,16 @@ class DoingNothing(Checkout):
             "state damaged": lambda: (self.lab / "build" / "toolchain.json").write_text("{"),
         }
         self.set_up(PYTHON=self.python)
-        for name, change in changes.items():
-            with self.subTest(name):
-                before = len(self.asked())
-                change()
-                self.set_up(PYTHON=self.python)
-                self.assertEqual(len(self.asked()), before + 1)
+        for count, (name, change) in enumerate(changes.items(), start=2):
+            change()
+            self.set_up(PYTHON=self.python)
+            assert len(self.asked()) == count, name
 
     def test_a_shell_without_cuda_home_keeps_the_one_given_before(self) -> None:
         toolkit, other = str(self.top / "toolkit"), str(self.top / "other")
-        for count, environment in enumerate(
-            [{"CUDA_HOME": toolkit}, {}, {"CUDA_HOME": toolkit}, {}, {"CUDA_HOME": other}, {}]
-        ):
-            self.set_up(PYTHON=self.python, **environment)
-            self.assertEqual(len(self.asked()), 1 if count < 4 else 2)
+        for home, configured in ((toolkit, 1), ("", 1), (toolkit, 1), (other, 2), ("", 2)):
+            self.set_up(PYTHON=self.python, CUDA_HOME=home)
+            assert len(self.asked()) == configured
 
     def test_moved_checkout_is_configured_anew(self) -> None:
         self.set_up(PYTHON=self.python)
@@ -126,22 +108,21 @@ class DoingNothing(Checkout):
         self.lab = self.lab.rename(self.top / "moved")
         self.set_up()
         self.assertFalse((self.lab / "build" / "stale.o").exists())
-        self.assertIn(f"-S {self.lab}", self.asked()[1])
+        assert f"-S {self.lab}" in self.asked()[1]
 
 
 class Failing(Checkout):
     def test_cmake_error_is_shown_and_the_next_run_tries_again(self) -> None:
         output = self.set_up(code=1, PYTHON=self.python, FAKE_CMAKE_FAILS="1")
-        self.assertIn("CMake Error at CMakeLists.txt:7", output)
-        self.assertIn("setup.log", output)
+        assert "CMake Error at CMakeLists.txt:7" in output and "setup.log" in output
         self.set_up()  # the choice of Python is kept, too
-        self.assertIn(f"-DDDP_LAB_PYTHON={self.python}", self.asked()[1])
+        assert f"-DDDP_LAB_PYTHON={self.python}" in self.asked()[1]
 
     def test_no_compiler(self) -> None:
         (self.bin / "clang++").unlink()
         output = self.set_up(code=1, PYTHON=self.python)
-        self.assertIn("C++ compiler is missing", output)
-        self.assertIn(system_packages.how_to_install(), output)
+        assert "C++ compiler is missing" in output
+        assert system_packages.how_to_install() in output
         installs = [line for line in self.asked("apt-get") if "install" in line]
         self.assertEqual(len(installs), 1 if os.geteuid() == 0 else 0)
 
@@ -151,21 +132,24 @@ class Failing(Checkout):
             (self.bin / name).unlink()
         script(self.bin / "apt-cache", "#!/bin/sh\necho binutils\n")
         output = self.set_up(code=1, PYTHON=self.python)
-        self.assertIn("apt-get knows no clang-19 or clang", output)
+        assert "apt-get knows no clang-19 or clang" in output
         (install,) = [line for line in self.asked("apt-get") if "install" in line]
         self.assertTrue(install.endswith(" binutils"), install)
 
     def test_gcc_is_taken_where_there_is_no_fitting_clang(self) -> None:
         script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
+        assert f"{self.bin}/g++, {self.bin}/cmake" in self.set_up(PYTHON=self.python, CXX="g++")
         script(self.bin / "clang++", "#!/bin/sh\necho 'clang version 11.0.1'\n")
         self.assertIn(f"{self.bin}/g++, {self.bin}/cmake", self.set_up(PYTHON=self.python))
+        told = self.set_up(PYTHON=self.python, CXX="clang++", code=1)
+        assert f"{self.bin}/clang++ is version 11.0.1, the lab needs 14 or newer: install a newer one" in told
         (self.bin / "clang++").unlink()
         (self.lab / "build" / "toolchain.json").unlink()
         output = self.set_up(PYTHON=self.python)
-        self.assertIn("clang++ 16 or newer is missing: g++ needs three times as long", output)
-        self.assertIn("DCMAKE_CXX_COMPILER=" + str(self.bin / "g++"), self.asked()[-1])
+        assert "clang++ 16 or newer is missing: g++ needs three times as long" in output
+        assert "DCMAKE_CXX_COMPILER=" + str(self.bin / "g++") in self.asked()[-1]
         output = self.run_tool("python3", "-m", "tools.setup.doctor")
-        self.assertIn("there is no fitting clang++, which would need a third of the time", output)
+        assert "there is no fitting clang++, which would need a third of the time" in output
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: only root installs")
     def test_a_clang_that_cannot_compile_ranges_is_replaced_or_taken_with_a_word(self) -> None:
@@ -175,15 +159,11 @@ class Failing(Checkout):
             script(self.bin / "apt-cache", f"#!/bin/sh\nprintf '%s\\n' {known}\n")
             output = self.set_up(PYTHON=self.python)
             self.assertTrue([line for line in self.asked("apt-get") if "install" in line][-1].endswith(f" {package}"))
-            self.assertIn("an older clang does not compile <ranges>", output)
-            self.assertIn("DCMAKE_CXX_COMPILER=" + str(self.bin / "clang++"), self.asked()[-1])
+            assert "an older clang does not compile <ranges>" in output
+            assert "DCMAKE_CXX_COMPILER=" + str(self.bin / "clang++") in self.asked()[-1]
             (self.lab / "build" / "toolchain.json").unlink()
         script(self.bin / "clang++-19", "#!/bin/sh\necho 'clang version 19.1.7'\n")
         self.assertIn(f"{self.bin}/clang++-19", self.set_up(PYTHON=self.python))
-
-    def test_the_compiler_that_CXX_names_is_taken(self) -> None:
-        script(self.bin / "g++", "#!/bin/sh\necho 'g++ 12.2.0'\n")
-        self.assertIn(f"{self.bin}/g++, {self.bin}/cmake", self.set_up(PYTHON=self.python, CXX="g++"))
 
     def test_says_what_will_come_before_anything_is_done(self) -> None:
         output = self.set_up(PYTHON=self.python)
@@ -197,7 +177,7 @@ class Failing(Checkout):
             lock.flush()
             second = self.start("python3", "-m", "tools.setup.setup", PYTHON=self.python)
             first_line = second.stdout.readline()
-            self.assertIn("Waiting for process 4711, setting up since 12:00:00", first_line)
+            assert "Waiting for process 4711, setting up since 12:00:00" in first_line
             self.assertEqual(self.asked(), [])
         second.communicate(timeout=60)
         self.assertEqual(second.returncode, 0)
@@ -205,19 +185,14 @@ class Failing(Checkout):
 
     def test_interrupt_leaves_nothing_running(self) -> None:
         for signum in (signal.SIGINT, signal.SIGTERM):
-            with self.subTest(signum):
-                fifo = self.top / f"fifo-{signum}"
-                os.mkfifo(fifo)
-                process = self.start(
-                    "python3", "-m", "tools.setup.setup", PYTHON=self.python, FAKE_CMAKE_FIFO=str(fifo)
-                )
-                child = int(fifo.read_text())
-                process.send_signal(signum)
-                output = process.communicate(timeout=60)[0]
-                self.assertEqual(process.returncode, 130, output)
-                self.assertIn("interrupted", output)
-                self.assertNotIn("Traceback", output)
-                self.assertRaises(ProcessLookupError, os.kill, child, 0)
+            fifo = self.top / f"fifo-{signum}"
+            os.mkfifo(fifo)
+            process = self.start("python3", "-m", "tools.setup.setup", PYTHON=self.python, FAKE_CMAKE_FIFO=str(fifo))
+            child = int(fifo.read_text())
+            process.send_signal(signum)
+            output = process.communicate(timeout=60)[0]
+            assert (process.returncode, "interrupted" in output, "Traceback" in output) == (130, True, False), output
+            self.assertRaises(ProcessLookupError, os.kill, child, 0)
 
     def test_disk_and_permission_errors_say_what_to_do(self) -> None:
         self.assertIn("disk is full at /x", setup.explain(OSError(errno.ENOSPC, "", "/x")))
@@ -229,7 +204,7 @@ class FrontDoor(Checkout):
     def test_make_alone_lists_the_targets(self) -> None:
         output = self.run_tool("make")
         for target in ("setup", "doctor", "test", "watch", "hint", "figures", "check", "clean"):
-            self.assertIn(f"make {target}", output)
+            assert f"make {target}" in output
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: only root installs")
     def test_a_missing_python_is_installed_for_root(self) -> None:
@@ -253,15 +228,12 @@ class FrontDoor(Checkout):
         script(self.bin / "sudo", "#!/bin/sh\n")
         self.assertIn(f"To install: sudo {line}", self.run_tool("make", "setup", code=2))
         self.assertEqual(self.asked("apt-get"), [])
-
-    def test_the_line_is_readmes_too(self) -> None:
-        line = f"sudo apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
-        self.assertIn(line, (toolchain.ROOT / "README.md").read_text())
+        assert f"sudo {line}" in (toolchain.ROOT / "README.md").read_text()
 
     def test_unknown_variable_and_target_name_the_known_ones(self) -> None:
         output = self.run_tool("make", "test", "STAEG=02", code=2)
-        self.assertIn("unknown variable STAEG=", output)
-        self.assertIn("STAGE= TEST= IMPL=", output)
+        assert "unknown variable STAEG=" in output
+        assert "STAGE= TEST= IMPL=" in output
         self.assertIn("make help", self.run_tool("make", "tset", code=2))
 
     def test_variables_reach_the_grader_whatever_they_hold(self) -> None:
@@ -276,22 +248,14 @@ class FrontDoor(Checkout):
         self.assertRegex(output, r"ok +torch +2\.11\.0\+cpu \(CPU build; .* 2\.11 to 2\.15\)")
         self.assertNotIn("\033", output)
         self.assertFalse((self.lab / "build").exists())
-
-    def test_doctor_on_a_terminal_without_its_marks(self) -> None:
         output = self.run_tool("python3", "-m", "tools.setup.doctor", PYTHON=self.python, PYTHONIOENCODING="latin-1")
-        self.assertIn("+ ok ", output)
-
-    def test_doctor_on_a_checkout_that_cannot_be_written(self) -> None:
-        with mock.patch("os.access", return_value=False):
-            finding = doctor.checkout()
-        self.assertEqual((finding.state, finding.name), (doctor.MISSING, "checkout"))
-        self.assertEqual(doctor.checkout().state, doctor.OK)
+        assert "+ ok " in output
 
     def test_doctor_ends_with_the_line(self) -> None:
         (self.bin / "clang++").unlink()
         user = "import os, sys; os.geteuid = lambda: 1000; import tools.setup.doctor as d; sys.exit(d.main())"
         output = self.run_tool("python3", "-c", user, code=1, PYTHON=self.python)
-        self.assertIn("The lab cannot be built yet: C++ compiler.\nAsk an administrator to run: apt-get", output)
+        assert "The lab cannot be built yet: C++ compiler.\nAsk an administrator to run: apt-get" in output
         self.assertNotIn("can be built here", output)
 
     def test_doctor_quotes_a_path_in_a_command(self) -> None:
@@ -318,10 +282,10 @@ class FrontDoor(Checkout):
         self.assertEqual(
             (finding.state, finding.found), (doctor.MISSING, "nothing defines at::data(int), for lib/libddp.so")
         )
-        self.assertIn("CXX=", finding.advice)
+        assert "CXX=" in finding.advice
 
     def test_doctor_counts_what_is_missing(self) -> None:
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON="/no/such/python")
-        self.assertRegex(output, r"missing +python")
+        assert re.search(r"missing +python", output)
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON=self.make_python("old", "2.9.0"))
-        self.assertIn("has torch 2.9.0, the lab needs 2.11 to 2.15", output)
+        assert "has torch 2.9.0, the lab needs 2.11 to 2.15" in output

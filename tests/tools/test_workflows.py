@@ -1,4 +1,5 @@
-"""Files that CIs read: held to published schemas, and their commands run with a grader that says what it is told."""
+"""Files about the repository that others read: CIs, schedulers, citations. They are held to published schemas and to
+each other, and their commands run with a grader that says what it is told."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import subprocess
 import unittest
 from pathlib import Path
 
+import pytest
+
 from tests.tools.release_test import git
 from tests.tools.text_commands_test import Run, class_of
 from tests.tools.workflow_test import CLASSROOM, Job, checkers_python, parse
 from tools.grading import released
-from tools.setup.toolchain import ROOT
+from tools.setup.toolchain import BUILD_DIR, ROOT
 
 SCHEMAS = {
     ".github/workflows/check.yml": "vendor.github-workflows",
@@ -22,7 +25,9 @@ SCHEMAS = {
     "students/.gitlab-ci.yml": "vendor.gitlab-ci",
     "CITATION.cff": "vendor.citation-file-format",
 }
-NO_SCHEMA = {"docs/several_machines/pytorchjob.yaml"}  # none is packed: tests/tools/test_project_files.py looks at it
+EXAMPLES = ROOT / "docs/several_machines"
+NO_SCHEMA = "docs/several_machines/pytorchjob.yaml"  # none is packed: test_the_job_for_kubernetes looks at it
+HERE = unittest.TestCase()
 # Grades as the submission says; its hidden test is for nobody to see.
 GRADER = """\
 import json, pathlib, sys
@@ -46,80 +51,122 @@ test:
 """
 
 
-class Schemas(unittest.TestCase):
-    def test_each_file_is_as_its_readers_want_it(self) -> None:
-        for file, schema in SCHEMAS.items():
-            self.assertEqual(self.complaint(ROOT / file, schema), "", file)
-
-    def test_none_is_left_out(self) -> None:
-        files = git(ROOT, "ls-files", "*.yml", "*.yaml", "*.cff").splitlines()
-        self.assertEqual(set(files) - NO_SCHEMA, set(SCHEMAS))
-
-    def test_a_mistake_would_be_found(self) -> None:
-        wrong = self.folder / "classroom.yml"
-        wrong.write_text(CLASSROOM.read_text().replace("runs-on:", "run-on:"))
-        self.assertIn("runs-on", self.complaint(wrong, "vendor.github-workflows"))
-
-    def complaint(self, file: Path, schema: str) -> str:
-        command = [checkers_python(self), "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout + done.stderr if done.returncode else ""
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
-class Files(unittest.TestCase):
-    def test_actions_have_versions(self) -> None:
-        for file in (".github/workflows/check.yml", "students/.github/workflows/classroom.yml"):
-            used = re.findall(r"uses: (\S+)", (ROOT / file).read_text())
-            self.assertGreater(len(used), 2)
-            self.assertEqual([each for each in used if not re.search(r"@v\d+$", each)], [], file)
-
-    def test_the_labs_own_commands_are_those_of_its_texts(self) -> None:
-        job = parse(self, ROOT / ".github/workflows/check.yml")["jobs"]["check"]
-        given = [each["command"] for each in job["strategy"]["matrix"]["include"]]
-        self.assertIn(".ci/run", given)
-        for command in given:
-            self.assertTrue(os.access(ROOT / command, os.X_OK) or isinstance(class_of(command), Run), command)
-
-    def test_what_gitlab_keeps_is_what_make_test_writes(self) -> None:
-        job = parse(self, ROOT / "students/.gitlab-ci.yml")["grade"]
-        self.assertEqual(job["script"], ["make test"])
-        written = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
-        self.assertEqual(written, ["build/grade/results.json", "build/grade/junit.xml"])
-        known = re.findall(r'"(\S+\.\w+)"', (ROOT / "tools/grading/scoring/results.py").read_text())
-        self.assertLessEqual({Path(each).name for each in written}, {*known})
+def complaint(file: Path, schema: str) -> str:
+    command = [checkers_python(HERE), "-m", "check_jsonschema", "--builtin-schema", schema, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode else ""
 
 
-class Classroom(unittest.TestCase):
-    def setUp(self) -> None:
-        self.top = self.folder
-        self.workspace = self.lab("workspace")
+def test_each_file_is_as_its_readers_want_it(tmp_path: Path) -> None:
+    assert {file: said for file, schema in SCHEMAS.items() if (said := complaint(ROOT / file, schema))} == {}
+    assert {*git(ROOT, "ls-files", "*.yml", "*.yaml", "*.cff").splitlines()} == {*SCHEMAS, NO_SCHEMA}
+    wrong = tmp_path / "classroom.yml"
+    wrong.write_text(CLASSROOM.read_text().replace("runs-on:", "run-on:"))
+    assert "runs-on" in complaint(wrong, "vendor.github-workflows")
+
+
+def test_actions_have_versions_and_the_labs_own_commands_are_those_of_its_texts() -> None:
+    for file in (".github/workflows/check.yml", "students/.github/workflows/classroom.yml"):
+        used = re.findall(r"uses: (\S+)", read(file))
+        assert len(used) > 2 and all(re.search(r"@v\d+$", each) for each in used), file
+    job = parse(HERE, ROOT / ".github/workflows/check.yml")["jobs"]["check"]
+    given = [each["command"] for each in job["strategy"]["matrix"]["include"]]
+    assert ".ci/run" in given
+    for command in given:
+        assert os.access(ROOT / command, os.X_OK) or isinstance(class_of(command), Run), command
+
+
+def test_what_gitlab_keeps_is_what_make_test_writes() -> None:
+    job = parse(HERE, ROOT / "students/.gitlab-ci.yml")["grade"]
+    written = [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]
+    assert (job["script"], written) == (["make test"], ["build/grade/results.json", "build/grade/junit.xml"])
+    assert {"results.json", "junit.xml"} <= {*re.findall(r'"(\S+\.\w+)"', read("tools/grading/scoring/results.py"))}
+
+
+def test_there_is_one_version_and_the_changelog_keeps_its_form() -> None:
+    version = re.search(r"^project\(ddp_lab VERSION (\d+\.\d+\.\d+) ", read("CMakeLists.txt"), re.MULTILINE)[1]
+    log, citation = read("CHANGELOG.md"), read("CITATION.cff")
+    releases = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", log, re.MULTILINE)
+    assert f"\nversion: {version}\n" in citation and releases[0][0] == version
+    assert re.search(rf"^date-released: .?{releases[0][1]}", citation, re.MULTILINE)
+    assert f"/ddp-lab:{version}\n" in read(NO_SCHEMA)
+    first, *others = re.findall(r"^## (.*)$", log, re.MULTILINE)
+    assert (first, len(others)) == ("[Unreleased]", len(releases))
+    kinds = set(re.findall(r"^### (.*)$", log, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    dates = [date for _, date in releases]
+    assert dates == sorted(dates, reverse=True)
+
+
+def test_the_job_for_kubernetes() -> None:
+    job = parse(HERE, ROOT / NO_SCHEMA)
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert (replicas.keys(), replicas["Master"]["replicas"]) == ({"Master", "Worker"}, 1)
+    for each in replicas.values():
+        (container,) = each["template"]["spec"]["containers"]
+        assert container["name"] == "pytorch"  # by which the operator knows it
+        assert_known(" ".join(container["command"]))
+
+
+def test_commands_for_several_machines_name_programs_and_flags_that_there_are() -> None:
+    script, page = EXAMPLES / "two_nodes.sbatch", read("docs/several_machines.md").replace("\\\n", "")
+    assert subprocess.run(["bash", "-n", script], capture_output=True).stderr == b""
+    assert "#SBATCH --nodes=2\n" in script.read_text()
+    runs = re.findall(r"^run (build/bin/\w+ .*)$", script.read_text(), re.MULTILINE)
+    shown = re.findall(r"^    .*?(build/bin/\w+.*)", page, re.MULTILINE)
+    assert len(runs) >= 3 and len(shown) >= 6
+    for command in (*runs, *shown):
+        assert_known(command)
+
+
+def assert_known(command: str) -> None:
+    program, *arguments = command.split()
+    binary = BUILD_DIR / "bin" / Path(program).name
+    source = ROOT / "benchmarks/experiments" / binary.name / f"{binary.name}.cpp"
+    assert source.exists(), f"{program} is not made of any experiment"
+    if not binary.exists():
+        pytest.skip(f"skipped: {binary} is not built")
+    said = subprocess.run([binary, "--help"], capture_output=True, text=True, timeout=60).stdout
+    for flag in (each for each in arguments if each.startswith("--")):
+        assert re.search(rf"(?m)^ +(-\w,\s*)?{flag}\b", said), f"{program} has no {flag}"
+
+
+class Classroom:
+    """A student's repository, and the course's grader."""
+
+    def __init__(self, top: Path) -> None:
+        self.top, self.workspace = top, self.lab(top / "workspace")
         self.hand_in("passed")
 
-    def lab(self, name: str) -> Path:
-        lab = self.top / name
-        shutil.copytree(ROOT / "tools", lab / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    def lab(self, folder: Path) -> Path:
+        shutil.copytree(ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
         for manifest in (ROOT / "assignments").glob("*/stage.json"):
-            (lab / "assignments" / manifest.parent.name).mkdir(parents=True)
-            shutil.copy(manifest, lab / "assignments" / manifest.parent.name)
-        (lab / "requirements.txt").write_text("torch==2.0\n")
-        return lab
+            (folder / "assignments" / manifest.parent.name).mkdir(parents=True)
+            shutil.copy(manifest, folder / "assignments" / manifest.parent.name)
+        (folder / "requirements.txt").write_text("torch==2.0\n")
+        return folder
 
     def hand_in(self, says: str) -> None:
         (self.workspace / "assignments/01_naive_ddp/naive_ddp.cpp").write_text(f"{says}\n")
 
-    def grader(self) -> str:
+    def grader(self) -> Path:
         """A repository as `make autograder` writes what is public."""
         source = self.top / "source"
-        lab = self.lab("source/lab")
+        lab = self.lab(source / "lab")
         (lab / "tools/course/grade_submission.py").write_text(GRADER)
         (source / "setup.sh").write_text('touch "$(dirname "$0")/lab/set_up"\n')
         git(source, "init", "-q")
         git(source, "add", "-A")
         git(source, "commit", "-q", "-m", "the grader")
-        return source.as_uri()
+        return source
 
     def job(self, grader: str) -> Job:
-        return Job(self, self.top / "runner", self.workspace, grader)
+        return Job(HERE, self.top / "runner", self.workspace, grader)
 
     def by_own_copy(self) -> Job:
         (self.workspace / "Makefile").write_text(MAKE)
@@ -135,71 +182,66 @@ class Classroom(unittest.TestCase):
         (self.workspace / "given.json").write_text(json.dumps({"tests": [test]}))
         return self.job("")
 
-    def test_the_courses_grader_judges_what_was_pushed(self) -> None:
-        job = self.job(self.grader())
-        self.assertEqual(job.run(), 0, job.printed)
-        self.assertTrue((job.folder / "grader/lab/set_up").exists())
-        self.assertIn("| 01 naive DDP | 15 / 15 | 2 of 2 |\n| 02 overlapped DDP | 20 / 20 | 1 of 1 |\n", job.summary)
-        self.assertIn("| **all** | 35 / 35 | 3 of 3 |\n\nGraded by the course's own copy", job.summary)
-        self.assertEqual((job.reported["status"], job.reported["max_score"]), ("pass", 35))
-        self.assertEqual([test["score"] for test in job.reported["tests"]], [10, 20, 5])
-        self.assertEqual(len(job.results["tests"]), 4)
 
-    def test_its_commit_is_what_is_cached(self) -> None:
-        job = self.job(self.grader())
-        job.run()
-        commit = git(self.top / "source", "rev-parse", "HEAD")
-        self.assertEqual((job.folder / "GITHUB_OUTPUT.grader").read_text(), f"commit={commit}\n")
+@pytest.fixture
+def classroom(tmp_path: Path) -> Classroom:
+    return Classroom(tmp_path)
 
-    def test_less_than_full_marks_is_told_and_no_failure_of_the_grader(self) -> None:
-        self.hand_in("failed")
-        job = self.job(self.grader())
-        self.assertEqual(job.run(), 0, job.printed)
-        self.assertIn("| 01 naive DDP | 5 / 15 | 1 of 2 |", job.summary)
-        self.assertIn(
-            "<details><summary>01 first: failed</summary>\n<pre>twice &lt;the&gt; mean\nand more</pre>", job.summary
-        )
-        self.assertEqual(job.reported["status"], "fail")
-        self.assertEqual(job.reported["tests"][0]["message"], "failed: twice <the> mean")
 
-    def test_what_the_course_shows_later_is_not_shown(self) -> None:
-        job = self.job(self.grader())
-        job.run()
-        self.assertNotIn("secret", job.summary + json.dumps(job.reported))
+def test_the_courses_grader_judges_what_was_pushed(classroom: Classroom) -> None:
+    source = classroom.grader()
+    job = classroom.job(source.as_uri())
+    assert job.run() == 0, job.printed
+    assert (job.folder / "grader/lab/set_up").exists()
+    assert "| 01 naive DDP | 15 / 15 | 2 of 2 |\n| 02 overlapped DDP | 20 / 20 | 1 of 1 |\n" in job.summary
+    assert "| **all** | 35 / 35 | 3 of 3 |\n\nGraded by the course's own copy" in job.summary
+    assert (job.reported["status"], job.reported["max_score"]) == ("pass", 35)
+    assert [test["score"] for test in job.reported["tests"]] == [10, 20, 5]
+    assert len(job.results["tests"]) == 4
+    assert "secret" not in job.summary + json.dumps(job.reported), "the course shows it later"
+    cached = (job.folder / "GITHUB_OUTPUT.grader").read_text()
+    assert cached == f"commit={git(source, 'rev-parse', 'HEAD')}\n"
 
-    def test_a_grader_that_cannot_grade_fails_the_job(self) -> None:
-        self.hand_in("crashes")
-        job = self.job(self.grader())
-        self.assertNotEqual(job.run(), 0)
-        self.assertFalse((job.folder / "GITHUB_OUTPUT.lab").exists())
 
-    def test_an_address_that_is_none_is_named(self) -> None:
-        job = self.job(f"file://{self.top}/nowhere")
-        self.assertNotEqual(job.run(), 0)
-        self.assertIn("/nowhere' does not appear to be a git repository", job.printed)
+def test_less_than_full_marks_is_told_and_no_failure_of_the_grader(classroom: Classroom) -> None:
+    classroom.hand_in("failed")
+    job = classroom.job(classroom.grader().as_uri())
+    assert job.run() == 0, job.printed
+    assert "| 01 naive DDP | 5 / 15 | 1 of 2 |" in job.summary
+    said = "<details><summary>01 first: failed</summary>\n<pre>twice &lt;the&gt; mean\nand more</pre>"
+    assert said in job.summary
+    assert job.reported["status"] == "fail"
+    assert job.reported["tests"][0]["message"] == "failed: twice <the> mean"
 
-    def test_without_a_grader_the_repositorys_own_copy_judges(self) -> None:
-        job = self.by_own_copy()
-        self.assertEqual(job.run(), 0, job.printed)
-        self.assertTrue((self.workspace / "set_up").exists())
-        self.assertIn("| **all** | 10 / 10 | 1 of 1 |\n\nGraded by this repository's own copy", job.summary)
-        self.assertEqual(job.reported["status"], "pass")
 
-    def test_an_edited_copy_gives_no_points(self) -> None:
-        job = self.by_own_copy()
-        edited = ("common/given.h", "tools/grading/grade.py", "assignments/01_naive_ddp/stage.json")
-        for name in edited:
-            (self.workspace / name).write_text((self.workspace / name).read_text() + "\n")
-        self.assertEqual(job.run(), 0, job.printed)
-        self.assertIn("**These points do not count**", job.summary)
-        for name in edited:
-            self.assertIn(f"- `{name}`", job.summary)
-        self.assertNotIn("README", job.summary)
-        self.assertEqual((job.reported["status"], job.reported["max_score"]), ("error", 10))
-        self.assertEqual(sum(test["score"] for test in job.reported["tests"]), 0)
+def test_a_grader_that_cannot_grade_fails_the_job(classroom: Classroom) -> None:
+    job = classroom.job(f"file://{classroom.top}/nowhere")
+    assert job.run() and "/nowhere' does not appear to be a git repository" in job.printed
+    shutil.rmtree(job.folder)
+    classroom.hand_in("crashes")
+    job = classroom.job(classroom.grader().as_uri())
+    assert job.run() and not (job.folder / "GITHUB_OUTPUT.lab").exists()
 
-    def test_a_run_that_graded_nothing_fails_the_job(self) -> None:
-        job = self.by_own_copy()
-        (self.workspace / "given.json").write_text('{"tests": []}')
-        self.assertEqual(job.run(), 3)
-        self.assertIn("nothing was graded; see what was printed before", job.printed)
+
+def test_without_a_grader_the_repositorys_own_copy_judges(classroom: Classroom) -> None:
+    job = classroom.by_own_copy()
+    assert job.run() == 0, job.printed
+    assert (classroom.workspace / "set_up").exists()
+    assert "| **all** | 10 / 10 | 1 of 1 |\n\nGraded by this repository's own copy" in job.summary
+    assert job.reported["status"] == "pass"
+    (classroom.workspace / "given.json").write_text('{"tests": []}')
+    assert job.run() == 3
+    assert "nothing was graded; see what was printed before" in job.printed
+
+
+def test_an_edited_copy_gives_no_points(classroom: Classroom) -> None:
+    job = classroom.by_own_copy()
+    edited = ("common/given.h", "tools/grading/grade.py", "assignments/01_naive_ddp/stage.json")
+    for name in edited:
+        (classroom.workspace / name).write_text((classroom.workspace / name).read_text() + "\n")
+    assert job.run() == 0, job.printed
+    for said in ("**These points do not count**", *(f"- `{name}`" for name in edited)):
+        assert said in job.summary
+    assert "README" not in job.summary
+    assert (job.reported["status"], job.reported["max_score"]) == ("error", 10)
+    assert sum(test["score"] for test in job.reported["tests"]) == 0

@@ -6,7 +6,7 @@ The first pattern that fits a whole command says what becomes of it. Where nothi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.tools.texts_test import all_texts
 
@@ -30,6 +30,7 @@ ENDLESS = NotRun("ends by Ctrl-C alone; tests/tools/test_grade_display.py runs i
 ITSELF = NotRun("it is what runs these commands, or a part of it")
 HARDWARE = NotRun("needs hardware or programs that few machines have")
 PLACEHOLDER = NotRun("its reader has to fill something in")
+MINUTES = NotRun("measures or fits for minutes; tests/benchmarks has less of it")
 
 CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     # Grading: the stubs of all stages at once take no longer than one.
@@ -57,32 +58,18 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"sudo apt-get install .*", NotRun("changes the system; tests/tools/test_setup.py holds it to set-up's own")),
     (r"cmake --build build --target tests_harness && build/bin/tests_harness .*", Run()),
     (r"make setup && cmake --build build --target hello_ranks && build/bin/hello_ranks .*", Run()),
-    (
-        r"\.venv/bin/python -m tools\.report\.held_out",
-        NotRun("tests/benchmarks/test_held_out.py makes the same, in minutes"),
-    ),
+    (r"\.venv/bin/python -m tools\.report\.(held_out|calibrate)", MINUTES),
     # Figures and writeup: with a stub there is nothing to measure, which takes seconds and has to be said.
     (r"make figures.*", Run("make figures STAGE=01", UNFINISHED)),
-    (r"make calibrate( FROM=\S+)?", NotRun("fits for minutes; tests/benchmarks/test_calibrate_machine.py tests it")),
-    (r"make ab", NotRun("measures for minutes; tests/benchmarks/test_ddp_suite.py runs its parts")),
+    (r"make (calibrate( FROM=\S+)?|ab)", MINUTES),
     (r"make writeup PRESET=full", Run(codes=UNFINISHED)),
     (r"make writeup( IMPL=solutions| STAGE=0\d)?", Run(codes=UNFINISHED)),
     (r"\.venv/bin/python -m figures\.(plots|schemes)\..*", Run()),
-    (
-        r"\.venv/bin/python -m tools\.report\.calibrate",
-        NotRun("fits for many minutes; test_published_scale.py tests it"),
-    ),
     (r"python3 -m tools\.report\.gallery", NotRun("takes figures from a clean commit alone; test_gallery.py tests it")),
-    (
-        r"build/bin/bucketed_ddp (--preset published.*)",
-        Run(r"build/bin/bucketed_ddp --impl solutions \1"),
-    ),
+    (r"build/bin/bucketed_ddp (--preset published.*)", Run(r"build/bin/bucketed_ddp --impl solutions \1")),
     (r"build/bin/all_reduce_times .*", Run()),
     (r"build/bin/step_time --trace step\.json", Run(r"\g<0> --impl solutions --steps 1 --warmup 0")),
-    (
-        r"build/bin/(collectives|sync_batch_norm) .*",
-        NotRun("measures for minutes; tests/benchmarks has less of it"),
-    ),
+    (r"build/bin/(collectives|sync_batch_norm) .*", MINUTES),
     # Handing out and in.
     (r"make reset STAGE=0\d", NotRun("moves files; tests/tools/test_student.py does it")),
     (r"make (release|autograder|submit|format)", Run()),
@@ -97,10 +84,6 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
     (r"make check.*", ITSELF),
     (r"python3 -m tools\.checking\.check --only includes", Run()),
     (r"python3 -m tools\.checking\.claims|ctest .* -R check\..*", ITSELF),
-    (
-        r"python3 -m tools\.checking\.move_torch .*",
-        NotRun("takes an hour; tests/tools/test_move_torch.py has its steps"),
-    ),
     (r"\.venv/bin/python -m pytest .*", ITSELF),
     (r"python3 -m tools\.(setup\.doctor|grading\.grade --stage=01)", Run(codes=(0, 1))),
     # What changes files, or needs a place of its own.
@@ -113,11 +96,7 @@ CLASSES: tuple[tuple[str, Run | NotRun], ...] = (
 def class_of(command: str) -> Run | NotRun | None:
     for pattern, found in CLASSES:
         if fit := re.fullmatch(pattern, command):
-            return (
-                Run(fit.expand(found.instead), found.codes, found.last)
-                if isinstance(found, Run) and found.instead
-                else found
-            )
+            return replace(found, instead=fit.expand(found.instead)) if isinstance(found, Run) else found
     return None
 
 

@@ -11,21 +11,7 @@ from tools.setup.toolchain import ROOT
 
 # Words that begin a command in an indented block, where formulas and drawings stand as well, or between backticks. In a
 # block that is fenced as ```sh every line is a command.
-PROGRAMS = (
-    "make",
-    "cmake",
-    "git",
-    "cd",
-    "cp",
-    "torchrun",
-    "mpirun",
-    "srun",
-    "sbatch",
-    "kubectl",
-    "docker",
-    "gdb",
-    "sudo",
-)
+PROGRAMS = "make cmake git cd cp torchrun mpirun srun sbatch kubectl docker gdb sudo".split()
 _COMMAND = re.compile(
     rf"(?:[A-Z_]+=\S+ +)*(?:(?:{'|'.join(PROGRAMS)})(?= |$)|python3? -m|\.venv/bin/\S+ |build/bin/\S+ ).*"
 )

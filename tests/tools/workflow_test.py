@@ -61,14 +61,12 @@ class Job:
                 files = {name: self.folder / f"{name}.{step.get('id', '')}" for name in ("GITHUB_OUTPUT", "GITHUB_ENV")}
                 paths = {**files, "GITHUB_STEP_SUMMARY": self.folder / "summary.md"}
                 environment = {**self.environment, **{name: str(path) for name, path in paths.items()}}
-                command = [*SHELL, step["run"]]
                 done = subprocess.run(
-                    command,
+                    [*SHELL, step["run"]],
                     cwd=self.workspace,
                     env=environment,
                     capture_output=True,
                     text=True,
-                    timeout=1800,
                     check=False,
                 )
                 self.printed += done.stdout + done.stderr

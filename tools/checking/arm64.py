@@ -11,20 +11,19 @@ import glob
 import platform
 import re
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 from tools.checking.context import Context, Outcome, describe, graded_stages
 from tools.checking.second_build import fetch_torch, lacking, second_build
 from tools.grading.strangers.untrusted import refused_functions
-from tools.setup import system_packages
-from tools.setup.system_packages import Need
+from tools.setup.system_packages import CLANG, CLANGS, Need, program
 from tools.setup.toolchain import ROOT, pinned
 
 MACHINE = "aarch64"
 TOOLCHAIN = ROOT / "cmake" / MACHINE / "toolchain.cmake"
 SYSTEM_LIBRARIES = Path("/usr/aarch64-linux-gnu/lib")
 _USED_OF_THEM = ("libc", "libm", "libstdc++", "libgcc_s", "ld-linux-aarch64")
+_LIBSTDCXX = "/usr/lib/gcc-cross/aarch64-linux-gnu/*/libstdc++.so"
 _WHEEL = "manylinux_2_28_aarch64"
 
 
@@ -33,20 +32,10 @@ def _first(pattern: str) -> str:
 
 
 NEEDS = [
-    Need(
-        "clang++",
-        system_packages.CLANG,
-        system_packages.program(*system_packages.CLANGS),
-        "g++ compiles for one machine alone",
-    ),
-    Need("lld", "lld", system_packages.program("ld.lld"), "nothing is linked"),
-    Need("nm", "binutils", system_packages.program("nm"), "nobody looks for what is undefined"),
-    Need(
-        "arm64's C++ library",
-        "g++-aarch64-linux-gnu",
-        lambda: _first("/usr/lib/gcc-cross/aarch64-linux-gnu/*/libstdc++.so"),
-        "nothing is compiled",
-    ),
+    Need("clang++", CLANG, program(*CLANGS), "g++ compiles for one machine alone"),
+    Need("lld", "lld", program("ld.lld"), "nothing is linked"),
+    Need("nm", "binutils", program("nm"), "nobody looks for what is undefined"),
+    Need("arm64's C++ library", "g++-aarch64-linux-gnu", lambda: _first(_LIBSTDCXX), "nothing is compiled"),
     Need("GoogleTest's source", "googletest", lambda: _first("/usr/src/googletest/googletest"), "no test is linked"),
 ]
 
@@ -59,7 +48,7 @@ def check_arm64(context: Context) -> Outcome:
     torch = context.folder("torch_for_arm64") / "torch"
     if failure := fetch_torch(context, torch, pinned("torch"), "--only-binary=:all:", f"--platform={_WHEEL}"):
         return Outcome.of(failure)
-    compiler = context.toolchain.cxx if context.uses_clang else system_packages.program(*system_packages.CLANGS)()
+    compiler = context.toolchain.cxx if context.uses_clang else program(*CLANGS)()
     changes = {"cxx": compiler, "python": "", "libtorch": str(torch)}
     other, failure = second_build(context, "arm64", ["all"], [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}"], **changes)
     if failure:
@@ -86,7 +75,7 @@ def describe_refused(other: Context) -> str:
     return describe("UNTRUSTED=1 refuses, on arm64, what solutions use", "\n".join(lines)) if lines else ""
 
 
-def undefined(built: list[Path], there: Iterable[Path]) -> list[tuple[Path, str]]:
+def undefined(built: list[Path], there: list[Path]) -> list[tuple[Path, str]]:
     """What the built programs and libraries use, and neither they nor the libraries that are there define."""
     defined = {name for path in [*built, *there] for name in _symbols(path, "--defined-only")}
     return [(path, name) for path in built for name in _symbols(path, "--undefined-only") if name not in defined]

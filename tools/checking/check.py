@@ -21,10 +21,11 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.checking import costs, own_tests
+from tools.checking import own_tests
 from tools.checking.context import CORES, Context, Outcome, describe
 from tools.checking.trials import ALL, APART, CHECK, KINDS, LONG, PASSED
 from tools.grading import stages
@@ -36,8 +37,8 @@ from tools.setup.checkout_lock import hold
 from tools.setup.progress import ProgressLine, elapsed
 from tools.setup.toolchain import LabError, Toolchain
 
-BUILD, PYTHON, COSTS = "build", "python", "costs"
-KNOWN = [BUILD, *KINDS, PYTHON, COSTS]
+BUILD, PYTHON = "build", "python"
+KNOWN = [BUILD, *KINDS, PYTHON]
 SANITIZERS = {"address": "address", "undefined": "address", "thread": "thread"}
 _FAILED = re.compile(r"^FAILED: (?:\[code=\d+\] )?(.*?) *$", re.MULTILINE)
 _NINJAS_OWN = re.compile(r"^(\[\d+/\d+\] |FAILED: |cd .* && |ninja: ).*\n", re.MULTILINE)
@@ -86,7 +87,7 @@ def check(tools: Toolchain, options: argparse.Namespace) -> int:
 
 def _steps(tools: Toolchain, options: argparse.Namespace) -> Iterator[Outcome]:
     only, line = options.only, ProgressLine("Building, and trying what is built")
-    context = Context(tools, options.seed, line.show, options.all)
+    context = Context(tools, options.seed, options.all, line.show)
     if options.fresh:
         shutil.rmtree(context.build_dir / PASSED, ignore_errors=True)
     trials = not only or any(kind in only for kind in KINDS)
@@ -101,15 +102,10 @@ def _steps(tools: Toolchain, options: argparse.Namespace) -> Iterator[Outcome]:
         return  # nothing else could be trusted
     if trials:
         line = ProgressLine("Trials, by CTest")
-        yield ended(line, run_ctest(context, chosen, names, failed_first, line))
+        yield ended(line, run_ctest(replace(context, show=line.show), chosen, names, failed_first))
     if not only or PYTHON in only:
         line = ProgressLine("Tests of the tools and figures, by pytest")
-        context = Context(tools, options.seed, line.show, options.all)
-        yield ended(line, own_tests.run_pytest(context, toolchain.ROOT / "tests"))
-    if COSTS in only or (options.all and not only):
-        print("\nMeasured here, and no part of the verdict:")
-        for text in costs.measure(tools):
-            print(f"  {text}", flush=True)
+        yield ended(line, own_tests.run_pytest(replace(context, show=line.show), toolchain.ROOT / "tests"))
 
 
 def selection(options: argparse.Namespace) -> list[str]:
@@ -147,22 +143,20 @@ def build(context: Context, targets: list[str], names: list[str]) -> tuple[Outco
     if not targets:
         return Outcome(), []
     command = [tools.cmake, "--build", tools.build_dir, "--parallel", str(CORES), "--target", *targets, "--", "-k0"]
-    code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
+    code, text = context.run(command, log)
     if code and stale.forget_precompiled(context.build_dir, text):
-        code, text = context.run(command, log, on_line=lambda line: context.show(line[:70]))
+        code, text = context.run(command, log)
     failed = _FAILED.findall(text)
     if code and not (failed and all(name.startswith("check/") for name in failed)):
         return Outcome.of(describe("The build", condense(text), log)), []
     return Outcome(), failed
 
 
-def run_ctest(
-    context: Context, chosen: list[str], names: list[str], failed_first: list[str], line: ProgressLine
-) -> Outcome:
+def run_ctest(context: Context, chosen: list[str], names: list[str], failed_first: list[str]) -> Outcome:
     found, log = context.folder() / "ctest.xml", context.folder() / "ctest.log"
     found.unlink(missing_ok=True)
     command = [*ctest(context, chosen), *_OUTPUT, "--output-junit", str(found), "--parallel", str(CORES)]
-    code, text = context.run(command, log, on_line=lambda said: line.show(said.strip()[:70]))
+    code, text = context.run(command, log)
     outcome, seen = Outcome(), set()
     for case in ElementTree.parse(found).iter("testcase") if found.exists() else []:
         name, said = case.get("name"), _NINJAS_OWN.sub("", case.findtext("system-out") or "")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from tools.checking import mutants
@@ -31,6 +30,19 @@ from tools.setup.toolchain import ROOT, LabError
 CLAIMS, MUTANTS = ROOT / "tests" / "CLAIMS.md", ROOT / "tests" / "mutants" / "README.md"
 COMMAND = "python3 -m tools.checking.claims"
 _SHORTEST = 3  # words; "Lifetime." is a heading
+Holders = list[str] | str  # of a sentence: tests, or in a few words why there is none
+_CLAIMS_HEAD = f"""\
+# What the headers say, and which tests hold it
+
+Written by `{COMMAND}` from the headers, `contract.json` in the folders of the tests, the mutants, and a
+run of the solutions; `make check` compares."""
+_MUTANTS_HEAD = f"""\
+# Wrong solutions, and what finds them
+
+Written by `{COMMAND}` from the lines above their edits, which `make check` holds true.
+The first test named says what matches the last column; in **bold**, the only test that fails. A mistake about one
+property costs the points of one test, and so does one about something rare; *loses* are the points, and why no
+fewer where they are more."""
 
 
 def sentences(header: str) -> list[str]:
@@ -48,16 +60,7 @@ def sentences(header: str) -> list[str]:
     return [each for each in found if len(each.split()) >= _SHORTEST]
 
 
-@dataclass(frozen=True)
-class Held:
-    """Who holds a sentence: tests, or nobody, for a reason."""
-
-    sentence: str
-    tests: tuple[str, ...]
-    reason: str = ""
-
-
-def contract_of(folder: str) -> dict[str, dict[str, list[str] | str]]:
+def contract_of(folder: str) -> dict[str, dict[str, Holders]]:
     path = ROOT / "tests" / folder / "contract.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -67,20 +70,18 @@ def contract_of(folder: str) -> dict[str, dict[str, list[str] | str]]:
         raise LabError(f"tests/{folder}/contract.json is not JSON: {error}") from None
 
 
-def match(header: str, said: list[str], entries: dict[str, list[str] | str]) -> tuple[list[Held], list[str]]:
+def match(header: str, said: list[str], entries: dict[str, Holders]) -> tuple[list[tuple[str, Holders]], list[str]]:
     """Each sentence with its holders, and what does not fit."""
     held, problems = [], []
     for sentence in said:
-        fitting = [beginning for beginning in entries if sentence.startswith(beginning)]
+        fitting = [holders for beginning, holders in entries.items() if sentence.startswith(beginning)]
         if len(fitting) != 1:
-            problems.append(
-                f'{header}: {len(fitting) or "no"} entries of contract.json begin the sentence "{sentence}"'
-            )
-            continue
-        value = entries[fitting[0]]
-        held.append(Held(sentence, (), value) if isinstance(value, str) else Held(sentence, tuple(value)))
-        if not value:
+            number = len(fitting) or "no"
+            problems.append(f'{header}: {number} entries of contract.json begin the sentence "{sentence}"')
+        elif not fitting[0]:
             problems.append(f'{header}: nothing holds the sentence "{sentence}"')
+        else:
+            held.append((sentence, fitting[0]))
     for beginning in entries:
         if not any(sentence.startswith(beginning) for sentence in said):
             problems.append(f'{header}: no sentence begins with "{beginning}", as contract.json says')
@@ -112,12 +113,7 @@ class Tables:
         self.files |= {signs_of_life(stage): by_line(self._bodies[stage]["signs"]) for stage in self._stages}
 
     def _claims(self) -> str:
-        lines = [
-            "# What the headers say, and which tests hold it",
-            "",
-            f"Written by `{COMMAND}` from the headers, `contract.json` in the folders of the tests, the mutants, and a",
-            "run of the solutions; `make check` compares.",
-        ]
+        lines = [_CLAIMS_HEAD]
         known = {f"{stage.number} {spec.name}" for stage in self._stages for spec in self._tests[stage]}
         used: set[str] = set()
         for folder in ["support", *(stage.name for stage in self._stages)]:
@@ -125,10 +121,10 @@ class Tables:
                 held, problems = match(header, sentences((ROOT / header).read_text(encoding="utf-8")), entries)
                 self.problems += problems
                 lines += ["", f"## {header}", "", "| sentence | held by |", "|---|---|"]
-                for each in held:
-                    tests = [qualified(test, folder) for test in each.tests]
+                for sentence, holders in held:
+                    tests = [] if isinstance(holders, str) else [qualified(test, folder) for test in holders]
                     used.update(tests)
-                    lines.append(f"| {cell(each.sentence)} | {', '.join(tests) or f'*{cell(each.reason)}*'} |")
+                    lines.append(f"| {cell(sentence)} | {', '.join(tests) or f'*{cell(holders)}*'} |")
         for stage in self._stages:
             if not contract_of(stage.name):
                 self.problems.append(f"tests/{stage.name}/contract.json is missing: see {Path(__file__).name}")
@@ -147,35 +143,21 @@ class Tables:
         return lines
 
     def _mutant_table(self) -> str:
-        lines = [
-            "# Wrong solutions, and what finds them",
-            "",
-            f"Written by `{COMMAND}` from the lines above their edits, which `make check` holds true. "
-            f"The first test named",
-            "says what matches the last column; in **bold**, the only test that fails. A mistake about one property",
-            "costs the points of one test, and so does one about something rare; *loses* are the points, and why no",
-            "fewer where they are more.",
-        ]
+        lines = [_MUTANTS_HEAD]
         for stage in self._stages:
-            lines += [
-                "",
-                f"## {stage.number} {stage.title}",
-                "",
-                "| mutant | mistake | loses | killed by | says |",
-                "|---|---|---|---|---|",
-            ]
+            lines += ["", f"## {stage.title}", ""]
+            lines += ["| mutant | mistake | loses | killed by | says |", "|---|---|---|---|---|"]
             for mutant in self._mutants[stage]:
                 tests = f"**{mutant.exclusive}**" if mutant.exclusive else ", ".join(mutant.killed_by)
                 tests = tests or f"AddressSanitizer: {mutant.sanitizer}"
                 says = f"`{cell(mutant.says.pattern)}`" if mutant.says.pattern else ""
-                lines.append(
-                    f"| {mutant.name} | {cell(mutant.mistake)} | {self._price(stage, mutant)} | {tests} | {says} |"
-                )
+                cells = (mutant.name, cell(mutant.mistake), self._price(stage, mutant), tests, says)
+                lines.append(f"| {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
     def _price(self, stage: Stage, mutant: mutants.Mutant) -> str:
         if problem := mutants.unexplained(mutant, self._tests[stage]):
-            self.problems.append(f"{mutant.title(stage)}: {problem}")
+            self.problems.append(f"{mutant.title}: {problem}")
         lost = mutants.price(mutant, self._tests[stage])
         return "" if lost is None else f"{lost:g}" + (f": {cell(mutant.because)}" if mutant.because else "")
 
@@ -219,7 +201,7 @@ def check_claims(context: Context) -> Outcome:
 
 def main() -> int:
     try:
-        context = Context(toolchain.load(), 0, lambda text: None)
+        context = Context(toolchain.load(), 0)
         for stage in graded_stages():
             bodies_file(context, stage).unlink(missing_ok=True)  # the bodies may have changed since
         tables = Tables(context)

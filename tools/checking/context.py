@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -60,8 +60,8 @@ class Outcome:
 class Context:
     toolchain: Toolchain
     seed: int
-    show: Callable[[str], None]  # shows the step's progress
     everything: bool = False  # ALL=1: no samples, and also what takes long
+    show: Callable[[str], None] = lambda line: None  # each line that a command prints
 
     @property
     def builder(self) -> Builder:
@@ -81,13 +81,7 @@ class Context:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def run(
-        self,
-        command: list[str],
-        log: Path,
-        env: dict[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
-    ) -> tuple[int, str]:
+    def run(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> tuple[int, str]:
         """Runs a command; returns its exit code (-n: killed by signal n) and what it printed, which goes to `log`."""
         output, pending = BoundedText(LOG_LIMIT), ""
         with GuardedProcess(command, env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})}) as process:
@@ -96,24 +90,19 @@ class Context:
                     continue
                 output.add(data)
                 *lines, pending = (pending + data.decode(errors="replace")).split("\n")
-                for line in lines if on_line else []:
-                    on_line(line)
+                for line in lines:
+                    self.show(line.strip()[:70])
         text = printable(str(output), LOG_LIMIT)
         log.write_text(text, encoding="utf-8")
         return process.exit_code, text
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item], at_a_time: int = CORES) -> list[Result]:
-        """The results for all items, in their order; by default as many run at a time as there are cores."""
-        pool = ThreadPoolExecutor(at_a_time)
-        futures = [pool.submit(function, item) for item in items]
+    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """The results for all items, in their order; as many run at a time as there are cores."""
+        pool = ThreadPoolExecutor(CORES)
         try:
-            for count, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                self.show(f"{count}/{len(futures)}")
-        except BaseException:
+            return [*pool.map(function, items)]
+        finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        return [future.result() for future in futures]
 
     def tests_of(self, stage: Stage) -> list[TestSpec]:
         lists = TestLists(self.folder("lists"))

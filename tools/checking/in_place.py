@@ -1,35 +1,136 @@
-"""What is compiled in the place of a stage's solution, and graded: a mutant of it, or a variant."""
+"""What is compiled in the place of a stage's solution, and graded: a mutant of it, or a variant.
+
+Solutions with some lines changed are entries of tests/<kind>/<stage>.diff, one after the other:
+
+    ## name
+    Key: value                            lines about it
+    @@ layers.h                           an edit, here of another file than the one that students write
+     a line that stays
+    -one that goes
+    +one that comes
+
+The lines that stay or go must be found exactly once; those that stay are there for this alone.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from tools.checking.context import Context, describe_tests
+from tools.checking.context import Context, Outcome, describe, describe_tests
 from tools.grading.compile_commands import compile_command, object_of
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, TestSpec
 from tools.grading.stages import Stage, short_paths
-from tools.setup.toolchain import LabError
+from tools.setup.toolchain import ROOT, LabError
 
 LIBRARY = "libstage.so"
 
 
-def grade(
-    context: Context, stage: Stage, source: Path, folder: Path, tests: list[TestSpec], options: RunOptions
-) -> tuple[StageReport, Path]:
-    """What these tests say of `source`, and the log, which is in `folder` as all that is made of it."""
-    compile_stage(context, stage, source, folder)
-    return grade_compiled(context, stage, folder, tests, options)
+@dataclass(frozen=True)
+class Edit:
+    file: str  # empty: the stage's main source
+    find: str
+    replace: str
 
 
-def grade_compiled(
-    context: Context, stage: Stage, folder: Path, tests: list[TestSpec], options: RunOptions
-) -> tuple[StageReport, Path]:
-    report = context.grade(stage, folder / LIBRARY, tests, options)
-    log = folder / "tests.log"
-    log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
-    return report, log
+@dataclass(frozen=True)
+class InPlace:
+    kind: ClassVar[str]  # its folder in tests/
+    stage: Stage
+    name: str
+    text: str  # all of it
+    edits: tuple[Edit, ...]  # of the solution; none: it is a file of its own
+
+    @property
+    def file(self) -> Path:
+        folder = ROOT / "tests" / self.kind
+        return folder / (f"{self.stage.name}.diff" if self.edits else f"{self.stage.name}/{self.name}.cpp")
+
+    @property
+    def title(self) -> str:
+        return short_paths(str(self.file)) + (f", {self.name}" if self.edits else "")
+
+    def folder(self, context: Context) -> Path:
+        return context.folder(self.kind, self.stage.name, self.name)
+
+    def compile(self, context: Context) -> Outcome:
+        folder = self.folder(context)
+        try:
+            source = write_edited(self.stage, self.edits, folder) if self.edits else self.file
+            compile_stage(context, self.stage, source, folder)
+        except LabError as error:
+            return Outcome.of(describe(self.title, str(error)))
+        return Outcome(1)
+
+    def grade(self, context: Context, tests: list[TestSpec], options: RunOptions) -> tuple[StageReport, Path]:
+        """What these tests say of what was compiled, and the log."""
+        folder = self.folder(context)
+        report = context.grade(self.stage, folder / LIBRARY, tests, options)
+        log = folder / "tests.log"
+        log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
+        return report, log
+
+
+def entries(kind: str, stage: Stage) -> dict[str, str]:
+    """The texts of the entries in the stage's file, by their names."""
+    file = ROOT / "tests" / kind / f"{stage.name}.diff"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    found = re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    names = [name for name, _ in found]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise LabError(f"{short_paths(str(file))} has {min(repeated)} twice")
+    return dict(found)
+
+
+def parse(text: str, known: Sequence[str]) -> tuple[dict[str, str], tuple[Edit, ...]]:
+    """An entry's lines by their keys, each of which is `known`, and its edits."""
+    head, *parts = re.split(r"^@@", text, flags=re.MULTILINE)
+    if not parts:
+        raise LabError("there is no edit, which begins with @@, under its lines")
+    fields: dict[str, str] = {}
+    for line in head.strip().splitlines():
+        key, colon, value = line.partition(":")
+        if not colon or key not in known or key in fields or not value.strip():
+            raise LabError(f"cannot read the line '{line}'; known are, once each: {', '.join(known)}")
+        fields[key] = value.strip()
+    return fields, tuple(map(_edit, parts))
+
+
+def require(fields: dict[str, str], keys: Iterable[str]) -> None:
+    if missing := [key for key in keys if key not in fields]:
+        raise LabError(f"lacks the line '{missing[0]}: ...' above the edits")
+
+
+def _edit(part: str) -> Edit:
+    file, *lines = part.rstrip("\n").split("\n")
+    if wrong := [line for line in lines if line and line[0] not in " +-"]:
+        raise LabError(f"an edit's line begins with a space, + or -, and not as '{wrong[0]}'")
+    kept = [(line[:1], line[1:] + "\n") for line in lines]  # an empty line stays
+    find, replace = ("".join(text for sign, text in kept if sign != gone) for gone in "+-")
+    return Edit(file.strip(), find, replace)
+
+
+def write_edited(stage: Stage, edits: Iterable[Edit], folder: Path) -> Path:
+    """Writes a copy of the solution's folder with these edits; returns its main source."""
+    main = solution_of(stage).name
+    files = {path.name: path.read_text(encoding="utf-8") for path in code_of(stage)}
+    for edit in edits:
+        name = edit.file or main
+        times = files.get(name, "").count(edit.find)
+        if times != 1:
+            raise LabError(
+                f"no longer fits solutions/{stage.name}: it finds these lines {times} times in {name}, "
+                f"and must find them once:\n{edit.find}"
+            )
+        files[name] = files[name].replace(edit.find, edit.replace)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / main
 
 
 def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
@@ -50,7 +151,7 @@ def code_of(stage: Stage) -> list[Path]:
     return [*stage.sources("solutions"), *sorted(solution_of(stage).parent.glob("*.h"))]
 
 
-def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) -> Path:
+def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) -> None:
     """Builds `source` in place of the stage's solution, with the same flags and precompiled header.
 
     If it lies in a copy of the solution's folder, the copies of the other sources go with it. Those that are as in the
@@ -71,4 +172,3 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
     code, text = context.run(command, log)
     if code:
         raise LabError(f"does not compile:\n{condense(text)}\nThe whole log: {short_paths(str(log))}")
-    return library

@@ -89,7 +89,7 @@ class Linter:
             if word == "-include":
                 header = Path(next(words))
                 copy = self._folder / f"{header.parent.name}.h"
-                copy.write_text(_content(header))
+                copy.write_text(header.read_text(errors="replace"))
                 plain.append(str(copy))
         return tuple(plain)
 
@@ -142,7 +142,3 @@ class Linter:
 
 def _without_files(command: list[str]) -> Flags:
     return tuple(command[1 : command.index("-o")] if command else [])
-
-
-def _content(path: Path) -> str:
-    return path.read_text(errors="replace")

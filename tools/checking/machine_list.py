@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, field
 
 from tools.setup.system_packages import PACKAGES
@@ -35,9 +34,6 @@ class Check:
     on_grader: bool = False  # in a second system, fresh as the first was
     minutes: int = 60
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "script", textwrap.dedent(self.script))
-
 
 MACHINES = (
     Machine("debian12-root", "bookworm"),
@@ -67,7 +63,7 @@ CHECKS = (
         "a wrong edit",
         f"""\
         cd ddp-lab && cp {SOLUTION} {STUB} &&
-        mkdir wrong && python3 -m tools.checking.mutant_files 01_naive_ddp no_averaging wrong && cp wrong/* {STUB} &&
+        mkdir wrong && python3 -m tools.checking.mutants 01_naive_ddp no_averaging wrong && cp wrong/* {STUB} &&
         make test STAGE=01
         """,
         (r"gradients are the mean over ranks +0/", r"^Next: fix "),
@@ -97,7 +93,7 @@ CHECKS = (
         """\
         cd ddp-lab && python3 -m zipfile -e build/autograder/autograder.zip /srv/source || exit
         mkdir /srv/good /srv/empty && cp -r solutions/0* /srv/good && cp -r /srv/good /srv/hanging &&
-        python3 -m tools.checking.mutant_files 01_naive_ddp endless_loop /srv/hanging/01_naive_ddp
+        python3 -m tools.checking.mutants 01_naive_ddp endless_loop /srv/hanging/01_naive_ddp
         """,
         (),
     ),

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,11 +119,9 @@ def run_checks(trial: Trial) -> tuple[Outcome, list[str]]:
     """What was found on a machine, and its row of the table."""
     outcome, cells, total, machine = Outcome(), [], 0.0, trial.machine
     for check in CHECKS:
-        trial.context.show(f"{machine.name}: {check.title}")
         log = trial.log(check.title)
-        ran = trial.system("grader" if check.on_grader else "lab").run(
-            check.script, log, 60 * check.minutes, env=machine.env
-        )
+        system = trial.system("grader" if check.on_grader else "lab")
+        ran = system.run(textwrap.dedent(check.script), log, 60 * check.minutes, env=machine.env)
         wrong = verdict(check, ran)
         title = f"{machine.name}: {check.title}: {wrong}"
         outcome.add(describe(title, last_lines(ran.text), log) if wrong else "")

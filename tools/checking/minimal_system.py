@@ -19,10 +19,11 @@ from tools.setup.toolchain import LabError
 ALONE = ("git", "make")  # all that a system has beside Debian's minimum
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-COPIED = {Path(name): name.lstrip("/") for name in ("/etc/hosts", "/etc/resolv.conf")}
-COPIED[CERTIFICATES] = (
-    "etc/certificates_of_the_host.crt"  # in the place of its own, which installing its package writes anew
-)
+COPIED = {
+    Path("/etc/hosts"): "etc/hosts",
+    Path("/etc/resolv.conf"): "etc/resolv.conf",
+    CERTIFICATES: "etc/certificates_of_the_host.crt",  # not in the place of its own, which its package writes anew
+}
 # The root is changed as a container changes it, since in a chroot no user may make namespaces.
 ENTER = """\
 set -e
@@ -109,7 +110,6 @@ def _base(context: Context, suite: str, cache: Path) -> Path:
     for kind in ("apt", "pip"):
         (cache / kind).mkdir(exist_ok=True)
     if not folder.exists():
-        context.show(f"debootstrap {suite}")
         fresh, log = folder.with_suffix(".new"), folder.with_suffix(".log")
         shutil.rmtree(fresh, ignore_errors=True)
         options = ["--variant=minbase", f"--include={','.join(ALONE)}", f"--cache-dir={cache / 'apt'}"]

@@ -1,34 +1,103 @@
-"""Tests a stage's tests on its solution with a mistake built in: tools/checking/mutant_files.py.
+"""Mutants: a stage's solution with a mistake built in, and what its tests are to say.
 
-Each test with points needs a mutant that no other test kills, which shows that the test is needed.
+tests/mutants/<stage>.diff has those of a stage, one after the other:
+
+    ## name
+    Mistake: what the student does
+    Killed-by: test_name, another_test    these must fail; the first one with the diagnosis below
+    Only: yes                             and no other test may fail
+    Says: regular expression              must match the first one's failure; a mere crash or time-out is not enough
+    Score: 0                              the points that remain, if they matter
+    Loses: 2                              the most points that it costs, if not the sum of its tests after Only
+    Because: nothing is sent at all       why no fewer, where they are more than the first test's
+    Sanitizer: heap-use-after-free        AddressSanitizer must report exactly that; see tools/checking/sanitizers.py
+
+and then the edits, as in tools/checking/in_place.py. Only, Score, Loses, Because and Sanitizer are optional; with
+Sanitizer so are Killed-by and Says, if no test need fail without AddressSanitizer. Each test with points needs a mutant
+that no other test kills, which shows that the test is needed.
+
+    python3 -m tools.checking.mutants 01_naive_ddp averaged_twice FOLDER      writes the solution with that mistake
 """
 
 from __future__ import annotations
 
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.checking import in_place
 from tools.checking.context import Context, Outcome, describe, describe_tests
-from tools.checking.edits import write_edited
-from tools.checking.in_place import compile_stage, grade_compiled, graded_tests
-from tools.checking.mutant_files import Mutant, entries, parse
+from tools.checking.in_place import InPlace, entries, graded_tests, write_edited
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, Status, TestSpec
 from tools.grading.stages import Stage, choose, named
 from tools.setup.toolchain import LabError
+
+_REQUIRED = ("Mistake", "Killed-by", "Says")
+_FOR_SANITIZER_ALONE = ("Mistake", "Sanitizer")
+_KNOWN = (*_REQUIRED, "Only", "Score", "Loses", "Because", "Sanitizer")
+
+
+@dataclass(frozen=True)
+class Mutant(InPlace):
+    kind = "mutants"
+    mistake: str
+    killed_by: tuple[str, ...]  # empty: left to AddressSanitizer
+    only: bool
+    says: re.Pattern[str]
+    score: float | None
+    loses: float | None
+    because: str  # they are more than the first test's points
+    sanitizer: str  # the kind of AddressSanitizer's report; empty: none is expected
+
+    @property
+    def title(self) -> str:
+        return f"{super().title} ({self.mistake})"
+
+    @property
+    def exclusive(self) -> str:
+        """The only test that kills this mutant, and so is needed; empty if several kill it."""
+        return self.killed_by[0] if self.only and len(self.killed_by) == 1 else ""
+
+
+def parse(stage: Stage, name: str, text: str) -> Mutant:
+    fields, edits = in_place.parse(text, _KNOWN)
+    in_place.require(fields, _FOR_SANITIZER_ALONE if fields.keys() == set(_FOR_SANITIZER_ALONE) else _REQUIRED)
+    if fields.get("Only", "yes") != "yes":
+        raise LabError("'Only:' can only be yes; leave the line out otherwise")
+    try:
+        says = re.compile(fields.get("Says", ""), re.DOTALL)
+        score, loses = (float(fields[key]) if key in fields else None for key in ("Score", "Loses"))
+    except (re.error, ValueError) as error:
+        raise LabError(f"cannot read Says, Score or Loses: {error}") from None
+    killed_by = tuple(test.strip() for test in fields["Killed-by"].split(",")) if "Killed-by" in fields else ()
+    mistake, because, sanitizer = (fields.get(key, "") for key in ("Mistake", "Because", "Sanitizer"))
+    return Mutant(
+        stage, name, text, edits, mistake, killed_by, "Only" in fields, says, score, loses, because, sanitizer
+    )
 
 
 def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
     """The stage's mutants; one that cannot be read is a failure of the step."""
     mutants = []
     try:
-        texts = entries(stage)
+        texts = entries(Mutant.kind, stage)
     except LabError as error:
         outcome.add(str(error))
         return []
     for name, text in texts.items():
         try:
-            mutants.append(parse(name, text))
+            mutants.append(parse(stage, name, text))
         except LabError as error:
             outcome.add(f"tests/mutants/{stage.name}.diff, {name}: {error}")
     return mutants
+
+
+def _named(stage_name: str, name: str) -> Mutant:
+    stage = named(stage_name)
+    texts = entries(Mutant.kind, stage)
+    return parse(stage, name, texts[choose("mutant", name, texts)])
 
 
 def faults(mutant: Mutant, report: StageReport) -> list[str]:
@@ -82,34 +151,19 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
 
 
 def compile_mutant(context: Context, stage_name: str, name: str) -> Outcome:
-    stage = named(stage_name)
-    mutant, folder = _named(stage, name), context.folder("mutants", stage_name, name)
-    try:
-        compile_stage(context, stage, write_edited(stage, mutant.edits, folder), folder)
-    except LabError as error:
-        return Outcome.of(describe(mutant.title(stage), str(error)))
-    return Outcome(1)
+    return _named(stage_name, name).compile(context)
 
 
 def try_mutant(context: Context, stage_name: str, name: str, everything: bool) -> Outcome:
-    stage = named(stage_name)
-    mutant, folder, tests = (
-        _named(stage, name),
-        context.folder("mutants", stage_name, name),
-        graded_tests(context, stage),
-    )
+    mutant = _named(stage_name, name)
+    tests = needed(mutant, graded_tests(context, mutant.stage), everything)
     brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
-    report, log = grade_compiled(context, stage, folder, needed(mutant, tests, everything), brief)
+    report, log = mutant.grade(context, tests, brief)
     problems = faults(mutant, report)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
     text = "\n".join([*problems, "", describe_tests(failed)])
-    return Outcome.of(describe(mutant.title(stage), text, log) if problems else "")
-
-
-def _named(stage: Stage, name: str) -> Mutant:
-    texts = entries(stage)
-    return parse(name, texts[choose("mutant", name, texts)])
+    return Outcome.of(describe(mutant.title, text, log) if problems else "")
 
 
 def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[TestSpec]:
@@ -119,3 +173,10 @@ def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[Test
     says_all = mutant.score is not None or (everything and (mutant.only or mutant.loses is not None))
     about_all = says_all or len(killers) < len(mutant.killed_by)
     return tests if about_all else killers
+
+
+if __name__ == "__main__":
+    try:
+        write_edited(named(sys.argv[1]), _named(*sys.argv[1:3]).edits, Path(sys.argv[3]))
+    except LabError as error:
+        sys.exit(str(error))

@@ -1,48 +1,63 @@
-"""Steps of `make check`: tests of the harness, the Python tests, the gallery, and a benchmark without stages."""
+"""Steps of `make check`: the stages, tests of the harness, the Python tests, the gallery, and a benchmark on stubs."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.checking.context import CORES, Context, Outcome, describe
+from tools.checking import claims
+from tools.checking.context import CORES, Context, Outcome, describe, describe_tests
 from tools.grading.compiling import unresolved
-from tools.grading.stages import all_stages
+from tools.grading.scoring.results import StageReport, Status, TestResult
+from tools.grading.stages import all_stages, named
 
 UNFINISHED = 3  # a benchmark's exit code if a stage is not written yet; benchmarks/harness/benchmark.h
 
 
-def run_shard(context: Context, program: str, index: int | str, env: dict[str, str] | None = None) -> Outcome:
-    """One of as many parts of a program's tests as there are cores, with these variables."""
-    folder, outcome = context.folder("harness"), Outcome()
-    found, log = folder / f"{program}.{index}.json", folder / f"{program}.{index}.log"
-    found.unlink(missing_ok=True)
-    command = [str(context.build_dir / "bin" / program), f"--gtest_output=json:{found}", f"--seed={context.seed}"]
-    env = {**(env or {}), "GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
-    code, text = context.run(command, log, env)
-    try:
-        suites = json.loads(found.read_text(errors="replace"))["testsuites"]
-    except (OSError, ValueError, KeyError):
-        return Outcome(failures=[describe(f"{program} ended with code {code}", text[-4000:], log)])
-    for test in [test for suite in suites for test in suite["testsuite"]]:
-        name = f"{program}: {test['classname']}.{test['name']}"
-        if test["result"] == "SKIPPED":
-            outcome.skipped.append(f"{name}: {_reason(text, test['name'])}")
-        elif test["result"] == "COMPLETED":
-            failures = [failure["failure"] for failure in test.get("failures", [])]
-            outcome.add(describe(name, "\n".join(failures), log) if failures else "")
-    if code and not outcome.failures:
-        outcome.add(describe(f"{program} ended with code {code}", text[-4000:], log))
+def check_solution(context: Context, stage_name: str) -> Outcome:
+    """Each test passes. One that this machine cannot run counts as skipped, not as passed."""
+    report, outcome = _grade(context, stage_name, "solutions"), Outcome()
+    claims.keep_bodies(context, report)
+    for result in _not_skipped(report, outcome):
+        outcome.add("" if result.status is Status.PASSED else describe(stage_name, describe_tests([result])))
+    if report.max_score != report.stage.points:
+        outcome.add(
+            f"the tests of {stage_name} add up to {report.max_score:g} points, but it has {report.stage.points}"
+        )
     return outcome
 
 
-def _reason(text: str, test: str) -> str:
-    """Why a test was skipped: GoogleTest writes it on the lines after the test's start."""
-    found = re.search(rf"\[ RUN +\] \S*{re.escape(test)}\n(?:.*: Skipped\n)?(.*)", text)
-    return found[1].strip() if found else "no reason given"
+def check_stub(context: Context, stage_name: str) -> Outcome:
+    """Each test fails with the stub's TODO, and nothing crashes."""
+    report, outcome = _grade(context, stage_name, "assignments"), Outcome()
+    for result in _not_skipped(report, outcome):
+        due = result.status is Status.TODO and "TODO(student)" in "".join(result.failures)
+        title = f"{stage_name}: on a stub, a test should say TODO"
+        outcome.add("" if due else describe(title, describe_tests([result])))
+    return outcome
+
+
+def _grade(context: Context, stage_name: str, impl: str) -> StageReport:
+    stage = named(stage_name)
+    return context.grade(stage, context.builder.library(stage, impl), context.tests_of(stage))
+
+
+def _not_skipped(report: StageReport, outcome: Outcome) -> list[TestResult]:
+    """The tests with a verdict. The skipped ones are noted in `outcome`, with their reasons."""
+    skipped = [result for result in report.results if result.status is Status.SKIPPED]
+    outcome.skipped += [f"{result.spec.name}: {' '.join(result.measured)}" for result in skipped]
+    return [result for result in report.results if result not in skipped]
+
+
+def run_shard(context: Context, program: str, index: int | str, env: dict[str, str] | None = None) -> Outcome:
+    """One of as many parts of a program's tests as there are cores, with these variables."""
+    folder = context.folder("harness")
+    found, log = folder / f"{program}.{index}.xml", folder / f"{program}.{index}.log"
+    command = [str(context.build_dir / "bin" / program), f"--gtest_output=xml:{found}", f"--seed={context.seed}"]
+    env = {**(env or {}), "GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
+    return _run(context, program, command, env, found, log)
 
 
 def run_pytest(context: Context, tests: Path) -> Outcome:
@@ -50,22 +65,27 @@ def run_pytest(context: Context, tests: Path) -> Outcome:
     what they set up; those of several files at a time."""
     folder = context.folder("tools")
     log, found = folder / "pytest.log", folder / "pytest.xml"
-    found.unlink(missing_ok=True)
     command = [context.toolchain.figure_python, "-m", "pytest", "--quiet", "--dist=loadfile", f"--junit-xml={found}"]
     command += [f"--numprocesses={CORES + 1}", "--durations=10"]  # most wait half of the time for what they run
     command += ["-m", "slow or not slow"] if context.everything else []
     env = {"ALL": "1" if context.everything else "", "PYTHONPATH": str(tests.parent)}
-    code, text = context.run([*command, str(tests)], log, env, on_line=lambda line: context.show(line[:70]))
+    return _run(context, "pytest", [*command, str(tests)], env, found, log)
+
+
+def _run(context: Context, title: str, command: list[str], env: dict[str, str], found: Path, log: Path) -> Outcome:
+    """The verdicts that a command writes into the file `found`, of JUnit's form; one without any is a failure."""
+    found.unlink(missing_ok=True)
+    code, text = context.run(command, log, env)
     outcome = Outcome()
     for case in ElementTree.parse(found).iter("testcase") if found.exists() else []:
-        name, ended = f"{case.get('classname')}.{case.get('name')}", {part.tag: part for part in case}
-        if "skipped" in ended:
-            outcome.skipped.append(f"{name}: {ended['skipped'].get('message')}")
-        else:
-            bad = [part.text or "" for tag, part in ended.items() if tag in ("failure", "error")]
+        name = f"{title}: {case.get('classname')}.{case.get('name')}"
+        bad = [part.text or "" for part in case if part.tag in ("failure", "error")]
+        if not bad and (skipped := case.find("skipped")) is not None:
+            outcome.skipped.append(f"{name}: {skipped.get('message').splitlines()[-1]}")
+        elif case.get("status") != "notrun":  # GoogleTest's, of those that are disabled
             outcome.add(describe(name, "\n".join(bad), log) if bad else "")
-    if not outcome.failures and (code or not outcome.passed):
-        outcome.add(describe(f"pytest ended with code {code}", text[-4000:], log))
+    if not outcome.failures and (code or not (outcome.passed or outcome.skipped)):
+        outcome.add(describe(f"{title} ended with code {code}", text[-4000:], log))
     return outcome
 
 

@@ -7,7 +7,7 @@ looked into, but its memory comes from the sanitizer, so that what touches freed
 else follows stands in thread_sanitizer.supp. Leaks are not reported: the ranks end without cleaning up.
 
 AddressSanitizer, with which UndefinedBehaviorSanitizer shares a build, watches the variants (tests/variants) as well,
-and a mutant with a line `Sanitizer: <kind of report>` must die of such a report: tools/checking/mutant_files.py.
+and a mutant with a line `Sanitizer: <kind of report>` must die of such a report: tools/checking/mutants.py.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ from pathlib import Path
 
 from tools.checking import mutants
 from tools.checking.context import CORES, Context, Outcome, describe, graded_stages
-from tools.checking.edits import write_edited
-from tools.checking.in_place import grade, graded_tests
+from tools.checking.in_place import graded_tests
 from tools.checking.mutants import Mutant
 from tools.checking.own_tests import run_shard
 from tools.checking.second_build import grade_solutions, second_build, stage_targets
-from tools.checking.variants import grade_variant, variants_of
+from tools.checking.variants import Variant, grade_variant, variants_of
 from tools.grading.other_ways import sanitizer_reports
 from tools.grading.other_ways.sanitizer_reports import Sanitizer, found, is_installed, no_reports
 from tools.grading.running.runner import RunOptions
-from tools.grading.stages import Stage
-from tools.setup.toolchain import LabError
 
 MISTAKES = "tests/harness/sanitizer_test.cpp"
 _KIND = re.compile(r"AddressSanitizer: ([\w-]+)")
@@ -95,9 +92,8 @@ def _run_everything(other: Context, sanitizer: Watcher, environment: dict[str, s
     harness = partial(run_shard, other, "tests_harness", env={**environment, **only})
     trials = [partial(harness, index) for index in range(CORES)]
     for stage in graded_stages() if sanitizer.variants else []:
-        trials += [partial(grade_variant, other, slow, stage, variant) for variant in variants_of(stage)]
         dying = [mutant for mutant in mutants.load(stage, outcome) if mutant.sanitizer]
-        trials += [partial(_check_mutant, other, sanitizer, stage, mutant) for mutant in dying]
+        trials += [partial(_try_in_place, other, sanitizer, slow, each) for each in (*variants_of(stage), *dying)]
     return outcome.take(other.each(lambda trial: trial(), trials))
 
 
@@ -116,17 +112,18 @@ def _missed(other: Context, sanitizer: Watcher) -> str:
     return ""
 
 
-def _check_mutant(other: Context, sanitizer: Watcher, stage: Stage, mutant: Mutant) -> Outcome:
+def _try_in_place(other: Context, sanitizer: Watcher, slow: RunOptions, entry: Mutant | Variant) -> Outcome:
+    if (compiled := entry.compile(other)).failures:
+        return compiled
+    return _check_mutant(other, sanitizer, entry) if isinstance(entry, Mutant) else grade_variant(other, slow, entry)
+
+
+def _check_mutant(other: Context, sanitizer: Watcher, mutant: Mutant) -> Outcome:
     """One that only a sanitizer sees dies of it."""
-    title, reports = mutant.title(stage), no_reports(other.folder("sanitizer") / f"{stage.name}.{mutant.name}")
-    folder = other.folder("mutants", stage.name, mutant.name)
+    reports = no_reports(other.folder("sanitizer") / f"{mutant.stage.name}.{mutant.name}")
     slow = RunOptions(other.seed, deadline_s=sanitizer_reports.DEADLINE_S, environment=sanitizer.environment(reports))
-    tests = graded_tests(other, stage)
-    due = mutants.needed(mutant, tests, everything=False) or tests
-    try:
-        _, log = grade(other, stage, write_edited(stage, mutant.edits, folder), folder, due, slow)
-    except LabError as error:
-        return Outcome.of(describe(title, str(error)))
+    tests = graded_tests(other, mutant.stage)
+    _, log = mutant.grade(other, mutants.needed(mutant, tests, everything=False) or tests, slow)
     kinds = {kind for text, _ in found(reports).values() for kind in _KIND.findall(text)}
     said = f"AddressSanitizer should report {mutant.sanitizer}, and reports {', '.join(sorted(kinds)) or 'nothing'}"
-    return Outcome.of("" if mutant.sanitizer in kinds else describe(title, said, log))
+    return Outcome.of("" if mutant.sanitizer in kinds else describe(mutant.title, said, log))

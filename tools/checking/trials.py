@@ -21,7 +21,6 @@ from pathlib import Path
 from tools.checking import (
     arm64,
     claims,
-    compilers,
     formatting,
     includes,
     linting,
@@ -29,11 +28,11 @@ from tools.checking import (
     mutants,
     own_tests,
     sanitizers,
-    solutions,
+    second_build,
     variants,
 )
 from tools.checking.context import CORES, Context, Outcome, graded_stages
-from tools.checking.in_place import LIBRARY
+from tools.checking.in_place import LIBRARY, InPlace
 from tools.grading.scoring.results import replace_file
 from tools.grading.stages import Stage, choose, choose_seed
 from tools.setup import toolchain
@@ -56,8 +55,8 @@ class Kind:
 
 
 KINDS = {
-    "solutions": Kind(solutions.check_solution),
-    "stubs": Kind(solutions.check_stub),
+    "solutions": Kind(own_tests.check_solution),
+    "stubs": Kind(own_tests.check_stub),
     "killers": Kind(partial(mutants.try_mutant, everything=False), (CHECK, "mutants")),
     "mutants": Kind(partial(mutants.try_mutant, everything=True), (ALL,), prepare=mutants.compile_mutant),
     "claims": Kind(claims.check_claims),
@@ -67,8 +66,8 @@ KINDS = {
     ),
     "address": Kind(partial(sanitizers.check, sanitizers.ADDRESS), (LONG, ALL), 3 * HOUR, True),
     "thread": Kind(partial(sanitizers.check, sanitizers.THREAD), (LONG, ALL), 3 * HOUR, True),
-    "compilers": Kind(compilers.check_compilers, (LONG, ALL), 3 * HOUR, True),
-    "torch": Kind(compilers.check_oldest_torch, (LONG, ALL), 2 * HOUR, True),
+    "compilers": Kind(second_build.check_compilers, (LONG, ALL), 3 * HOUR, True),
+    "torch": Kind(second_build.check_oldest_torch, (LONG, ALL), 2 * HOUR, True),
     "arm64": Kind(arm64.check_arm64, (LONG, ALL), 2 * HOUR, True),
     "harness": Kind(own_tests.run_shard, seconds=HOUR),
     "gallery": Kind(own_tests.check_gallery),
@@ -115,13 +114,13 @@ def _of_stage(stage: Stage, build_dir: Path) -> Iterator[str]:
     for mutant in mutants.load(stage, outcome):
         if not mutant.killed_by:
             continue  # left to AddressSanitizer
-        library, text = _kept(build_dir, "mutants", name, mutant.name, mutant.text)
+        library, text = _kept(build_dir, mutant)
         yield _trial("mutants", name, mutant.name, needs=judges, prepared=library, source=[text, solution])
         if mutant.exclusive and mutant.exclusive not in exclusive:
             exclusive.add(mutant.exclusive)
             yield _trial("killers", name, mutant.name, needs=[*judges, library])
     for number, variant in enumerate(variants.variants_of(stage)):
-        library, text = _kept(build_dir, "variants", name, variant.name, variant.text)
+        library, text = _kept(build_dir, variant)
         source = [text, solution] if variant.edits else [variant.file, "${ddp_lab_headers}"]
         yield _trial("orders", name, variant.name, needs=judges, prepared=library, source=source)
         if number < VARIANTS_OF_CHECK:
@@ -138,14 +137,14 @@ def _stage(build_dir: Path, impl: str, stage: Stage) -> Path:
     return build_dir / "stages" / impl / stage.name / LIBRARY
 
 
-def _kept(build_dir: Path, kind: str, stage: str, name: str, text: str) -> tuple[Path, Path]:
+def _kept(build_dir: Path, entry: InPlace) -> tuple[Path, Path]:
     """What it is built as, and its text."""
-    folder = build_dir / "check" / kind / stage / name
+    folder = build_dir / "check" / entry.kind / entry.stage.name / entry.name
     folder.mkdir(parents=True, exist_ok=True)
-    entry = folder / "entry.txt"
-    if not entry.exists() or entry.read_text(encoding="utf-8") != text:
-        replace_file(entry, text.encode())
-    return folder / LIBRARY, entry
+    text = folder / "entry.txt"
+    if not text.exists() or text.read_text(encoding="utf-8") != entry.text:
+        replace_file(text, entry.text.encode())
+    return folder / LIBRARY, text
 
 
 def _trial(kind: str, *of: str, needs: list = (), prepared: Path | None = None, source: list = ()) -> str:
@@ -211,7 +210,7 @@ def main(command: str, argument: str) -> int:
         if command == "list":
             return write_list(Path(argument))
         tools = toolchain.load()
-        context = Context(tools, choose_seed(os.environ.get("SEED")), lambda text: None, bool(os.environ.get("ALL")))
+        context = Context(tools, choose_seed(os.environ.get("SEED")), bool(os.environ.get("ALL")))
         return {"do": do, "prepare": prepare}[command](context, argument)
     except LabError as error:
         print(error, file=sys.stderr)

@@ -73,9 +73,9 @@ def environment() -> Path:
         return python
     log = BUILD_DIR / "compare50.log"
     BUILD_DIR.mkdir(exist_ok=True)
-    made, _ = progress.run([sys.executable, "-m", "venv", "--clear", str(python.parents[1])], "An environment", log)
+    failed, _ = progress.run([sys.executable, "-m", "venv", "--clear", str(python.parents[1])], "An environment", log)
     install = [str(python), "-m", "pip", "install", "--disable-pip-version-check", COMPARE50]
-    if not made or not progress.run(install, "Installing compare50", log)[0]:
+    if failed or progress.run(install, "Installing compare50", log)[0]:
         raise LabError(f"compare50 could not be installed: {log} says why. It needs a network, once.")
     marker.write_text(COMPARE50)
     return python

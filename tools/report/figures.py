@@ -205,7 +205,7 @@ class Figures:
         program, output = (os.path.relpath(path, ROOT) for path in (self._bin / run.program, result))
         title = f"[{len(self._codes) + 1}/{len(self._due)}] {' '.join(filter(None, (run.program, run.label)))}"
         command = [program, *flags, "--output", output]
-        code, said = progress.ending_of(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
+        code, said = progress.run(command, title, log, {"DDP_LAB_COMMIT": commit()}, time_left, ROOT)
         if code:
             print("\n".join(f"  | {line}" for line in said[-SHOWN:]))
             print(f"  {stages.short_paths(str(log))} has all that it said", flush=True)

@@ -27,8 +27,8 @@ def run_cmake(toolchain: Toolchain, log: Path, *options: str) -> list[str]:
     """Configures its build folder, anew if it was for something else; returns CMake's last lines."""
     if not same_cache(toolchain):
         clear(Path(toolchain.build_dir))
-    configured, lines = progress.run([*cmake_command(toolchain), *options], "Configuring with CMake", log)
-    if not configured:
+    failed, lines = progress.run([*cmake_command(toolchain), *options], "Configuring with CMake", log)
+    if failed:
         raise LabError(configure_failure(lines, log))
     return lines
 
@@ -42,11 +42,7 @@ def cmake_command(toolchain: Toolchain) -> list[str]:
 
 def same_cache(toolchain: Toolchain) -> bool:
     """Whether the build folder was configured for this checkout, Ninja and compiler: CMake can't change those."""
-    wanted = {
-        "CMAKE_HOME_DIRECTORY": str(ROOT),
-        "CMAKE_GENERATOR": GENERATOR,
-        "CMAKE_CXX_COMPILER": toolchain.cxx,
-    }
+    wanted = {"CMAKE_HOME_DIRECTORY": str(ROOT), "CMAKE_GENERATOR": GENERATOR, "CMAKE_CXX_COMPILER": toolchain.cxx}
     found = cache(Path(toolchain.build_dir))
     return not found or all(found.get(name) == value for name, value in wanted.items())
 

@@ -121,7 +121,7 @@ def python_and_torch() -> list[Finding]:
         return [Finding("python", MISSING, f"{python or 'python3'} does not start", "give PYTHON=/path/to/python")]
     facts = (fitting or found)[0]
     findings = [Finding("python", OK, f"{facts.executable} {system_packages.dotted(facts.version)}")]
-    findings += [given_torch(python, libtorch or facts.torch) if python or libtorch else torch(facts)]
+    findings += [torch(libtorch or facts.torch, python or facts.executable, given=bool(python or libtorch))]
     if facts.can_draw:
         findings.append(Finding("figures", OK, ", ".join(toolchain.FIGURE_PACKAGES)))
     elif fitting:  # otherwise set-up makes a .venv, which has them
@@ -148,26 +148,21 @@ def set_up() -> toolchain.Toolchain | None:
         return None
 
 
-def given_torch(python: str, folder: str) -> Finding:
+def torch(folder: str, python: str, given: bool) -> Finding:
     gap = toolchain.torch_gap(folder)
-    if gap:
+    if not gap:
+        return Finding("torch", OK, described(folder))
+    if given:
         advice = f"give a PYTHON= or LIBTORCH= with torch {toolchain.wanted_torch()}, or neither after: make clean"
         return Finding("torch", MISSING, f"{folder or python} {gap}", advice)
-    return Finding("torch", OK, described(folder))
-
-
-def torch(facts: toolchain.PythonFacts) -> Finding:
-    gap = toolchain.torch_gap(facts.torch)
-    if not gap:
-        return Finding("torch", OK, described(facts.torch))
     try:
-        python = virtual_environment.base_python()
+        base = virtual_environment.base_python()
     except LabError as error:
         return Finding("torch", MISSING, gap, str(error))
     if full := virtual_environment.disk_gap(cuda=False):
         return Finding("torch", MISSING, gap, full)
-    how = f"make setup installs it into .venv, made by {python.executable}"
-    return Finding("torch", OFF, f"not installed yet ({facts.executable} {gap})", how)
+    how = f"make setup installs it into .venv, made by {base.executable}"
+    return Finding("torch", OFF, f"not installed yet ({python} {gap})", how)
 
 
 def described(folder: str) -> str:
@@ -235,15 +230,12 @@ def built() -> list[Finding]:
     if not list(toolchain.BUILD_DIR.glob("bin/*")):
         return []
     missing = output([sys.executable, "-m", "tools.grading.compiling.unresolved"]).splitlines()
-    advice = f"{cxx_of_set_up()} does not fit the compiler of libtorch: make clean, and take another by CXX="
     if missing:
+        before = set_up()
+        cxx = before.cxx if before else "the compiler"
+        advice = f"{cxx} does not fit the compiler of libtorch: make clean, and take another by CXX="
         return [Finding("built", MISSING, f"nothing defines {'; '.join(missing[:3])}", advice)]
     return [Finding("built", OK, "programs and libraries have all that they need")]
-
-
-def cxx_of_set_up() -> str:
-    before = set_up()
-    return before.cxx if before else "the compiler"
 
 
 def checkout() -> Finding:

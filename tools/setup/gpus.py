@@ -1,4 +1,5 @@
-"""What GPUs are here, and whether PyTorch can use them: asked of NVIDIA's driver, before 2.4 GB come for them.
+"""What GPUs are here, and whether PyTorch can use them: asked of NVIDIA's driver, before 2.4 GB come for them. All of
+CUDA comes into .venv where there are GPUs that can use it, or where DEVICE= asks.
 
 `python3 -m tools.setup.gpus` prints what the driver answers, as JSON.
 """
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from tools.setup.configuring import cache
 from tools.setup.toolchain import ROOT, LabError, Toolchain
+from tools.setup.virtual_environment import CHECK, FIGURES, parts_there
+from tools.setup.virtual_environment import CUDA as CUDA_PART
 
 # Of the pinned torch of PyPI; moves with the pin. Before the download nothing says it; afterwards
 # tests/tools/test_gpus.py holds it to the installed torch.
@@ -26,6 +29,7 @@ OLDEST = {13: (7, 5)}  # the compute capability that a CUDA's programs need at l
 LIBRARY = "libcuda.so.1"  # comes with the driver, not with the CUDA Toolkit
 PATIENCE_S = 120  # many GPUs without nvidia-persistenced take long to wake
 NO_GPU = 100
+ANY_MACHINE = "all"  # of DEVICE=: nobody asks what GPUs are here
 _HIDDEN = "CUDA_VISIBLE_DEVICES may hide all of them; a container needs docker run --gpus=all"
 _ADVICE = {  # by cuInit's codes, which cuda.h explains
     0: _HIDDEN,
@@ -50,6 +54,30 @@ class Driver:
     cuda: tuple[int, int] = (0, 0)  # the newest CUDA that it runs
     init: int = 0  # what cuInit returned
     gpus: tuple[Gpu, ...] = field(default=())
+
+
+def needed_parts(for_figures: bool, for_check: bool, for_another_tool: bool) -> frozenset[str]:
+    """What is needed beside torch, as far as it was asked for."""
+    device = os.environ.get("DEVICE", "")
+    if not for_another_tool and device not in ("", "cpu", "cuda", ANY_MACHINE):
+        raise LabError(f"DEVICE={device} is not one of: cpu, cuda, {ANY_MACHINE} (for GPUs of other machines)")
+    wanted = {
+        FIGURES: for_figures or for_check,
+        CHECK: for_check,
+        CUDA_PART: device == "cuda" or (device == ANY_MACHINE and not for_another_tool),
+    }
+    return frozenset(part for part, is_wanted in wanted.items() if is_wanted)
+
+
+def with_usable_gpus(parts: frozenset[str]) -> frozenset[str]:
+    """Adds CUDA where there are GPUs that can use it. Stops, before the download, where it was asked for in vain."""
+    if CUDA_PART in parts_there():
+        return parts
+    if CUDA_PART not in parts:
+        return parts | {CUDA_PART} if likely() and not gap(ask()) else parts
+    if os.environ["DEVICE"] != ANY_MACHINE:
+        require()
+    return parts
 
 
 def likely() -> bool:

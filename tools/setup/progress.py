@@ -57,18 +57,6 @@ def run(
     log: Path,
     environment: dict[str, str] | None = None,
     condense: Callable[[str], str | None] = lambda line: line.strip() or None,
-) -> tuple[bool, list[str]]:
-    """Runs argv; returns whether it succeeded, and its last lines of output. The rest is said below."""
-    code, lines = ending_of(argv, title, log, environment, condense)
-    return code == 0, lines
-
-
-def ending_of(
-    argv: list[str],
-    title: str,
-    log: Path,
-    environment: dict[str, str] | None = None,
-    condense: Callable[[str], str | None] = lambda line: line.strip() or None,
     folder: Path | None = None,
 ) -> tuple[int, list[str]]:
     """Runs argv, in `folder` if one is given; returns its exit code and its last lines of output.

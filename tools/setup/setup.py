@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tools.setup import checkout_lock, configuring, system_packages, virtual_environment
 from tools.setup.columns import columns, fold
-from tools.setup.parts import needed_parts, with_usable_gpus
+from tools.setup.gpus import needed_parts, with_usable_gpus
 from tools.setup.toolchain import (
     BUILD_DIR,
     DEFAULT_CUDA_HOME,
@@ -35,7 +35,6 @@ from tools.setup.toolchain import (
     PythonFacts,
     Toolchain,
     active_pythons,
-    as_json,
     load,
     nvcc,
     pinned,
@@ -109,7 +108,8 @@ def explain(error: OSError) -> str:
 
 def set_up(parts: frozenset[str]) -> None:
     for_check = virtual_environment.CHECK in parts
-    if complete(read_state(), parts) and not (for_check and lacks(system_packages.sanitizers())):
+    lacks = for_check and any(need.missing() for need in system_packages.sanitizers())
+    if complete(read_state(), parts) and not lacks:
         return
     with checkout_lock.hold(BUILD_DIR / "setup.lock", "setting up"):
         log = BUILD_DIR / "setup.log"
@@ -121,7 +121,9 @@ def set_up(parts: frozenset[str]) -> None:
 
 
 def complete(state: dict, parts: frozenset[str]) -> bool:
-    return up_to_date(state) and (not is_own(state["toolchain"].python) or parts <= virtual_environment.parts_there())
+    if not state or state["fingerprint"] != fingerprint(requested(state), state["toolchain"]):
+        return False
+    return not is_own(state["toolchain"].python) or parts <= virtual_environment.parts_there()
 
 
 def is_own(python: str) -> bool:
@@ -133,9 +135,8 @@ def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     """All steps; each of them does nothing where it is done already."""
     request = requested(state)
     os.environ["CUDA_HOME"] = request.cuda  # where CMake looks
-    given = None if request.libtorch else python_with_torch(request, state)
-    found = choose_libtorch(request) if request.libtorch else None
-    own = not (found or given)
+    given = python_with_torch(request, state)
+    own = not (request.libtorch or given)
     parts = with_usable_gpus(parts) if own else parts
     parts_here = virtual_environment.system_gaps() | (parts | {virtual_environment.TORCH} if own else frozenset())
     needs = [*system_packages.REQUIRED, *system_packages.OPTIONAL]
@@ -145,10 +146,13 @@ def renew(state: dict, parts: frozenset[str], log: Path) -> None:
     if gap := system_packages.tool_gap(cxx):
         raise LabError(gap)
     made = virtual_environment.provide(log, parts_here) if parts_here else None
-    found = found or choose_python(request, given or made)
+    facts = None if request.libtorch else given or made
+    libtorch = facts.torch if facts else request.libtorch
     cmake = system_packages.cmake() or virtual_environment.cmake()
     ninja = system_packages.ninja() or virtual_environment.ninja()
-    toolchain = Toolchain(*found, cxx=cxx, cmake=cmake, ninja=ninja, build_dir=str(BUILD_DIR))
+    python = facts.executable if facts else ""
+    drawing, version = figure_python(request, facts), torch_version(libtorch)
+    toolchain = Toolchain(python, drawing, libtorch, version, cxx, cmake, ninja, str(BUILD_DIR))
     write_state(request, toolchain, {})  # remembers the choice even if CMake fails
     with checkout_lock.hold(BUILD_DIR / "grade" / "lock", "setting up"):  # no build may be running
         notes = configuring.configure(toolchain, log)
@@ -186,7 +190,7 @@ def read_state() -> dict:
 
 
 def write_state(request: Request, toolchain: Toolchain, fingerprint_now: dict) -> None:
-    state = {"toolchain": as_json(toolchain), "request": vars(request), "fingerprint": fingerprint_now}
+    state = {"toolchain": vars(toolchain), "request": vars(request), "fingerprint": fingerprint_now}
     fresh = BUILD_DIR / "toolchain.json.new"
     fresh.write_text(json.dumps(state, indent=2) + "\n")
     fresh.replace(BUILD_DIR / "toolchain.json")
@@ -194,7 +198,9 @@ def write_state(request: Request, toolchain: Toolchain, fingerprint_now: dict) -
 
 def requested(state: dict) -> Request:
     """What is given now, else what was given before."""
-    given = Request(resolve_python(os.environ.get("PYTHON", "")), resolve_folder(os.environ.get("LIBTORCH", "")))
+    libtorch = os.environ.get("LIBTORCH", "")
+    folder = os.path.abspath(os.path.expanduser(libtorch)) if libtorch else ""
+    given = Request(resolve_python(os.environ.get("PYTHON", "")), folder)
     before = state.get("request", given)
     chosen = given if given.python or given.libtorch else before
     return replace(chosen, cuda=os.path.realpath(os.environ.get("CUDA_HOME") or before.cuda or DEFAULT_CUDA_HOME))
@@ -211,14 +217,6 @@ def resolve_python(given: str) -> str:
     if not found:
         raise LabError(f"PYTHON={given}: no such program, or not yours to run. Give a path: PYTHON=/usr/bin/python3")
     return os.path.abspath(found)
-
-
-def resolve_folder(given: str) -> str:
-    return os.path.abspath(os.path.expanduser(given)) if given else ""
-
-
-def up_to_date(state: dict) -> bool:
-    return bool(state) and state["fingerprint"] == fingerprint(requested(state), state["toolchain"])
 
 
 def fingerprint(request: Request, toolchain: Toolchain) -> dict:
@@ -246,26 +244,13 @@ def identity(path: str | None) -> list:
     return [path, os.path.realpath(path), facts.st_mtime_ns, facts.st_size]
 
 
-def lacks(needs: list[system_packages.Need]) -> bool:
-    return any(need.missing() for need in needs)
-
-
-# Python and libtorch: each choice gives (python, figure_python, libtorch, torch_version)
-
-
-def choose_libtorch(request: Request) -> tuple[str, str, str, str]:
-    if gap := torch_gap(request.libtorch):
-        wanted = f"an unpacked libtorch {wanted_torch()}, a folder with include/ and lib/"
-        raise LabError(f"LIBTORCH={request.libtorch} {gap}. Give {wanted} (make clean forgets it).")
-    return "", figure_python(request, None), request.libtorch, torch_version(request.libtorch)
-
-
-def choose_python(request: Request, facts: PythonFacts) -> tuple[str, str, str, str]:
-    return facts.executable, figure_python(request, facts), facts.torch, torch_version(facts.torch)
-
-
 def python_with_torch(request: Request, state: dict) -> PythonFacts | None:
-    """The given Python, else an active one that fits, else the one used before."""
+    """The given Python, else an active one that fits, else the one used before; none where a libtorch is given."""
+    if request.libtorch:
+        if gap := torch_gap(request.libtorch):
+            wanted = f"an unpacked libtorch {wanted_torch()}, a folder with include/ and lib/"
+            raise LabError(f"LIBTORCH={request.libtorch} {gap}. Give {wanted} (make clean forgets it).")
+        return None
     if request.python:
         facts = probe(request.python)
         if not facts:

@@ -215,8 +215,8 @@ def apt_install(packages: list[str], log: Path) -> None:
     if not there:
         return
     command = ["apt-get", "install", "--no-install-recommends", *options, *there]
-    installed, lines = progress.run(command, f"Installing {', '.join(there)}", log, quiet)
-    if not installed:
+    failed, lines = progress.run(command, f"Installing {', '.join(there)}", log, quiet)
+    if failed:
         reason = next((line for line in lines if line.startswith("E: ")), "no reason given")
         print(f"  apt-get: {reason}\n  (all it said: {log})", flush=True)
 

@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,10 +69,6 @@ def load(build_dir: Path = BUILD_DIR) -> Toolchain:
         return Toolchain(**json.loads((build_dir / "toolchain.json").read_text())["toolchain"])
     except (OSError, ValueError, KeyError, TypeError):
         raise SystemExit("The lab is not set up here. Run: make setup") from None
-
-
-def as_json(toolchain: Toolchain) -> dict[str, str]:
-    return asdict(toolchain)
 
 
 def torch_range() -> tuple[str, str]:

@@ -3,7 +3,6 @@ where the system has none: cmake, ninja and libraries."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -45,7 +44,8 @@ _PACKAGES = {
     FIGURES: ("numpy", "matplotlib", "tabulate", "typst"),
     CHECK: ("jsonschema", "ruff", "check-jsonschema", "clang-format", "clang-tidy", "pytest", "pytest-xdist"),
 }
-_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, FIGURES: 70, CHECK: 240, CUDA: 2400}  # to download
+# To download, and in this order.
+_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 70, CHECK: 240}
 _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.*[^/])$")
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
@@ -118,8 +118,8 @@ def provide(log: Path, parts: frozenset[str]) -> PythonFacts:
         return facts
     if not (fits and state().startswith("ready")):
         create(log, parts)
-    for part in [part for part in _INSTALL if part in parts - parts_there()]:
-        _INSTALL[part](log)
+    for part in [part for part in _MEGABYTES if part in parts - parts_there()]:
+        _install(part, log)
         MARKER.write_text(" ".join(["ready", requirements_hash(), *sorted(parts_there() | {part})]) + "\n")
     facts = probe(f"{VENV}/bin/python")
     gap = "does not start" if not facts else torch_gap(facts.torch) if TORCH in parts else ""
@@ -137,8 +137,8 @@ def create(log: Path, parts: frozenset[str]) -> None:
     VENV.mkdir()
     MARKER.write_text("incomplete\n")
     make = [python.executable, "-m", "venv", *([] if python.has_pip else ["--without-pip"]), str(VENV)]
-    made, lines = progress.run(make, "Making the Python environment .venv", log)
-    if not made:
+    failed, lines = progress.run(make, "Making the Python environment .venv", log)
+    if failed:
         raise LabError(_failure("The Python environment could not be made", lines, log))
     if not python.has_pip:
         _unpack_pip(python.executable, log)
@@ -223,17 +223,9 @@ def _install_cuda(log: Path) -> None:
         _pip(["install", "--no-compile", headers], "Installing CUDA's headers", log)
 
 
-def _install_packages(part: str, log: Path) -> None:
-    packages = _PACKAGES[part]
-    pins = [f"{name}=={pinned(name)}" for name in packages]
-    _pip(["install", "--no-compile", *pins], f"Installing {', '.join(packages)} into .venv", log)
-
-
-def _install_check(log: Path) -> None:
-    _install_packages(CHECK, log)
-    if nccl_header():
-        return
-    if nccl := required_by_torch(r"nvidia-nccl-[\w.=]+"):  # torch's CUDA build
+def _install_nccls_headers(log: Path) -> None:
+    nccl = required_by_torch(r"nvidia-nccl-[\w.=]+")  # torch's CUDA build
+    if nccl and not nccl_header():
         with tempfile.TemporaryDirectory(dir=VENV) as folder:
             _pip(["download", "--no-deps", "-d", folder, nccl[0].split()[-1]], "Fetching NCCL's headers", log)
             (wheel,) = Path(folder).glob("*.whl")
@@ -262,23 +254,21 @@ def _install_headers(log: Path) -> None:
                         path.write_bytes(archive.read(name))
 
 
-_INSTALL = {  # in this order
-    CMAKE: functools.partial(_install_packages, CMAKE),
-    NINJA: functools.partial(_install_packages, NINJA),
-    HEADERS: _install_headers,
-    TORCH: _install_torch,
-    CUDA: _install_cuda,
-    FIGURES: functools.partial(_install_packages, FIGURES),
-    CHECK: _install_check,
-}
+def _install(part: str, log: Path) -> None:
+    if packages := _PACKAGES.get(part):
+        pins = [f"{name}=={pinned(name)}" for name in packages]
+        _pip(["install", "--no-compile", *pins], f"Installing {', '.join(packages)} into .venv", log)
+    more = {HEADERS: _install_headers, TORCH: _install_torch, CUDA: _install_cuda, CHECK: _install_nccls_headers}
+    if part in more:
+        more[part](log)
 
 
 def _pip(arguments: list[str], title: str, log: Path) -> None:
     argv = [f"{VENV}/bin/python", "-m", "pip", *arguments, "--no-input", "--disable-pip-version-check"]
     environment = {"PIP_USER": "0", "PYTHONUNBUFFERED": "1"}
     # --no-compile above: thousands of files that the lab never imports.
-    installed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
-    if not installed:
+    failed, lines = progress.run([*argv, "--progress-bar=off"], title, log, environment, _condense)
+    if failed:
         raise LabError(_failure("pip failed", lines, log))
 
 
