@@ -61,7 +61,7 @@ struct UseOptions {
 /// When a tensor is handed in.
 enum Moment : std::int64_t { kBefore, kAfterForward, kAfterBackward, kAtEnd };
 
-/// What is rare about such inputs; see support/rare.h.
+/// What is rare about such inputs; see support/body.h.
 constexpr const char* kFloat64 = "float64";
 
 using NormModule = std::shared_ptr<BatchNorm>;
