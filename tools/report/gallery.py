@@ -2,8 +2,7 @@
 README, handouts and the reference writeup; or says which of them are of older code: --changes.
 
 Run it after `make figures IMPL=solutions` on a quiet machine, from a commit without changes. The solutions' files in
-figures/out replace those of the same name in the gallery; the rest stays. Tables that questions or
-reference answers name are in one file, tables.json.
+figures/out replace those of the same name in the gallery; the rest stays. All tables are in one file, tables.json.
 """
 
 from __future__ import annotations
@@ -43,16 +42,9 @@ def shown(folder: Path, in_gallery: bool) -> Iterator[tuple[str, Shown]]:
 def refresh(out: Path, gallery: Path) -> list[Path]:
     """Copies figures as PNG, tables into one file; returns the gallery's new files."""
     found = list(shown(out, in_gallery=False))
-    tables = {name: json.loads(one.file.read_text(encoding="utf-8")) for name, one in found
-              if one.table and is_read(name)}  # fmt: skip
+    tables = {name: json.loads(one.file.read_text(encoding="utf-8")) for name, one in found if one.table}
     files = [Path(shutil.copyfile(one.file, gallery / f"{name}.png")) for name, one in found if not one.table]
     return [*files, keep_tables(gallery, {**tables_of(gallery), **tables})] if tables else files
-
-
-def is_read(table: str) -> bool:
-    """Whether a question shows it or a reference answer cites it; nobody looks for others in the gallery."""
-    texts = [*ROOT.glob("writeup/questions/*.typ"), *ROOT.glob("solutions/writeup/*.typ")]
-    return any(f'"{table}"' in text.read_text(encoding="utf-8") for text in texts)
 
 
 def keep_tables(gallery: Path, tables: dict[str, Any]) -> Path:
