@@ -20,8 +20,8 @@ constexpr double kCutOff = 3;  // standard deviations
 constexpr TransformerShape kXl = {.d_model = 1600, .d_ff = 6400, .layers = 48, .heads = 25};
 
 struct NamedShape {
-  const char* name;
-  TransformerShape shape;
+  const char* name = nullptr;
+  TransformerShape shape = {};
 };
 constexpr NamedShape kShapes[] = {
     {"small", {.d_model = 768, .d_ff = 3072, .layers = 12, .heads = 12}},

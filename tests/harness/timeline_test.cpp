@@ -8,6 +8,7 @@
 
 #include "ddp/backends/limited_link.h"
 #include "ddp/ranks/launch.h"
+#include "harness/checks.h"
 #include "support/ranks.h"
 
 namespace ddp {

@@ -16,9 +16,9 @@ namespace ddp::testing {
 class OperatorWatch {
  public:
   OperatorWatch() {
-    const std::scoped_lock lock(mutex_);
-    TORCH_CHECK(!std::exchange(watching_, true), "one OperatorWatch at a time");
-    called_.clear();
+    const std::scoped_lock lock(mutex);
+    TORCH_CHECK(!std::exchange(watching, true), "one OperatorWatch at a time");
+    names.clear();
     handle_ = at::addGlobalCallback(
         at::RecordFunctionCallback(on_operator).scopes({at::RecordScope::FUNCTION}));
   }
@@ -26,29 +26,29 @@ class OperatorWatch {
   OperatorWatch& operator=(const OperatorWatch&) = delete;
   ~OperatorWatch() {
     at::removeCallback(handle_);
-    const std::scoped_lock lock(mutex_);
-    watching_ = false;
+    const std::scoped_lock lock(mutex);
+    watching = false;
   }
 
   /// Their names, such as "aten::mul".
   std::set<std::string> called() const {
-    const std::scoped_lock lock(mutex_);
-    return called_;
+    const std::scoped_lock lock(mutex);
+    return names;
   }
 
  private:
   static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& call) {
     if (call.operator_name().has_value()) {  // else an autograd function, named by whoever wrote it
-      const std::scoped_lock lock(mutex_);
-      called_.insert(call.name());
+      const std::scoped_lock lock(mutex);
+      names.insert(call.name());
     }
     return nullptr;
   }
 
   // A callback is a plain function, so its state is of the class.
-  inline static std::mutex mutex_;  // backward may run on its own threads
-  inline static bool watching_ = false;
-  inline static std::set<std::string> called_;
+  inline static std::mutex mutex;  // backward may run on its own threads
+  inline static bool watching = false;
+  inline static std::set<std::string> names;
   at::CallbackHandle handle_;
 };
 
