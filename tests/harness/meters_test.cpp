@@ -34,6 +34,13 @@ CHILD_TEST(MemoryMeter, CountsTensorsAndNotViews) {
   EXPECT_EQ(meter.live_bytes(), 0);
 }
 
+CHILD_TEST(MemoryMeter, EmptyTensorsNeedNoAllocation) {
+  const MemoryMeter meter;
+  const at::Tensor empty = at::empty({0, 7});
+  EXPECT_EQ(meter.live_bytes(), 0);
+  EXPECT_EQ(meter.allocations(), 0);
+}
+
 CHILD_TEST(MemoryMeter, RemembersThePeakSinceItsReset) {
   MemoryMeter meter;
   const at::Tensor kept = at::empty({10});

@@ -94,6 +94,17 @@ TEST(Reducer, GradientsEqualTheOraclesForEveryModelWithAllGradients) {
   });
 }
 
+TEST(Reducer, GradientsAsViewsStayInTheirBuckets) {
+  testing::run_ranks({}, [](Rank& rank) {
+    for (bool as_view : {false, true}) {
+      PeerTraining training(rank, ToyKind::kMlp, small_buckets(as_view));
+      training.step();
+      const auto parameters = training.model().named_parameters();
+      EXPECT_EQ(parameters[0].tensor.grad().is_view(), as_view);
+    }
+  });
+}
+
 std::vector<std::size_t> members_of(const Buckets& buckets) {
   std::vector<std::size_t> members;
   for (const auto& bucket : buckets) {
