@@ -12,10 +12,11 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.checking_test import context
+from tests.tools.checking_test import context, report
 from tests.tools.setup_test import script
 from tools.checking import check, linting, own_tests, trials
 from tools.checking.context import Outcome
+from tools.grading.running import runner
 from tools.grading.stages import BadChoice
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
@@ -267,6 +268,7 @@ def test_what_pytest_found_is_counted(tmp_path: Path) -> None:
         (mixed, 1, "why", ["pytest: test_it.test_d: no GPU"]),
         ("", 0, "pytest ended with code 5", []),
         ("def test_a():\n  import os; os._exit(0)\n", 0, "crashed", []),
+        ("@pytest.mark.skip('no GPU')\ndef test_d(): pass\n", 0, "none has passed", ["pytest: test_it.test_d: no GPU"]),
     ):
         (tmp_path / "test_it.py").write_text(f"import pytest\n{body}")
         found = own_tests.run_pytest(context(build_dir=str(tmp_path), figure_python=sys.executable), tmp_path)
@@ -297,3 +299,18 @@ def test_what_googletest_found_is_counted(tmp_path: Path) -> None:
         found = own_tests.run_shard(context(build_dir=str(tmp_path)), "tests", 0)
         assert (found.passed, found.skipped, len(found.failures)) == (passed, skipped, 1)
         assert found.failures[0].startswith(said)
+
+
+def test_with_more_cores_than_tests_a_part_has_none_and_passes(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin/tests", '#!/bin/sh\necho "<testsuites/>" > "${1#--gtest_output=xml:}"\n')
+    found = own_tests.run_shard(context(build_dir=str(tmp_path)), "tests", 0)
+    assert (found.passed, found.skipped, found.failures) == (0, [], [])
+
+
+def test_fresh_memory_of_a_test_program_is_recognisable(tmp_path: Path) -> None:
+    ask = "import ctypes; new = ctypes.CDLL(None).malloc; new.restype = ctypes.c_void_p\n"
+    ask += "print(ctypes.string_at(new(64), 64).hex(), __import__('os').environ.get('MORE'))"
+    program, graded = script(tmp_path / "tests", f"#!{sys.executable}\n{ask}"), report()
+    runner.run_stage(program, Path("x.so"), graded, runner.RunOptions(1, environment={"MORE": "y"}), mock.Mock())
+    assert "fe" * 64 + " y" in graded.output

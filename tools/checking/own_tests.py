@@ -57,7 +57,7 @@ def run_shard(context: Context, program: str, index: int | str, env: dict[str, s
     found, log = folder / f"{program}.{index}.xml", folder / f"{program}.{index}.log"
     command = [str(context.build_dir / "bin" / program), f"--gtest_output=xml:{found}", f"--seed={context.seed}"]
     env = {**(env or {}), "GTEST_TOTAL_SHARDS": str(CORES), "GTEST_SHARD_INDEX": str(index)}
-    return _run(context, program, command, env, found, log)
+    return _run(context, program, command, env, found, log)  # with more cores than tests a part may have none
 
 
 def run_pytest(context: Context, tests: Path) -> Outcome:
@@ -69,11 +69,14 @@ def run_pytest(context: Context, tests: Path) -> Outcome:
     command += [f"--numprocesses={CORES + 1}", "--durations=10"]  # most wait half of the time for what they run
     command += ["-m", "slow or not slow"] if context.everything else []
     env = {"ALL": "1" if context.everything else "", "PYTHONPATH": str(tests.parent)}
-    return _run(context, "pytest", [*command, str(tests)], env, found, log)
+    outcome = _run(context, "pytest", [*command, str(tests)], env, found, log)
+    if not (outcome.passed or outcome.failures):
+        outcome.add(describe("of pytest's tests none has passed", "", log))
+    return outcome
 
 
 def _run(context: Context, title: str, command: list[str], env: dict[str, str], found: Path, log: Path) -> Outcome:
-    """The verdicts that a command writes into the file `found`, of JUnit's form; one without any is a failure."""
+    """The verdicts that a command writes into the file `found`, of JUnit's form; to write none is a failure."""
     found.unlink(missing_ok=True)
     code, text = context.run(command, log, env)
     outcome = Outcome()
@@ -84,7 +87,7 @@ def _run(context: Context, title: str, command: list[str], env: dict[str, str], 
             outcome.skipped.append(f"{name}: {skipped.get('message').splitlines()[-1]}")
         elif case.get("status") != "notrun":  # GoogleTest's, of those that are disabled
             outcome.add(describe(name, "\n".join(bad), log) if bad else "")
-    if not outcome.failures and (code or not (outcome.passed or outcome.skipped)):
+    if not outcome.failures and (code or not found.exists()):
         outcome.add(describe(f"{title} ended with code {code}", text[-4000:], log))
     return outcome
 
