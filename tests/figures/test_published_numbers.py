@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,21 @@ class TestReference:
             due = 0 if source[0].startswith("Sources: ") else 1  # several have their set-ups in the rows
             assert sum(line.startswith("Setup: ") for line in source) == due, file
 
-    def test_says_which_file_is_missing(self) -> None:
-        with pytest.raises(result_files.ResultError, match=r"none.csv: cannot be read: No such .*; restore it from"):
-            load_reference("none")
+    @pytest.mark.parametrize(("text", "said"), (
+        (None, "table.csv: cannot be read .*No such .*; restore it from"),
+        ("time\n1\n", "has no source or no rows"),
+        ("# Source\ntime\n", "has no source or no rows"),
+        ("# Source\n", "has no source or no rows"),
+        ("# Source\ntime,size\n1\n", "the row 1 does not fit the header time,size"),
+        ("# Source\ntime,time\n1,2\n", "names of columns are repeated"),
+        ("# Source\nsize\n1\n", "lacks the column 'time'; it has size"),
+        ("# Source\ntime\nfast\n", "the column 'time' is not all numbers"),
+    ))  # fmt: skip
+    def test_refuses_what_is_broken(self, text: str | None, said: str, tmp_path: Path) -> None:
+        if text is not None:
+            (tmp_path / "table.csv").write_text(text)
+        with pytest.raises(result_files.ResultError, match=said):
+            load_reference("table", tmp_path).numbers("time")
 
     def test_compare_ddp_is_whole_and_consistent(self) -> None:
         rows = ddp_comparison.published_rows()
