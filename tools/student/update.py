@@ -8,6 +8,7 @@ stub that somebody has begun with, or a header, that is said. Run with the same 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tarfile
 import tempfile
@@ -75,12 +76,13 @@ def update(source: Path, root: Path = ROOT) -> int:
             return 0
         backup = backup_folder(root, new.version, go_on=bool(old.updating_to))
         save(old, doing, root, backup)
-        replace(old, updating_to=new.version).write(root)
-        for name in doing.written:
-            copy_atomically(folder / name, root / name)
-        for name in doing.removed:
-            remove(root, name)
-        new.write(root)
+        with undisturbed():
+            replace(old, updating_to=new.version).write(root)
+            for name in doing.written:
+                copy_atomically(folder / name, root / name)
+            for name in doing.removed:
+                remove(root, name)
+            new.write(root)
         print(fold(told(old, new, doing, folder, root, backup), columns()))
     return 0
 
@@ -157,6 +159,17 @@ def save(old: Release, doing: Plan, root: Path, backup: Path) -> None:
     for name in dict.fromkeys([*own, *doing.saved, *doing.looked_at]):
         if (root / name).is_file() and not (backup / name).exists():
             copy_atomically(root / name, backup / name)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until the files are in place, which takes less than a second."""
+    stops = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def remove(root: Path, name: str) -> None:
