@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,11 +11,6 @@ namespace ddp::testing {
 
 /// Calls this stage's factory, and hands in the plan and the options.
 Factory bucketed(const BucketedDdpOptions& options);
-
-/// Caps: a parameter in each bucket; some; all of a dtype.
-constexpr std::int64_t kEach = 1;
-constexpr std::int64_t kSome = 300;
-constexpr std::int64_t kOne = std::int64_t{25} << 20;
 
 /// Tests that are charged with bodies.
 constexpr const char* kMeanTest = "gradients_are_the_mean_over_ranks";

@@ -65,11 +65,6 @@ struct Form {
 /// parameters as they are then: "updated", and "moved by step()" if they are elsewhere.
 Factory sharded(const Form& form);
 
-/// Caps: a parameter in each bucket; some; all of a dtype.
-constexpr std::int64_t kEach = 1;
-constexpr std::int64_t kSome = 300;
-constexpr std::int64_t kOne = std::int64_t{25} << 20;
-
 /// Tests that are charged with bodies.
 constexpr const char* kEndTest = "parameters_end_where_the_unsharded_optimizer_ends";
 constexpr const char* kOrderTest = "buckets_start_in_plan_order";

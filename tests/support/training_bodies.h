@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -24,6 +25,11 @@ struct SynchronizerUnderTest {
   std::string form = "";     // begins the bodies' names
   bool mixed_dtypes = true;  // whether a model may have several
 };
+
+/// Caps of buckets for the models here: a parameter in each; some; all of a dtype.
+constexpr std::int64_t kEach = 1;
+constexpr std::int64_t kSome = 300;
+constexpr std::int64_t kOne = std::int64_t{25} << 20;
 
 /// Bodies in which all ranks compute the same gradients in the same order, the simplest first.
 std::vector<Body> training_bodies(const SynchronizerUnderTest& subject);
