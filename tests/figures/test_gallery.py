@@ -76,8 +76,8 @@ class TestGallery(ScriptTest):
         gallery.refresh(self.out, self.kept)
         assert gallery.changes(self.kept) == []
         self.source.write_text("// measures something else\n")
-        source = self.source.relative_to(self.root)
-        assert gallery.changes(self.kept) == [f"{NAME}.png: made from {self.commit}, since then changed: {source}"]
+        program = self.source.parent.relative_to(self.root)
+        assert gallery.changes(self.kept) == [f"{NAME}.png: made from {self.commit}, since then changed: {program}"]
 
     def test_says_that_a_commit_is_not_known(self) -> None:
         self.draw_in(self.out, "0123456789ab")

@@ -80,9 +80,13 @@ def changes(gallery: Path = GALLERY) -> list[str]:
 
 
 def _differing(commit: str, paths: list[str]) -> list[str]:
+    """Those of these files and folders in which something differs."""
     command = ["git", "diff", "--name-only", commit, "--", *paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return ["whatever it was: git does not know that commit"] if done.returncode else done.stdout.splitlines()
+    if done.returncode:
+        return ["whatever it was: git does not know that commit"]
+    files = [Path(line) for line in done.stdout.splitlines()]
+    return [path for path in paths if any(file.is_relative_to(path) for file in files)]
 
 
 def main() -> int:
