@@ -111,7 +111,8 @@ bool Referee::take(int rank) {
   }
   Seen seen{*std::move(event), static_cast<std::int64_t>(evidence_.of[rank].size()), {}};
   if (seen.kind == EventKind::kValue && seen.tensors > 0) {
-    seen.value = at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype).clone();
+    seen.value =
+        values_.copy(at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype));
   }
   boxes_[rank].pop();
   evidence_.of[rank].push_back(std::move(seen));

@@ -11,6 +11,7 @@
 
 #include "ddp/ranks/fork_ranks.h"
 #include "ddp/referee/evidence.h"
+#include "ddp/referee/kept_values.h"
 #include "ddp/referee/mailbox.h"
 #include "ddp/referee/standstill.h"
 
@@ -108,6 +109,7 @@ class Referee : public Companion {
   }
 
   Evidence evidence_;
+  KeptValues values_;
   std::vector<Mailbox> boxes_;
   Bell& news_;
   const std::chrono::milliseconds patience_;
