@@ -1,11 +1,14 @@
-// What happens to a rank without its code being wrong: it is killed or stopped, and resources end.
+// What happens to a rank without its code being wrong: it is killed or stopped, and resources end;
+// and what it is not given.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -185,6 +188,38 @@ TEST(Faults, RanksDoNotOutliveTheirParent) {
   while (waitpid(-1, nullptr, 0) > 0) {  // this process adopts orphans: all of them end
   }
   EXPECT_EQ(errno, ECHILD);
+}
+
+// Whether the page of an address is there in this process.
+bool is_mapped(const void* address) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  unsigned char resident = 0;
+  void* const begin =
+      reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) / page * page);
+  return mincore(begin, 1, &resident) == 0;
+}
+
+TEST(Referee, LaterRanksAreNotGivenTheEvidence) {
+  const std::vector<std::int64_t> sizes = {0, 1, 100'000, 3, 200'000, 1'000'000, 0, 5};
+  const Evidence evidence = run_as({}, [&](const auto& client, const auto&) {
+    for (const std::int64_t elements : sizes) {
+      client->value(std::to_string(elements), at::arange(elements).to(at::kInt));
+    }
+  });
+  ASSERT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
+  std::vector<const void*> places = {evidence.of[0].data(), evidence.of[1].data()};
+  for (const std::int64_t elements : sizes) {
+    for (int rank : {0, 1}) {
+      const at::Tensor value = value_of(evidence, rank, std::to_string(elements));
+      EXPECT_TRUE(at::equal(value, at::arange(elements).to(at::kInt))) << elements;
+      places.push_back(elements > 0 ? value.const_data_ptr() : places[0]);
+    }
+  }
+  EXPECT_TRUE(std::ranges::all_of(places, is_mapped));
+  const RankReports reports = fork_ranks({.world_size = 2}, [&](RankContext&) {
+    TORCH_CHECK(std::ranges::none_of(places, is_mapped), "a rank has the evidence");
+  });
+  EXPECT_TRUE(reports.ok()) << reports.describe();
 }
 
 }  // namespace

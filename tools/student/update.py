@@ -8,7 +8,6 @@ stub that somebody has begun with, or a header, that is said. Run with the same 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tarfile
 import tempfile
@@ -25,6 +24,7 @@ from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
+from tools.setup.progress import undisturbed
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 
 
@@ -76,7 +76,7 @@ def update(source: Path, root: Path = ROOT) -> int:
             return 0
         backup = backup_folder(root, new.version, go_on=bool(old.updating_to))
         save(old, doing, root, backup)
-        with undisturbed():
+        with undisturbed():  # until the files are in place
             replace(old, updating_to=new.version).write(root)
             for name in doing.written:
                 copy_atomically(folder / name, root / name)
@@ -159,17 +159,6 @@ def save(old: Release, doing: Plan, root: Path, backup: Path) -> None:
     for name in dict.fromkeys([*own, *doing.saved, *doing.looked_at]):
         if (root / name).is_file() and not (backup / name).exists():
             copy_atomically(root / name, backup / name)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits until the files are in place, which takes less than a second."""
-    stops = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def remove(root: Path, name: str) -> None:

@@ -1,10 +1,10 @@
 #include "ddp/referee/referee.h"
 
+#include <c10/core/alignment.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
-#include <memory_resource>
 #include <new>
 #include <thread>
 #include <utility>
@@ -25,6 +25,7 @@ constexpr int kGlancesOfReferee = 100;
 constexpr auto kVisit = milliseconds(20);  // the longest time in attend()
 // Of one rank. Most bodies have no more; room that stays empty takes no memory.
 constexpr std::size_t kExpectedEvents = 4096;
+constexpr std::size_t kExpectedValues = std::size_t{1} << 20;  // bytes of all ranks, likewise
 
 // Memory that forked processes do not have; for few and large blocks. What the referee keeps of all
 // runs would otherwise make every fork slower, as the kernel copies its page tables, and then each
@@ -56,7 +57,10 @@ std::pmr::memory_resource* own_memory() {
 }  // namespace
 
 Referee::Referee(const World& world, const Mailroom& mailroom, milliseconds patience)
-    : news_(mailroom.news()), patience_(patience), members_(world.ranks) {
+    : values_(std::make_shared<std::pmr::monotonic_buffer_resource>(kExpectedValues, own_memory())),
+      news_(mailroom.news()),
+      patience_(patience),
+      members_(world.ranks) {
   evidence_.world = world;
   evidence_.launches.resize(world.ranks);
   for (int rank = 0; rank < world.ranks; ++rank) {
@@ -104,6 +108,13 @@ bool Referee::turn() {
   return any;
 }
 
+// A copy, in memory that goes with the last value of the run.
+at::Tensor Referee::keep(const at::Tensor& value) const {
+  void* const place = values_->allocate(value.nbytes(), c10::gAlignment);
+  const auto let_go = [values = values_](void*) {};
+  return at::from_blob(place, value.sizes(), let_go, value.options()).copy_(value);
+}
+
 bool Referee::take(int rank) {
   auto event = boxes_[rank].peek();
   if (!event || says_too_much(rank)) {
@@ -111,8 +122,7 @@ bool Referee::take(int rank) {
   }
   Seen seen{*std::move(event), static_cast<std::int64_t>(evidence_.of[rank].size()), {}};
   if (seen.kind == EventKind::kValue && seen.tensors > 0) {
-    seen.value =
-        values_.copy(at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype));
+    seen.value = keep(at::from_blob(boxes_[rank].bytes(seen.offset), seen.sizes, seen.dtype));
   }
   boxes_[rank].pop();
   evidence_.of[rank].push_back(std::move(seen));

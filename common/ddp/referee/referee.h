@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -11,7 +12,6 @@
 
 #include "ddp/ranks/fork_ranks.h"
 #include "ddp/referee/evidence.h"
-#include "ddp/referee/kept_values.h"
 #include "ddp/referee/mailbox.h"
 #include "ddp/referee/standstill.h"
 
@@ -78,6 +78,7 @@ class Referee : public Companion {
 
   bool turn();
   bool take(int rank);
+  at::Tensor keep(const at::Tensor& value) const;
   bool says_too_much(int rank);
   void on_launch(int rank, const Seen& launch);
   void on_wait(int rank, const Seen& wait);
@@ -109,7 +110,7 @@ class Referee : public Companion {
   }
 
   Evidence evidence_;
-  KeptValues values_;
+  std::shared_ptr<std::pmr::memory_resource> values_;  // for what ranks hand in
   std::vector<Mailbox> boxes_;
   Bell& news_;
   const std::chrono::milliseconds patience_;

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tools.setup.progress import INTERRUPTS
+from tools.setup.progress import undisturbed
 
 GUARD = Path(__file__).with_name("guard.py")
 GRACE_S = 5.0  # the guard ends within milliseconds, except on a very busy machine
@@ -47,11 +47,8 @@ class GuardedProcess:
 
     def __enter__(self) -> GuardedProcess:
         try:
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # no guard may start without being known
-            try:
+            with undisturbed():  # no guard may start without being known
                 self._start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         except BaseException:
             if self._process:
                 self.__exit__()
