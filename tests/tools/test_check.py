@@ -188,6 +188,9 @@ def test_a_failure_of_each_kind_leaves_no_verdict(
     assert capsys.readouterr().out.count("planted") == 3
     good = replace(known, work=mock.Mock(return_value=Outcome(1)))
     assert (trials.do(where, f"{kind}.it", {kind: good}), passed.exists()) == (0, True)
+    if not known.prepare:
+        assert trials.prepare(where, f"{kind}.it") == 1
+        assert capsys.readouterr().out == f"{kind}.it: nothing is prepared for trials of this kind"
 
 
 def test_each_kind_is_among_the_tests_of_ctest(tmp_path: Path) -> None:

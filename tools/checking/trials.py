@@ -190,6 +190,9 @@ def _ended(context: Context, name: str, kinds: dict[str, Kind], prepare: bool) -
     kind, *of = name.split(".")
     try:
         known = kinds[choose("trial", kind, kinds)]
+        work = known.prepare if prepare else known.work
+        if not work:
+            raise LabError("nothing is prepared for trials of this kind")
 
         def late(*_: object) -> None:
             raise LabError(f"it had not ended after {known.seconds} s")
@@ -197,7 +200,7 @@ def _ended(context: Context, name: str, kinds: dict[str, Kind], prepare: bool) -
         signal.signal(signal.SIGALRM, late)
         signal.alarm(known.seconds)
         try:
-            return (known.prepare if prepare else known.work)(context, *of)
+            return work(context, *of)
         finally:
             signal.alarm(0)
     except (LabError, OSError) as error:
