@@ -48,8 +48,11 @@ std::vector<Body>& hung_bodies() {
 }
 
 bool ended_in_backward(const Evidence& evidence) {
+  if (evidence.reports.ok()) {
+    return false;
+  }
   const auto& said = evidence.of[evidence.reports.culprit];
-  return !evidence.reports.ok() && !said.empty() && said.back().place.phase == Phase::kBackward;
+  return !said.empty() && said.back().place.phase == Phase::kBackward;
 }
 
 // Whether a body has shown that backward waits. Without the hold the others say the rest, and sooner.
