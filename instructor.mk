@@ -1,10 +1,9 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
-VARIABLES += ALL FRESH HIDDEN ONLY MACHINE
+VARIABLES += ALL ARGS HIDDEN
 .PHONY: check format release autograder
-check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=thread] [ONLY=step]
-	@$(SETUP) --for-check tools.checking.check $(call flag,SANITIZE,sanitize) $(call flag,ONLY,only) \
-	  $(if $(ALL),--all) $(if $(FRESH),--fresh)
+check:  ## the repository's own tests, by pytest      [ALL=1] [ARGS="-k 'mutants and 03'"] [SEED=n]
+	@$(SETUP) --for-check --with-packages pytest -n auto $(if $(ALL),-m "") $(ARGS)
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check tools.checking.formatting
 release:  ## what students get, without solutions: a folder and an archive in build/release

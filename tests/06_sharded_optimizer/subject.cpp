@@ -142,10 +142,6 @@ Factory sharded(const Form& form) {
     for (std::size_t b = 0; b < made.size(); ++b) {
       client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
     }
-    // As many values for every plan: signs of life count them.
-    for (std::size_t b = made.size(); tells && b < parameters.size(); ++b) {
-      client.value("no shard", at::Tensor(), static_cast<std::int64_t>(b));
-    }
     return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
                                             std::move(optimizer));
   };

@@ -1,11 +1,10 @@
-"""Helpers for tests of benchmarks, which run them on the solutions, and on the stubs of the assignments."""
+"""Helpers for tests of measuring programs, which run them on solutions and stubs."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import json
-import re
 import subprocess
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.test_launch import environment, free_port
+from tests.harness.test_launch import environment
 from tools.setup import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,12 +22,6 @@ SECONDS = 120
 ATTEMPTS = 5  # to stop a program before it ends by itself
 SHARED_MEMORY = ("--backend=shm",)  # where Gloo is not what is tested: on busy cores it takes four times as long
 AVERAGING = ("01_naive_ddp", "02_overlapped_ddp", "03_bucketed_ddp")
-slow = pytest.mark.slow
-
-
-def launched() -> dict[str, object]:
-    """The variables of a rank that a launcher has started, alone in its world."""
-    return {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
 
 
 def series(document: dict[str, Any], **labels: object) -> list[dict[str, Any]]:
@@ -42,18 +35,12 @@ def values(document: dict[str, Any], **labels: object) -> list[float]:
 
 
 class ProgramTest:
+    """What it runs is built first, by a mark `builds`."""
+
     program: str
-    stage: str  # that it measures
-    stages: tuple[str, ...] = ()  # that it measures, if there are several
-    flags: tuple[str, ...] = ()  # of each run
 
     @pytest.fixture(autouse=True)
     def set_up(self, tmp_path: Path) -> None:
-        stages = self.stages or (self.stage,)
-        libraries = [f"stages/{impl}/{stage}/libstage.so" for impl in ("solutions", "assignments") for stage in stages]
-        for file in (f"bin/{self.program}", *libraries):
-            if not (BUILD / file).exists():
-                pytest.skip(f"{file} is not built")
         self.folder = tmp_path
         self.result = tmp_path / "result.json"
 
@@ -62,7 +49,7 @@ class ProgramTest:
         return self.result.with_name(self.result.name + ".partial")
 
     def command(self, *flags: object, impl: str = "solutions") -> list[object]:
-        return [BUILD / "bin" / self.program, "--impl", impl, "--output", self.result, *self.flags, *map(str, flags)]
+        return [BUILD / "bin" / self.program, "--impl", impl, "--output", self.result, *map(str, flags)]
 
     def start(self, *flags: object, impl: str = "solutions", **variables: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -139,33 +126,3 @@ class ProgramTest:
         forms = [[(one["labels"], one["unit"], len(one["values"])) for one in d["series"]] for d in (resumed, whole)]
         assert forms[0] == forms[1]
         return resumed, whole
-
-
-class MeasuringTest(ProgramTest):
-    """What each program says that measures a stage, or several."""
-
-    tiny: tuple[object, ...]  # flags of a short run
-    unfinished = ""  # what it says of stubs; by default one stage's name
-    paper = ""  # the published hardware; empty: the preset needs none
-    described: tuple[str, ...]  # among what --help says of presets
-
-    def test_says_that_stubs_are_unfinished(self) -> None:
-        message = self.unfinished or f"{self.stage} is unfinished: TODO(student)"
-        self.assert_refused(message, *self.tiny, code=UNFINISHED, impl="assignments")
-
-    def test_presets_are_described_and_paper_needs_its_hardware(self) -> None:
-        help_text = self.start("--help").stdout
-        for word in ("Presets:\n  quick  ", "\n  full   ", "\n  paper  ", *self.described):
-            assert word in help_text
-        if self.paper:  # --device cpu is not the published hardware, whatever the machine has
-            ended = self.start("--preset", "paper", "--device", "cpu")
-            message = rf"\A--preset paper .* on its own hardware, {self.paper}: --device cpu was asked for\..*\n\Z"
-            assert (ended.returncode, ended.stdout, list(self.folder.iterdir())) == (REFUSED, "", [])
-            assert re.search(message, ended.stderr)
-
-    def test_names_a_file_that_cannot_be_written_before_anything_is_measured(self) -> None:
-        (self.folder / "file").touch()
-        self.result = self.folder / "file" / "result.json"
-        ended = self.start(*self.tiny)
-        assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
-        assert f"cannot write {self.result}: Not a directory" in ended.stderr

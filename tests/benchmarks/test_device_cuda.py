@@ -16,10 +16,14 @@ from tests.harness.cuda_driver_test import compile_library, driver
 from tools.setup import gpus
 
 FITS = gpus.OLDEST[gpus.CUDA]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.builds("step_time", "ddp_cuda", *(f"solutions_{stage}" for stage in AVERAGING)),
+]
 
 
 class TestDeviceCuda(ProgramTest):
-    program, stages = "step_time", AVERAGING
+    program = "step_time"
 
     @pytest.fixture(autouse=True)
     def library(self, set_up: None) -> None:
@@ -63,8 +67,6 @@ class TestDeviceCuda(ProgramTest):
 
 def test_the_cuda_part_loads_and_was_compiled_with_the_right_nccl() -> None:
     library = BUILD / "lib" / "libddp_cuda.so"
-    if not library.exists():
-        pytest.skip("libddp_cuda.so is not built")
     said = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
     if lost := re.search(r"(\S+) => not found", said):
         pytest.skip(f"{lost[1]} is missing, as after a set-up for the CPU")

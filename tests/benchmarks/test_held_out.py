@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from figures.lib import held_out
-from tests.benchmarks.program_test import BUILD
+from tests.benchmarks.program_test import AVERAGING
 from tools.report import fsdp
 from tools.report import held_out as tool
 
@@ -83,17 +83,10 @@ def test_errors_are_as_small_as_they_were() -> None:
     assert any(row.fitted for row in held_out.rows())
 
 
-@pytest.mark.parametrize(
-    "sources",
-    [
-        [source for source in held_out.SOURCES if source not in MINUTES],
-        pytest.param(MINUTES, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.builds("bucketed_ddp", "ddp_suite", "all_reduce_times", *(f"solutions_{stage}" for stage in AVERAGING))
+@pytest.mark.parametrize("sources", [[source for source in held_out.SOURCES if source not in MINUTES], MINUTES])
 def test_predictions_are_the_programs(sources: Collection[str]) -> None:
-    for name in ("bucketed_ddp", "ddp_suite", "all_reduce_times"):
-        if not (BUILD / "bin" / name).exists():
-            pytest.skip(f"{name} is not built")
     committed = [row for row in held_out.rows() if row.source in sources]
     for row, known in zip(tool.predicted(sources), committed, strict=True):
         assert row.predicted == pytest.approx(known.predicted, rel=0.002), row

@@ -1,5 +1,5 @@
 """Tests of --preset published on the solution: that predictions are as good as figures/reference/calibration.json says,
-and it what the tool makes; what a change of the set-up does; and what is refused.
+and it what the tool makes; and what a change of the set-up does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from figures.lib import ddp_comparison, predictions
 from figures.lib.ddp_takeaways import takeaways
 from figures.lib.result_files import load
-from tests.benchmarks.program_test import BUILD, UNFINISHED, VALIDATION, ProgramTest, values
+from tests.benchmarks.program_test import AVERAGING, ProgramTest, values
 from tools.report import calibrate
 
 CALIBRATION = json.loads(calibrate.FILE.read_text())["experiments"]
@@ -21,9 +21,13 @@ MOST_CONSTANTS = 6
 SYNC = {"variant": "sync", "direction": "backward"}
 
 
-class Published(ProgramTest):
-    stage = "03_bucketed_ddp"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.builds("compare_ddp", "bucketed_ddp", "ddp_suite", *(f"solutions_{stage}" for stage in AVERAGING)),
+]
 
+
+class Published(ProgramTest):
     def compute(self, *flags: object) -> dict[str, Any]:
         return self.run_well(*PUBLISHED, *flags)
 
@@ -38,8 +42,6 @@ class TestCalibration(Published):
     program = "compare_ddp"
 
     def errors_as_committed(self, program: str) -> dict[str, predictions.Errors]:
-        if not (BUILD / "bin" / program).exists():
-            pytest.skip(f"{program} is not built")
         committed = CALIBRATION[program]
         cells = calibrate.Program(program, self.folder).cells(committed["constants"])
         assert calibrate.describe(program, committed["constants"], cells) == committed
@@ -118,40 +120,6 @@ class TestCompareDdp(Published):
         twice = self.compute("--buffer-sizes", "25", "--batch-size", "64")
         assert self.seconds(twice, variant="core", direction="forward") == pytest.approx(2 * 0.2089, abs=0.002)
 
-    @pytest.mark.parametrize(
-        ("message", "code", "flags"),
-        [
-            ("--gpu: B200 not in {V100,A100,H100,A4000,T4,", VALIDATION, ("--gpu", "B200")),
-            ("--link: string not in {pcie3", VALIDATION, ("--link", "string")),
-            ("--gpus: Value 0 not in range", VALIDATION, ("--gpus", "0")),
-            ("--gpus: this program runs one cluster at a time, not 2; give one number", 1, ("--gpus", "2,4")),
-            ("--buffer-sizes: Value 0 not in range", VALIDATION, ("--buffer-sizes", "0")),
-            ("measures none: leave out --broadcast-buffers", VALIDATION, ("--no-broadcast-buffers",)),
-            ("computes times and measures none: leave out --iterations", VALIDATION, ("--iterations", "3")),
-            ("leave out --world-size", VALIDATION, ("--world-size", "2")),
-            ("none.json: cannot be read", 1, ("--calibration", "none.json")),
-            ("--gpu: only with --preset published", VALIDATION, ("--preset", "quick", "--gpu", "H100")),
-        ],
-    )
-    def test_refuses_what_means_nothing(self, message: str, code: int, flags: tuple[str, ...]) -> None:
-        preset = () if "--preset" in flags else PUBLISHED
-        self.assert_refused(message, *preset, *flags, code=code)
-
-    def test_refuses_the_calibration_of_another_experiment(self) -> None:
-        other = self.folder / "other.json"
-        other.write_text(json.dumps({"experiments": {"ddp_suite": CALIBRATION["ddp_suite"]}}))
-        message = "other.json: has nothing about compare_ddp, only about: ddp_suite"
-        self.assert_refused(message, *PUBLISHED, "--calibration", other)
-
-    def test_says_that_a_stub_is_unfinished(self) -> None:
-        self.assert_refused("TODO(student)", *PUBLISHED, code=UNFINISHED, impl="assignments")
-
-    def test_is_drawn(self) -> None:
-        self.compute()
-        self.assert_drawn("plots.compare_ddp_published")
-        self.assert_drawn("tables.compare_ddp", files=6)
-        assert "\n  published  " in self.start("--help").stdout
-
 
 class TestBucketedDdp(Published):
     program = "bucketed_ddp"
@@ -183,10 +151,6 @@ class TestBucketedDdp(Published):
         assert bucketed(slow, 1) - bucketed(slow, 100) > 0.03
         assert max(bucketed(fast, size) - bucketed(fast, 100) for size in (1, 1000)) < 0.01
 
-    def test_is_drawn(self) -> None:
-        self.compute()
-        self.assert_drawn("plots.bucketed_ddp_published", "tables.bucketed_ddp", files=4)
-
 
 class TestDdpSuite(Published):
     program = "ddp_suite"
@@ -199,8 +163,3 @@ class TestDdpSuite(Published):
                  for name in ("1M/1G", "1M/8G", "8M/8G")]  # fmt: skip
         assert [alone, *times] == sorted([alone, *times])
         assert "  64 GPUs --    8M/8G:  p50:  " in self.output
-
-    def test_is_drawn(self) -> None:
-        self.compute()
-        self.assert_drawn("plots.ddp_suite_published")
-        self.assert_drawn("tables.ddp_suite", files=12)

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.harness.test_launch import PROGRAM, environment, finish
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +37,6 @@ class Host:
 
 def why_no_hosts() -> str:
     """Empty where hosts can be made."""
-    if not PROGRAM.exists():
-        return f"skipped: {PROGRAM} is not built"
     for tool, package in (("ip", "iproute2"), ("unshare", "util-linux"), ("nsenter", "util-linux")):
         if not shutil.which(tool):
             return f"skipped: no {tool} here, which Debian has in {package}"
@@ -103,6 +103,8 @@ def _must(inside: list[str], script: str) -> None:
         raise RuntimeError(f"{script}: {done.stderr.strip()}")
 
 
+@pytest.mark.slow
+@pytest.mark.builds("hello_ranks")
 class HostsTest(unittest.TestCase):
     """With ranks on self.hosts."""
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+import pytest
+
 from tools.setup import toolchain
 
 PROGRAM = Path(os.environ.get("DDP_LAB_HELLO_RANKS", toolchain.BUILD_DIR / "bin" / "hello_ranks"))
@@ -54,7 +56,7 @@ def hello(world_size: int) -> list[str]:
     return [f"rank {rank} of {world_size}: the sum of rank + 1 is {total}" for rank in range(world_size)]
 
 
-@unittest.skipUnless(PROGRAM.exists(), f"skipped: {PROGRAM} is not built")
+@pytest.mark.builds("hello_ranks")
 class Launch(unittest.TestCase):
     def test_forks_without_a_launcher(self) -> None:
         command = [PROGRAM, "--world-size", "3"]

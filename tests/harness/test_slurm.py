@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 from tests.harness.hosts import HELLO, Host, hosts, why_no_hosts
 from tests.harness.test_launch import hello
-from tools.setup import toolchain
+from tools.grading.stages import all_stages
 
 GUARD = ROOT / "tools/grading/running/guard.py"
 SCRIPT = "docs/several_machines/two_nodes.sbatch"
@@ -55,6 +55,8 @@ def why_no_slurm() -> str:
     return why_no_hosts()
 
 
+@pytest.mark.slow
+@pytest.mark.builds("hello_ranks", "all_stages", "collectives", *(f"solutions_{stage.name}" for stage in all_stages()))
 class Slurm(unittest.TestCase):
     def setUp(self) -> None:
         if why := why_no_slurm():
@@ -102,11 +104,7 @@ class Slurm(unittest.TestCase):
         done = self.run_on_first("srun", "--nodes=2", "--ntasks=4", HELLO)
         self.assertEqual((done.returncode, sorted(done.stdout.splitlines())), (0, hello(4)), done.stderr)
 
-    @pytest.mark.slow
     def test_the_script_for_two_nodes(self) -> None:
-        libraries = toolchain.BUILD_DIR / "stages" / "solutions"
-        if not (libraries / "05_ring_all_reduce" / "libstage.so").exists():
-            self.skipTest("skipped: the solutions are not built")
         log = self.folder / "job.log"
         result = self.folder / "result.json"
         script = self.folder / "script"

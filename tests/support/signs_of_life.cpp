@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "ddp/referee/client.h"
 #include "support/settings.h"
@@ -15,7 +14,6 @@ namespace ddp::testing {
 namespace {
 
 constexpr int kNobodysTag = 1 << 20;
-const std::set<EventKind> kSigns = {EventKind::kPhase, EventKind::kValue, EventKind::kThrew};
 
 // By body, of each rank.
 nlohmann::json& seen_signs() {
@@ -29,6 +27,12 @@ const nlohmann::json& known_signs() {
           ? nlohmann::json::object()
           : nlohmann::json::parse(std::ifstream(settings().signs_of_life));
   return known;
+}
+
+// Of several values of one name the first: how many there are may be the stage's choice, as buckets are.
+bool is_sign(const Seen& seen) {
+  return seen.kind == EventKind::kPhase || seen.kind == EventKind::kThrew ||
+         (seen.kind == EventKind::kValue && seen.index <= 0);
 }
 
 bool is_canary(const Seen& seen) { return seen.place.phase == Phase::kCanary; }
@@ -86,8 +90,7 @@ void require_signs_of_life(Evidence& evidence, const std::string& body) {
   auto counts = nlohmann::json::array();
   for (int rank = 0; rank < evidence.world.ranks; ++rank) {
     const bool canary = take_canary(evidence, rank);
-    counts.push_back(std::ranges::count_if(
-        evidence.of[rank], [](const Seen& seen) { return kSigns.contains(seen.kind); }));
+    counts.push_back(std::ranges::count_if(evidence.of[rank], is_sign));
     std::string missing =
         what_is_missing(due_signs(body, rank, evidence.world), counts.back(), canary);
     if (whole && !missing.empty()) {

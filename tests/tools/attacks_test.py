@@ -76,6 +76,9 @@ CAUGHT = {
     },
 }
 
+# Of these, and of each kind above the first, a plain run tries all.
+PLAIN = ("the solution's source", "the records of the grader", "finished said without a body", "memory",
+         "operators that nobody observes")  # fmt: skip
 # What the others do, and what is said of the test.
 OTHERS = {
     "signals that are ignored": ("signal(SIGSYS, SIG_IGN); kill(-1, SIGKILL);", "SIGSYS"),

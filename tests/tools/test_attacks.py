@@ -7,6 +7,7 @@ jail and, to show that a rank's own confinement is enough, without.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import subprocess
 import sys
@@ -18,43 +19,46 @@ from string import Template
 
 import pytest
 
-from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, TOOLS
+from tests.lab.marks import builds
+from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
 from tests.tools.grading_test import FORBID, processes_in, require_jail
+from tools.checking.context import Context
 from tools.grading.compile_commands import object_of
 from tools.grading.compiling.building import Builder
+from tools.grading.running import signs_of_life
 from tools.grading.running.runner import RunOptions, run_stage
-from tools.grading.running.test_lists import ask
+from tools.grading.running.test_lists import tests_of
 from tools.grading.scoring.results import StageReport, TestResult
-from tools.grading.stages import named
+from tools.grading.stages import IMPLEMENTATIONS, named
 from tools.grading.strangers.sandbox import Sandbox, make_sandbox
 from tools.setup import toolchain
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import ROOT
 
 STAGE = "04_sync_batch_norm"
 TEST = "strides_do_not_matter"  # one body of two ranks
+pytestmark = builds(named(STAGE), *IMPLEMENTATIONS)
 # x86-64's numbers
 SYS_UNSHARE, SYS_LANDLOCK, SYS_PRCTL, SYS_MSEAL = 272, 444, 157, 462
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def builder() -> Builder:
-    try:
-        found = Builder(toolchain.load())
-    except LabError as error:
-        pytest.skip(str(error))
-    if not found.program(named(STAGE)).exists():
-        pytest.skip("the stages are not built")
-    return found
+    return Builder(toolchain.load())
 
 
-@pytest.fixture(scope="module")
+@functools.cache
+def made_sandbox(program: Path) -> Sandbox:
+    return make_sandbox(program, [])
+
+
+@pytest.fixture
 def jail(builder: Builder) -> Sandbox:
-    return make_sandbox(builder.program(named(STAGE)), [])
+    return made_sandbox(builder.program(named(STAGE)))
 
 
-@pytest.fixture(scope="module")
-def graded(builder: Builder) -> TestResult:
-    return TestResult(next(spec for spec in ask(builder.program(named(STAGE))) if spec.name == TEST))
+@pytest.fixture
+def graded() -> TestResult:
+    return TestResult(next(spec for spec in tests_of(named(STAGE)) if spec.name == TEST))
 
 
 @pytest.fixture
@@ -76,26 +80,38 @@ def library_of(code: str, beside: str, builder: Builder, folder: Path) -> Path:
     return library
 
 
+def tier(plain: bool) -> list[pytest.MarkDecorator]:
+    return [] if plain else [pytest.mark.slow]
+
+
 @pytest.mark.parametrize(
     "code, says, beside",
     [
-        *(pytest.param(code, FORBIDDEN.format(what), "assignments", id=name)
+        *(pytest.param(code, FORBIDDEN.format(what), "assignments", id=name, marks=tier(name == next(iter(codes))))
           for what, codes in CAUGHT.items() for name, code in codes.items()),
-        *(pytest.param(code, says, *(beside or ["assignments"]), id=name)
+        *(pytest.param(code, says, *(beside or ["assignments"]), id=name, marks=tier(name in PLAIN))
           for name, (code, says, *beside) in OTHERS.items()),
     ],
 )  # fmt: skip
 def test_nothing_is_gained(
-    code: str, says: str, beside: str, builder: Builder, graded: TestResult, jail: Sandbox, folder: Path
+    code: str,
+    says: str,
+    beside: str,
+    builder: Builder,
+    graded: TestResult,
+    jail: Sandbox,
+    folder: Path,
+    context: Context,
 ) -> None:
     if says.startswith("sealed") and ctypes.CDLL(None).syscall(SYS_MSEAL, 0, 0, 0):
         pytest.skip("Linux 6.10 and newer seal memory")
+    context.provide_signs(named(STAGE))
     stage, victim, marker = named(STAGE), folder / "victim", folder / "marker"
     victim.write_text("as it was")
     victim.chmod(0o666)
     places = {"victim": victim, "marker": marker, "library": folder / "libstage.so",
               "built": builder.library(stage, "solutions"), "solution": stage.sources("solutions")[0],
-              "signs": ROOT / "tests" / STAGE / "signs_of_life.json"}  # fmt: skip
+              "signs": signs_of_life.known(stage)}  # fmt: skip
     library = library_of(Template(code).safe_substitute(places), beside, builder, folder)
     for sandbox in jail, Sandbox():
         report = StageReport(stage, [replace(graded)])

@@ -78,9 +78,8 @@ def test_clangd_finds_no_error_in_a_stub() -> None:
     assert "cmake_pch" not in said, "a precompiled header is for one version of clang alone"
 
 
+@pytest.mark.builds(*(f"tests_{stage.name}" for stage in all_stages()))
 def test_each_graded_test_is_one_of_ctests() -> None:
-    if missing := [each.name for each in all_stages() if not (BUILD_DIR / f"bin/tests_{each.name}").exists()]:
-        pytest.skip(f"{missing} are not built")
     said = output_of(Path(toolchain.load().cmake).with_name("ctest"), "--preset", "graded", "-N")
     due = [(stage.name, spec.name) for stage in all_stages() for spec in test_lists.tests_of(stage)]
     assert sorted(re.findall(r"Test +#\d+: (\w+)\.Graded\.(\w+)", said)) == sorted(due)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.marks import builds
 from tests.tools.grading_test import processes_in, wait_for
 from tools.course import class_table, questions
 from tools.course.class_table import first_line, without_particulars
@@ -23,7 +24,7 @@ from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, St
 from tools.grading.scoring.sums import of_tests
 from tools.grading.stages import Stage, find_stages
 from tools.setup import toolchain
-from tools.setup.toolchain import ROOT, LabError
+from tools.setup.toolchain import ROOT
 from tools.student.course import Course
 
 GRADER = """\
@@ -239,15 +240,13 @@ def test_the_draw_of_questions() -> None:
     assert len(questions.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
 
 
-@pytest.mark.parametrize("number", KINDS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=builds(find_stages(number)[0], "solutions")) for number in KINDS]
+)
 def test_each_kind_of_question_is_asked_and_true(number: str) -> None:
     """Of the solutions: what each says is in the events that stand below it."""
-    (stage,) = find_stages(number)
-    try:
-        builder = Builder(toolchain.load())
-        tests = ask(builder.program(stage))
-    except (LabError, OSError) as error:
-        pytest.skip(str(error))
+    (stage,), builder = find_stages(number), Builder(toolchain.load())
+    tests = ask(builder.program(stage))
     report = StageReport(stage, [TestResult(spec) for spec in tests if spec.points])
     run_stage(builder.program(stage), builder.library(stage, "solutions"), report, RunOptions(5), lambda _: None)
     assert {asked["about"] for asked in report.questions} == KINDS[number]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.marks import each_stage_built
 from tests.tools.grading_test import ALL_PASS, NAMES, Lab
 from tools.grading.hint import second_hints
 from tools.grading.running import test_lists
@@ -38,14 +39,9 @@ def test_each_graded_test_has_both(stage: Stage) -> None:
         assert text not in first[name] and first[name] not in text
 
 
-@each_stage
+@each_stage_built()
 def test_what_is_read_from_files_is_what_is_built(stage: Stage) -> None:
-    program = BUILD_DIR / "bin" / f"tests_{stage.name}"
-    code = BUILD_DIR / "lib" / f"lib{program.name}_code.so"
-    sources = (ROOT / "tests" / stage.name).glob("*.cpp")
-    if not program.exists() or any(source.stat().st_mtime > code.stat().st_mtime for source in sources):
-        pytest.skip("not built")
-    assert test_lists.tests_of(stage) == test_lists.ask(program)
+    assert test_lists.tests_of(stage) == test_lists.ask(BUILD_DIR / "bin" / f"tests_{stage.name}")
 
 
 @pytest.mark.skipif(not (ROOT / "solutions").is_dir(), reason="there are no solutions here")

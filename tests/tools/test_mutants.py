@@ -1,4 +1,4 @@
-"""Would `make check` notice a mutant that survives, or dies for another reason, and a sentence that nobody holds?"""
+"""Would a mutant be noticed that survives, or dies for another reason?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
 from tools.checking import in_place, mutants, variants
-from tools.checking.claims import match, qualified, sentences
-from tools.checking.context import Outcome, graded_stages
+from tools.checking.context import graded_stages
 from tools.checking.in_place import write_edited
 from tools.grading.scoring.results import Status
 from tools.grading.stages import Stage
@@ -51,10 +50,10 @@ def test_what_is_found_never_or_twice_is_shown(edits: str, before: str, said: st
 @pytest.mark.parametrize(
     ("changed", "inputs"),
     [
-        (None, ["variant.cpp"]),  # stands alone
-        ({"sum_cpp": AFTER}, ["more.cpp.o", "mutant/solutions/09_sums/sum.cpp"]),
-        ({"more_cpp": "less\n"}, ["mutant/solutions/09_sums/more.cpp", "sum.cpp.o"]),
-        ({"both_h": "none\n"}, ["mutant/solutions/09_sums/more.cpp", "mutant/solutions/09_sums/sum.cpp"]),
+        (None, ["variant.o"]),  # stands alone
+        ({"sum_cpp": AFTER}, ["more.cpp.o", "sum.o"]),
+        ({"more_cpp": "less\n"}, ["sum.cpp.o", "more.o"]),
+        ({"both_h": "none\n"}, ["more.o", "sum.o"]),
     ],
 )
 def test_only_what_is_changed_is_compiled(changed: dict[str, str] | None, inputs: list[str], tmp_path: Path) -> None:
@@ -71,7 +70,7 @@ def test_only_what_is_changed_is_compiled(changed: dict[str, str] | None, inputs
         source = tmp_path / "mutant/solutions/09_sums/sum.cpp"
     in_place.compile_stage(context(build_dir=str(tmp_path)), stage, source, tmp_path)
     words = (tmp_path / "compiler.log").read_text().replace(f"{tmp_path}/", "").split()
-    assert words[words.index("-o") + 2 :] == inputs
+    assert words[words.index("-shared") + 3 :] == inputs
 
 
 def test_all_of_it_is_read() -> None:
@@ -129,64 +128,22 @@ def test_a_test_without_a_mutant_of_its_own_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "everything", "run"),
+    ("header", "run"),
     [
-        (HEADER, True, ["mean", "order"]),
-        (ONLY, True, ["mean", "bitwise", "order"]),
-        (ONLY, False, ["mean", "order"]),
-        (HEADER + "Score: 0\n", False, ["mean", "bitwise", "order"]),
-        (HEADER.replace("mean,", "means,"), True, ["mean", "bitwise", "order"]),  # so that its fault can be told
+        (HEADER, ["mean", "order"]),
+        (ONLY, ["mean", "bitwise", "order"]),
+        (HEADER + "Score: 0\n", ["mean", "bitwise", "order"]),
+        (HEADER.replace("mean,", "means,"), ["mean", "bitwise", "order"]),  # so that its fault can be told
     ],
 )
-def test_only_tests_that_matter_are_run(header: str, everything: bool, run: list[str]) -> None:
-    assert [spec.name for spec in mutants.needed(mutant(header), SPECS, everything)] == run
+def test_only_tests_that_matter_are_run(header: str, run: list[str]) -> None:
+    assert [spec.name for spec in mutants.needed(mutant(header), SPECS)] == run
 
 
 @pytest.mark.parametrize("stage", graded_stages(), ids=lambda stage: stage.name)
 def test_each_mutant_and_variant_of_the_lab_fits_its_solution_and_changes_it(stage: Stage, tmp_path: Path) -> None:
-    outcome, solution = Outcome(), in_place.solution_of(stage).parent
-    known = mutants.load(stage, outcome)
-    assert outcome.failures == [] and 0 in {each.score for each in known}  # an empty solution is among them
+    known, solution = mutants.load(stage), in_place.solution_of(stage).parent
+    assert 0 in {each.score for each in known}  # an empty solution is among them
     for each in (*known, *(variant for variant in variants.variants_of(stage) if variant.edits)):
         write_edited(stage, each.edits, tmp_path)
         assert any(path.read_bytes() != (solution / path.name).read_bytes() for path in tmp_path.iterdir()), each.name
-
-
-def test_sentences_of_paragraphs_and_items() -> None:
-    header = """\
-#pragma once
-/// Lifetime. Sums all tensors (of every rank). It waits; so do
-/// others. Example: none.
-///
-///     code(with, a sentence. In it);
-/// - the first item is a sentence. So is this one
-// Another paragraph without a full stop
-int f();
-"""
-    assert sentences(header) == [
-        "Sums all tensors (of every rank).",
-        "It waits; so do others.",
-        "the first item is a sentence.",
-        "So is this one Another paragraph without a full stop",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("entries", "problem"),
-    [
-        ({"Sums": ["sum"]}, 'f.h: no entries of contract.json begin the sentence "It waits for all."'),
-        ({"Sums": ["sum"], "Sums all": ["sum"], "It": "a reason"}, "2 entries"),
-        ({"S": ["a"], "I": ["b"], "Divides": ["c"]}, 'no sentence begins with "Divides"'),
-        ({"S": ["a"], "It": []}, 'nothing holds the sentence "It waits for all."'),
-    ],
-)
-def test_a_sentence_that_nobody_holds_is_said(entries: dict[str, list[str] | str], problem: str) -> None:
-    said = ["Sums all tensors.", "It waits for all."]
-    (found,) = match("f.h", said, entries)[1]
-    assert problem in found
-    held, problems = match("f.h", said, {"Sums all": ["sum", "bits"], "It waits": "the caller's duty"})
-    assert (problems, held) == ([], [(said[0], ["sum", "bits"]), (said[1], "the caller's duty")])
-
-
-def test_tests_of_another_stage_are_named_with_it() -> None:
-    assert (qualified("sum", "05_ring"), qualified("03 plan", "support")) == ("05 sum", "03 plan")

@@ -124,18 +124,14 @@ def test_a_rank_is_known_by_the_variables_of_launchers(environment: dict[str, st
     assert launched.rank(environment) == rank
 
 
+@pytest.mark.builds("all_stages", *(f"solutions_{stage.name}" for stage in stages.all_stages()))
 class SeveralMachines(HostsTest):
     def test_every_stage_computes_what_one_process_does(self) -> None:
-        program, solutions = BUILD_DIR / "bin/all_stages", BUILD_DIR / "stages/solutions"
-        needed = [program, *(solutions / stage.name / "libstage.so" for stage in stages.all_stages())]
-        if missing := [str(path) for path in needed if not path.exists()]:
-            self.skipTest(f"skipped: {', '.join(missing)} is not built")
-        ranks = self.start_ranks(str(program), "--impl", "solutions")
+        ranks = self.start_ranks(str(BUILD_DIR / "bin/all_stages"), "--impl", "solutions")
         (code, text), (other, silence) = self.finish(ranks)
         self.assertEqual((code, other, silence), (0, 0, ""), text)
         self.assertEqual(text.count("2 ranks on 2 machines agree with one process\n"), len(stages.all_stages()), text)
 
-    @pytest.mark.slow
     def test_make_test_grades_once(self) -> None:
         """All ranks run a step together; rank 0 alone has the scorecard. None waits for another's build for ever."""
         grade = [sys.executable, "-m", "tools.grading.grade", "--stage=05", "--impl=solutions"]
@@ -152,7 +148,7 @@ DEBUGGED = ROOT / "solutions/01_naive_ddp/naive_ddp.cpp"
 PATIENCE_S = 12  # more than any rank may be silent for: tests/support/settings.h
 SYS_PTRACE = {"x86_64": 101, "aarch64": 117}.get(os.uname().machine)
 gdb_is_here = pytest.mark.skipif(not shutil.which("gdb"), reason="no gdb here, which make debug needs")
-# `make check`, which runs this, holds the checkout, and `make debug` would wait for it.
+# Another test's build may hold the checkout, and `make debug` would wait for it.
 DEBUG = """
 import contextlib, runpy
 from tools.setup import checkout_lock
@@ -189,7 +185,7 @@ def test_a_container_without_ptrace() -> None:
 
 @gdb_is_here
 @pytest.mark.slow
-@pytest.mark.skipif(not (BUILD_DIR / "bin/tests_01_naive_ddp").exists(), reason="stage 01 is not built")
+@pytest.mark.builds("tests_01_naive_ddp", "solutions_01_naive_ddp")
 class TestGdb:
     def gdb(self, *commands: str, rank: int = 0) -> str:
         """What gdb says after it has stopped in the student's code."""

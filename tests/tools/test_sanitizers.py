@@ -11,13 +11,13 @@ import pytest
 from tests.tools.checking_test import context, mutant, report
 from tests.tools.setup_test import script
 from tools.checking import sanitizers
-from tools.checking.context import Context, Outcome
+from tools.checking.context import Context
 from tools.checking.mutants import Mutant
-from tools.checking.sanitizers import ADDRESS, THREAD, Watcher
+from tools.checking.sanitizers import ADDRESS, THREAD, Watched, Watcher
 from tools.grading.other_ways import sanitizer_reports
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, TestSpec
-from tools.setup.toolchain import ROOT
+from tools.setup.toolchain import ROOT, LabError
 
 RACE = f"""\
 WARNING: ThreadSanitizer: data race (pid=2525)
@@ -50,10 +50,6 @@ FREED = f"""\
     #0 0x7f4ae in void run(int, char const*) {ROOT}/tests/02_overlapped_ddp/07_lifetime.cpp:84
 SUMMARY: AddressSanitizer: heap-use-after-free
 """
-MISTAKES = {
-    THREAD: RACE.replace("common/ddp/clocks.h", sanitizers.MISTAKES),
-    ADDRESS: OVERFLOW + FREED.replace("tests/02_overlapped_ddp/07_lifetime.cpp", sanitizers.MISTAKES),
-}
 
 
 def test_of_a_report_the_useful_part_is_shown() -> None:
@@ -80,39 +76,6 @@ def test_a_link_to_nothing_tells_no_lines(tmp_path: Path, monkeypatch: pytest.Mo
         assert f':external_symbolizer_path="{addr2line}"' in options
 
 
-class Run:
-    """A run in which nothing is built: each mistake on purpose is reported as `mistake`, the solutions as `report`."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.context, self.shards = context(build_dir=str(folder)), []
-        for name, value in {
-            "is_installed": lambda *_: True,
-            "second_build": lambda *_: (self.context, ""),
-            "grade_solutions": self.grade,
-            "graded_stages": lambda: [],
-            "run_shard": self.shard,
-            "CORES": 2,
-        }.items():
-            monkeypatch.setattr(sanitizers, name, value)
-        monkeypatch.setattr(Context, "run", lambda _, *arguments: self.try_mistake(*arguments))
-
-    def check(self, sanitizer: Watcher, mistake: str, report: str = "") -> Outcome:
-        self.mistake, self.report, self.shards = mistake, report, []
-        return sanitizers.check(sanitizer, self.context)
-
-    def try_mistake(self, command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
-        write(env, self.mistake)
-        return 0, "FATAL: unexpected memory mapping"
-
-    def grade(self, other: Context, options: RunOptions, untimed: bool) -> Outcome:
-        write(options.environment, self.report)
-        return Outcome(5)
-
-    def shard(self, other: Context, program: str, index: int, env: dict[str, str]) -> Outcome:
-        self.shards.append(env["GTEST_FILTER"])
-        return Outcome(1)
-
-
 def write(environment: dict[str, str], text: str) -> None:
     """A process's report."""
     (path,) = {path for options in environment.values() for path in re.findall(r'log_path="(.*?)"', options)}
@@ -120,42 +83,32 @@ def write(environment: dict[str, str], text: str) -> None:
         Path(f"{path}.77").write_text(text)
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, monkeypatch)
+each_sanitizer = pytest.mark.parametrize("sanitizer", (ADDRESS, THREAD), ids=lambda each: each.name)
 
 
-each_sanitizer = pytest.mark.parametrize("sanitizer", MISTAKES, ids=lambda each: each.name)
+def test_a_mistake_that_is_not_reported_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or silence would mean nothing."""
+
+    def run(_: Context, command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
+        write(env, reported[-1])
+        return 0, "FATAL: unexpected memory mapping"
+
+    monkeypatch.setattr(Context, "run", run)
+    monkeypatch.setattr(sanitizers, "second_build", lambda context, *_: context)
+    due = RACE.replace("common/ddp/clocks.h", sanitizers.MISTAKES)
+    reported = [due]
+    sanitizers.build(context(build_dir=str(tmp_path)), THREAD)
+    for other in ("", RACE, due.replace("data race", "")):
+        reported.append(other)
+        with pytest.raises(LabError, match="ThreadSanitizer does not report the data race(?s:.*)sudo sysctl"):
+            sanitizers.build(context(build_dir=str(tmp_path)), THREAD)
 
 
-@each_sanitizer
-def test_silence_passes_and_what_cannot_run_is_skipped(sanitizer: Watcher, run: Run) -> None:
-    outcome = run.check(sanitizer, MISTAKES[sanitizer])
-    assert (outcome.passed, outcome.failures, len(outcome.skipped)) == (7, [], len(sanitizer.cannot_run))
-    assert run.shards == ["-" + ":".join(sanitizer.cannot_run)] * 2
-
-
-def test_a_report_fails_it_though_all_tests_pass(run: Run) -> None:
-    (failure,) = run.check(THREAD, MISTAKES[THREAD], RACE).failures
-    assert failure.splitlines()[0] == "SANITIZE=thread: common/ddp/clocks.cpp:12, common/ddp/clocks.h:49"
-    assert "common/ddp/clocks.h:49 in now" in failure and "report.77" in failure
-
-
-@each_sanitizer
-def test_a_mistake_that_is_not_reported_fails_it_and_nothing_else_runs(sanitizer: Watcher, run: Run) -> None:
-    mistake = MISTAKES[sanitizer]
-    for kind in sanitizer.mistakes.values():
-        for wrong in ("", mistake.replace(sanitizers.MISTAKES, "common/a.cpp"), mistake.replace(kind, "")):
-            outcome = run.check(sanitizer, wrong)
-            assert (outcome.passed, len(outcome.failures), run.shards) == (0, 1, [])
-            for said in (f"SANITIZE={sanitizer.name} does not report the ", "FATAL: unexpected memory", "sudo sysctl"):
-                assert said in outcome.failures[0]
-
-
-@each_sanitizer
-def test_a_compiler_without_it_is_skipped(sanitizer: Watcher, tmp_path: Path) -> None:
-    outcome = sanitizers.check(sanitizer, context(build_dir=str(tmp_path), cxx="echo"))
-    assert (outcome.passed, outcome.failures, len(outcome.skipped)) == (0, [], 1)
+def test_a_report_of_any_process_is_told(tmp_path: Path) -> None:
+    watched = Watched(context(build_dir=str(tmp_path)), THREAD, "solution")
+    assert watched.reported() == ""
+    write(watched.environment, RACE)
+    assert watched.reported().splitlines()[0] == "common/ddp/clocks.cpp:12, common/ddp/clocks.h:49"
 
 
 @pytest.mark.parametrize(
@@ -171,13 +124,11 @@ def test_a_mutant_dies_of_the_report_that_it_names(kind: str, reported: str, sai
         write(options.environment, reported)
         return report(), tmp_path / "tests.log"
 
-    with (
-        mock.patch.object(sanitizers, "graded_tests", return_value=[]),
-        mock.patch.multiple(Mutant, grade=grade, compile=lambda *_: Outcome(1)),
-    ):
+    other = context(build_dir=str(tmp_path))
+    with mock.patch.object(Context, "graded_tests", return_value=[]), mock.patch.object(Mutant, "grade", grade):
         due = mutant(f"Mistake: hooks leak\nSanitizer: {kind}\n")
-        outcome = sanitizers._try_in_place(context(build_dir=str(tmp_path)), ADDRESS, RunOptions(1), due)
-    assert (said in "".join(outcome.failures), outcome.passed) == (True, int(not said))
+        found = sanitizers.try_mutant(other, due, Watched(other, ADDRESS, "hooks_leak"))
+    assert said in found and bool(found) == bool(said)
 
 
 @each_sanitizer

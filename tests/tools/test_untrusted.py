@@ -15,8 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.lab.marks import each_stage_built
 from tests.tools.grading_test import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
-from tools.grading.stages import IMPLEMENTATIONS, Stage, all_stages, named
+from tools.grading.stages import IMPLEMENTATIONS, Stage, named
 from tools.grading.strangers import untrusted
 from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
@@ -92,12 +93,15 @@ def test_what_a_stage_needs_is_let_through(what: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
-@pytest.mark.parametrize("stage", all_stages(), ids=lambda stage: stage.name)
+@each_stage_built(*IMPLEMENTATIONS)
 def test_solutions_and_stubs_use_nothing_else(stage: Stage, impl: str) -> None:
     library = ROOT / "build/stages" / impl / stage.name / "libstage.so"
-    if not library.exists():
-        pytest.skip("not built")
     assert objections(Compiled(stage, impl, library, ROOT / "build")) == ""
+
+
+def test_nobody_is_graded_without_what_bodies_do_at_least(lab: Lab) -> None:
+    (lab.root / f"tests/{STAGE}/signs_of_life.json").unlink()
+    assert "make test IMPL=solutions" in lab.grade(ALL_PASS, "--stage=01", "--untrusted", code=3)
 
 
 @pytest.mark.parametrize("line", ["  401000:\tsyscall", "  401000:\tint    $0x80", "    1004:\tsvc\t#0x0"])

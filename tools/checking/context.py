@@ -1,67 +1,33 @@
-"""What the steps of `make check` share: their outcome, and commands with a log, several at a time."""
+"""What the lab's own checks share: its build, commands with a log, and graded runs of stages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
+from tools.grading.compiling import stale
 from tools.grading.compiling.building import Builder
+from tools.grading.compiling.compile_errors import condense
+from tools.grading.running import signs_of_life
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
-from tools.grading.scoring.results import StageReport, TestResult, TestSpec
+from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import Stage, all_stages, short_paths
 from tools.setup.system_packages import is_clang
 from tools.setup.toolchain import Toolchain
 
 LOG_LIMIT = 8 << 20
 CORES = len(os.sched_getaffinity(0))
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-@dataclass
-class Outcome:
-    """What a step found. Each failure is its full text; what is skipped is neither passed nor failed."""
-
-    passed: int = 0
-    failures: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-
-    def add(self, failure: str) -> None:
-        """Counts one more check, which passed if `failure` is empty."""
-        if failure:
-            self.failures.append(failure)
-        else:
-            self.passed += 1
-
-    @staticmethod
-    def of(failure: str) -> Outcome:
-        """Of a single check."""
-        outcome = Outcome()
-        outcome.add(failure)
-        return outcome
-
-    def take(self, parts: Iterable[Outcome]) -> Outcome:
-        """Adds what others found."""
-        for part in parts:
-            self.passed += part.passed
-            self.failures += part.failures
-            self.skipped += part.skipped
-        return self
 
 
 @dataclass(frozen=True)
 class Context:
     toolchain: Toolchain
     seed: int
-    everything: bool = False  # ALL=1: no samples, and also what takes long
-    show: Callable[[str], None] = lambda line: None  # each line that a command prints
 
     @property
     def builder(self) -> Builder:
@@ -76,39 +42,48 @@ class Context:
         return is_clang(self.toolchain.cxx)
 
     def folder(self, *parts: str) -> Path:
-        """A folder for files that `make check` makes."""
+        """A folder for files that checks make."""
         folder = self.build_dir.joinpath("check", *parts)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def run(self, command: list[str], log: Path, env: dict[str, str] | None = None) -> tuple[int, str]:
         """Runs a command; returns its exit code (-n: killed by signal n) and what it printed, which goes to `log`."""
-        output, pending = BoundedText(LOG_LIMIT), ""
+        output = BoundedText(LOG_LIMIT)
         with GuardedProcess(command, env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})}) as process:
             for channel, data in process.events():
-                if channel != "output":
-                    continue
-                output.add(data)
-                *lines, pending = (pending + data.decode(errors="replace")).split("\n")
-                for line in lines:
-                    self.show(line.strip()[:70])
+                if channel == "output":
+                    output.add(data)
         text = printable(str(output), LOG_LIMIT)
         log.write_text(text, encoding="utf-8")
         return process.exit_code, text
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results for all items, in their order; as many run at a time as there are cores."""
-        pool = ThreadPoolExecutor(CORES)
-        try:
-            return [*pool.map(function, items)]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    def build(self, targets: Iterable[str]) -> str:
+        """Builds as much of `targets` as compiles. Returns what does not; empty if all of it does."""
+        log = self.folder() / "build.log"
+        command = [self.toolchain.cmake, "--build", str(self.build_dir), "--parallel", str(CORES)]
+        command += ["--target", *targets, "--", "-k0"]
+        code, text = self.run(command, log)
+        if code and stale.forget_precompiled(self.build_dir, text):
+            code, text = self.run(command, log)
+        return describe("The build", condense(text), log) if code else ""
 
     def tests_of(self, stage: Stage) -> list[TestSpec]:
         lists = TestLists(self.folder("lists"))
         found = lists.of(self.builder.program(stage))
         lists.remember()
         return found
+
+    def graded_tests(self, stage: Stage) -> list[TestSpec]:
+        """The tests with points; a report has none, and may be slow."""
+        return [spec for spec in self.tests_of(stage) if spec.points]
+
+    def provide_signs(self, stage: Stage) -> None:
+        """What its tests need to tell that they ran: of a run of the solution, which is built."""
+        with signs_of_life.renewing(stage):
+            if not signs_of_life.known(stage):
+                report = self.grade(stage, self.builder.library(stage, "solutions"), self.tests_of(stage))
+                signs_of_life.keep(report)
 
     def grade(
         self, stage: Stage, library: Path, tests: list[TestSpec], options: RunOptions | None = None
@@ -135,3 +110,8 @@ def describe_tests(results: Iterable[TestResult]) -> str:
         "\n  ".join([f"{result.spec.name}: {result.status.value}", *"\n\n".join(result.failures).splitlines()])
         for result in results
     )
+
+
+def not_passed(report: StageReport) -> list[TestResult]:
+    """What keeps a correct stage from full marks; tests that this machine cannot run do not."""
+    return [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]

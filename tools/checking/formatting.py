@@ -1,4 +1,4 @@
-"""A step of `make check`, and `make format`: clang-format for C++, and ruff, which also lints, for Python."""
+"""`make format`, and what it would change: clang-format for C++, and ruff, which also lints, for Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tools.checking.context import Context, Outcome, describe
+from tools.checking.context import Context
 from tools.grading.stages import short_paths
 from tools.setup import system_packages, toolchain
 from tools.setup.toolchain import ROOT, LabError, Toolchain, pinned
@@ -19,29 +19,23 @@ PYTHON_FOLDERS = ("figures", "tests", "tools")
 _FINDING = re.compile(r"^(?P<file>/[^:\n]+):\d+:\d+: (?:warning|(?:fatal )?error): ", re.MULTILINE)
 
 
-def check_format(context: Context) -> Outcome:
-    outcome, clang_format = Outcome(), tool(context.toolchain, "clang-format")
-    files = sources("*.cpp", "*.h")
+def unformatted_cpp(context: Context) -> str:
+    """The files that `make format` would change; empty if there are none."""
+    clang_format = tool(context.toolchain, "clang-format")
     log = context.folder("lint") / "clang-format.log"
-    code, text = context.run([clang_format, "--dry-run", "-Werror", *map(str, files)], log)
-    wrong = by_file(text)
-    for path in files:
-        outcome.add(f"{short_paths(str(path))} is not formatted: make format" if path in wrong else "")
-    if code and not wrong:
-        outcome.add(describe(f"{clang_format} ended with code {code}", text[-4000:], log))
-    return outcome.take([_check_python(context)])
+    code, text = context.run([clang_format, "--dry-run", "-Werror", *map(str, sources("*.cpp", "*.h"))], log)
+    wrong = sorted(short_paths(str(path)) for path in by_file(text))
+    return "\n".join(["not formatted (make format):", *wrong] if wrong else [text[-4000:]]) if code else ""
 
 
-def _check_python(context: Context) -> Outcome:
-    outcome, log = Outcome(), context.folder("lint") / "ruff.log"
+def unformatted_python(context: Context) -> str:
+    """What ruff says of format and lint; empty if nothing."""
     for work in (["format", "--check"], ["check", "--output-format=concise"]):
-        code, text = context.run(ruff(context.toolchain.figure_python, *work), log)
-        if "No module named ruff" in text:
-            raise LabError(f"{text.strip()}\nInstall it: pip install ruff=={pinned('ruff')}")
-        outcome.add(
-            describe("ruff complains of Python; make format repairs what it can", text[-4000:], log) if code else ""
-        )
-    return outcome
+        command = ruff(context.toolchain.figure_python, *work)
+        code, text = context.run(command, context.folder("lint") / "ruff.log")
+        if code:
+            return f"{text[-4000:]}\nmake format repairs what it can"
+    return ""
 
 
 def ruff(python: str, *options: str) -> list[str]:
@@ -72,7 +66,6 @@ def by_file(text: str) -> dict[Path, str]:
 
 
 def main() -> int:
-    """Writes what `check_format` looks at."""
     tools = toolchain.load()
     python = tools.figure_python
     formatted = subprocess.run([tool(tools, "clang-format"), "-i", *map(str, sources("*.cpp", "*.h"))], check=False)

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tools.checking.context import Context, Outcome, describe, describe_tests
+from tools.checking.context import Context, describe_tests
 from tools.grading.compile_commands import compile_command, object_of
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, TestSpec
 from tools.grading.stages import Stage, short_paths
+from tools.setup.configuring import cache
 from tools.setup.toolchain import ROOT, LabError
 
 LIBRARY = "libstage.so"
@@ -58,18 +59,11 @@ class InPlace:
     def folder(self, context: Context) -> Path:
         return context.folder(self.kind, self.stage.name, self.name)
 
-    def compile(self, context: Context) -> Outcome:
-        folder = self.folder(context)
-        try:
-            source = write_edited(self.stage, self.edits, folder) if self.edits else self.file
-            compile_stage(context, self.stage, source, folder)
-        except LabError as error:
-            return Outcome.of(describe(self.title, str(error)))
-        return Outcome(1)
-
     def grade(self, context: Context, tests: list[TestSpec], options: RunOptions) -> tuple[StageReport, Path]:
-        """What these tests say of what was compiled, and the log."""
+        """Compiles it; returns what these tests say of it, and the log."""
         folder = self.folder(context)
+        source = write_edited(self.stage, self.edits, folder) if self.edits else self.file
+        compile_stage(context, self.stage, source, folder)
         report = context.grade(self.stage, folder / LIBRARY, tests, options)
         log = folder / "tests.log"
         log.write_text(f"{describe_tests(report.results)}\n\nThe program printed:\n{report.output}", encoding="utf-8")
@@ -133,11 +127,6 @@ def write_edited(stage: Stage, edits: Iterable[Edit], folder: Path) -> Path:
     return folder / main
 
 
-def graded_tests(context: Context, stage: Stage) -> list[TestSpec]:
-    """The tests with points; a report has none, and may be slow."""
-    return [spec for spec in context.tests_of(stage) if spec.points]
-
-
 def solution_of(stage: Stage) -> Path:
     """The main source of the solution: the one that is named as what a student edits."""
     names = {path.name for path in stage.sources("assignments")}
@@ -162,12 +151,21 @@ def compile_stage(context: Context, stage: Stage, source: Path, folder: Path) ->
     copies = {path: source.parent / path.name for path in code_of(stage) if (source.parent / path.name).exists()}
     changed = {path for path, copy in copies.items() if copy.read_bytes() != path.read_bytes()}
     everything = any(path.suffix == ".h" for path in changed)
-    inputs = [] if source in copies.values() else [source]
+    inputs, objects = [] if source in copies.values() else [source], []
     for path, copy in copies.items():
-        if path.suffix == ".cpp":
-            inputs.append(copy if everything or path in changed else object_of(context.build_dir, path))
+        if path.suffix == ".cpp" and (everything or path in changed):
+            inputs.append(copy)
+        elif path.suffix == ".cpp":
+            objects.append(object_of(context.build_dir, path))
     flags = compile_command(context.build_dir, solution_of(stage))
-    command = [*flags, "-shared", "-o", str(library), *map(str, inputs)]
+    launcher = cache(context.build_dir).get("CMAKE_CXX_COMPILER_LAUNCHER", "").split(";")
+    for path in inputs:  # linked apart, since ccache keeps objects alone
+        objects.append(folder / f"{path.stem}.o")
+        _compile(context, [*filter(None, launcher), *flags, "-c", "-o", str(objects[-1]), str(path)], folder)
+    _compile(context, [*flags, "-shared", "-o", str(library), *map(str, objects)], folder)
+
+
+def _compile(context: Context, command: list[str], folder: Path) -> None:
     log = folder / "compiler.log"
     code, text = context.run(command, log)
     if code:

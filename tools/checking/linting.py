@@ -1,8 +1,7 @@
-"""A step of `make check`: clang-tidy has nothing to say.
+"""What clang-tidy finds in the lab's C++.
 
 It looks at all that a file includes. One file costs 19 s of a core, nearly all of it for libtorch: 235 files would take
-37 minutes on two cores. So as many files as compile together are looked at as one, in some 13 units: 4 minutes. A plain
-run looks at what was changed since the commit before last and at SAMPLE other files, in two to four units.
+37 minutes on two cores. So as many files as compile together are looked at as one, in some 13 units: 4 minutes.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import random
 import re
 import shlex
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from tools.checking.context import CORES, Context, Outcome, describe
+from tools.checking.context import CORES, Context, describe
 from tools.checking.formatting import FOLDERS, by_file, tool
 from tools.grading.stages import short_paths
 from tools.setup.configuring import compile_commands
 from tools.setup.toolchain import ROOT
 
-SAMPLE = 8  # of the linter's files in a plain run
 # Each program has an entry of the same name.
 _PART = '#define ddp_main ddp_main_{number}\n#include "{path}"\n#undef ddp_main\n'
 # What makes no sense if one file includes others.
@@ -31,29 +30,12 @@ _NOISE = re.compile(r"^(\d+ (warning|error).*generated\.|Error while processing.
 Flags = tuple[str, ...]
 
 
-def check_lint(context: Context) -> Outcome:
-    outcome, linter = Outcome(), Linter(context)
+def findings(context: Context) -> list[str]:
+    """All of them, by file; empty if there are none."""
+    linter = Linter(context)
     files = linter.files()
-    chosen = files if context.everything else sampled(files, _changed(context), context.seed)
-    found = linter.findings(chosen)
-    for path in sorted(found.keys() | chosen.keys()):
-        text = found.get(path, "")
-        outcome.add(describe(f"clang-tidy: {short_paths(str(path))}", text) if text else "")
-    return outcome
-
-
-def sampled(files: dict[Path, Flags], changed: set[Path], seed: int) -> dict[Path, Flags]:
-    """The changed files, and SAMPLE others."""
-    others = [path for path in files if path not in changed]
-    chosen = changed | set(random.Random(seed).sample(others, min(SAMPLE, len(others))))
-    return {path: flags for path, flags in files.items() if path in chosen}
-
-
-def _changed(context: Context) -> set[Path]:
-    """Since the commit before last; none if git does not know."""
-    command = ["git", "-C", str(ROOT), "diff", "--name-only", "--relative", "HEAD~1"]
-    code, text = context.run(command, context.folder("lint") / "git.log")
-    return {ROOT / line for line in text.splitlines()} if code == 0 else set()
+    found = linter.findings(files) if files else {context.build_dir: "compiles no file of the checkout"}
+    return [describe(short_paths(str(path)), text) for path, text in sorted(found.items()) if text]
 
 
 class Linter:
@@ -103,8 +85,9 @@ class Linter:
             random.Random(0).shuffle(paths)  # neighbours resemble one another, and do not compile together
             size = math.ceil(len(paths) / CORES)
             parts += [(flags, paths[start : start + size]) for start in range(0, len(paths), size)]
-        for some in self._context.each(self._look, parts):
-            found |= some
+        with ThreadPoolExecutor(CORES) as pool:
+            for some in pool.map(self._look, parts):
+                found |= some
         return found
 
     def _look(self, part: tuple[Flags, list[Path]]) -> dict[Path, str]:

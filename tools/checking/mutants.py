@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.checking import in_place
-from tools.checking.context import Context, Outcome, describe, describe_tests
-from tools.checking.in_place import InPlace, entries, graded_tests, write_edited
+from tools.checking.context import Context, describe, describe_tests
+from tools.checking.in_place import InPlace, entries, write_edited
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, Status, TestSpec
 from tools.grading.stages import Stage, choose, named
@@ -78,26 +78,14 @@ def parse(stage: Stage, name: str, text: str) -> Mutant:
     )
 
 
-def load(stage: Stage, outcome: Outcome) -> list[Mutant]:
-    """The stage's mutants; one that cannot be read is a failure of the step."""
+def load(stage: Stage) -> list[Mutant]:
     mutants = []
-    try:
-        texts = entries(Mutant.kind, stage)
-    except LabError as error:
-        outcome.add(str(error))
-        return []
-    for name, text in texts.items():
+    for name, text in entries(Mutant.kind, stage).items():
         try:
             mutants.append(parse(stage, name, text))
         except LabError as error:
-            outcome.add(f"tests/mutants/{stage.name}.diff, {name}: {error}")
+            raise LabError(f"tests/mutants/{stage.name}.diff, {name}: {error}") from None
     return mutants
-
-
-def _named(stage_name: str, name: str) -> Mutant:
-    stage = named(stage_name)
-    texts = entries(Mutant.kind, stage)
-    return parse(stage, name, texts[choose("mutant", name, texts)])
 
 
 def faults(mutant: Mutant, report: StageReport) -> list[str]:
@@ -150,33 +138,31 @@ def not_needed(specs: list[TestSpec], mutants: list[Mutant]) -> list[str]:
     return [spec.name for spec in specs if spec.name not in needed]
 
 
-def compile_mutant(context: Context, stage_name: str, name: str) -> Outcome:
-    return _named(stage_name, name).compile(context)
-
-
-def try_mutant(context: Context, stage_name: str, name: str, everything: bool) -> Outcome:
-    mutant = _named(stage_name, name)
-    tests = needed(mutant, graded_tests(context, mutant.stage), everything)
+def try_mutant(context: Context, mutant: Mutant) -> str:
+    """How it does not die as it should; empty if it does."""
+    tests = needed(mutant, context.graded_tests(mutant.stage))
     brief = RunOptions(context.seed, brief=True)  # that more bodies break a claim would show nothing more
     report, log = mutant.grade(context, tests, brief)
     problems = faults(mutant, report)
     expected = mutant.killed_by[1:]  # what these say does not matter; it is in the log
     failed = [r for r in report.results if r.status is not Status.PASSED and r.spec.name not in expected]
-    text = "\n".join([*problems, "", describe_tests(failed)])
-    return Outcome.of(describe(mutant.title, text, log) if problems else "")
+    return describe(mutant.title, "\n".join([*problems, "", describe_tests(failed)]), log) if problems else ""
 
 
-def needed(mutant: Mutant, tests: list[TestSpec], everything: bool) -> list[TestSpec]:
-    """The tests to run on this mutant: those that kill it. All, if it claims something about all of them; that no other
-    test fails is looked at with ALL=1 only, which takes twice as long."""
+def needed(mutant: Mutant, tests: list[TestSpec]) -> list[TestSpec]:
+    """The tests to run on this mutant: those that kill it, or all if it claims something about all of them."""
     killers = [spec for spec in tests if spec.name in mutant.killed_by]
-    says_all = mutant.score is not None or (everything and (mutant.only or mutant.loses is not None))
-    about_all = says_all or len(killers) < len(mutant.killed_by)
-    return tests if about_all else killers
+    says_all = mutant.only or mutant.score is not None or mutant.loses is not None
+    return tests if says_all or len(killers) < len(mutant.killed_by) else killers
+
+
+def write(stage: str, name: str, folder: str) -> None:
+    known = {mutant.name: mutant for mutant in load(named(stage))}
+    write_edited(named(stage), known[choose("mutant", name, known)].edits, Path(folder))
 
 
 if __name__ == "__main__":
     try:
-        write_edited(named(sys.argv[1]), _named(*sys.argv[1:3]).edits, Path(sys.argv[3]))
+        write(*sys.argv[1:])
     except LabError as error:
         sys.exit(str(error))

@@ -1,19 +1,16 @@
-"""Trials: other correct solutions get full marks.
+"""Variants: other correct solutions, which must get full marks.
 
 tests/variants/<stage>/<name>.cpp is a complete correct solution, however unusual; an entry of
-tests/variants/<stage>.diff is one that differs from ours in some lines (in_place.py), and says under `What:` how. With
-ALL=1 each of its bodies runs in a drawn order of events, too, and it runs under a sanitizer
-(tools/checking/sanitizers.py).
+tests/variants/<stage>.diff is one that differs from ours in some lines (in_place.py), and says under `What:` how.
 """
 
 from __future__ import annotations
 
 from tools.checking import in_place
-from tools.checking.context import Context, Outcome, describe, describe_tests
-from tools.checking.in_place import InPlace, graded_tests
+from tools.checking.context import Context, describe, describe_tests, not_passed
+from tools.checking.in_place import InPlace
 from tools.grading.running.runner import RunOptions
-from tools.grading.scoring.results import Status
-from tools.grading.stages import Stage, choose, named
+from tools.grading.stages import Stage
 from tools.setup.toolchain import ROOT, LabError
 
 
@@ -36,21 +33,8 @@ def _edited(stage: Stage, name: str, text: str) -> Variant:
     return Variant(stage, name, text, edits)
 
 
-def _named(stage_name: str, name: str) -> Variant:
-    known = {variant.name: variant for variant in variants_of(named(stage_name))}
-    return known[choose("variant", name, known)]
-
-
-def compile_variant(context: Context, stage_name: str, name: str) -> Outcome:
-    return _named(stage_name, name).compile(context)
-
-
-def try_variant(context: Context, stage_name: str, name: str, many_orders: bool) -> Outcome:
-    return grade_variant(context, RunOptions(context.seed, many_orders=many_orders), _named(stage_name, name))
-
-
-def grade_variant(context: Context, options: RunOptions, variant: Variant) -> Outcome:
-    report, log = variant.grade(context, graded_tests(context, variant.stage), options)
-    wrong = [result for result in report.results if result.status not in (Status.PASSED, Status.SKIPPED)]
-    text = f"is correct, but loses points:\n{describe_tests(wrong)}"
-    return Outcome.of(describe(variant.title, text, log) if wrong else "")
+def try_variant(context: Context, variant: Variant, options: RunOptions) -> str:
+    """What a correct solution loses points for; empty if it gets full marks."""
+    report, log = variant.grade(context, context.graded_tests(variant.stage), options)
+    wrong = not_passed(report)
+    return describe(f"{variant.title} is correct, but loses points", describe_tests(wrong), log) if wrong else ""

@@ -23,7 +23,7 @@ from tools.grading import stages
 from tools.grading.compiling.building import Builder, StageBuilds, edited_note
 from tools.grading.exit_codes import Interrupted, ending_of
 from tools.grading.other_ways import launched, sanitized
-from tools.grading.running import test_lists
+from tools.grading.running import signs_of_life, test_lists
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.scorecard import Scorecard
@@ -160,6 +160,10 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
                     files.write(report)
                     with contextlib.suppress(OSError):  # which the line above has noted
                         kept_scores.keep(folder, report, stage)
+                        if options.impl == "solutions" and not (
+                            options.test or options.sanitize or options.device != "cpu"
+                        ):
+                            signs_of_life.keep(stage)
                 scorecard.stage(stage)
     except Interrupted:
         terminal.print()
@@ -239,6 +243,8 @@ def sandbox_for(built: list[StageReport], builder: Builder, report: Report, term
     runnable = [stage.stage for stage in built if not stage.build_error]
     if not runnable:
         return None
+    if report.impl != "solutions":
+        signs_of_life.require(runnable)
     libraries = [builder.library(stage, report.impl) for stage in runnable]
     programs = [builder.program(stage) for stage in runnable]
     sandbox = make_sandbox(programs[0], [*programs, *libraries, *builder.common_libraries()])

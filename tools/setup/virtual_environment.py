@@ -42,7 +42,17 @@ _PACKAGES = {
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
     FIGURES: ("numpy", "matplotlib", "tabulate", "typst"),
-    CHECK: ("jsonschema", "ruff", "check-jsonschema", "clang-format", "clang-tidy", "pytest", "pytest-xdist"),
+    CHECK: (
+        "jsonschema",
+        "ruff",
+        "check-jsonschema",
+        "clang-format",
+        "clang-tidy",
+        "pytest",
+        "pytest-xdist",
+        "pytest-timeout",
+        "import-linter",
+    ),
 }
 # To download, and in this order.
 _MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 70, CHECK: 240}

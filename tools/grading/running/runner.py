@@ -24,14 +24,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.grading.running import signs_of_life
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import Records, printable
 from tools.grading.running.waiting_clock import Silence
 from tools.grading.scoring import price
 from tools.grading.scoring.results import StageReport, TestResult
-from tools.grading.stages import Stage
 from tools.grading.strangers.sandbox import Sandbox
-from tools.setup.toolchain import ROOT
 
 # A last resort: the program has its own deadlines for everything a rank does.
 SILENCE_S = 120.0
@@ -103,15 +102,10 @@ def run_stage(
     report.signs, report.questions = records.signs, records.questions
 
 
-def signs_of_life(stage: Stage) -> Path:
-    """What each body of the stage's tests does at least, written by tools/checking/claims.py."""
-    return ROOT / "tests" / stage.name / "signs_of_life.json"
-
-
 def _arguments(report: StageReport, options: RunOptions) -> list[str]:
     tests = [f"--test={result.spec.name}" for result in report.results]
     deadline = [f"--deadline={options.deadline_s:g}"] if options.deadline_s else []
-    signs = [f"--signs-of-life={path}"] if (path := signs_of_life(report.stage)).exists() and options.alive else []
+    signs = [f"--signs-of-life={path}"] if options.alive and (path := signs_of_life.known(report.stage)) else []
     machine = [f"--machine={options.machine}"] if options.machine else []
     untrusted = ["--untrusted"] if options.sandbox else []
     schedule = [] if options.schedule is None else [f"--schedule={options.schedule}"]

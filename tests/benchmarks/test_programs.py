@@ -1,0 +1,68 @@
+"""Each measuring program with as little as its flags allow: what it writes fits the schema, it says so of a stub, and
+one goes on where it was stopped. In a plain run PLAIN alone, and those that somebody has built here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.benchmarks.program_test import BUILD, SHARED_MEMORY, UNFINISHED, ProgramTest
+from tools.grading.stages import find_stages
+from tools.setup.toolchain import ROOT
+
+SCHEMA = json.loads((ROOT / "figures" / "lib" / "schema.json").read_text())
+PLAIN = "collectives"
+# The stages that a program measures, and the flags of a short run.
+PROGRAMS = {
+    "all_reduce_algorithms": ("5", "--world-size=2", "--sizes=64"),
+    "all_reduce_times": ("", "--gpus=2", "--mib=1"),
+    "bucket_overhead": ("3", *SHARED_MEMORY, "--caps=3", "--sequence-length=4", "--repetitions=2", "--warmup=1"),
+    "bucketed_ddp": ("123", *SHARED_MEMORY, "--batch-sizes=1", "--sequence-lengths=4", "--bucket-mb=100",
+                     "--repetitions=1", "--warmup=1"),
+    "collectives": ("5", "--repetitions=2", "--warmup=0", "--sizes", "1024", "65536"),
+    "compare_ddp": ("3", *SHARED_MEMORY, "--buffer-sizes=3,25", "--iterations=1", "--discard=0"),
+    "ddp_suite": ("3", "--model=resnet50", "--batch-size=2", "--image-size=32", "--steps=1", "--warmup=0"),
+    "memory_per_gpu": ("367", "--millions=100", "--gpus=1"),
+    "naive_vs_flat": ("1", *SHARED_MEMORY, "--batch-size=2", "--image-size=32", "--steps=2", "--warmup=0"),
+    "ring_all_reduce": ("5", "--repetitions=1"),
+    "scaling": ("123", "--gpus", "1", "2", "--model=small"),
+    "sharded_scaling": ("12367", "--gpus", "1"),
+    "sharded_step": ("367", "--layers=3", "--width=65", "--world-size=3"),
+    "step_time": ("123", *SHARED_MEMORY, "--batch-size=2", "--steps=2", "--warmup=0"),
+    "sync_batch_norm": ("4", "--batch-sizes=2", "--hidden-dims=4", "--repetitions=2", "--warmup=1"),
+    "timeline": ("123", "--steps=1"),
+    "train_cifar100": ("1234", "--train-size=17", "--test-size=13", "--num-epochs=1", "--batch-size=4",
+                       "--grad-accum-steps=2", "--num-seeds=1", *SHARED_MEMORY),
+}  # fmt: skip
+
+
+def built(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    stages = [find_stages(number)[0].name for number in PROGRAMS[name][0]]
+    needed = [name, *(f"{impl}_{stage}" for impl in ("assignments", "solutions") for stage in stages)]
+    plain = name == PLAIN or (BUILD / "bin" / name).exists()
+    return (pytest.mark.builds(*needed), *(() if plain else (pytest.mark.slow,)))
+
+
+each_program = pytest.mark.parametrize("program", [pytest.param(name, marks=built(name)) for name in PROGRAMS])
+
+
+class TestPrograms(ProgramTest):
+    @each_program
+    def test_measures(self, program: str) -> None:
+        self.program, (_, *flags) = program, PROGRAMS[program]
+        document = self.run_well(*flags)
+        assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+        assert document["series"]
+
+    @each_program
+    def test_says_that_a_stub_is_unfinished(self, program: str) -> None:
+        self.program, (stages, *flags) = program, PROGRAMS[program]
+        if stages:
+            self.assert_refused("TODO(student)", *flags, code=UNFINISHED, impl="assignments")
+
+    @pytest.mark.parametrize("program", [pytest.param(PLAIN, marks=built(PLAIN))])
+    def test_goes_on_where_it_was_stopped(self, program: str) -> None:
+        self.program = program
+        self.resume(4, "--repetitions=10", "--sizes", 1024, 2048, 4096)

@@ -1,0 +1,46 @@
+"""Marks for tests of what is built: by stage, and drawn by the run's seed."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from tools.checking.context import graded_stages
+from tools.checking.in_place import InPlace
+from tools.grading.stages import Stage
+
+Entry = TypeVar("Entry", bound=InPlace)
+STAGES = graded_stages()
+each_stage = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+
+
+def builds(stage: Stage, *impls: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.builds(f"tests_{stage.name}", *(f"{impl}_{stage.name}" for impl in impls))]
+
+
+def each_stage_built(*impls: str) -> pytest.MarkDecorator:
+    params = [pytest.param(stage, id=stage.name, marks=builds(stage, *impls)) for stage in STAGES]
+    return pytest.mark.parametrize("stage", params)
+
+
+def params(entries: Iterable[Entry], plain: Sequence[Entry], *options: object) -> list[object]:
+    """Parameters of mutants or variants, by name; those that are not in `plain` are slow."""
+    return [
+        pytest.param(
+            entry,
+            *options,
+            id="-".join([entry.stage.name, entry.name, *map(str, options)]),
+            marks=[*builds(entry.stage, "solutions"), *([] if entry in plain else [pytest.mark.slow])],
+        )
+        for entry in entries
+    ]
+
+
+def drawn(entries: Sequence[Entry], count: int) -> list[Entry]:
+    """So many of them, by the run's seed: the same in each of pytest-xdist's workers."""
+    what = f"{os.environ['SEED']} {entries[0].stage.name} {entries[0].kind}"
+    return random.Random(what).sample(entries, min(count, len(entries)))

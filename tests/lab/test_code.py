@@ -1,0 +1,24 @@
+"""What is said of the sources: format, and what the linters find."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.checking import formatting, linting
+from tools.checking.context import Context
+
+
+def test_format_of_cpp(context: Context) -> None:
+    assert formatting.unformatted_cpp(context) == ""
+
+
+def test_format_of_python(context: Context) -> None:
+    assert formatting.unformatted_python(context) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.builds("pch_tests")
+@pytest.mark.timeout(3600)
+def test_lint_of_cpp(context: Context) -> None:
+    found = linting.findings(context)
+    assert not found, "\n".join(found)

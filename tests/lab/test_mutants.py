@@ -1,0 +1,31 @@
+"""Wrong solutions lose the points that they should, and say why. A plain run draws two of each stage."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab.marks import STAGES, drawn, each_stage, params
+from tools.checking import mutants
+from tools.checking.context import Context
+from tools.checking.mutants import Mutant
+from tools.checking.variants import variants_of
+from tools.grading.running.test_lists import tests_of
+from tools.grading.stages import Stage
+
+DRAWN = 2
+KNOWN = {stage: [mutant for mutant in mutants.load(stage) if mutant.killed_by] for stage in STAGES}
+EACH = [param for known in KNOWN.values() for param in params(known, drawn(known, DRAWN))]
+
+
+@pytest.mark.parametrize("mutant", EACH)
+def test_mutant(mutant: Mutant, context: Context, signs: None) -> None:
+    if failure := mutants.try_mutant(context, mutant):
+        pytest.fail(failure, pytrace=False)
+
+
+@each_stage
+def test_each_graded_test_has_a_mutant_that_it_alone_kills(stage: Stage) -> None:
+    graded = [spec for spec in tests_of(stage) if spec.points]
+    assert mutants.not_needed(graded, KNOWN[stage]) == [], f"add one to tests/mutants/{stage.name}.diff"
+    assert len(variants_of(stage)) >= 2, f"tests/variants/{stage.name} needs two correct, unusual solutions"
+    assert [text for mutant in KNOWN[stage] if (text := mutants.unexplained(mutant, graded))] == []
