@@ -7,7 +7,7 @@ check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=
 	  $(if $(ALL),--all) $(if $(FRESH),--fresh)
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check tools.checking.formatting
-release:  ## what students get, without solutions: a folder and an archive in build/release
+release:  ## what students get, without solutions: a commit on the branch release, and an archive
 	@$(PYTHON3) -m tools.course.release
 autograder:  ## what grades submissions on Gradescope, Autolab or a CI, in build/autograder   [HIDDEN=folder]
 	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)

@@ -223,7 +223,7 @@ class FrontDoor(Checkout):
         (self.bin / "python3").unlink()
         script(self.bin / "id", "#!/bin/sh\necho 1000\n")
         line = f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}"
-        for target in ("doctor", "test", "update", "release"):
+        for target in ("doctor", "test", "reset", "release"):
             self.assertIn(f"Ask an administrator to run: {line}", self.run_tool("make", target, code=2))
         script(self.bin / "sudo", "#!/bin/sh\n")
         self.assertIn(f"To install: sudo {line}", self.run_tool("make", "setup", code=2))

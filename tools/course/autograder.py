@@ -68,7 +68,7 @@ def write_public(folder: Path, commit: str = "HEAD") -> None:
     """The lab that grades, and what prepares it."""
     lab = folder / "lab"
     release.write_tree(lab, commit)
-    (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
+    (lab / RELEASE).unlink()  # it is nobody's to hand in
     shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
     _copy("setup.sh", folder)
 
