@@ -9,5 +9,5 @@ format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check tools.checking.formatting
 release:  ## what students get, without solutions: a commit on the branch release, and an archive
 	@$(PYTHON3) -m tools.course.release
-autograder:  ## what grades submissions on Gradescope, Autolab or a CI, in build/autograder   [HIDDEN=folder]
+autograder:  ## what grades submissions on Gradescope or a CI, in build/autograder   [HIDDEN=folder]
 	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)

@@ -82,7 +82,7 @@ class Layout:
         self.top, self.made, self.root = top, top / "made", top / "autograder"
         write(top / "instructors", {f"{FIRST}/scalar.cpp": HIDDEN, "seed": f"{SEED}\n"})
         self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
-        autograder.write_archives(self.made)
+        autograder.write_archive(self.made)
         for name in ("source", "submission"):
             (self.root / name).mkdir(parents=True)
         with zipfile.ZipFile(self.made / "autograder.zip") as archive:
