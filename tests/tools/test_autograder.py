@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import unittest
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +21,7 @@ import pytest
 from tests.tools.autograder_test import FIFTH, FIRST, FOURTH, HIDDEN, SEED, Layout, files_of, solution, stage_with
 from tests.tools.grading_test import processes_in, wait_for
 from tests.tools.release_test import git, working_tree, write
-from tests.tools.workflow_test import Job
-from tools.course import autograder, hidden, prepare, release
+from tools.course import autograder, hidden, prepare
 from tools.grading.scoring.results import Status
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import ROOT, LabError
@@ -226,24 +224,3 @@ def test_what_was_reached_is_kept(grader: Layout) -> None:
     process.wait()
     assert 0 < grader.results()["score"] < 100
     wait_for(lambda: not processes_in(grader.root), "the end of all processes")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "full"), [("finished", 103), ("untouched", 0)])
-def test_the_workflow_of_a_release(grader: Layout, name: str, full: int) -> None:
-    """As students push it. What it would clone and cache is prepared already."""
-    git(grader.root / "source", "init", "-q")
-    git(grader.root / "source", "commit", "-q", "--allow-empty", "-m", "the grader")
-    workspace, runner = grader.top / name, grader.top / f"{name}.runner"
-    release.write_tree(workspace, working_tree())
-    grader.submit({stage.name: files_of(stage.name) for stage in all_stages() if full}, workspace)
-    job = Job(unittest.TestCase(), runner, workspace, (grader.root / "source").as_uri(), **grader.given)
-    (runner / "grader").symlink_to(grader.root / "source")
-    assert job.run() == 0, job.printed
-    assert job.results["score"] == full, job.printed
-    assert f"| **all** | {full} / 103 |" in job.summary
-    assert len(re.findall(r"^\| \d\d ", job.summary, re.MULTILINE)) == len(all_stages())
-    assert ("not written yet</summary>" in job.summary) == (not full)
-    assert (job.reported["status"], job.reported["max_score"]) == ("pass" if full else "fail", 103)
-    assert sum(test["score"] for test in job.reported["tests"]) == full
-    assert "a scalar is averaged" not in job.summary
