@@ -1,7 +1,7 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
-VARIABLES += ALL FRESH HIDDEN ONLY MACHINE
-.PHONY: check format release autograder
+VARIABLES += ALL FRESH HIDDEN ONLY MACHINE FROM AGAIN
+.PHONY: check format release autograder class
 check:  ## the repository's own tests      [ALL=1] [FRESH=1] [SEED=n] [SANITIZE=thread] [ONLY=step]
 	@$(SETUP) --for-check tools.checking.check $(call flag,SANITIZE,sanitize) $(call flag,ONLY,only) \
 	  $(if $(ALL),--all) $(if $(FRESH),--fresh)
@@ -11,3 +11,5 @@ release:  ## what students get, without solutions: a commit on the branch releas
 	@$(PYTHON3) -m tools.course.release
 autograder:  ## what grades submissions on Gradescope or a CI, in build/autograder   [HIDDEN=folder]
 	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)
+class:  ## grade a class: a folder or archive for each student   FROM=submissions [AGAIN=1]
+	@$(SETUP) --for-figures --with-packages tools.course.grade_class "$$FROM" $(if $(AGAIN),--again)

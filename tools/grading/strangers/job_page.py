@@ -1,8 +1,8 @@
 """Says on the page of a CI's job what results.json holds: a line for each stage, and what did not pass.
 
 Where GitHub runs it, the page is the file that GITHUB_STEP_SUMMARY names, and `result` in GITHUB_OUTPUT is what GitHub
-Classroom's reporter reads; elsewhere the page is printed. Exit code: 0 if there are results, whatever they are; 3 if
-not.
+Classroom's reporter reads; elsewhere the page is printed. It uses no template, since the system's Python runs it, with
+the standard library alone. Exit code: 0 if there are results, whatever they are; 3 if not.
 """
 
 from __future__ import annotations
