@@ -51,13 +51,14 @@ def handed_out(root: Path = ROOT) -> str:
     return git(root, "log", "-1", "--format=%H", "--", RELEASE).strip()
 
 
-def edited(root: Path = ROOT) -> list[str] | None:
-    """The files that are not as they were handed out, or are gone, or new; None where git does not know."""
+def edited(root: Path = ROOT, with_new: bool = True) -> list[str] | None:
+    """The files that are not as they were handed out, or are gone, or not yet known to git; None where git is not
+    there."""
     commit = handed_out(root)
     if not commit:
         return None
     changed = git(root, "diff", "-z", "--name-only", "--no-renames", "--relative", commit)
-    new = git(root, "ls-files", "-z", "--others", "--exclude-standard")
+    new = git(root, "ls-files", "-z", "--others", "--exclude-standard") if with_new else ""
     return sorted({*filter(None, (changed + new).split("\0"))})
 
 

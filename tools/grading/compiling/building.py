@@ -253,7 +253,7 @@ def _why_common_failed(log: BuildLog) -> str:
 def edited_note() -> str:
     """Names the lab's own files that are not as they were handed out, and how to get them back; empty if all are, or
     git does not know."""
-    files = [name for name in released.edited() or () if _is_built(name)]
+    files = [name for name in released.edited(with_new=False) or () if _is_built(name)]
     if not files:
         return ""
     back = f"git checkout {released.handed_out()[:12]} -- <file>"
