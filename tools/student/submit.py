@@ -41,7 +41,7 @@ class Folder:
     commit: str
     handed_in: list[str]
     stubs: list[str]  # stages nobody has edited
-    edited_elsewhere: list[str] | None  # the lab's files that differ or are gone, and others; None: git does not know
+    edited_elsewhere: list[str] | None  # the lab's files that differ or are gone, and new ones; None: nobody knows
 
 
 def look_at(root: Path) -> Folder:
@@ -135,7 +135,7 @@ def manifest(folder: Folder, scores: Scores | None, files: dict[str, bytes]) -> 
         "commit": folder.commit,
         "graded": scores.dates() if scores else {},
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
-        "edited_elsewhere": folder.edited_elsewhere or [],
+        "edited_elsewhere": folder.edited_elsewhere,  # null where git does not know
     }
     return json.dumps(found, indent=1).encode() + b"\n"
 
