@@ -43,6 +43,7 @@ def test_the_preset_stages_is_all_stages() -> None:
         assert f"stages/assignments/{stage.name}/libstage.so" in inputs
 
 
+@pytest.mark.slow
 def test_the_preset_configures_as_setup_does(tmp_path: Path) -> None:
     """With setup's own choices in the cache, which is what an editor finds."""
     tools, cache = toolchain.load(), tmp_path / "CMakeCache.txt"

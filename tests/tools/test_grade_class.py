@@ -134,6 +134,7 @@ def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Clas
     assert not (graded.out / "students/bob/questions.html").exists()
 
 
+@pytest.mark.slow
 def test_what_is_graded_is_not_graded_again(course: Class) -> None:
     course.submit({"ann": "passed", "bob": "crashes"})
     course.grade(code=1)
@@ -157,6 +158,7 @@ def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
     assert course.rows()["bob"]["points"] == "25"
 
 
+@pytest.mark.slow
 def test_a_mended_grader_says_whose_score_changed(course: Class) -> None:
     course.submit({"ann": "passed", "bob": "failed", "eve": "failed"})
     course.grade("--jobs=2")

@@ -73,6 +73,7 @@ def shown(lab: Lab, student: str, width: int) -> str:
     return " ".join(word for line in lines for word in line.split() if word not in ("│", "\\"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [60, 100])
 def test_every_line_fits_and_no_word_is_lost(lab: Lab, width: int) -> None:
     student = f"""

@@ -42,8 +42,16 @@ _PACKAGES = {
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
     FIGURES: ("numpy", "matplotlib", "tabulate", "jinja2", "typst"),
-    CHECK: ("jsonschema", "ruff", "check-jsonschema", "clang-format", "clang-tidy", "pytest", "pytest-xdist",
-            "pytest-timeout"),  # fmt: skip
+    CHECK: (
+        "jsonschema",
+        "ruff",
+        "check-jsonschema",
+        "clang-format",
+        "clang-tidy",
+        "pytest",
+        "pytest-xdist",
+        "pytest-timeout",
+    ),  # fmt: skip
 }
 # To download, and in this order.
 _MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 70, CHECK: 240}
