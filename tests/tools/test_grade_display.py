@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
@@ -11,7 +10,6 @@ import signal
 import pytest
 
 from tests.tools.grading_test import ALL_FAIL, ALL_PASS, Lab
-from tools.grading.exit_codes import explain
 from tools.grading.running.processes import BoundedText
 from tools.grading.running.records import Records, printable
 from tools.grading.scoring.results import Status, TestResult, TestSpec
@@ -136,11 +134,6 @@ def test_watch_grades_on_every_save_and_ends_on_ctrl_c(lab: Lab) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
     assert lab.tool("watch", "--stage=9").returncode == 2
-
-
-def test_a_folder_that_cannot_be_written() -> None:
-    said = explain(OSError(errno.EROFS, "Read-only file system", "/lab/build/grade/lock"), "make hint")
-    assert "/lab/build/grade/lock: Read-only file system. make hint writes into the checkout" in said
 
 
 def test_bounded_text_keeps_both_ends() -> None:
