@@ -118,7 +118,7 @@ def test_the_page(graded: Class) -> None:
         "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe</details>",
         "7 submissions: median 15, from 15 to 25 points; 1 with a problem.",
         "<td>2</td><td>rank #: exactly # x</td><td>01 first</td>",
-        "for example: in &#34;1 layers&#34; (2 ranks): rank ",
+        "<summary>example</summary> in &#34;1 layers&#34; (2 ranks): rank ",
         "All: &lt;i&gt;kim, eve",
     ):
         assert part in page
