@@ -18,7 +18,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug hint figures calibrate writeup ab submit reset update clean distclean
+.PHONY: help setup doctor test watch debug hint figures calibrate writeup ab submit reset clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -48,8 +48,6 @@ submit:  ## what is handed in, as one archive: stages, answers, scores
 	@$(PYTHON3) -m tools.student.submit
 reset:  ## the stub of a stage again; yours is kept beside it   STAGE=02
 	@$(PYTHON3) -m tools.student.reset $(call flag,STAGE,stage)
-update:  ## a new release of the lab; your work stays   FROM=archive
-	@$(PYTHON3) -m tools.student.update $(call flag,FROM,from)
 clean:  ## remove what was built, and forget PYTHON= and LIBTORCH=
 	@rm -rf build compile_commands.json
 distclean: clean  ## also the virtual environment and the drawn figures

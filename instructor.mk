@@ -1,12 +1,14 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
-VARIABLES += ALL ARGS HIDDEN
-.PHONY: check format release autograder
+VARIABLES += ALL ARGS HIDDEN FROM AGAIN
+.PHONY: check format release autograder class
 check:  ## the repository's own tests, by pytest      [ALL=1] [ARGS="-k 'mutants and 03'"] [SEED=n]
 	@$(SETUP) --for-check --with-packages pytest -n auto $(if $(ALL),-m "") $(ARGS)
 format:  ## clang-format and ruff on every source file
 	@$(SETUP) --for-check tools.checking.formatting
-release:  ## what students get, without solutions: a folder and an archive in build/release
+release:  ## what students get, without solutions: a commit on the branch release, and an archive
 	@$(PYTHON3) -m tools.course.release
-autograder:  ## what grades submissions on Gradescope, Autolab or a CI, in build/autograder   [HIDDEN=folder]
+autograder:  ## what grades submissions on Gradescope or a CI, in build/autograder   [HIDDEN=folder]
 	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)
+class:  ## grade a class: a folder or archive for each student   FROM=submissions [AGAIN=1]
+	@$(SETUP) --for-figures --with-packages tools.course.grade_class "$$FROM" $(if $(AGAIN),--again)

@@ -14,8 +14,7 @@
 namespace ddp {
 namespace {
 
-constexpr const char* kAdvice =
-    "; restore it: git checkout -- figures/reference/calibration.json, or make update";
+constexpr const char* kAdvice = "; restore it: git checkout -- figures/reference/calibration.json";
 
 std::map<std::string, nlohmann::json> read(const std::filesystem::path& file) {
   std::ifstream stream(file);

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from tests.tools.grading_test import processes_in
-from tests.tools.release_test import working_tree, write
+from tests.tools.release_test import known_signs, working_tree, write
 from tools.course import autograder
 from tools.grading.stages import all_stages
 from tools.setup import toolchain
@@ -81,8 +81,9 @@ class Layout:
     def __init__(self, top: Path) -> None:
         self.top, self.made, self.root = top, top / "made", top / "autograder"
         write(top / "instructors", {f"{FIRST}/scalar.cpp": HIDDEN, "seed": f"{SEED}\n"})
-        self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
-        autograder.write_archives(self.made)
+        with known_signs(top / "signs.json"):
+            self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
+        autograder.write_archive(self.made)
         for name in ("source", "submission"):
             (self.root / name).mkdir(parents=True)
         with zipfile.ZipFile(self.made / "autograder.zip") as archive:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -15,10 +17,11 @@ from tools.course import release
 from tools.grading import stages
 from tools.grading.compiling import stale
 from tools.grading.released import Release
+from tools.grading.running import signs_of_life
 from tools.grading.scoring import kept_scores
 from tools.grading.scoring.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.setup.toolchain import ROOT
-from tools.student import reset, submit, update
+from tools.student import reset, submit
 
 DATE = "2026-10-05T12:00:00+00:00"
 STAGE, HEADER = "assignments/01_sums/sums.cpp", "assignments/01_sums/sums.h"
@@ -50,6 +53,14 @@ def write(root: Path, files: Mapping[str, str | None]) -> None:
         path.unlink(missing_ok=True) if text is None else path.write_text(text)
 
 
+@contextlib.contextmanager
+def known_signs(file: Path) -> Iterator[None]:
+    """As after a run of the solutions, of which nothing is kept but this file."""
+    file.write_text("{}\n")
+    with mock.patch.object(signs_of_life, "known", return_value=file):
+        yield
+
+
 class Repository:
     """An instructor's repository with one stage."""
 
@@ -60,7 +71,7 @@ class Repository:
         self.commit(
             {
                 ".gitattributes": "/solutions export-ignore\n/.gitattributes export-ignore\n",
-                ".gitignore": "/build/\n__pycache__/\n",
+                ".gitignore": "/build/\n/handin/\n/writeup/out/\n__pycache__/\n",
                 "README.md": "# Lab\n",
                 "course.json": json.dumps({"name": "little-lab"}),
                 STAGE: STUB,
@@ -98,17 +109,23 @@ class Student:
                 "writeup/answers/about.typ": '#let name = ""\n',
             }
         )
-        self.old = self.course.released("mine")
+        self.pull()
         self.edit({STAGE: MINE})
+
+    def pull(self) -> None:
+        """Takes the release of the course's last commit: a clone, or what is new."""
+        release.release(self.course.root, self.course.top / "handed_out")
+        if self.root.exists():
+            git(self.root, "pull", "-q", "--no-rebase", "--no-edit")
+        else:
+            git(self.course.top, "clone", "-q", "-b", release.BRANCH, str(self.course.root), str(self.root))
+        self.capsys.readouterr()
 
     def edit(self, files: dict[str, str | None]) -> None:
         write(self.root, files)
 
     def text(self, name: str) -> str | None:
         return (self.root / name).read_text() if (self.root / name).exists() else None
-
-    def files(self) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
 
     def commit_all(self) -> None:
         for command in ("init -q", "add -A", "commit -q -m work"):
@@ -135,16 +152,3 @@ class Student:
     def reset(self) -> str:
         assert reset.reset(stages.named("01_sums"), self.root) == 0
         return self.capsys.readouterr().out
-
-    def new(self, files: dict[str, str | None]) -> Path:
-        """The folder of a release a week later, in which these files are different."""
-        self.course.commit(files, "2026-10-12T12:00:00+00:00")
-        self.course.released("new")
-        return self.course.top / "new"
-
-    def update(self, source: Path) -> str:
-        assert update.update(source, self.root) == 0
-        return self.capsys.readouterr().out
-
-    def backup(self, name: str) -> str:
-        return next((self.root / "backup").glob(f"*/{name}")).read_text()

@@ -9,9 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
-import unittest
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +20,8 @@ import pytest
 
 from tests.tools.autograder_test import FIFTH, FIRST, FOURTH, HIDDEN, SEED, Layout, files_of, solution, stage_with
 from tests.tools.grading_test import processes_in, wait_for
-from tests.tools.release_test import git, working_tree, write
-from tests.tools.workflow_test import Job
-from tools.course import autograder, hidden, prepare, release
+from tests.tools.release_test import git, known_signs, working_tree, write
+from tools.course import autograder, hidden, prepare
 from tools.grading.scoring.results import Status
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import ROOT, LabError
@@ -92,12 +89,10 @@ def test_mistakes_in_what_is_hidden(tmp_path: Path) -> None:
         hidden.seed(tmp_path)
 
 
-def test_the_archives(layout: Layout) -> None:
+def test_the_archive(layout: Layout) -> None:
     with zipfile.ZipFile(layout.made / "autograder.zip") as archive:
         for name in ("setup.sh", "run_autograder"):
             assert archive.getinfo(name).external_attr >> 16 & 0o100, f"{name} is no program"
-    with tarfile.open(layout.made / "autograde.tar") as archive:
-        assert "source/lab/tools/course/grade_submission.py" in archive.getnames()
 
 
 def test_answers_are_where_they_are_removed_alone(layout: Layout) -> None:
@@ -112,13 +107,14 @@ def test_answers_are_where_they_are_removed_alone(layout: Layout) -> None:
 
 
 def test_what_students_may_read_has_no_answer_hidden_test_or_seed(layout: Layout) -> None:
-    autograder.write_public(layout.top / "public", working_tree())
+    with known_signs(layout.top / "signs.json"):
+        autograder.write_public(layout.top / "public", working_tree())
     public, source = (
         {path.relative_to(top).as_posix() for path in top.rglob("*") if path.is_file()}
         for top in (layout.top / "public", layout.made / "source")
     )
     answers = {f"solutions/{stage.name}/{name}" for stage in all_stages() for name in files_of(stage.name)}
-    kept = {"Dockerfile", "run_autograder", "lab/hidden/seed", f"lab/{layout.added[0]}"}
+    kept = {"run_autograder", "lab/hidden/seed", f"lab/{layout.added[0]}"}
     assert source == public | answers | kept
     assert public.isdisjoint(answers | kept)
 
@@ -229,40 +225,3 @@ def test_what_was_reached_is_kept(grader: Layout) -> None:
     process.wait()
     assert 0 < grader.results()["score"] < 100
     wait_for(lambda: not processes_in(grader.root), "the end of all processes")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "full"), [("finished", 103), ("untouched", 0)])
-def test_the_workflow_of_a_release(grader: Layout, name: str, full: int) -> None:
-    """As students push it. What it would clone and cache is prepared already."""
-    git(grader.root / "source", "init", "-q")
-    git(grader.root / "source", "commit", "-q", "--allow-empty", "-m", "the grader")
-    workspace, runner = grader.top / name, grader.top / f"{name}.runner"
-    release.write_tree(workspace, working_tree())
-    grader.submit({stage.name: files_of(stage.name) for stage in all_stages() if full}, workspace)
-    job = Job(unittest.TestCase(), runner, workspace, (grader.root / "source").as_uri(), **grader.given)
-    (runner / "grader").symlink_to(grader.root / "source")
-    assert job.run() == 0, job.printed
-    assert job.results["score"] == full, job.printed
-    assert f"| **all** | {full} / 103 |" in job.summary
-    assert len(re.findall(r"^\| \d\d ", job.summary, re.MULTILINE)) == len(all_stages())
-    assert ("not written yet</summary>" in job.summary) == (not full)
-    assert (job.reported["status"], job.reported["max_score"]) == ("pass" if full else "fail", 103)
-    assert sum(test["score"] for test in job.reported["tests"]) == full
-    assert "a scalar is averaged" not in job.summary
-
-
-@pytest.mark.slow
-def test_autolabs_job(grader: Layout) -> None:
-    folder = grader.top / "autolab"
-    folder.mkdir()
-    for name in ("autograde.tar", "autograde-Makefile"):
-        shutil.copy(grader.made / name, folder)
-    (folder / "naive_ddp.cpp").write_text(solution(FIRST))
-    subprocess.run(["tar", "czf", "handin.tar.gz", "naive_ddp.cpp"], cwd=folder, check=True)
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    job = ["make", "-f", "autograde-Makefile", f"LAB={grader.root}", "HANDIN=handin.tar.gz"]
-    done = subprocess.run(job, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    scores = json.loads(done.stdout.strip().splitlines()[-1])["scores"]
-    assert (scores[FIRST], scores[FIFTH]) == (18, 0)

@@ -204,6 +204,7 @@ def test_what_is_not_the_students_fault(lab: Lab) -> None:
     assert "not your stage's fault.\n\ncommon/ddp/ranks/launch.cpp:7:1: error: expected ';'" in said
     broken.unlink()
     lab.source.unlink()
+    lab.write(".git", "")
     assert "git checkout -- assignments/01_naive_ddp" in lab.tool("grade", "--stage=01").stdout
     (lab.root / "build/toolchain.json").unlink()
     assert lab.tool("grade").stderr == "The lab is not set up here. Run: make setup\n"
@@ -214,7 +215,7 @@ def test_an_edited_header_is_named_with_how_to_get_it_back(lab: Lab) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
     for command in (["init", "-q"], ["add", "assignments"], ["commit", "-qm", "the lab"]):
         subprocess.run([*git, *command], cwd=lab.root, check=True)
-    advice = "\n  git checkout -- assignments/01_naive_ddp/naive_ddp.h\n"
+    advice = " -- <file>):\n  assignments/01_naive_ddp/naive_ddp.h\n"
     assert "git checkout" not in lab.grade(ALL_FAIL, code=1)
     header.write_text("edited")
     assert advice in lab.grade(ALL_FAIL, code=1)

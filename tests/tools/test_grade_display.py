@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
@@ -11,7 +10,6 @@ import signal
 import pytest
 
 from tests.tools.grading_test import ALL_FAIL, ALL_PASS, Lab
-from tools.grading.exit_codes import explain
 from tools.grading.running.processes import BoundedText
 from tools.grading.running.records import Records, printable
 from tools.grading.scoring.results import Status, TestResult, TestSpec
@@ -27,25 +25,17 @@ LONG = "in 'three layers' (2 ranks): rank 1: the gradient of layer 0 is wrong by
         ("--impl=solution", "IMPL=solution is not one of: solutions, ass"),
         ("--device=gpu", "DEVICE=gpu is not one of: cpu, cuda"),
         ("--seed=-1", "SEED=-1 is not a whole number from 0 to 9223372036854775807, as in SEED=42"),
-        ("--seed=²", "SEED=²"),
         ("--schedule=last", "SCHEDULE=last is not a number that a failure"),
         ("--trace=a.json", "TRACE=a.json is for one stage; add STAGE=02"),
         ("--test=broadcast_rank_0", "\n  broadcasts_rank_0\n"),
         ("--stagee=1", "unrecognized arguments: --stagee"),
         ("--sanitize=thread", "SANITIZE=thread is not one of: address, undefined"),
         ("--sanitize=address --untrusted", "SANITIZE=address does not go with UNTRUSTED=1"),
-        ("--sanitize=address --device=cuda", "SANITIZE=address does not go with DEVICE=cuda"),
-        ("--untrusted --stage=1 --trace=step.json", "UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda"),
         ("--untrusted --device=cuda", "UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda"),
     ],
 )
 def test_unknown_values_list_the_valid_ones_the_closest_first(lab: Lab, choices: str, said: str) -> None:
     assert said in lab.grade(ALL_PASS, *choices.split(), code=2)
-
-
-@pytest.mark.parametrize("stage", ["01", "1", "01_naive_ddp", "naive_ddp"])
-def test_every_spelling_of_a_stage(lab: Lab, stage: str) -> None:
-    lab.grade(ALL_PASS, f"--stage={stage}")
 
 
 def test_plain_in_a_pipe_with_whole_lines(lab: Lab) -> None:
@@ -81,7 +71,8 @@ def shown(lab: Lab, student: str, width: int) -> str:
     return " ".join(word for line in lines for word in line.split() if word not in ("│", "\\"))
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [60, 100])
 def test_every_line_fits_and_no_word_is_lost(lab: Lab, width: int) -> None:
     student = f"""
         def run(name):
@@ -143,11 +134,6 @@ def test_watch_grades_on_every_save_and_ends_on_ctrl_c(lab: Lab) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0
     assert lab.tool("watch", "--stage=9").returncode == 2
-
-
-def test_a_folder_that_cannot_be_written() -> None:
-    said = explain(OSError(errno.EROFS, "Read-only file system", "/lab/build/grade/lock"), "make hint")
-    assert "/lab/build/grade/lock: Read-only file system. make hint writes into the checkout" in said
 
 
 def test_bounded_text_keeps_both_ends() -> None:

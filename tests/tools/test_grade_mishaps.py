@@ -130,6 +130,7 @@ def test_a_signal_keeps_what_was_found_and_leaves_no_process(lab: Lab, signum: i
     assert (lab.statuses()[0], lab.results()["score"], lab.kept()) == ("passed", 5, {})
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_random_moments(lab: Lab) -> None:
     """Like a terminal's: to all in the foreground."""
     seed = random.randrange(10**6)

@@ -141,6 +141,7 @@ def test_says_before_it_measures_how_long_it_takes(lab: Lab, monkeypatch: pytest
     assert "Nothing is to be measured: 1 of 1 results are up to date." in lab.said
 
 
+@pytest.mark.slow
 def test_measures_anew_what_is_older_than_the_code(lab: Lab) -> None:
     for file, seconds, calls in ((lab.library, 100, 0), *((file, 300, 1) for file in lab.libraries)):
         touch(lab.result, 200)
@@ -195,6 +196,7 @@ def test_says_what_was_not_measured_and_why(lab: Lab, code: int, kind: str, mess
     assert not any(found.values())
 
 
+@pytest.mark.slow
 def test_what_failed_is_kept_until_it_is_made(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliverables, "DRAWINGS", (drawing(),))
     lab.program(code=1)
@@ -227,6 +229,7 @@ def test_what_is_finished_is_drawn_and_says_what_it_waits_for(lab: Lab, monkeypa
     assert found.waiting == ["draw: for 02 overlapped DDP (solutions), and shows the others"]
 
 
+@pytest.mark.slow
 def test_a_stage_that_does_not_compile_is_not_measured(lab: Lab) -> None:
     lab.broken = {OVERLAPPED.name: "error"}
     found = lab.draw(BOTH)

@@ -86,6 +86,7 @@ def test_a_finding_without_the_students_lines_is_the_labs(watched: Lab) -> None:
     assert "no line of it is in your files" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", ["address", "undefined"])
 def test_nothing_found(watched: Lab, choice: str) -> None:
     report(watched)  # which does not stay

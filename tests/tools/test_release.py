@@ -11,13 +11,15 @@ import sys
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from tests.tools.release_test import STUB, Repository, git, working_tree
+from tests.tools.release_test import STUB, Repository, git, known_signs, working_tree
 from tools.course import release
 from tools.course.release import for_students
 from tools.grading import released, stages
+from tools.grading.running import signs_of_life
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
 from tools.student import course
@@ -25,8 +27,8 @@ from tools.student import course
 # Whoever is told of these looks for what is not there.
 INSTRUCTORS = re.compile(
     r"solutions/|IMPL=solutions|--impl solutions|tests/(mutants|variants|harness|benchmarks|figures|tools)"
-    r"|(contract\.json|NOTES\.md|CLAIMS\.md|INSTRUCTOR\.md|instructor\.mk)|make (check|release|format)\b"
-    r"|tools[/.](checking|course)"
+    r"|(contract\.json|NOTES\.md|CLAIMS\.md|INSTRUCTOR\.md|instructor\.mk)"
+    r"|make (check|release|format|class|autograder)\b|tools[/.](checking|course)"
 )
 EXTENSION = re.compile(r"\b0[67]_|stages? 0[67]|sharded_|ZeRO|FSDP")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
@@ -85,7 +87,8 @@ class Leaks:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The students' tree of the whole lab."""
     tree = tmp_path_factory.mktemp("release") / "ddp-lab"
-    release.write_tree(tree, working_tree())
+    with known_signs(tree.parent / "signs.json"):
+        release.write_tree(tree, working_tree())
     return tree
 
 
@@ -110,10 +113,16 @@ def test_has_what_a_student_needs(lab: Path) -> None:
         sources = [path.name for path in stage.sources("assignments")]
         wanted += [f"assignments/{stage.name}/{name}" for name in ("README.md", "stage.json", *sources)]
         wanted += [f"tests/{stage.name}/signs_of_life.json", f"writeup/answers/{stage.name}.typ"]
-    assert {*wanted} <= released.load(lab).files.keys()
+    assert {*wanted} <= {*release.files_of(lab)}
     assert [path.name for path in (lab / ".github/workflows").iterdir()] == ["classroom.yml"]
     there = {path.name for path in (lab / "tests").iterdir()}
     assert there == {*(stage.name for stage in stages.all_stages()), "README.md", "support"}
+
+
+def test_without_a_run_of_the_solutions_nothing_is_handed_out(tmp_path: Path) -> None:
+    with mock.patch.object(signs_of_life, "known", return_value=None), pytest.raises(LabError) as refused:
+        release.write_tree(tmp_path / "tree", working_tree())
+    assert "stages 01, 02, 03" in str(refused.value) and "make test IMPL=solutions" in str(refused.value)
 
 
 def test_no_line_of_a_solution_mutant_or_reference_answer_is_in_it(lab: Path, tmp_path: Path) -> None:
@@ -166,19 +175,32 @@ def test_the_lab_without_its_extension_does_not_speak_of_it() -> None:
 
 
 def test_a_release_is_the_commit_without_what_is_marked(repository: Repository) -> None:
-    made, out = repository.released("out"), repository.top / "out"
-    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
-    assert found == {*made.files, "release.json"}
-    assert "assignments/01_sums/sums.cpp" in found
-    assert "solutions/01_sums/sums.cpp" not in found
+    made, found = repository.released("out"), release.files_of(repository.top / "out")
+    assert {"release.json", "assignments/01_sums/sums.cpp"} <= {*found}
+    assert not [name for name in found if name.startswith(("solutions", ".gitattributes"))]
     assert (made.name, made.version[:11]) == ("little-lab", "2026-10-05.")
     git(repository.root, "worktree", "add", "-q", str(repository.top / "beside"))
     assert release.write_tree(repository.top / "again", root=repository.top / "beside") == made
     with pytest.raises(LabError, match="is not empty"):
         repository.released("again")
-    (out / "README.md").unlink()  # an edit is known without git
-    (out / "course.json").write_text("{}")
-    assert sorted(released.load(out).differing(out)) == ["README.md", "course.json"]
+
+
+def test_the_branch_has_each_release_on_top_of_the_last_and_nothing_else(repository: Repository) -> None:
+    def handed_out(*arguments: str) -> list[str]:
+        release.release(repository.root, repository.top / "out")
+        return git(repository.root, *arguments, release.BRANCH).splitlines()
+
+    assert handed_out("ls-tree", "-r", "--name-only") == release.files_of(repository.top / "out/little-lab")
+    (first,) = handed_out("rev-list")
+    repository.commit({"solutions/01_sums/sums.cpp": "int sum() { return 2 + 1; }\n"})
+    assert handed_out("rev-list") == [first], "nothing of it is handed out"
+    (repository.root / "README.md").chmod(0o755)
+    repository.commit({"docs/new.md": "# New\n"})
+    assert handed_out("rev-list")[1:] == [first]
+    assert "100755" in next(line for line in handed_out("ls-tree", "-r") if "README.md" in line)
+    assert git(repository.root, "status", "--porcelain") == ""
+    assert "solutions" not in git(repository.root, "rev-list", "--objects", release.BRANCH)
+    assert git(repository.root, "log", "-1", "--format=%an %s", release.BRANCH).startswith("little-lab Release 2026-10")
 
 
 def test_the_same_commit_gives_the_same_bytes(repository: Repository) -> None:
@@ -212,9 +234,11 @@ def test_course_and_passages_are_filled_in(repository: Repository) -> None:
     second |= {"tests/02_more/claims.cpp": "int claims();\n", "writeup/answers/02_more.typ": "#todo\n"}
     rules = (ROOT / "students/AGENTS.md").read_text()
     repository.commit({"course.json": json.dumps(about), "README.md": text, "students/AGENTS.md": rules, **second})
-    whole = repository.released("whole").files
+    repository.released("whole")
     repository.commit({"course.json": json.dumps({"extension": False})})
-    assert whole.keys() - repository.released("without").files.keys() == second.keys()
+    repository.released("without")
+    whole, without = ({*release.files_of(repository.top / tree)} for tree in ("whole", "without"))
+    assert whole - without == second.keys()
     pages = [(repository.top / f"{tree}/{name}.md").read_text()
              for name in ("README", "AGENTS") for tree in ("whole", "without")]  # fmt: skip
     table = "| Stage | Due |\n|---|---|\n| 01 | Monday, 19 October 2026, 23:59 CEST |\n"

@@ -1,5 +1,5 @@
-"""A stage is a folder: one more, the first by another name, is added to a copy of the checkout by adding folders only.
-It is built and graded, its mutant dies, and all_stages runs it. Builds the lab's library anew, which takes a minute."""
+"""A stage is a folder: one more, the first by another name, is added to a copy of the checkout by adding folders only,
+and is built and graded. Builds the lab's library anew, which takes a minute."""
 
 from __future__ import annotations
 
@@ -42,8 +42,3 @@ def test_a_stage_is_graded_by_adding_folders(tmp_path: Path) -> None:
     assert "Total  0 / 15 points" in stub
     solution = run("make", "test", "STAGE=99", "IMPL=solutions")
     assert "Total  15 / 15 points" in solution and "99 naive DDP" in solution
-    mutant = f"check.mutants.{STAGE}.no_averaging"
-    assert "100% tests passed" in run("ctest", "--test-dir", "build", "-R", mutant)
-    run("cmake", "--build", "build", "--target", "all_stages")
-    smoke = run("build/bin/all_stages", "--impl=solutions", code=1)  # the others are not built
-    assert re.search(rf"{STAGE} +\d", smoke)

@@ -90,6 +90,7 @@ class VirtualEnvironment(Environment):
             reason = "needs libodd.so, which none of its own packages brings"
             self.assertRaisesRegex(toolchain.LabError, reason, self.provide)
 
+    @pytest.mark.slow
     def test_half_made_or_broken_is_made_anew(self) -> None:
         for reason, said in (
             ("ERROR: broken wheel", "broken wheel"),

@@ -1,9 +1,8 @@
 """Writes what grades submissions elsewhere: make autograder.
 
-build/autograder/autograder.zip                       for Gradescope
-build/autograder/autograde.tar, autograde-Makefile    for Autolab
-build/autograder/source                               what both hold, and the Dockerfile for an image
-build/autograder/public                               for a repository from which students' own CI jobs take it
+build/autograder/autograder.zip    for Gradescope
+build/autograder/source            what it holds
+build/autograder/public            for a repository from which students' own CI jobs take it
 
 The lab in it is what students get (tools/course/release.py), with tools/course and the hidden tests
 (tools/course/hidden.py). The solutions lie beside it for setup.sh, which has them graded and removes them: none is left
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -44,11 +42,11 @@ def main() -> int:
         for name in ("source", "public"):
             shutil.rmtree(folder / name, ignore_errors=True)
             (Path(fresh) / name).rename(folder / name)
-    write_archives(folder)
+    write_archive(folder)
     tests = f"{len(added)} files of hidden tests" if added else "no hidden tests"
     seed = "a secret seed" if hidden.seed(options.hidden) is not None else "a seed of its own for each run"
     print(fold(f"Autograder with {tests} and {seed}:", columns()))
-    print(f"  Gradescope   {folder}/autograder.zip\n  Autolab      {folder}/autograde.tar, autograde-Makefile")
+    print(f"  Gradescope   {folder}/autograder.zip")
     print(f"  GitHub       {folder}/public, without these tests, seed and solutions: students may read it")
     return 0
 
@@ -59,8 +57,7 @@ def write_source(source: Path, commit: str = "HEAD", hidden_tests: Path = hidden
     for stage in all_stages():
         shutil.copytree(ROOT / "solutions" / stage.name, source / "solutions" / stage.name,
                         ignore=shutil.ignore_patterns("*.md"))  # fmt: skip
-    for name in ("run_autograder", "Dockerfile"):
-        _copy(name, source)
+    _copy("run_autograder", source)
     return hidden.add_to(source / "lab", hidden_tests)
 
 
@@ -68,28 +65,18 @@ def write_public(folder: Path, commit: str = "HEAD") -> None:
     """The lab that grades, and what prepares it."""
     lab = folder / "lab"
     release.write_tree(lab, commit)
-    (lab / RELEASE).unlink()  # it is nobody's to hand in or to update
+    (lab / RELEASE).unlink()  # it is nobody's to hand in
     shutil.copytree(ROOT / "tools/course", lab / "tools/course", ignore=shutil.ignore_patterns("__pycache__", "files"))
     _copy("setup.sh", folder)
 
 
 def _copy(name: str, folder: Path) -> None:
     shutil.copyfile(FILES / name, folder / name)
-    (folder / name).chmod(0o644 if name == "Dockerfile" else 0o755)
+    (folder / name).chmod(0o755)
 
 
-def write_archives(folder: Path) -> None:
-    source = folder / "source"
-    shutil.make_archive(str(folder / "autograder"), "zip", source)
-    with tarfile.open(folder / "autograde.tar", "w") as archive:
-        archive.add(source, "source", filter=_as_nobody)
-    shutil.copyfile(FILES / "autograde-Makefile", folder / "autograde-Makefile")
-
-
-def _as_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    return entry
+def write_archive(folder: Path) -> None:
+    shutil.make_archive(str(folder / "autograder"), "zip", folder / "source")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ have in common, and whose score changed when the class was graded again."""
 from __future__ import annotations
 
 import csv
-import html
 import json
 import re
 from collections import Counter
@@ -12,12 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from string import Template
 
-from tools.grading.scoring.results import replace_file
+from tools.course import pages
 from tools.student.course import Course
 
-PAGE = Path(__file__).with_name("files") / "page.html"
 # In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
 # built says nothing about single claims.
 NOT_BUILT = "not_built"
@@ -99,26 +96,20 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
             verdicts = [row.verdicts.get(test, "") for test in tests]
             sums = [row.total, row.extension] if beyond else [row.total]
             table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
-    write_page(
+    pages.write(
         folder / "class.html",
-        ", ".join(filter(None, (course.course, course.term, course.name))),
-        f"<p>{_summary(rows)}</p>",
-        "<h2>Final points</h2>",
-        f'<div class="totals">{_histogram(rows, sum(test.points for test in tests if not test.extension))}</div>',
-        "<h2>Which claims does the class fail?</h2>",
-        " ".join(['<p class="legend">', *(f'<span class="{kind}">{_words(kind)}</span>' for kind in KINDS), "</p>"]),
-        "<table>\n<tr><th>test</th><th>points</th><th>passed</th><th></th><th></th></tr>",
-        *(_bar(test, rows) for test in tests),
-        "</table>\n<h2>What do they say?</h2>",
-        "<p>Failures by the first line of the message, numbers and names left out.</p>",
-        f"<table>\n{_diagnoses(rows)}\n</table>",
-        f"<h2>Students</h2>\n<table>\n{_students(rows, stages, beyond)}\n</table>",
+        "class.html",
+        title=", ".join(filter(None, (course.course, course.term, course.name))),
+        summary=_summary(rows),
+        bins=_histogram(rows, sum(test.points for test in tests if not test.extension)),
+        kinds=KINDS,
+        bars=[Bar(test, rows) for test in tests],
+        diagnoses=_grouped(rows),
+        shown=SHOWN,
+        stages=stages,
+        beyond=beyond,
+        rows=rows,
     )
-
-
-def write_page(path: Path, title: str, *content: str) -> None:
-    page = Template(PAGE.read_text(encoding="utf-8"))
-    replace_file(path, page.substitute(title=html.escape(title), content="\n".join(content)).encode())
 
 
 def _text(text: str) -> str:
@@ -135,46 +126,24 @@ def _summary(rows: list[Row]) -> str:
             f"{problems} with a problem.")  # fmt: skip
 
 
-def _histogram(rows: list[Row], most: float) -> str:
-    """Of points, in BINS parts of what can be had."""
+def _histogram(rows: list[Row], most: float) -> list[tuple[float, float, int, float]]:
+    """Of points, in BINS parts of what can be had: from, to, how many students, height in percent of the highest."""
     counts = Counter(min(BINS - 1, int(BINS * row.total / most)) for row in rows if row.verdicts and most)
     highest = max(counts.values(), default=1)
-    bars = []
-    for each in range(BINS):
-        low, high = most * each / BINS, most * (each + 1) / BINS
-        height = 100 * counts[each] / highest
-        bars.append(f'<div class="bin"><b>{counts[each] or ""}</b><i style="height:{height:.0f}px"></i>'
-                    f"<small>{low:g}-{high:g}</small></div>")  # fmt: skip
-    return "".join(bars)
+    return [(most * each / BINS, most * (each + 1) / BINS, counts[each], round(100 * counts[each] / highest))
+            for each in range(BINS)]  # fmt: skip
 
 
-def _bar(test: Test, rows: list[Row]) -> str:
-    """One test: how many passed, failed, ..., and who did not pass."""
-    of_kind = {kind: [row.student for row in rows if row.verdicts.get(test) == kind] for kind in KINDS}
-    everybody = sum(map(len, of_kind.values()))
-    parts = "".join(
-        f'<i class="{kind}" style="width:{100 * len(names) / everybody:.2f}%">{len(names)}</i>'
-        for kind, names in of_kind.items()
-        if names
-    )
-    others = "; ".join(f"{_words(kind)}: {', '.join(names)}" for kind, names in of_kind.items()
-                       if names and kind != "passed")  # fmt: skip
-    passed = 100 * len(of_kind["passed"]) / everybody
-    details = f"<details><summary>who</summary>{html.escape(others)}</details>" if others else ""
-    return (f'<tr><td>{html.escape(test.claim)}</td><td>{test.points:g}</td><td>{passed:.0f} %</td>'
-            f'<td class="bar">{parts}</td><td>{details}</td></tr>')  # fmt: skip
+class Bar:
+    """One test, and who passed it, failed it, ..."""
 
+    def __init__(self, test: Test, rows: list[Row]) -> None:
+        self.test = test
+        self.students = {kind: [row.student for row in rows if row.verdicts.get(test) == kind] for kind in KINDS}
 
-def _students(rows: list[Row], stages: list[str], beyond: bool) -> str:
-    head = "".join(f"<th>{html.escape(stage[:2])}</th>" for stage in stages)
-    extension = "<th>extension</th>" if beyond else ""
-    lines = [f"<tr><th>student</th><th>points</th>{extension}{head}<th></th></tr>"]
-    for row in rows:
-        points = "".join(f"<td>{row.earned.get(stage, 0):g}</td>" for stage in stages)
-        extension = f"<td>{row.extension:g}</td>" if beyond else ""
-        lines.append(f"<tr><td>{html.escape(row.student)}</td><td>{row.total:g}</td>{extension}{points}"
-                     f"<td>{html.escape(row.problem)}</td></tr>")  # fmt: skip
-    return "\n".join(lines)
+    def share(self, kind: str) -> float:
+        """In percent."""
+        return 100 * len(self.students[kind]) / sum(map(len, self.students.values()))
 
 
 @dataclass
@@ -216,19 +185,6 @@ def _grouped(rows: Iterable[Row]) -> list[Diagnosis]:
             if test.claim not in group.tests:
                 group.tests.append(test.claim)
     return sorted(found.values(), key=lambda group: (-len(group.students), group.text))
-
-
-def _diagnoses(rows: Iterable[Row]) -> str:
-    groups = _grouped(rows)
-    lines = ["<tr><th>students</th><th>what the first line says</th><th>tests</th><th></th></tr>"]
-    for group in groups[:SHOWN]:
-        details = f"for example: {group.example} ({group.students[0]}). All: {', '.join(group.students)}"
-        lines.append(f"<tr><td>{len(group.students)}</td><td>{html.escape(group.text)}</td>"
-                     f"<td>{html.escape(', '.join(group.tests))}</td>"
-                     f"<td><details><summary>example</summary>{html.escape(details)}</details></td></tr>")  # fmt: skip
-    if len(groups) > SHOWN:
-        lines.append(f"<tr><td></td><td>and {len(groups) - SHOWN} more</td><td></td><td></td></tr>")
-    return "\n".join(lines)
 
 
 def changes(before: dict[str, Row], rows: list[Row]) -> str:

@@ -111,6 +111,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def students_in(folder: Path, out: Path) -> list[Student]:
+    if not folder.name:  # an empty one, by make class without FROM=
+        raise BadChoice("Say where the submissions are: make class FROM=<folder>")
     if not folder.is_dir():
         raise BadChoice(f"{folder} is not a folder of submissions")
     found: dict[str, Path] = {}

@@ -53,10 +53,7 @@ def main() -> int:
 
 def _grade_as_asked() -> int:
     options = parse_arguments()
-    report = run(options)
-    if options.autolab:
-        print(gradescope.autolab(report), flush=True)
-    return 0 if report.full_marks() else 1
+    return 0 if run(options).full_marks() else 1
 
 
 def run(options: argparse.Namespace) -> Report:
@@ -82,7 +79,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--limit", type=float, default=ALL_S, help="seconds for all tests (%(default)g), not counted "
                         "while they wait for a processor; a stage may take its part of what those before it have left"
                         )  # fmt: skip
-    parser.add_argument("--autolab", action="store_true", help="print Autolab's scores as the last line")
     options = parser.parse_args(arguments)
     if not options.submission.exists():
         raise BadChoice(f"{options.submission} is not there. Name a folder, or an archive that `make submit` makes")

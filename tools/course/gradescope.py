@@ -1,8 +1,7 @@
-"""A graded submission as Gradescope's results.json, and as the last line that Autolab reads."""
+"""A graded submission as Gradescope's results.json."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -57,8 +56,3 @@ def _summary(report: Report, shown: Shown) -> str:
     answers = ", ".join(name.partition("_")[0] for name in sorted(shown.submission.answers))
     lines += [f"Answers for the writeup, which a person reads: {answers or 'none'}"]
     return "\n".join([*lines, *(f"Note: {note}" for note in shown.submission.notes)])
-
-
-def autolab(report: Report) -> str:
-    """Autolab takes a problem for each stage from the last line that a job prints."""
-    return json.dumps({"scores": {stage.stage.name: stage.score for stage in report.stages}})

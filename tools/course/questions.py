@@ -3,28 +3,28 @@ teaches, and one without for each student. tests/support/questions.h has what ca
 
 from __future__ import annotations
 
-import html
 import json
 import random
 from pathlib import Path
 
-from tools.course.class_table import write_page
+from tools.course import pages
 
 CANDIDATES = "candidates.json"  # has the answers: not for the student
 EACH = 2
-_TITLE = "Questions about your run"
 
 
 def write(folder: Path, students: dict[str, Path], seed: int) -> None:
     """`students`: their folders, by name."""
-    parts = []
+    asked = {name: drawn(_candidates(own), f"{seed} {name}") for name, own in students.items()}
     for name, own in students.items():
-        asked = drawn(_candidates(own), f"{seed} {name}")
         (own / "questions.html").unlink(missing_ok=True)
-        if asked:
-            write_page(own / "questions.html", f"{_TITLE}, {name}", _text(asked, answers=False))
-        parts.append(f"<h2>{html.escape(name)}</h2>" + (_text(asked, answers=True) or "<p>Nothing can be asked.</p>"))
-    write_page(folder / "questions.html", "Questions for each student, with answers", *parts)
+        if asked[name]:
+            _write_page(own, f"Questions about your run, {name}", {name: asked[name]}, answers=False)
+    _write_page(folder, "Questions for each student, with answers", asked, answers=True)
+
+
+def _write_page(folder: Path, title: str, students: dict[str, list[dict[str, object]]], answers: bool) -> None:
+    pages.write(folder / "questions.html", "questions.html", title=title, students=students.items(), answers=answers)
 
 
 def drawn(candidates: list[dict[str, object]], seed: str) -> list[dict[str, object]]:
@@ -45,17 +45,3 @@ def _candidates(folder: Path) -> list[dict[str, object]]:
         return [{**question, "stage": stage} for stage, found in by_stage.items() for question in found]
     except (OSError, ValueError, AttributeError, TypeError):
         return []
-
-
-def _text(asked: list[dict[str, object]], answers: bool) -> str:
-    parts = []
-    for number, each in enumerate(asked, start=1):
-        events = "\n".join(f"<li>{html.escape(str(line))}</li>" for line in each["evidence"])
-        title = f"Stage {str(each['stage'])[:2]}, {each['about']}"
-        parts.append(f"<h3>{number}. {html.escape(title)}</h3>"
-                     f"<p>{html.escape(str(each['asked']))}</p>")  # fmt: skip
-        if answers:
-            parts.append(f"<p><b>Answer.</b> {html.escape(str(each['answer']))}</p>")
-        parts.append(f"<details><summary>what happened there, in the run &quot;{html.escape(str(each['body']))}&quot;"
-                     f"</summary><ol>{events}</ol></details>")  # fmt: skip
-    return "\n".join(parts)

@@ -1,7 +1,9 @@
-"""Writes what students get: the folder build/release/<name>, and the archive <name>-<version>.tar.gz beside it.
+"""Writes what students get: the folder build/release/<name>, the archive <name>-<version>.tar.gz beside it, and a
+commit on the branch `release`, which has nothing but releases.
 
-It is what git has at HEAD, without what .gitattributes marks `export-ignore`. What is in students/, and not for this
-repository itself, goes to the top; release.json is added. The same commit gives the same bytes.
+A release is what git has at HEAD, without what .gitattributes marks `export-ignore`. What is in students/, and not for
+this repository itself, goes to the top; release.json is added, and beside each stage's tests what their bodies do at
+least (tools/grading/running/signs_of_life.py). The same commit gives the same bytes.
 
 Marks in a Markdown text are filled in. Each is a line of its own:
 
@@ -20,24 +22,28 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path, PurePath
 
 from tools.grading.exit_codes import ending_of
-from tools.grading.released import Release, checksum, is_students
+from tools.grading.released import Release, is_students
+from tools.grading.running import signs_of_life
+from tools.grading.stages import all_stages
 from tools.setup.columns import listed
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course
 from tools.student.course import Course
 
 SHOWN = 10
+BRANCH = "release"
 STUDENTS = "students/"  # what is in it is at the top of the students' tree
 
 
@@ -50,6 +56,7 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
     about = course.parse(files[course.FILE][0].decode()) if course.FILE in files else Course()
     if not about.extension:
         files = without_extension(files)
+    files |= least_activity(files)
     for name, (content, mode) in files.items():
         path = destination / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +66,8 @@ def write_tree(destination: Path, commit: str = "HEAD", root: Path = ROOT) -> Re
         path.chmod(mode)
     hash_, seconds = _git(root, "log", "-1", "--format=%H %ct", commit).decode().split()
     date = datetime.fromtimestamp(int(seconds), timezone.utc).isoformat()
-    checksums = {name: checksum(destination / name) for name in sorted(files)}
-    originals = {name: (destination / name).read_text() for name in checksums if is_students(name)}
-    release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, checksums, originals)
+    originals = {name: (destination / name).read_text() for name in sorted(files) if is_students(name)}
+    release = Release(about.name, f"{date[:10]}.{hash_[:7]}", hash_, date, originals)
     release.write(destination)
     return release
 
@@ -101,6 +107,15 @@ def without_extension(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[by
             if beyond.isdisjoint(part.partition(".")[0] for part in PurePath(name).parts)}  # fmt: skip
 
 
+def least_activity(files: Iterable[str]) -> dict[str, tuple[bytes, int]]:
+    """What each body of the tests does at least, for the stages among these files whose tests are handed out."""
+    folders = {str(PurePath(name).parent) for name in files}
+    stages = [stage for stage in all_stages() if f"tests/{stage.name}" in folders]
+    signs_of_life.require(stages)
+    known = {signs_of_life.packed(stage).relative_to(ROOT): signs_of_life.known(stage) for stage in stages}
+    return {str(name): (file.read_bytes(), 0o644) for name, file in known.items()}
+
+
 def write_archive(tree: Path, release: Release, archive: Path) -> None:
     """`tree` as a .tar.gz with one folder: sorted, of the commit's time and of nobody, so that bytes repeat."""
     seconds = int(datetime.fromisoformat(release.date).timestamp())
@@ -110,13 +125,39 @@ def write_archive(tree: Path, release: Release, archive: Path) -> None:
         gzip.GzipFile("", "wb", mtime=seconds, fileobj=file) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name in sorted([*release.files, RELEASE]):
+        for name in files_of(tree):
             entry = tarfile.TarInfo(f"{tree.name}/{name}")
             entry.size, entry.mtime = (tree / name).stat().st_size, seconds
             entry.mode = 0o755 if (tree / name).stat().st_mode & 0o100 else 0o644
             with (tree / name).open("rb") as content:
                 tar.addfile(entry, content)
     fresh.replace(archive)
+
+
+def files_of(tree: Path) -> list[str]:
+    return sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file())
+
+
+def commit_tree(tree: Path, release: Release, root: Path) -> bool:
+    """Puts `tree` on top of the last release on BRANCH. False if that one has the same files. It has an index of its
+    own, so whatever is checked out or staged in `root` stays, and its author is the course."""
+    folder, ref = _git(root, "rev-parse", "--absolute-git-dir").decode().strip(), f"refs/heads/{BRANCH}"
+    author = {"NAME": release.name, "EMAIL": "release@localhost", "DATE": release.date}
+    who = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in author.items()}
+    with tempfile.TemporaryDirectory() as place:
+        environment = {**who, "GIT_DIR": folder, "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": f"{place}/index"}
+
+        def git(*arguments: str) -> str:
+            return _git(tree, *arguments, environment=environment).decode().strip()
+
+        git("-c", "core.autocrlf=false", "add", "--all", "--force", ".")
+        files = git("write-tree")
+        last = git("for-each-ref", "--format=%(objectname)", ref)
+        if last and not git("diff", "--name-only", last, files, "--", ".", f":(exclude){RELEASE}"):
+            return False
+        commit = git("commit-tree", files, *(("-p", last) if last else ()), "-m", f"Release {release.version}")
+        git("update-ref", "-m", "make release", ref, commit, last)
+    return True
 
 
 def _handed_out(root: Path, commit: str) -> Iterator[tuple[str, tuple[bytes, int]]]:
@@ -128,9 +169,10 @@ def _handed_out(root: Path, commit: str) -> Iterator[tuple[str, tuple[bytes, int
                 yield name, (tar.extractfile(entry).read(), 0o755 if entry.mode & 0o100 else 0o644)
 
 
-def _git(root: Path, *arguments: str) -> bytes:
+def _git(root: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+        env = {**os.environ, **(environment or {})}
+        done = subprocess.run(["git", *arguments], cwd=root, env=env, capture_output=True, check=False)
     except FileNotFoundError:
         raise LabError("There is no git, which knows what belongs to the lab: install git") from None
     if done.returncode:
@@ -159,12 +201,11 @@ def release(root: Path = ROOT, folder: Path = BUILD_DIR / "release") -> int:
         (Path(fresh) / "tree").rename(tree)
     archive = folder / f"{made.name}-{made.version}.tar.gz"
     write_archive(tree, made, archive)
+    is_new = commit_tree(tree, made, root)
     if unknown:
         print("\n".join(["Not handed out, since git does not know them:", *listed(unknown, SHOWN)]))
-    known = _git(root, "ls-files", "-z").decode().rstrip("\0").split("\0")
-    left = {name.removeprefix(STUDENTS) for name in known} - made.files.keys()
-    print(f"Release {made.version}: {len(made.files)} files, without {len(left)} that .gitattributes leaves out")
-    print(f"  {tree}\n  {archive}")
+    print(f"Release {made.version}, {len(files_of(tree))} files:\n  {tree}\n  {archive}")
+    print(f"  the branch {BRANCH}, {'with a new commit' if is_new else 'as it was: no file has changed'}")
     return 0
 
 

@@ -1,11 +1,10 @@
-"""release.json, in the top folder of what was handed out: which release it is, and each file's checksum. So a student's
-folder needs no git to know what was edited."""
+"""release.json, in the top folder of what was handed out: which release it is, and what students edit as it was then.
+What else was edited since, git knows."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator
+import subprocess
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePath
 
@@ -16,57 +15,57 @@ from tools.setup.toolchain import RELEASE, ROOT, LabError
 class Release:
     name: str  # of the folder, such as ddp-lab
     version: str  # 2026-10-05.3f2a91c: the commit's day and name
-    commit: str
+    commit: str  # of the course's own repository
     date: str  # the commit's
-    files: dict[str, str]  # path: sha256
     originals: dict[str, str]  # path: text, of what students edit
-    updating_to: str = ""  # the version that an update was bringing when it was cut short
 
     def write(self, root: Path) -> None:
-        fresh = root / f"{RELEASE}.new"
-        fresh.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        fresh.replace(root / RELEASE)
-
-    def differing(self, root: Path = ROOT) -> Iterator[str]:
-        """The files that are not as they were handed out, or gone."""
-        return (name for name, wanted in self.files.items() if checksum(root / name) != wanted)
+        (root / RELEASE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
-def load(root: Path = ROOT, unfinished: bool = False) -> Release | None:
-    """The release that this folder has; None in the repository that releases are made from. `unfinished`: also where
-    an update was cut short, so that some files are of another release."""
+def load(root: Path = ROOT) -> Release | None:
+    """The release that this folder has; None in the repository that releases are made from."""
     try:
         given = json.loads((root / RELEASE).read_text(encoding="utf-8"))
-        found = Release(**{each.name: given[each.name] for each in fields(Release)})  # a newer one may have more
+        return Release(**{each.name: given[each.name] for each in fields(Release)})  # a newer one may have more
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
-        raise LabError(f"{RELEASE} cannot be read ({error}). Take it from the course's archive again.") from None
-    if found.updating_to and not unfinished:
-        raise LabError(
-            f"An update to {found.updating_to} was interrupted, and some files are of the release before. "
-            "Run it again, it goes on: make update FROM=<the course's archive>"
-        )
-    return found
-
-
-def is_here() -> bool:
-    return (ROOT / RELEASE).exists()
+        raise LabError(f"{RELEASE} cannot be read ({error}). Restore it: git checkout -- {RELEASE}") from None
 
 
 def is_students(name: str) -> bool:
-    """Whether it is for students to edit: a stage's sources, the answers of the writeup."""
+    """Whether it is for students to edit: a stage's sources, headers of their own beside them, the answers of the
+    writeup. The header that is called as its stage is the contract, and the lab's."""
     path = PurePath(name)
+    if path.match("assignments/*/*.h"):
+        return path.stem != path.parent.name.partition("_")[2]
     return path.match("assignments/*/*.cpp") or path.parts[:2] == ("writeup", "answers")
 
 
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def handed_out(root: Path = ROOT) -> str:
+    """The commit with which the course brought these files, which is the last one that has changed release.json; HEAD
+    in the repository that releases are made from. Empty if git does not know."""
+    if not (root / RELEASE).exists():
+        return git(root, "rev-parse", "--verify", "--quiet", "HEAD").strip()
+    return git(root, "log", "-1", "--format=%H", "--", RELEASE).strip()
 
 
-def checksum(path: Path) -> str:
-    """Of a file's content; empty without a file."""
+def edited(root: Path = ROOT, with_new: bool = True) -> list[str] | None:
+    """The files that are not as they were handed out, or are gone, or not yet known to git; None where git is not
+    there."""
+    commit = handed_out(root)
+    if not commit:
+        return None
+    changed = git(root, "diff", "-z", "--name-only", "--no-renames", "--relative", commit)
+    new = git(root, "ls-files", "-z", "--others", "--exclude-standard") if with_new else ""
+    return sorted({*filter(None, (changed + new).split("\0"))})
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git prints; nothing where it fails, or is not there."""
     try:
-        return digest(path.read_bytes())
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+    except FileNotFoundError:
         return ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""

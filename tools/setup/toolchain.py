@@ -60,7 +60,7 @@ class Toolchain:
 
 def how_to_restore(name: str) -> str:
     """The command that gets a file or folder of the lab back as it was."""
-    return "make update FROM=<the course's archive>" if (ROOT / RELEASE).exists() else f"git checkout -- {name}"
+    return f"git checkout -- {name}" if (ROOT / ".git").exists() else "unpack the course's archive again"
 
 
 def load(build_dir: Path = BUILD_DIR) -> Toolchain:

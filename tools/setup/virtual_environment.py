@@ -34,14 +34,14 @@ LIBRARY_PINS = ROOT / "cmake" / "libraries.txt"
 # What may be in it. Running on the CPU needs little of torch's CUDA build: torch itself, without its dependencies, and
 # the libraries that libtorch_cpu.so names as NEEDED. (Python's `import torch` fails then; no tool of the lab does it.)
 TORCH = "torch"
-FIGURES = "figures"  # what draws figures and sets the writeup
+FIGURES = "figures"  # what draws figures, writes pages and sets the writeup
 CHECK = "check"  # what only `make check` uses; NCCL's headers are for compiling what runs on GPUs
 CUDA = "cuda"  # all that torch depends on, for running on GPUs
 CMAKE, NINJA, HEADERS = "cmake", "ninja", "headers"  # each where the system has none that fits
 _PACKAGES = {
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
-    FIGURES: ("numpy", "matplotlib", "tabulate", "typst"),
+    FIGURES: ("numpy", "matplotlib", "tabulate", "jinja2", "typst"),
     CHECK: (
         "jsonschema",
         "ruff",

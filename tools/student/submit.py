@@ -1,17 +1,18 @@
 """Packs what is handed in: handin/<name>.zip, with the edited files of the stages, the answers of the writeup, its PDF
-if there is one, and the scores that `make test` has given each stage last. Names what is missing, and what was edited
-elsewhere, which stays behind. The same content gives the same bytes.
+if there is one, and the scores that `make test` has given each stage last. Names what is missing, and, where git knows,
+what was edited elsewhere, which stays behind. The same content gives the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
 import sys
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tools.grading import released
@@ -19,17 +20,50 @@ from tools.grading.compiling import stale
 from tools.grading.exit_codes import ending_of
 from tools.grading.scoring import kept_scores, sums
 from tools.grading.scoring.results import replace_file
-from tools.grading.stages import Stage, all_stages
+from tools.grading.stages import Stage, all_stages, is_stub
 from tools.setup.columns import columns, fold, listed
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 from tools.student import course
-from tools.student.contents import Folder, look_at
 
 SHOWN = 10
+PDF = "writeup/out/writeup.assignments.*.pdf"
 HAND_IN = "Hand in"  # the link of course.json that says where
 NO_TIME = (1980, 1, 1, 0, 0, 0)  # in the archive: times differ from copy to copy
 MARKS = {"passed": "+", "todo": "o", "skipped": "-"}
 ANSWER = re.compile(r'^#answer\("([^"]+)"\)\[(.*?)^\]', re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A student's folder, compared with what was handed out."""
+
+    version: str  # of the release; empty in the repository that releases are made from
+    commit: str
+    handed_in: list[str]
+    stubs: list[str]  # stages nobody has edited
+    edited_elsewhere: list[str] | None  # the lab's files that differ or are gone, and new ones; None: nobody knows
+
+
+def look_at(root: Path) -> Folder:
+    release = released.load(root)
+    originals = release.originals if release else {}
+    files = {path.relative_to(root).as_posix(): path for pattern in ("assignments/*/*.*", "writeup/answers/**/*")
+             for path in root.glob(pattern) if path.is_file()}  # fmt: skip
+    own = {name for name, path in files.items() if released.is_students(name) and is_edited(path, originals.get(name))}
+    begun = {PurePosixPath(name).parent.name for name in own if name.startswith("assignments/")}
+    elsewhere = released.edited(root)
+    return Folder(
+        release.version if release else "",
+        release.commit if release else released.handed_out(root),
+        sorted(own | {path.relative_to(root).as_posix() for path in root.glob(PDF)}),
+        [stage.name for stage in all_stages() if stage.name not in begun],
+        elsewhere and [name for name in elsewhere if not released.is_students(name)],
+    )
+
+
+def is_edited(path: Path, original: str | None) -> bool:
+    text = path.read_text(errors="replace")
+    return text != original and not (path.suffix == ".cpp" and is_stub(text))
 
 
 @dataclass(frozen=True)
@@ -96,13 +130,12 @@ def submit(root: Path = ROOT, results: Path = BUILD_DIR / "grade" / kept_scores.
 
 def manifest(folder: Folder, scores: Scores | None, files: dict[str, bytes]) -> bytes:
     """Which release, when it was graded, and the checksum of each file."""
-    release = folder.release
     found = {
-        "release": release.version if release else "",
-        "commit": release.commit if release else folder.commit,
+        "release": folder.version,
+        "commit": folder.commit,
         "graded": scores.dates() if scores else {},
-        "files": {name: released.digest(content) for name, content in sorted(files.items())},
-        "edited_elsewhere": folder.edited_elsewhere,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())},
+        "edited_elsewhere": folder.edited_elsewhere,  # null where git does not know
     }
     return json.dumps(found, indent=1).encode() + b"\n"
 
@@ -123,12 +156,8 @@ def told(archive: Path, about: course.Course, folder: Folder, scores: Scores | N
     if missing := [*missing_stages(folder, scores), *missing_answers(root)]:
         lines += ["Still missing, or not as it could be:", *(f"  {line}" for line in missing)]
     if folder.edited_elsewhere:
-        lines.append("Edited or missing, but not handed in; grading uses the course's own:")
+        lines.append("Edited, missing or new, but not handed in; grading uses the course's own:")
         lines += listed(folder.edited_elsewhere, SHOWN)
-    if folder.unknown:
-        lines += ["Not handed in, since the lab does not know them:", *listed(folder.unknown, SHOWN)]
-    if not folder.known:
-        lines.append("What else was edited nobody knows: there is neither a release.json nor a git repository here.")
     if link := about.links.get(HAND_IN):
         lines.append(f"Hand it in at {link}")
     return "\n".join(lines)

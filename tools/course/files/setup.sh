@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Prepares a grader's image, once: packages, libtorch, and all of the lab that is not a student's, built. The solutions
-# have to get full marks, and are removed. Gradescope runs
-# it as root in /autograder/source; a Dockerfile for another system runs it where this folder was copied to.
+# have to get full marks, and are removed. Gradescope runs it as root in /autograder/source, a CI where this folder is.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/lab"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import threading
 import time
 from concurrent.futures import Future
@@ -22,7 +21,7 @@ from tools.grading.strangers.untrusted import Compiled
 from tools.setup import system_packages
 from tools.setup.columns import listed
 from tools.setup.progress import ProgressLine
-from tools.setup.toolchain import ROOT, LabError, Toolchain, how_to_restore
+from tools.setup.toolchain import LabError, Toolchain, how_to_restore
 
 SHOWN = 5
 HALF = "The lab's own code was built and lacks what no library here defines; this is not your stage's fault:"
@@ -252,29 +251,16 @@ def _why_common_failed(log: BuildLog) -> str:
 
 
 def edited_note() -> str:
-    """Names the lab's own files that are not as they were handed out, and how to get them back; empty if all are."""
-    files = edited_files()
+    """Names the lab's own files that are not as they were handed out, and how to get them back; empty if all are, or
+    git does not know."""
+    files = [name for name in released.edited(with_new=False) or () if _is_built(name)]
     if not files:
         return ""
-    from_git = not released.is_here()
-    lines = [f"  {how_to_restore(file) if from_git else file}" for file in files[:SHOWN]]
-    if len(files) > SHOWN:
-        lines.append(f"  and {len(files) - SHOWN} more{', which git status lists' if from_git else ''}")
-    if from_git:
-        return "\n".join(["", "This is not as the lab has it. To get it back:", *lines, ""])
-    return "\n".join(["", f"This is not as the lab has it ({how_to_restore('')} brings it back):", *lines, ""])
-
-
-def edited_files() -> list[str]:
-    """What a student does not edit, and is different from what was handed out, or gone."""
-    if release := released.load(unfinished=True):
-        return [name for name in release.differing() if _is_built(name)]
-    command = ["git", "diff", "--name-only", "--relative", "HEAD", "--", "CMakeLists.txt", "cmake", "common", "tests"]
-    command += ["assignments/*.h"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.splitlines() if done.returncode == 0 else []  # no repository: nobody knows
+    back = f"git checkout {released.handed_out()[:12]} -- <file>"
+    return "\n".join(["", f"This is not as the lab has it (to get a file back: {back}):", *listed(files, SHOWN), ""])
 
 
 def _is_built(name: str) -> bool:
     path = PurePath(name)
-    return path.parts[0] in ("CMakeLists.txt", "cmake", "common", "tests") or path.match("assignments/*/*.h")
+    in_build = path.parts[0] in ("CMakeLists.txt", "cmake", "common", "tests") or path.match("assignments/*/*.h")
+    return in_build and not released.is_students(name)

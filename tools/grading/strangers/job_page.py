@@ -1,8 +1,8 @@
 """Says on the page of a CI's job what results.json holds: a line for each stage, and what did not pass.
 
 Where GitHub runs it, the page is the file that GITHUB_STEP_SUMMARY names, and `result` in GITHUB_OUTPUT is what GitHub
-Classroom's reporter reads; elsewhere the page is printed. Exit code: 0 if there are results, whatever they are; 3 if
-not.
+Classroom's reporter reads; elsewhere the page is printed. It uses no template, since the system's Python runs it, with
+the standard library alone. Exit code: 0 if there are results, whatever they are; 3 if not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from tools.grading import released
 from tools.grading.exit_codes import ending_of
+from tools.grading.released import is_students
 from tools.grading.stages import all_stages
 from tools.setup.toolchain import LabError
 
@@ -49,12 +50,13 @@ def write() -> int:
 
 def edited_judges() -> list[str]:
     """What is not as it was handed out, and could change a verdict. The course's own copy was not handed out."""
-    release = released.load(unfinished=True)
-    return [name for name in release.differing() if _judges(PurePath(name))] if release else []
+    edited = released.edited() if released.load() else None
+    return [name for name in edited or () if _judges(PurePath(name))]
 
 
 def _judges(path: PurePath) -> bool:
-    return path.parts[0] in JUDGES or (path.parts[0] == "assignments" and path.suffix in (".h", ".json"))
+    in_stage = path.parts[0] == "assignments" and path.suffix in (".h", ".json") and not is_students(str(path))
+    return path.parts[0] in JUDGES or in_stage
 
 
 def load(results: Path) -> list[Test]:
@@ -90,7 +92,7 @@ def _row(title: str, tests: list[Test]) -> str:
 
 
 def _whose(edited: list[str]) -> list[str]:
-    if not released.is_here():
+    if not released.load():
         return ["Graded by the course's own copy of the lab."]
     if not edited:
         return ["Graded by this repository's own copy of the lab."]
