@@ -119,8 +119,8 @@ class Layout:
         self.said, used = done.stdout, resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         assert "Traceback" not in done.stdout + done.stderr
-        self.cpu_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-        print(f"\n{time.monotonic() - began:.0f} s, of processors {self.cpu_s:.0f} s")
+        processor = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+        print(f"\n{time.monotonic() - began:.0f} s, of processors {processor:.0f} s")
         assert processes_in(self.root) == []
         return self.results()
 

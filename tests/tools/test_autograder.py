@@ -158,7 +158,6 @@ def test_a_good_one(grader: Layout) -> None:
     found = grader.grade({stage.name: files_of(stage.name) for stage in all_stages()})
     assert points(found) == FULL
     assert [entry["name"][:2] for entry in found["leaderboard"]] == ["03", "05"]
-    assert grader.cpu_s / 2 < 40, "on two cores"
     if os.getuid() == 0:
         assert (grader.root / "results/results.json").stat().st_uid == 65534
     (claim,) = [test for test in found["tests"] if test["visibility"] != "visible"]
