@@ -32,10 +32,6 @@ REGISTRY = Registry().with_resources([(name, Resource.from_contents(schema)) for
 ENDINGS = {"plots": ("pdf", "png"), "tables": ("json", "txt")}
 
 
-def measured(document: Document) -> None:
-    document["provenance"].update(device="cpu", backend="gloo", preset="quick")
-
-
 def one_rank(document: Document) -> None:
     keep(lambda labels: labels["world_size"] == 2)(document)
     for series in document["series"]:
@@ -59,12 +55,9 @@ MADE = (
     ("plots.collectives", "collectives", keep(lambda of: of["world_size"] != 4), ["collectives"]),
     ("plots.collectives", "collectives", one_rank, ["collectives"]),
     ("plots.compare_ddp", "compare_ddp", None, ["compare_ddp"]),
-    ("plots.compare_ddp_delta", "compare_ddp", None, ["compare_ddp.delta"]),
     ("plots.compare_ddp_published", "compare_ddp.simulated", None, ["compare_ddp"]),
     ("plots.ddp_suite", "ddp_suite", None, ["ddp_suite"]),
     ("plots.ddp_suite", "ddp_suite", keep(lambda of: of["model"] == "resnet101"), ["ddp_suite"]),
-    ("plots.ddp_suite_ab", "ddp_suite.simulated", None, ["ddp_suite_ab"]),
-    ("plots.ddp_suite_ab", "ddp_suite.simulated", measured, ["ddp_suite_ab"]),
     ("plots.ddp_suite_published", "ddp_suite.simulated", None, ["ddp_suite"]),
     ("plots.memory_by_kind", "memory_per_gpu.kinds", None, ["memory_per_gpu.kinds"]),
     ("plots.memory_per_gpu", "memory_per_gpu", None, ["memory_per_gpu"]),
@@ -117,7 +110,7 @@ def violations(document: Any, schema: str = "schema.json") -> list[str]:
 class TestEveryScript(ScriptTest):
     def test_is_tried(self) -> None:
         there = {f"{room}.{file.stem}" for room in ENDINGS for file in (FIGURES / room).glob("*.py")}
-        assert there == {*RESULTS, *OF_SEVERAL, "plots.scorecard"}
+        assert there == {*RESULTS, *OF_SEVERAL}
 
     @pytest.mark.parametrize(("module", "sample", "change", "names"), MADE)
     def test_makes_its_files(self, module: str, sample: str, change: Any, names: list[str]) -> None:
