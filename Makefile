@@ -40,7 +40,7 @@ figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
 calibrate:  ## what your own machine is, by a few measurements, and what follows   FROM=measurements.csv [FLAGS="--gpu H100"]
 	@$(SETUP) --for-figures --with-packages tools.report.calibrate_machine
-ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
+ab:  ## the suite's A/B of bucket sizes: measured and compared   [PRESET=quick]
 	@$(SETUP) --for-figures --with-packages tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures --with-packages tools.report.writeup $(FIGURES)

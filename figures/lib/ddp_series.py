@@ -18,7 +18,6 @@ NAMES = {
     ASYNC: "async (stage 03)",
     SYNC: "sync (stage 03, overlap = false)",
 }
-PUBLISHED_LINE = (0, (4, 2))
 
 
 def mark_whole_model(axes: Axes, elements: int, named: bool) -> None:
@@ -49,15 +48,11 @@ def add_caption(figure: Figure, result: Result, comparison: Comparison, caption:
     style.add_caption(figure, text + left_out(MEASURED, variants_of(comparison)), [result])
 
 
-def add_legend(figure: Figure, variants: list[str], own_and_published: bool) -> None:
+def add_legend(figure: Figure, variants: list[str]) -> None:
     handles = [
         plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4, linewidth=1.2, label=NAMES[each])
         for each in variants
     ]
-    if own_and_published:
-        look = {"color": "#444444", "marker": "o", "markersize": 4, "markerfacecolor": "white", "linewidth": 0.9}
-        handles.append(plt.Line2D([], [], **look, linestyle=PUBLISHED_LINE, label="published, of the same colour"))
-    columns = 3 if own_and_published else len(handles)
     figure.legend(
-        handles=handles, loc="outside upper center", ncols=columns, fontsize=7, columnspacing=1.3, handlelength=1.8
+        handles=handles, loc="outside upper center", ncols=len(handles), fontsize=7, columnspacing=1.3, handlelength=1.8
     )

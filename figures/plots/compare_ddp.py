@@ -41,7 +41,7 @@ def draw(result: Result) -> Figure:
         panels[-1, column].set_xlabel("buffer size [M elements]")
     panels[0, 0].set_title(f"measured: {ddp_series.configuration(result)}", loc="left", fontsize=8)
     panels[0, 1].set_title("published: batch 32, 224x224", loc="left", fontsize=8)
-    ddp_series.add_legend(figure, variants_of(own), own_and_published=False)
+    ddp_series.add_legend(figure, variants_of(own))
     ddp_series.add_caption(
         figure, result, own, "Lines: medians; whiskers: to the 90th percentile. Backward contains the all-reduces. M = "
         "2^20: buffers of async and sync hold M elements, 4M MiB; core's buckets have a cap of M MiB, as published, "

@@ -115,7 +115,7 @@ def draw(suite: Suite) -> Figure:
     """A column for each model; rows: ex/sec, efficiency."""
     if len(suite.bucket_sizes) > 1:
         file = suite.result.file
-        raise ResultError(f"{file}: has several bucket sizes; draw it with figures.plots.ddp_suite_ab")
+        raise ResultError(f"{file}: has several bucket sizes; set it with figures.tables.ddp_suite_ab")
     figure, panels = style.panels(HEIGHT, 2, len(suite.models), sharex=True, sharey="row", squeeze=False)
     own = [own_points(suite, model, choice) for model in suite.models for choice in suite.choices()]
     places = places_of(own + [published_points(model) for model in suite.models])

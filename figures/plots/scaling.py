@@ -63,12 +63,6 @@ def draw_efficiencies(axes: Axes, result: Result) -> None:
         colour, marker = LOOKS[name]
         axes.plot(*zip(*sorted(values.items())), color=colour, marker=marker, markersize=3.5, linewidth=1, label=name)
     held = [row for row in held_out.rows() if row.source == "suite" and row.metric == held_out.STEP]
-    error = max(abs(row.error) for row in held) / 100
-    for name in ("bucketed", "Reducer"):
-        if values := efficiencies(result).get(name):
-            gpus, percents = zip(*sorted(values.items()))
-            low, high = ([percent * part for percent in percents] for part in (1 - error, 1 + error))
-            axes.fill_between(gpus, low, high, color=LOOKS[name][0], alpha=0.15, linewidth=0)
     alone = suite_data.published_medians("resnet50")[0]
     axes.plot([row.gpus for row in held], [100 * alone / row.published for row in held], color=style.GREY, marker="d",
               markersize=3.5, linestyle="none", label="published: PyTorch's suite, 1 MB")  # fmt: skip
@@ -108,9 +102,8 @@ def caption(result: Result) -> str:
         f"{values['gpus_per_node']} in a machine by {values['link']}, machines by {values['link_between']}. Simulated "
         "cluster: time alone, whether or not the code's values are right. "
         f"Left: buckets of {size_in_words(values['cap_bytes'])}; a step that only computes, on one GPU, over the step. "
-        "Bands are the largest error over PyTorch's suite, V100s with other links, to which nothing was fitted; points "
-        "are of ResNet-50. Right: o and w of b* are of the topology's all-reduce of nothing, and of all gradients; "
-        "where computing hides communication, any size will do."
+        "Points are of ResNet-50 on other machines. Right: o and w of b* are of the topology's all-reduce of nothing, "
+        "and of all gradients; where computing hides communication, any size will do."
     )
 
 

@@ -11,15 +11,24 @@ from typing import Any
 
 from figures.lib import script
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
+from figures.lib.result_files import ResultError
 from figures.lib.side_by_side import Quantity, side_by_side
 from figures.lib.suite_data import VARIANTS, Choice, Suite
 from figures.lib.tables import Table
-from figures.plots.ddp_suite_ab import NAME, load_ab
 from tools.report import ddp_diff
 
+NAME = "ddp_suite_ab"
 QUANTITIES = ("sec/iter", "ex/sec", "diff")
 BESIDE = [Quantity("sec/iter"), Quantity("ex/sec"), Quantity("diff", has_ratio=False)]
 COLUMNS = ["model", "GPUs", *(f"p{percent} {what}" for percent in ddp_diff.PERCENTS for what in QUANTITIES)]
+
+
+def load_ab(file: Path) -> Suite:
+    suite = Suite(file)
+    if len(suite.bucket_sizes) != 2:
+        count = len(suite.bucket_sizes)
+        raise ResultError(f"{file}: has {count} bucket sizes, not two; run ddp_suite --bucket-size 25 1")
+    return suite
 
 
 def report(suite: Suite, choice: Choice) -> ddp_diff.Suite:
