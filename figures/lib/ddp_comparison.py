@@ -127,24 +127,3 @@ def published() -> Comparison:
     for (size, direction, variant), row in published_rows().items():
         comparison.setdefault(size, {}).setdefault(direction, {})[variant] = Latency(*row[::2])
     return comparison
-
-
-def with_published_spread(comparison: Comparison) -> Comparison:
-    """Simulated latencies, which have no spread, with that of the published ones: of the same variant, or core's where
-    there is none published."""
-    theirs = published()
-
-    def spread_out(latency: Latency, of: Latency) -> Latency:
-        return Latency(*(latency.p50 * getattr(of, name) / of.p50 for name in STATISTICS))
-
-    return {
-        size: {
-            direction: {
-                variant: spread_out(latency, theirs[size][direction].get(variant, theirs[size][direction][CORE]))
-                for variant, latency in latencies.items()
-            }
-            for direction, latencies in cell.items()
-        }
-        for size, cell in comparison.items()
-        if size in theirs
-    }  # fmt: skip

@@ -81,7 +81,7 @@ MADE = (
      keep(lambda of: (of["distributed_impl"], of["seed"]) == ("pytorch", 1)), ["train_cifar100"]),
     ("tables.bucketed_ddp", "bucketed_ddp", None, ["bucketed_ddp"]),
     ("tables.collectives", "collectives", None, ["collectives"]),
-    ("tables.compare_ddp", "compare_ddp", None, of("compare_ddp", "beside", "takeaways")),
+    ("tables.compare_ddp", "compare_ddp", None, of("compare_ddp", "beside")),
     ("tables.ddp_suite", "ddp_suite", None, [name for each in BOTH for name in of(f"ddp_suite.{each}", "beside")]),
     ("tables.ddp_suite", "ddp_suite.simulated", None, [name for each in BOTH for name in
      (f"ddp_suite.{each}_1MB", *of(f"ddp_suite.{each}_25MB", "beside"))]),
