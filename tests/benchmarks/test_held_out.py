@@ -1,17 +1,13 @@
-"""The held-out measurements and PyTorch's published FSDP: the committed predictions are the programs', and how far they
-are off.
-"""
+"""The held-out measurements: the committed predictions are the programs', and how far they are off."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from statistics import fmean
 
 import pytest
 
 from figures.lib import held_out
 from tests.benchmarks.program_test import BUILD
-from tools.report import fsdp
 from tools.report import held_out as tool
 
 # Mean and largest error of the held-out cells, in percent or points: whoever changes the model sees which moves.
@@ -67,10 +63,6 @@ MOST = {
     ("G", "overlapped: step"): (3.7, 3.7),
     ("G", "all-reduce"): (8.0, 11.7),
 }
-MINUTES = ("D", "D, TF32", "D, BF16", "E")  # to calibrate
-
-
-MOST_OF_FSDP = {("paper", "TFLOPS"): 0.8, ("paper", "speedup"): 2, ("blog", "TFLOPS"): 36}
 
 
 def test_errors_are_as_small_as_they_were() -> None:
@@ -83,38 +75,11 @@ def test_errors_are_as_small_as_they_were() -> None:
     assert any(row.fitted for row in held_out.rows())
 
 
-@pytest.mark.parametrize(
-    "sources",
-    [
-        [source for source in held_out.SOURCES if source not in MINUTES],
-        pytest.param(MINUTES, marks=pytest.mark.slow),
-    ],
-)
-def test_predictions_are_the_programs(sources: Collection[str]) -> None:
-    for name in ("bucketed_ddp", "ddp_suite", "all_reduce_times"):
+@pytest.mark.parametrize("source", held_out.SOURCES)
+def test_predictions_are_the_programs(source: str) -> None:
+    for name in (tool.PROGRAM, tool.SUITE, tool.ALL_REDUCES):
         if not (BUILD / "bin" / name).exists():
             pytest.skip(f"{name} is not built")
-    committed = [row for row in held_out.rows() if row.source in sources]
-    for row, known in zip(tool.predicted(sources), committed, strict=True):
-        assert row.predicted == pytest.approx(known.predicted, rel=0.002), row
-
-
-def test_errors_of_fsdp_are_as_small_as_they_were() -> None:
-    held = [row for row in fsdp.rows() if row.role == "held"]
-    assert {(row.source, row.metric) for row in held} == set(MOST_OF_FSDP)
-    for row in held:
-        assert abs(row.error) <= MOST_OF_FSDP[row.source, row.metric], row
-
-
-def test_operations_of_fsdp_are_those_of_the_source() -> None:
-    paper, *_, blog = fsdp.rows()
-    # 8 operations for each of 175 billion parameters and each token, and a little for attention.
-    assert fsdp.operations(blog) / (8 * 175e9 * 20 * 512) == pytest.approx(1, abs=0.02)
-    assert fsdp.operations(paper) / (8 * 175e9 * 2048) == pytest.approx(1, abs=0.04)
-
-
-@pytest.mark.slow
-def test_predictions_of_fsdp_are_the_programs() -> None:
-    if not fsdp.PROGRAM.exists():
-        pytest.skip(f"{fsdp.PROGRAM} is not built")
-    assert fsdp.predicted()[1] == fsdp.rows()
+    committed = [row for row in held_out.rows() if row.source == source]
+    for row, known in zip(tool.predicted([source]), committed, strict=True):
+        assert row.predicted == pytest.approx(known.predicted, rel=1e-5), row
