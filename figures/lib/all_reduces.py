@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
+
 from figures.lib import style
-from figures.lib.result_files import Result
 
 RING = "ring"
 BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
@@ -21,52 +22,35 @@ LOOKS = {
     GLOO: (style.GREY, "P"),
 }
 COLOURS, MARKERS = ({name: look[part] for name, look in LOOKS.items()} for part in (0, 1))
+COLLECTIVES = "collectives"  # the program
+COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
+KNOWN = (*COMPARED, GLOO)
 
 
-def title_of(variant: str, result: Result) -> str:
+def title_of(variant: str, result: pd.DataFrame) -> str:
     """A variant's title; the group's own all-reduce is named after its backend."""
     if variant == GLOO:
         return "Gloo's all_reduce"
     if variant != "all_reduce":
         return variant
-    backend = result.provenance["backend"]
+    backend = result.attrs["provenance"]["backend"]
     if "," in backend:  # several worlds, with enough GPUs only for the smaller ones
         return "the backend's all_reduce"
     return f"{BACKENDS.get(backend, backend)}'s all_reduce"
 
 
-COLLECTIVES = "collectives"  # the program
-PARAMETERS = ("rate_gbit", "latency_us")
-COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
-KNOWN = (*COMPARED, GLOO)
-
-Times = dict[str, dict[int, list[float]]]  # seconds of each call in one world, by variant and bytes
-
-
 def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
-    """GB/s as in nccl-tests: the least that each rank must send, divided by the time."""
+    """GB/s as in nccl-tests: the least that each rank must send, divided by the time. Takes columns, too."""
     return 2e-9 * (ranks - 1) / ranks * size / seconds
 
 
-def times_by_world(result: Result) -> dict[int, Times]:
-    """The measurements of the program collectives, by world size; variants that were left out are missing."""
-    worlds: dict[int, Times] = {}
-    for series in result.series:
-        labels = series["labels"]
-        if labels.keys() != {"world_size", "bytes", "variant"} or labels["variant"] not in KNOWN:
-            raise result.error("has series of something else")
-        times = worlds.setdefault(labels["world_size"], {})
-        times.setdefault(labels["variant"], {})[labels["bytes"]] = result.values("s", **labels)
-    for world, times in worlds.items():
-        if RING not in times:
-            raise result.error(f"lacks the variant {RING!r}")
-        if any(by_size.keys() != times[RING].keys() for by_size in times.values()):
-            problem = f"{world} ranks have not measured each variant at the same sizes"
-            raise result.error(f"{problem}")
-    return {
-        world: {variant: worlds[world][variant] for variant in KNOWN if variant in worlds[world]}
-        for world in sorted(worlds)
-    }
+def collectives_times(result: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of a call, by world size, variant and bytes: the median, and the 10th and 90th percentile, low and high.
+    Variants are in the order of KNOWN."""
+    ordered = result.assign(variant=pd.Categorical(result["variant"], KNOWN))
+    groups = ordered.groupby(["world_size", "variant", "bytes"], observed=True)["value"]
+    low, high = groups.quantile(0.1), groups.quantile(0.9)
+    return pd.DataFrame({"median": groups.median(), "low": low, "high": high, "calls": groups.size()})
 
 
 def size_label(size: float) -> str:

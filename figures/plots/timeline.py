@@ -6,34 +6,28 @@ Reads result files of the benchmark timeline, and the Chrome trace that each of 
 from __future__ import annotations
 
 import re
-import statistics
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures.lib import script, style
-from figures.lib.result_files import Result, ResultError
-from figures.lib.result_files import load as load_result
-from figures.lib.trace_files import Operation, RankTimeline, Span, load_trace
+from figures.lib.result_files import link, load
+from figures.lib.trace_files import COMMUNICATION, COMPUTE, MOMENT, load_trace
 
 PROGRAM = "timeline"
-PARAMETERS = ("clock", "trace", "parameters", "batch_size", "cap_bytes", "rate_gbit", "latency_us")
-OF_CLOCK = {  # further parameters
-    "virtual": ("alpha_ns", "beta_ns_per_byte", "launch_overhead_ns", "slower"),
-    "cluster": ("model", "sequence_length", "gpu", "link"),
-}
 VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")  # unless the result names others
-STEP_END = "step end"
 
 FORWARD, BACKWARD, LAUNCH = style.SKY, style.BLUE, style.VERMILION
 # Of operations, by how their names begin.
-COMMUNICATION = {"all-reduce": style.ORANGE, "reduce-scatter": style.ORANGE, "all-gather": style.GREEN}
+OPERATIONS = {"all-reduce": style.ORANGE, "reduce-scatter": style.ORANGE, "all-gather": style.GREEN}
 # Around the layers: copying, waiting and everything else.
 AROUND = {"forward": "#DDEFFA", "backward": "#CFE0EC", "finish": "#ECECEC"}
 
@@ -51,47 +45,35 @@ NARROW = 0.03  # width of a box too narrow for an edge
 MIB = 1 << 20
 
 
-def variants_of(result: Result) -> tuple[str, ...]:
+def variants_of(result: pd.DataFrame) -> tuple[str, ...]:
     """Those that were asked for."""
-    return tuple(filter(None, result.parameters.get("variants", "").split(", "))) or VARIANTS
+    return tuple(filter(None, result.attrs["parameters"].get("variants", "").split(", "))) or VARIANTS
 
 
-def kind_of(operation: Operation) -> str:
-    return next((kind for kind in COMMUNICATION if operation.name.startswith(kind)), "all-reduce")
+def kind_of(operation: str) -> str:
+    return next((kind for kind in OPERATIONS if operation.startswith(kind)), "all-reduce")
 
 
-def label_of(operation: Operation, index: int, count: int) -> str:
-    """The gradient's name; for a buffer with several gradients, its number; of a half of an all-reduce its name."""
-    match = re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name)
-    if match:
-        return match[1]
-    if (kind := kind_of(operation)) != "all-reduce":
-        return kind.removeprefix("all-").removesuffix("-scatter")
-    return "all gradients" if count == 1 else f"bucket {index + 1}"
+def labels_of(operation: Any, number: int, count: int) -> tuple[str, str]:
+    """What is written on a box, and what if that is too long: the gradient's name; for a buffer with several gradients,
+    its number; of a half of an all-reduce its name."""
+    kind = kind_of(operation.name)
+    if match := re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name):
+        label = match[1]
+    elif kind != "all-reduce":
+        label = kind.removeprefix("all-").removesuffix("-scatter")
+    else:
+        label = "all gradients" if count == 1 else f"bucket {number + 1}"
+    size = operation.bytes
+    return f"{label}, " + (f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"), label
 
 
-def counts_of(operations: list[Operation]) -> str:
-    counts = Counter(map(kind_of, operations))
-    return ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
-
-
-def size_of(operation: Operation) -> str:
-    if operation.bytes >= MIB / 10:
-        return f"{operation.bytes / MIB:.1f} MiB"
-    return f"{operation.bytes / 1024:.1f} KiB"
-
-
-def one_after_the_other(operations: list[Operation], launches_only: bool) -> list[Operation]:
+def one_after_the_other(operations: pd.DataFrame) -> pd.DataFrame:
     """In real time an operation's span begins at its launch, and includes waiting in a queue. Returns the part of each
     span after the end of the operations that ended before it."""
-    if not launches_only:
-        return operations
-    shown, free = [], 0.0
-    for operation in sorted(operations, key=lambda each: each.end):
-        begin = min(max(operation.launched, free), operation.end)
-        shown.append(Operation(operation.name, begin, operation.end, operation.launched, operation.bytes))
-        free = operation.end
-    return shown
+    ordered = operations.sort_values("end", kind="stable")
+    begin = np.maximum(ordered["launched"], ordered["end"].shift(fill_value=0))
+    return ordered.assign(begin=np.minimum(begin, ordered["end"]))
 
 
 class Picture:
@@ -104,49 +86,47 @@ class Picture:
         self._real = real
         self._y = 0.0
 
-    def variant(self, name: str, ranks: list[RankTimeline]) -> None:
+    def variant(self, name: str, events: pd.DataFrame) -> None:
         heading = self._y + (HEADING - 0.05) * self._scale
         self._axes.text(0, heading, name, va="baseline", fontweight="bold", fontsize=7.5)
-        note = counts_of(ranks[0].communication)
-        self._axes.text(
-            max(0.8, 0.08 * len(name)) * self._inch, heading, note, va="baseline", fontsize=6.5, color="#555555"
-        )
+        first = events[(events["rank"] == 0) & (events["kind"] == COMMUNICATION)].sort_values(["begin", "end"])
+        counts = first["name"].map(kind_of).value_counts(sort=False)
+        note = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
+        place = max(0.8, 0.08 * len(name)) * self._inch
+        self._axes.text(place, heading, note, va="baseline", fontsize=6.5, color="#555555")
         self._y += HEADING * self._scale
         top = self._y
-        for rank, timeline in enumerate(ranks):
-            self._rank(rank, timeline)
-            self._y += (RANK_GAP if rank + 1 < len(ranks) else 0) * self._scale
-        self._step_end(top, max(timeline.moments[STEP_END] for timeline in ranks))
+        for rank, own in events.groupby("rank"):
+            self._y += (RANK_GAP if rank else 0) * self._scale
+            self._rank(rank, own)
+        self._step_end(top, events["end"][events["kind"] == MOMENT].max())
 
-    def _rank(self, rank: int, timeline: RankTimeline) -> None:
+    def _rank(self, rank: int, events: pd.DataFrame) -> None:
         lane, gap = LANE * self._scale, LANE_GAP * self._scale
         middle = self._y + lane + gap / 2
         self._axes.text(-0.06 * self._inch, middle, f"rank {rank}", ha="right", va="center", fontsize=6)
-        for span in timeline.compute:
-            self._compute(span, lane)
+        for span in events[events["kind"] == COMPUTE].itertuples():
+            part, _, layer = span.name.partition(" ")
+            if part in AROUND and not layer:
+                self._box(span, lane, AROUND[part], (), edge=0)
+            elif part == "launch":
+                self._box(span, lane, LAUNCH, (), edge=0)
+            elif part in ("forward", "backward"):
+                self._box(span, lane, FORWARD if part == "forward" else BACKWARD, (layer,))
         self._y += lane + gap
-        shown = one_after_the_other(timeline.communication, self._real)
-        by_launch = sorted(shown, key=lambda operation: operation.launched)
-        for operation in shown:
-            label = label_of(operation, by_launch.index(operation), len(shown))
-            self._box(operation, lane, COMMUNICATION[kind_of(operation)], (f"{label}, {size_of(operation)}", label))
+        operations = events[events["kind"] == COMMUNICATION].sort_values(["begin", "end"], kind="stable")
+        shown = one_after_the_other(operations) if self._real else operations
+        numbers = shown["launched"].rank(method="first").astype(int) - 1
+        for number, operation in zip(numbers, shown.itertuples()):
+            labels = labels_of(operation, number, len(shown))
+            self._box(operation, lane, OPERATIONS[kind_of(operation.name)], labels)
             self._axes.plot(
                 operation.launched, self._y - gap / 2, marker="v", markersize=2.2, color="black", markeredgewidth=0
             )
         self._y += lane
 
-    def _compute(self, span: Span, lane: float) -> None:
-        part, _, layer = span.name.partition(" ")
-        if part in AROUND and not layer:
-            self._box(span, lane, AROUND[part], (), edge=0)
-        elif part == "launch":
-            self._box(span, lane, LAUNCH, (), edge=0)
-        elif part in ("forward", "backward"):
-            self._box(span, lane, FORWARD if part == "forward" else BACKWARD, (layer,))
-
-    def _box(self, span: Span, lane: float, colour: str, labels: tuple[str, ...], edge: float = 0.3) -> None:
-        width = span.end - span.begin
-        middle = self._y + lane / 2
+    def _box(self, span: Any, lane: float, colour: str, labels: tuple[str, ...], edge: float = 0.3) -> None:
+        width, middle = span.end - span.begin, self._y + lane / 2
         edge = edge if width > NARROW * self._inch else 0  # which would be all that is seen
         self._axes.barh(middle, width, left=span.begin, height=lane, color=colour, edgecolor="white", linewidth=edge)
         for label in labels:  # the first that fits
@@ -171,8 +151,8 @@ def heights(variants: int, ranks: int) -> tuple[float, float]:
     return lanes * scale, scale
 
 
-def subtitle(result: Result) -> str:
-    values = result.parameters
+def subtitle(result: pd.DataFrame) -> str:
+    values = result.attrs["parameters"]
     if values["clock"] == "virtual":
         return (
             f"virtual clock: latency α = {values['alpha_ns'] / 1e3:g} µs, "
@@ -185,50 +165,13 @@ def subtitle(result: Result) -> str:
             f"simulated cluster: {values['model']}, {values['batch_size']} sequences of {values['sequence_length']} "
             f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
         )
-    backend = {"shm": "shared memory"}.get(result.provenance["backend"], result.provenance["backend"])
-    return f"real time, {backend} on {result.link}: the step of median length of {values['steps']}"
-
-
-def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
-    style.use_style()
-    variants = [name for name in variants_of(result) if name in trace]
-    ranks = result.provenance["world_size"]
-    lanes, scale = heights(len(variants), ranks)
-    height = HEADER + lanes + FOOTER
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, height))
-    width = style.TEXT_WIDTH - LEFT - RIGHT
-    axes = figure.add_axes((LEFT / style.TEXT_WIDTH, FOOTER / height, width / style.TEXT_WIDTH, lanes / height))
-    end = max(timeline.moments[STEP_END] for name in variants for timeline in trace[name])
-
-    real = result.parameters["clock"] == "real"
-    picture = Picture(axes, end / width, scale, real)
-    for name in variants:
-        picture.variant(name, trace[name])
-    axes.set_xlim(0, end)
-    axes.set_ylim(lanes + 0.05, 0)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
-    missing = [name for name in variants_of(result) if name not in trace]
-    note = f"\nleft out: unfinished: {', '.join(missing)}" if missing else ""
-    axes.set_xlabel(f"time since the step began on all ranks [ms]{note}", fontsize=7)
-    axes.tick_params(axis="x", labelsize=7)
-
-    cap = result.parameters["cap_bytes"] / MIB
-    top = 1 - 0.07 / height
-    size = f"{result.parameters['parameters'] / 1e6:.1f} M parameters"
-    title = f"One training step of {ranks} ranks, {size}, buckets of {cap:g} MiB"
-    figure.text(0.5, top, title, ha="center", va="top", fontsize=9, fontweight="bold")
-    figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
-    kinds = {kind_of(each) for name in variants for timeline in trace[name] for each in timeline.communication}
-    add_legend(figure, 1 - 0.36 / height, result.parameters["clock"], kinds)
-    style.add_provenance(figure, [result])
-    return figure
+    backend = result.attrs["provenance"]["backend"].replace("shm", "shared memory")
+    return f"real time, {backend} on {link(result)}: the step of median length of {values['steps']}"
 
 
 def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
     by_colour: dict[str, list[str]] = {}
-    for kind, colour in COMMUNICATION.items():
+    for kind, colour in OPERATIONS.items():
         by_colour.setdefault(colour, []).extend([kind] if kind in kinds else [])
     handles = [
         Patch(color=FORWARD, label="forward"),
@@ -247,34 +190,48 @@ def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
     )  # fmt: skip
 
 
-def load(file: Path) -> tuple[Result, dict[str, list[RankTimeline]]]:
-    result = load_result(file, PROGRAM, PARAMETERS)
-    load_result(file, PROGRAM, OF_CLOCK.get(result.parameters["clock"], ()))
-    path = file.parent / result.parameters["trace"]
-    trace = load_trace(path)
-    measured = [series["labels"].get("variant") for series in result.series]
-    for variant in measured:
-        ranks = trace.get(variant, [])
-        if len(ranks) != result.provenance["world_size"]:
-            raise ResultError(
-                f"{path}: has {len(ranks)} ranks of {variant}; {file} speaks of "
-                f"{result.provenance['world_size']}. Run the benchmark again"
-            )
-        if not all(STEP_END in timeline.moments and timeline.compute for timeline in ranks):
-            raise ResultError(f"{path}: does not say when steps of {variant} end; run the benchmark again")
-        drawn = max(timeline.moments[STEP_END] for timeline in ranks)
-        times = [1e3 * value for value in result.values("s", variant=variant)]
-        if abs(drawn - statistics.median_low(times)) > 1e-3:
-            raise ResultError(f"{path}: is of another run than {file}; run the benchmark again")
-    return result, trace
+def draw(result: pd.DataFrame, events: pd.DataFrame) -> Figure:
+    style.use_style()
+    values, ranks = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
+    variants = [name for name in variants_of(result) if name in set(events["group"])]
+    missing = [name for name in variants_of(result) if name not in variants]
+    lanes, scale = heights(len(variants), ranks)
+    height = HEADER + lanes + FOOTER
+    figure = plt.figure(figsize=(style.TEXT_WIDTH, height))
+    width = style.TEXT_WIDTH - LEFT - RIGHT
+    axes = figure.add_axes((LEFT / style.TEXT_WIDTH, FOOTER / height, width / style.TEXT_WIDTH, lanes / height))
+    shown = events[events["group"].isin(variants)]
+    end = shown["end"][shown["kind"] == MOMENT].max()
+    picture = Picture(axes, end / width, scale, values["clock"] == "real")
+    for name in variants:
+        picture.variant(name, events[events["group"] == name])
+    axes.set_xlim(0, end)
+    axes.set_ylim(lanes + 0.05, 0)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    note = f"\nleft out: unfinished: {', '.join(missing)}" if missing else ""
+    axes.set_xlabel(f"time since the step began on all ranks [ms]{note}", fontsize=7)
+    axes.tick_params(axis="x", labelsize=7)
+
+    top, size = 1 - 0.07 / height, f"{values['parameters'] / 1e6:.1f} M parameters"
+    title = f"One training step of {ranks} ranks, {size}, buckets of {values['cap_bytes'] / MIB:g} MiB"
+    figure.text(0.5, top, title, ha="center", va="top", fontsize=9, fontweight="bold")
+    figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
+    kinds = set(shown["name"][shown["kind"] == COMMUNICATION].map(kind_of))
+    add_legend(figure, 1 - 0.36 / height, values["clock"], kinds)
+    style.add_provenance(figure, [result])
+    return figure
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     """One figure for each file."""
     for file in files:
-        result, trace = load(file)
+        result = load(file, PROGRAM)
+        values = result.attrs["parameters"]
         part = "" if set(variants_of(result)) <= set(VARIANTS) else ".sharded"
-        yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}{part}", result), draw(result, trace)
+        events = load_trace(file.parent / values["trace"])
+        yield script.name_of(f"{PROGRAM}.{values['clock']}{part}", result), draw(result, events)
 
 
 main = script.main(__name__, __doc__, figures)

@@ -2,28 +2,28 @@
 
     .venv/bin/python -m tools.report.held_out
 
-figures/reference/machines.json says what each source's machine is: flags of the programs, and constants that follow from
-the source's own calibration rows. calibration.json has the suite's, and those of A that were fitted.
+figures/reference/machines.json says what each source's machine is: flags of the programs, and constants that follow
+from the source's own calibration rows. calibration.json has the suite's, and those of A that were fitted.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 from tabulate import tabulate
 
 from figures.lib import held_out, suite_data, training_times
-from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, OPTIMIZER, STEP, Row
+from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, OPTIMIZER, STEP
 from figures.lib.reference_data import FOLDER
 from figures.lib.result_files import load
-from figures.lib.training_times import BACKWARD, TRAIN, Way
+from figures.lib.training_times import BACKWARD, TRAIN
 from tools.grading.exit_codes import ending_of
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
@@ -75,106 +75,93 @@ def run(program: str, flags: Iterable[str], output: Path) -> None:
         raise LabError(f"{' '.join(command)} ended with code {ended.returncode}: {ended.stderr.strip()}")
 
 
-def is_resnet(row: Row) -> bool:
-    return row.model.startswith("resn")
+def in_order(values: Iterable[str]) -> str:
+    """As a flag's value."""
+    return ",".join(sorted(set(values), key=int))
 
 
-def trained(machine: Machine, rows: list[Row], folder: Path) -> Iterator[Row]:
+def trained(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
     """Transformers of one shape, on so many GPUs."""
     candidate, output = folder / "candidate.json", folder / "result.json"
     write_constants(candidate, PROGRAM, machine.constants)
-    flags = ["--shape", SHAPES.get(rows[0].model, rows[0].model)]
-    for flag, values in (
-        ("--batch-sizes", {row.batch for row in rows}),
-        ("--sequence-lengths", {row.seq for row in rows}),
-        ("--bucket-mb", {row.bucket_mb for row in rows} - {""} or {"1000"}),
-        ("--gpus", {str(max(rows[0].gpus, 2))}),
-    ):
-        flags += [flag, ",".join(sorted(values, key=int))]
-    base = ["--preset", "published", "--impl", "solutions", "--calibration", str(candidate), *machine.flags]
-    run(PROGRAM, [*base, *machine.speeds(), *flags], output)
-    result, trainings = training_times.load_trainings(output)
-    for row in rows:
-        way = Way(int(row.batch), int(row.seq), row.method, int(row.bucket_mb) if row.bucket_mb else None)
-        after = 0.0 if row.method == ONE_GPU else trainings.times(way).all_reduce
-        step = trainings.seconds(way, TRAIN)
-        besides = result.parameters["besides_s"]
-        both = step - besides - after
-        forward = both - trainings.seconds(way, BACKWARD)
-        times = {STEP: step, AFTER: after, BOTH: both, FORWARD: forward, OPTIMIZER: besides}
-        yield replace(row, predicted=times[row.metric])
+    shape, gpus = rows["model"].iloc[0], max(rows["gpus"].iloc[0], 2)
+    flags = ["--preset", "published", "--impl", "solutions", "--calibration", str(candidate), *machine.flags,
+             *machine.speeds(), "--shape", SHAPES.get(shape, shape), "--gpus", str(gpus), "--batch-sizes",
+             in_order(rows["batch"]), "--sequence-lengths", in_order(rows["seq"]), "--bucket-mb",
+             in_order(filter(None, rows["bucket_mb"])) or "1000"]  # fmt: skip
+    run(PROGRAM, flags, output)
+    result = load(output, PROGRAM)
+    times = training_times.times(result).set_index(training_times.WAY)
+    besides, predicted = result.attrs["parameters"]["besides_s"], []
+    for row in rows.itertuples():
+        found = times.loc[int(row.batch), int(row.seq), row.method, int(row.bucket_mb or 0)].squeeze()
+        after = 0.0 if row.method == ONE_GPU else found[training_times.ALL_REDUCE]
+        both = found[TRAIN] - besides - after
+        of_metric = {STEP: found[TRAIN], AFTER: after, BOTH: both, FORWARD: both - found[BACKWARD], OPTIMIZER: besides}
+        predicted.append(of_metric[row.metric])
+    return predicted
 
 
-def all_reduced(machine: Machine, rows: list[Row], folder: Path) -> Iterator[Row]:
+def all_reduced(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
     flags = [flag for flag in machine.flags if flag not in ("--precision", "fp32", "tf32", "bf16")]
     flags += [*machine.speeds(), "--link-latency-us", str(1e6 * machine.constants["all_reduce_overhead_s"])]
     for flag, value in (("--link", "pcie4"), ("--gpus-per-node", str(ONE_MACHINE))):
         flags += [] if flag in flags else [flag, value]
-    for row in rows:
+    predicted = []
+    for row in rows.itertuples():
         size = str(round(float(row.model) * 2**20))
         run(ALL_REDUCES, [*flags, "--gpus", str(row.gpus), "--bytes", size], folder / "result.json")
-        seconds = load(folder / "result.json", ALL_REDUCES).series[0]["values"][0]
-        yield replace(row, predicted=seconds)
+        predicted.append(load(folder / "result.json", ALL_REDUCES)["value"].iloc[0])
+    return predicted
 
 
-def suite(machine: Machine, rows: list[Row], folder: Path) -> Iterator[Row]:
+def suite(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
     """ResNets of one kind; without flags, on the suite's machines, with the constants of calibration.json."""
-    model, batch, side = rows[0].model, rows[0].batch, rows[0].seq
-    sizes = sorted({size for row in rows for size in row.bucket_mb.split(" against ")} - {""}, key=int) or ["25"]
-    gpus = sorted({row.gpus for row in rows})
+    model, batch, side = rows[["model", "batch", "seq"]].iloc[0]
+    sizes = in_order(size for sizes in rows["bucket_mb"] for size in sizes.split(" against ") if size) or "25"
     candidate, output = folder / "candidate.json", folder / "result.json"
-    flags = ["--model", model, "--batch-size", batch, "--image-size", side, "--gpus", ",".join(map(str, gpus))]
+    flags = ["--preset", "published", "--impl", "solutions", "--model", model, "--batch-size", batch, "--image-size",
+             side, "--gpus", in_order(map(str, rows["gpus"])), "--bucket-size", *sizes.split(",")[::-1]]  # fmt: skip
     if machine.flags:
         own = calibrated(SUITE)
         write_constants(candidate, SUITE, own | {name: machine.constants.get(name, own[name]) for name in own})
         flags += ["--calibration", str(candidate), *machine.flags, *machine.speeds()]
-    run(SUITE, ["--preset", "published", "--impl", "solutions", *flags, "--bucket-size", *sizes[::-1]], output)
-    result = suite_data.Suite(output)
-    for row in rows:
+    run(SUITE, flags, output)
+    result, predicted = load(output, SUITE), []
+    for row in rows.itertuples():
         if row.metric == AB:
-            yield replace(row, predicted=suite_data.own_diffs(result, model, row.method, 75)[row.gpus])
+            predicted.append(suite_data.diffs(result, row.method, 75)[model, row.gpus])
             continue
-        choice = suite_data.Choice("Reducer" if row.method == ONE_GPU else row.method, int(row.bucket_mb or 25))
-        alone, *others = result.rounds(model, choice)
-        found = alone if row.method == ONE_GPU else next(one for one in others if one.ranks == row.gpus)
-        yield replace(row, predicted=found.percentile(50))
+        variant = "Reducer" if row.method == ONE_GPU else row.method
+        rounds = suite_data.rounds(result, variant, int(row.bucket_mb or 25), 50)
+        alone = rounds["round"] == suite_data.NO_DDP_ROUND
+        wanted = alone if row.method == ONE_GPU else ~alone & (rounds["gpus"] == row.gpus)
+        predicted.append(rounds[50][wanted].iloc[0])
+    return predicted
 
 
-def predicted(sources: Iterable[str] = held_out.SOURCES) -> list[Row]:
+def predicted(sources: Iterable[str] = tuple(held_out.SOURCES)) -> pd.DataFrame:
     """All rows of these sources, in the order of the file."""
-    made: dict[Row, Row] = {}
-    rows = [row for row in held_out.rows() if row.source in sources]
-    groups: dict[tuple[object, ...], list[Row]] = {}  # what comes from one run
-    for row in rows:
-        shape = (row.batch, row.seq) if is_resnet(row) else row.gpus
-        groups.setdefault((row.source, row.model, shape, row.metric == ALL_REDUCE), []).append(row)
+    rows = held_out.rows().query("source in @sources").reset_index(drop=True)
     known = machines() | {"A": Machine((), calibrated(PROGRAM))}
+    resnet = rows["model"].str.startswith("resn")
+    size = (rows["batch"] + " " + rows["seq"]).where(resnet, rows["gpus"].astype(str))  # with the model: one run
     with tempfile.TemporaryDirectory() as folder:
-        for group in groups.values():
-            first = group[0]
-            predict = all_reduced if first.metric == ALL_REDUCE else suite if is_resnet(first) else trained
-            made |= zip(group, predict(known[first.source], group, Path(folder)))
-    return [made[row] for row in rows]
+        for (source, _, _, reduces), group in rows.groupby(["source", "model", size, rows["metric"] == ALL_REDUCE]):
+            predict = all_reduced if reduces else suite if resnet[group.index[0]] else trained
+            rows.loc[group.index, "predicted"] = predict(known[source], group, Path(folder))
+    return rows
 
 
-def write(rows: list[Row]) -> None:
+def write(rows: pd.DataFrame) -> None:
     """The table anew, below the comments that it has."""
-    names = ["source", "gpus", "model", "batch", "seq", "method", "bucket_mb", "metric"]
-    cells = [
-        [*(getattr(row, name) for name in names), "calibration" if row.fitted else "held",
-         f"{row.published:.6g}", f"{row.predicted:.6g}"]
-        for row in rows
-    ]  # fmt: skip
-    comments = [line for line in FILE.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-    with FILE.open("w", encoding="utf-8", newline="") as stream:
-        stream.write("\n".join(comments) + "\n")
-        csv.writer(stream, lineterminator="\n").writerows([[*names, "role", "published", "predicted"], *cells])
+    comments = [line for line in FILE.read_text(encoding="utf-8").splitlines(keepends=True) if line.startswith("#")]
+    FILE.write_text("".join(comments) + rows.to_csv(index=False, float_format="%.6g"), encoding="utf-8")
 
 
 def main() -> int:
-    rows = [replace(row, predicted=float(f"{row.predicted:.6g}")) for row in predicted()]
-    write(rows)
-    print(tabulate(held_out.table(rows), held_out.COLUMNS, tablefmt="simple", disable_numparse=True))
+    write(predicted())
+    print(tabulate(held_out.lines(held_out.rows()), held_out.COLUMNS, tablefmt="simple", disable_numparse=True))
     print(f"\nwrote {FILE.relative_to(ROOT)}")
     return 0
 
