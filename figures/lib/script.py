@@ -16,6 +16,7 @@ from figures.lib.result_files import ResultError, load
 
 # Makes the figures or tables of some result files, each with its name.
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
+Load = Callable[[Path, str], pd.DataFrame]
 
 
 def main(module: str, about: str, draw: Draw) -> Callable[..., int]:
@@ -47,12 +48,13 @@ def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int
     return 0
 
 
-def one_each(program: str, make: Callable[[pd.DataFrame], Figure | tables.Table], name: str = "") -> Draw:
+def one_each(
+    program: str, make: Callable[[pd.DataFrame], Figure | tables.Table], name: str = "", load: Load = load
+) -> Draw:
     """One figure or table for each result file of `program`; named after the program, unless a name is given."""
 
     def all_made(files: list[Path]) -> Iterable[tuple[str, Figure | tables.Table]]:
-        for file in files:
-            result = load(file, program)
+        for result in (load(file, program) for file in files):
             yield name_of(name or program, result), make(result)
 
     return all_made

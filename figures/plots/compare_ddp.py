@@ -57,9 +57,8 @@ def draw(result: pd.DataFrame) -> Figure:
     style.add_caption(
         figure, f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {ddp_comparison.configuration(result)}, n = "
         f"{ddp_comparison.iterations_of(result)} iterations; {ddp_comparison.procedure_of(result)}. Lines: medians; "
-        "whiskers: to the 90th percentile. Backward contains the all-reduces. M = 2^20: buffers of async and sync hold "
-        "M elements, 4M MiB; core's buckets have a cap of M MiB, as published, and of 4M MiB (equal bytes). Dotted: a "
-        "buffer holds all gradients. Published: hardware not named. Scales do not begin at 0."
+        "whiskers: to the 90th percentile. Buffers of async and sync hold M = 2^20 elements, 4M MiB; core's buckets M "
+        "MiB, as published, and 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Scales do not begin at 0."
         + left_out(ddp_comparison.MEASURED, variants_of(own)), [result],
     )  # fmt: skip
     return figure

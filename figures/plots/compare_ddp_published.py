@@ -5,9 +5,6 @@ Reads one result file of the benchmark compare_ddp, made with --preset published
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -67,9 +64,4 @@ def draw(result: pd.DataFrame) -> Figure:
     return figure
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for result in (load_simulated(file, PROGRAM) for file in files):
-        yield script.name_of(PROGRAM, result), draw(result)
-
-
-main = script.main(__name__, __doc__, figures)
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw, load=load_simulated))

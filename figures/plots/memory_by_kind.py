@@ -55,9 +55,8 @@ def draw(result: pd.DataFrame) -> Figure:
     values = result.attrs["parameters"]
     text = (
         f"{1e-9 * result['parameters'].min():g} billion parameters in half precision, AdamW with float32 copies of "
-        f"them, {values['tokens']:,} tokens on each GPU; above each bar the moment in which a step holds most. Counted "
-        "while the code ran, on tensors that have shapes and no memory: a storage is what it was made for, and what is "
-        "gathered are parameters, what is reduced gradients. Activations as ZeRO estimates them (section 3.2) for "
+        f"them, {values['tokens']:,} tokens on each GPU; above each bar the moment in which a step holds most. "
+        "Activations as ZeRO estimates them (section 3.2) for "
         f"{values['blocks']} layers, kept from forward to backward. Dotted: a card of {CARD_GB} GB."
     )
     style.add_caption(figure, text, [result])

@@ -101,12 +101,10 @@ def draw(result: pd.DataFrame) -> Figure:
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=7)
     draw_largest(last, largest_model(most))
     text = (
-        "Bytes between steps of a model of that many parameters in half precision, with AdamW and float32 copies of "
-        "the\nparameters, counted while the code ran, on tensors that have shapes and no memory. Activations are not "
-        "counted, nor\nin the published table (ZeRO, table 1), from which stages 06 and 07 differ by at most "
-        f"{largest_error(held):.1f} %: where the table has a\ngradient's N-th, stage 06 has a shard's "
-        f"copy. Within a step stages hold up to {(most / held).max().max():.1f} times as much."
-        f"\nDotted: a card of {CARD_GB} GB. Last: the largest model of which such a card holds a step."
+        "Bytes between steps, without activations, of a model in half precision with AdamW and float32 copies of the "
+        f"parameters; within a step up to {(most / held).max().max():.1f} times as much. Stages 06 and 07 differ from "
+        f"ZeRO's table 1 by at most {largest_error(held):.1f} %. Dotted: a card of {CARD_GB} GB. Last: the largest "
+        "model of which such a card holds a step."
     )
     style.add_caption(figure, text, [result])
     return figure

@@ -123,18 +123,16 @@ def draw(result: pd.DataFrame) -> Figure:
 
 
 def caption_of(result: pd.DataFrame) -> str:
-    repeats = result.attrs["parameters"]["repetitions"]
+    text = f"float32; means of {result.attrs['parameters']['repetitions']} calls, of the largest value of all ranks. "
     if is_warm(result):
-        return (
-            f"float32; means of {repeats} calls, of the largest value of all ranks, after calls to warm up. The time "
-            "is that of the call alone.\nallocated: tensors only, so not what the backend keeps for itself. Squared "
-            "errors are against the mean in float64."
+        return text + (
+            "Warm calls: the time of the call alone; tensors that were allocated, not what the backend keeps for "
+            "itself; squared errors against the mean in float64."
         )
-    return (
-        f"float32; means of {repeats} repeats (published: 10), of the largest value of all ranks: the first call of "
-        "ranks that are started for it,\nwith the drawing of its input. Published ranks were spawned, each with a "
-        "Python interpreter, which is in their time and\nmemory; ours are forked. Squared errors: rank 0's, against "
-        "the mean in float32. Published by Gloo on the CPU,\nwith "
+    return text + (
+        "The first call of ranks that are started for it, with the drawing of its input; squared errors: rank 0's, "
+        "against the mean in float32. Published ranks were spawned, each with a Python interpreter, which is in their "
+        "time and memory; ours are forked. Published: 10 repeats, Gloo on the CPU, "
         f"{setup_of(load_reference(REFERENCES['butterfly']))}."
     )
 

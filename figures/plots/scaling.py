@@ -80,16 +80,22 @@ def finish_axes(axes: Axes, gpus: pd.Index) -> None:
     axes.grid()
 
 
+def hardware_in_words(result: pd.DataFrame) -> str:
+    values = result.attrs["parameters"]
+    return (
+        f"{values['batch_size']} sequences of {values['sequence_length']} tokens on each GPU; {values['gpu']} at "
+        f"{values['efficiency']:.0%} of its peak, {values['gpus_per_node']} in a machine by {values['link']}, machines "
+        f"by {values['link_between']}. Simulated cluster."
+    )
+
+
 def caption(result: pd.DataFrame) -> str:
     values = result.attrs["parameters"]
     return (
-        f"{values['model']}, {values['parameters'] / 1e6:,.0f} M parameters, {values['batch_size']} sequences of "
-        f"{values['sequence_length']} tokens on each GPU; {values['gpu']} at {values['efficiency']:.0%} of its peak, "
-        f"{values['gpus_per_node']} in a machine by {values['link']}, machines by {values['link_between']}. Simulated "
-        "cluster: time alone, whether or not the code's values are right. "
-        f"Left: buckets of {size_in_words(values['cap_bytes'])}; a step that only computes, on one GPU, over the step. "
-        "Points are of ResNet-50 on other machines. Right: o and w of b* are of the topology's all-reduce of nothing, "
-        "and of all gradients; where computing hides communication, any size will do."
+        f"{values['model']}, {values['parameters'] / 1e6:,.0f} M parameters, {hardware_in_words(result)} Left: a step "
+        f"that only computes, on one GPU, over the step, with buckets of {size_in_words(values['cap_bytes'])}; points "
+        "are of ResNet-50 on other machines. Right: o and w of b* are of the topology's all-reduce of nothing, and of "
+        "all gradients; where computing hides communication, any size will do."
     )
 
 

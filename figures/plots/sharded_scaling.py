@@ -16,7 +16,7 @@ from figures.lib import script, style
 from figures.lib.result_files import load, pick
 from figures.plots.memory_per_gpu import CARD_GB
 from figures.plots.scaling import LOOKS as AVERAGING
-from figures.plots.scaling import efficiencies, finish_axes
+from figures.plots.scaling import efficiencies, finish_axes, hardware_in_words
 
 PROGRAM = "sharded_scaling"
 LOOKS = {**AVERAGING, "sharded": (style.SKY, "v"), "fully sharded": ("black", "P")}
@@ -49,15 +49,10 @@ def draw_model(axes: Axes, result: pd.DataFrame) -> None:
 
 
 def caption(result: pd.DataFrame) -> str:
-    values = result.attrs["parameters"]
     return (
-        f"{values['batch_size']} sequences of {values['sequence_length']} tokens on each GPU, float32; {values['gpu']} "
-        f"at {values['efficiency']:.0%} of its peak, {values['gpus_per_node']} in a machine by {values['link']}, "
-        f"machines by {values['link_between']}. Forward and backward alone on one GPU, over the step, in which AdamW "
-        "updates what the rank has: everything, or an N-th. Hollow: a GPU would hold more than "
-        f"{CARD_GB} GB within the step, counted with activations while the code ran. Simulated cluster, collectives by "
-        "NCCL's model: all-reduces may take a tree, whose latency grows with log N; gathers and reduce-scatters go "
-        "around a ring, with N - 1 latencies for each unit."
+        f"{hardware_in_words(result)} Forward and backward alone on one GPU, over the step, in which AdamW updates "
+        f"what the rank has. Hollow: a GPU would hold more than {CARD_GB} GB within the step. All-reduces may take a "
+        "tree, whose latency grows with log N; gathers and reduce-scatters go around a ring, with N - 1 latencies each."
     )
 
 
@@ -117,9 +112,7 @@ def draw_prefetch(result: pd.DataFrame, models: dict[str, pd.DataFrame]) -> Figu
         f"{values['link']}; {values['batch_size']} sequences of {values['sequence_length']} tokens on each. Simulated "
         "cluster. Grey: what forward and backward take alone, or gathers and reduce-scatters one after the other, "
         f"whichever is longer: no order makes a step shorter. Prefetch 1 saves most where both are alike: {saved}. "
-        "Prefetch 2 saves no more, since units are of one size but the first and the last. What is left above the grey "
-        "line where computing is longer: a first gather and a last reduce-scatter, the update, and "
-        f"computing that takes {values['slowdown_beside_communication'] - 1:.0%} longer beside communication."
+        f"Beside communication computing takes {values['slowdown_beside_communication'] - 1:.0%} longer."
     )
     style.add_caption(figure, text, [result])
     return figure

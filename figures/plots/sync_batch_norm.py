@@ -48,79 +48,73 @@ def summary(result: pd.DataFrame) -> pd.DataFrame:
     return medians.assign(low=groups["time"].quantile(0.25), high=groups["time"].quantile(0.75))
 
 
-class Column:
-    """The panels of one batch size: a group of bars or dots for each hidden size, in it a place for each variant."""
+def with_places(cells: pd.DataFrame, variants: list[str], ranks: int) -> pd.DataFrame:
+    """Adds where a cell stands on the axis, which has a group for each hidden size, and the published numbers of its
+    variant, if they are of as many ranks."""
+    cells = cells.reset_index()
+    groups = {hidden: place for place, hidden in enumerate(sorted(cells["hidden_dim"].unique()))}
+    aside = cells["variant"].map(variants.index) - (len(variants) - 1) / 2
+    tables = [load_reference(name).assign(variant=variant) for variant, name in PUBLISHED.items()]
+    published = pick(pd.concat(tables), num_workers=ranks).reindex(columns=["variant", *CELL, TIME, MEMORY])
+    cells = cells.assign(group=cells["hidden_dim"].map(groups))
+    cells["at"] = cells["group"] + aside * BAR_WIDTH / len(variants)
+    return cells.merge(published, on=["variant", *CELL], how="left", suffixes=("", " published"))
 
-    def __init__(self, cells: pd.DataFrame, batch: int, ranks: int) -> None:
-        self._cells = cells.xs(batch, level="batch_size")
-        self._batch, self._ranks = batch, ranks
-        self.hidden = list(cells.index.unique("hidden_dim"))
-        self._variants = [variant for variant in VARIANTS if variant in cells.index.unique("variant")]
-        self._bar = BAR_WIDTH / len(self._variants)
 
-    def _at(self, variant: str, hidden: pd.Index) -> list[float]:
-        place = self._variants.index(variant) - (len(self._variants) - 1) / 2
-        return [self.hidden.index(each) + place * self._bar for each in hidden]
+def draw_times(axes: Axes, cells: pd.DataFrame, width: float) -> None:
+    """A stack for each variant: its own computing below, the time of the collectives above."""
+    for variant, rows in cells.groupby("variant"):
+        colour, at = VARIANTS[variant], rows["at"]
+        own, low, high = (1e6 * rows[name] for name in ("own", "low", "high"))
+        axes.bar(at, own, width, color=colour, edgecolor="white", linewidth=0.4)
+        rest = {"facecolor": "white", "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
+        axes.bar(at, 1e6 * rows[TIME] - own, width, bottom=own, **rest)
+        axes.vlines(at, low, high, color="black", linewidth=0.8)
 
-    def draw_times(self, axes: Axes, direction: str) -> None:
-        """A stack for each variant: its own computing below, the time of the collectives above."""
-        for variant in self._variants:
-            colour, cells = VARIANTS[variant], 1e6 * self._cells.loc[direction, variant]
-            at = self._at(variant, cells.index)
-            axes.bar(at, cells["own"], self._bar, color=colour, edgecolor="white", linewidth=0.4)
-            rest = {"facecolor": "white", "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
-            axes.bar(at, cells[TIME] - cells["own"], self._bar, bottom=cells["own"], **rest)
-            axes.vlines(at, cells["low"], cells["high"], color="black", linewidth=0.8)
 
-    def draw_memory(self, axes: Axes) -> None:
-        """A dot for each variant, and a line at the size of input and output together."""
-        for index, hidden in enumerate(self.hidden):
-            least = 2 * 4 * self._batch * hidden / 1024
-            axes.hlines(least, index - 0.6 * BAR_WIDTH, index + 0.6 * BAR_WIDTH, color="black", linewidth=0.7)
-        look = {"markersize": 3.2, "markeredgecolor": "white", "markeredgewidth": 0.4, "zorder": 5}
-        for variant in self._variants:
-            values = self._cells.loc[FORWARD, variant][MEMORY] / 1024
-            axes.plot(self._at(variant, values.index), values, "o", color=VARIANTS[variant], **look)
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0,), numticks=12))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+def draw_memory(axes: Axes, cells: pd.DataFrame) -> None:
+    """A dot for each variant, and a line at the size of input and output together."""
+    least, half = 2 * 4 * cells["batch_size"] * cells["hidden_dim"] / 1024, 0.6 * BAR_WIDTH
+    axes.hlines(least, cells["group"] - half, cells["group"] + half, color="black", linewidth=0.7)
+    look = {"markersize": 3.2, "markeredgecolor": "white", "markeredgewidth": 0.4, "zorder": 5}
+    for variant, rows in cells.groupby("variant"):
+        axes.plot(rows["at"], rows[MEMORY] / 1024, "o", color=VARIANTS[variant], **look)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(LogLocator(base=2, subs=(1.0,), numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
-    def draw_published(self, axes: Axes, column: str, scale: float) -> None:
-        for variant, name in PUBLISHED.items():
-            rows = pick(load_reference(name), batch_size=self._batch, num_workers=self._ranks)
-            rows = rows[rows["hidden_dim"].isin(self.hidden)]
-            if variant in self._variants:
-                at = self._at(variant, rows["hidden_dim"])
-                axes.plot(at, scale * rows[column], color=VARIANTS[variant], **PUBLISHED_MARKER)
 
-    def draw(self, forward: Axes, both: Axes, memory: Axes) -> None:
-        self.draw_times(forward, FORWARD)
-        self.draw_published(forward, TIME, 1e6)
-        self.draw_times(both, BOTH)
-        self.draw_memory(memory)
-        self.draw_published(memory, MEMORY, 1 / 1024)
-        for axes in (forward, both, memory):
-            axes.set_xticks(range(len(self.hidden)), map(str, self.hidden))
-            axes.tick_params(axis="x", length=0)
-            axes.set_xlim(-0.55, len(self.hidden) - 0.45)
-            axes.grid(axis="y")
-        forward.set_title(f"batch of {self._batch} samples a rank", loc="left")
-        memory.set_xlabel("hidden size, features of a sample")
+def draw_column(column: list[Axes], cells: pd.DataFrame, width: float) -> None:
+    """One batch size: forward, forward and backward, memory."""
+    forward, both = (cells[cells["direction"] == direction] for direction in DIRECTIONS)
+    draw_times(column[0], forward, width)
+    draw_times(column[1], both, width)
+    draw_memory(column[2], forward)
+    for axes, name, scale in ((column[0], TIME, 1e6), (column[2], MEMORY, 1 / 1024)):
+        for variant, rows in forward.dropna(subset=f"{name} published").groupby("variant"):
+            axes.plot(rows["at"], scale * rows[f"{name} published"], color=VARIANTS[variant], **PUBLISHED_MARKER)
+    hidden = forward.drop_duplicates("group").set_index("group")["hidden_dim"].sort_index()
+    for axes in column:
+        axes.set_xticks(hidden.index, map(str, hidden))
+        axes.tick_params(axis="x", length=0)
+        axes.set_xlim(-0.55, len(hidden) - 0.45)
+        axes.grid(axis="y")
+    column[2].set_xlabel("hidden size, features of a sample")
 
 
 def draw(result: pd.DataFrame) -> Figure:
-    """A column for each batch size; rows: forward, forward and backward, memory."""
+    """A column for each batch size."""
     plt.rcParams["hatch.linewidth"] = 0.5
-    cells, ranks = summary(result), result.attrs["provenance"]["world_size"]
-    batches = cells.index.unique("batch_size")
-    figure, panels = style.panels(HEIGHT, 3, len(batches), sharex=True, sharey="row", squeeze=False)
-    for column, batch in zip(panels.T, batches):
-        Column(cells, batch, ranks).draw(*column)
+    ranks, variants = result.attrs["provenance"]["world_size"], [v for v in VARIANTS if v in set(result["variant"])]
+    by_batch = with_places(summary(result), variants, ranks).groupby("batch_size")
+    figure, panels = style.panels(HEIGHT, 3, len(by_batch), sharex=True, sharey="row", squeeze=False)
+    for column, (batch, cells) in zip(panels.T, by_batch):
+        draw_column(list(column), cells, BAR_WIDTH / len(variants))
+        column[0].set_title(f"batch of {batch} samples a rank", loc="left")
     for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):
         axes.set_ylabel(label)
-    there = cells.index.unique("variant")
-    handles = [Patch(color=colour, label=NAMES[name]) for name, colour in VARIANTS.items() if name in there]
+    handles = [Patch(color=VARIANTS[variant], label=NAMES[variant]) for variant in variants]
     handles += [
         Patch(color="#555555", label="this rank's own part"),
         Patch(facecolor="white", edgecolor="#555555", hatch=HATCH, label="collectives"),

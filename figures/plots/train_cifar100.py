@@ -58,18 +58,15 @@ def draw_panel(axes: Axes, result: pd.DataFrame, quantity: str) -> None:
 def caption(result: pd.DataFrame) -> str:
     values, count = result.attrs["parameters"], result["seed"].nunique()
     lines = f"Lines: mean of {count} seeds, bands: ± their standard deviation." if count > 1 else "One seed."
-    published = "; ".join(
-        f"{name} {one['loss']} and {one['acc']} ({256 * one['acc']:.0f} of 256 images)"
-        for name, one in published_ends().iterrows()
-    )
-    drawn = "" if as_published(result) else ": another training, not drawn"
+    ends = published_ends().iterrows()
+    published = "; ".join(f"{name} {one['loss']} and {one['acc']}" for name, one in ends)
+    drawn = "" if as_published(result) else ", not drawn: another training"
     return (
-        f"Data: {values['data']}, {values['train_size']:,} images to train with, {values['test_size']:,} to validate. "
+        f"{values['train_size']:,} images to train with, {values['test_size']:,} to validate. "
         f"{result.attrs['provenance']['world_size']} ranks, batch {values['batch_size']} a rank, "
-        f"{values['grad_accum_steps']} micro-batches a step, SGD {values['learning_rate']:g}/{values['momentum']:g}.\n"
-        f"{lines} Equal seeds: equal weights, images and dropout.\nLoss and batch accuracy: rank 0's, in the last "
-        "micro-batch of an epoch that the published program reports, as it computes them.\n"
-        f"Published (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): loss and accuracy of\n{published}"
+        f"{values['grad_accum_steps']} micro-batches a step, SGD {values['learning_rate']:g}/{values['momentum']:g}. "
+        f"{lines} Loss and batch accuracy: rank 0's, in the last micro-batch of an epoch that the published program "
+        f"reports. Published (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): loss and accuracy of {published}."
     )
 
 
