@@ -57,7 +57,8 @@ def with_errors(table: pd.DataFrame) -> pd.DataFrame:
 
 def errors(table: pd.DataFrame) -> pd.DataFrame:
     """Over the held-out rows of each source and quantity."""
-    held = with_errors(table).query("not fitted")
+    held = with_errors(table)
+    held = held[~held["fitted"]]
     sizes = held.assign(error=held["error"].abs(), dull=held["dull"].abs())
     return sizes.groupby(["source", "quantity"], sort=False)[["error", "dull"]].agg(["size", "mean", "max"])
 

@@ -40,7 +40,8 @@ NOTE = (
 
 def draw(result: pd.DataFrame) -> Figure:
     figure, axes = style.panels(4.6)
-    rows = held_out.with_errors(held_out.rows()).query(f"metric != '{held_out.AB}'")
+    rows = held_out.with_errors(held_out.rows())
+    rows = rows[rows["metric"] != held_out.AB]
     for source, (colour, marker) in LOOKS.items():
         for fitted in (False, True):
             points = rows[(rows["source"] == source) & (rows["fitted"] == fitted)]

@@ -46,8 +46,8 @@ def draw_efficiencies(axes: Axes, result: pd.DataFrame) -> None:
     for name, (colour, marker) in LOOKS.items():
         if name in shown:
             axes.plot(shown[name].dropna(), color=colour, marker=marker, markersize=3.5, linewidth=1, label=name)
-    suite = held_out.rows().query(f"source == 'suite' and metric == '{held_out.STEP}'")
-    alone = suite_data.published_rounds().query("model == 'resnet50'")[50].iloc[0]
+    suite = pick(held_out.rows(), source="suite", metric=held_out.STEP)
+    alone = pick(suite_data.published_rounds(), model="resnet50")[50].iloc[0]
     axes.plot(suite["gpus"], 100 * alone / suite["published"], color=style.GREY, marker="d", markersize=3.5,
               linestyle="none", label="published: PyTorch's suite, 1 MB")  # fmt: skip
     rates = load_reference(PROGRAM)

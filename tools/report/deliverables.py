@@ -113,7 +113,7 @@ OF_A_BATCH = ("--millions", "7500", "--tokens", "8192")
 DRAWN_SHARDED = ("--variants", "bucketed", "sharded", "no prefetch", "fully sharded")
 
 DRAWINGS = (
-    *drawings("plots.bucketed_ddp_published tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
+    *drawings("plots.bucketed_ddp tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
     *drawings("plots.compare_ddp_published tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
     *drawings("plots.ddp_suite_published tables.ddp_suite tables.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),

@@ -142,7 +142,8 @@ def suite(machine: Machine, rows: pd.DataFrame, folder: Path) -> list[float]:
 
 def predicted(sources: Iterable[str] = tuple(held_out.SOURCES)) -> pd.DataFrame:
     """All rows of these sources, in the order of the file."""
-    rows = held_out.rows().query("source in @sources").reset_index(drop=True)
+    rows = held_out.rows()
+    rows = rows[rows["source"].isin(list(sources))].reset_index(drop=True)
     known = machines() | {"A": Machine((), calibrated(PROGRAM))}
     resnet = rows["model"].str.startswith("resn")
     size = (rows["batch"] + " " + rows["seq"]).where(resnet, rows["gpus"].astype(str))  # with the model: one run
