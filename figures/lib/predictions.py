@@ -73,23 +73,16 @@ def ddp_suite(result: pd.DataFrame) -> pd.DataFrame:
     both = suite_data.published_rounds().merge(
         suite_data.rounds(result, SUITE_VARIANT, SUITE_BUCKET, 50), on=suite_data.ROUND, suffixes=(" published", "")
     )
-    alone = both[both["round"] == suite_data.NO_DDP_ROUND].set_index("model")
-    both = both[both["round"] != suite_data.NO_DDP_ROUND]
-    published, predicted = both["50 published"], both["50"]
-    alone_published, alone_here = (both["model"].map(alone[column]) for column in ("50 published", "50"))
-    share = (published / alone_published - 1)[both["model"] == FITTED_MODEL].mean()  # what DDP adds to that model
-    base = pd.DataFrame(
-        {
-            "place": both["model"] + ", " + both["gpus"].astype(str) + " GPUs",
-            "fitted": both["model"] == FITTED_MODEL,
-        }
-    )
-    steps = base.assign(
-        quantity=ITERATION, published=published, predicted=predicted, dull=alone_published * (1 + share)
-    )
+    without = both["round"] == suite_data.NO_DDP_ROUND
+    alone_of = both[without].set_index("model")["50 published"]
+    both = both[~without]
+    published, predicted, alone = both["50 published"], both["50"], both["model"].map(alone_of)
+    fitted = both["model"] == FITTED_MODEL
+    share = (published / alone - 1)[fitted].mean()  # what DDP adds to that model
+    base = pd.DataFrame({"place": both["model"] + ", " + both["gpus"].astype(str) + " GPUs", "fitted": fitted})
+    steps = base.assign(quantity=ITERATION, published=published, predicted=predicted, dull=alone * (1 + share))
     added = base.assign(
-        quantity=OVERHEAD, published=published - alone_published, predicted=predicted - alone_here,
-        dull=alone_published * share,
+        quantity=OVERHEAD, published=published - alone, predicted=predicted - alone, dull=alone * share
     )  # fmt: skip
     cells = pd.concat([steps, added]).sort_index(kind="stable")
     return pd.concat([cells, _ab(result)]) if len(suite_data.bucket_sizes(result)) == 2 else cells
@@ -122,13 +115,14 @@ def errors(cells: pd.DataFrame) -> pd.DataFrame:
     held = held.assign(error=error_of(held).abs(), dull_error=error_of(held, "dull").abs())
     groups = held.groupby("quantity", sort=False)
     return groups.agg(cells=("error", "size"), mean=("error", "mean"), largest=("error", "max")).assign(
-        correlation=groups[["predicted", "published"]].apply(_correlation),
+        correlation=pd.Series({quantity: _correlation(rows) for quantity, rows in groups}, dtype=float),
         dull_mean=groups["dull_error"].mean(),
         dull_largest=groups["dull_error"].max(),
     )
 
 
-def _correlation(pairs: pd.DataFrame) -> float:
+def _correlation(cells: pd.DataFrame) -> float:
+    pairs = cells[["predicted", "published"]]
     return 0.0 if len(pairs) < 2 or np.ptp(pairs, axis=0).min() < 1e-9 else float(np.corrcoef(pairs.T)[0, 1])
 
 

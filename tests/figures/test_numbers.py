@@ -104,7 +104,7 @@ def test_the_handouts_chain_and_ring() -> None:
 
 
 def test_operations_in_real_time_follow_each_other() -> None:
-    operations = pd.DataFrame({"launched": [0, 1, 2, 40], "end": [10, 30, 20, 50]})
+    operations = pd.DataFrame({"group": "naive", "rank": 0, "launched": [0, 1, 2, 40], "end": [10, 30, 20, 50]})
     shown = timeline.one_after_the_other(operations)
     assert list(zip(shown["begin"], shown["end"])) == [(0, 10), (10, 20), (20, 30), (40, 50)]
 
