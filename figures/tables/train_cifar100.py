@@ -6,10 +6,14 @@ Reads result files of the benchmark train_cifar100.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
@@ -17,7 +21,7 @@ from figures.lib import script
 from figures.lib.reference_data import load_reference
 from figures.lib.result_files import load
 from figures.lib.tables import Table
-from figures.lib.train_cifar100_runs import PROGRAM, as_published, compare, costs, curves, implementations_of, name_of
+from figures.lib.train_cifar100_runs import PROGRAM, as_published, costs, curves, implementations_of, name_of
 
 HEADERS = ["Rank", "Time", "Max Memory Allocated"]
 TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
@@ -116,6 +120,43 @@ def loop_table(result: pd.DataFrame) -> Table:
     beside = f"Beside the published numbers\n{in_columns(rows, BESIDE)}"
     text = "\n\n".join([setup(result), text_of(here, f" ({data})"), beside, note])
     return Table(f"Training loop benchmark ({data})", BESIDE, rows, text, [result], note)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether the means of two samples differ by more than their spread allows: Welch's t-test (Welch, "The
+    generalization of 'Student's' problem when several different population variances are involved", 1947)."""
+
+    difference: float  # of the means
+    t: float  # in standard errors
+    p: float  # the probability that equal means differ at least so much; NaN for fewer than two values each
+
+    def within_spread(self) -> bool:
+        return not self.p < 0.05
+
+
+def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
+    difference = statistics.mean(first) - statistics.mean(second)
+    if min(len(first), len(second)) < 2:
+        return Comparison(difference, math.nan, math.nan)
+    parts = [statistics.variance(values) / len(values) for values in (first, second)]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return Comparison(difference, math.inf if difference else 0.0, 0.0 if difference else 1.0)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second)))
+    t = difference / error
+    return Comparison(difference, t, two_sided_p(t, freedom))
+
+
+def two_sided_p(t: float, freedom: float) -> float:
+    """The probability that Student's t is at least so far from 0: the integral of its density, which the substitution
+    x = sqrt(freedom) tan(a) turns into one of cos(a)^(freedom - 1) over a finite range."""
+
+    def integral(low: float) -> float:
+        angles = np.linspace(low, math.pi / 2, 20_001)
+        return float(np.trapezoid(np.cos(angles) ** (freedom - 1), angles))
+
+    return integral(math.atan(abs(t) / math.sqrt(freedom))) / integral(0.0)
 
 
 def spread(values: pd.Series, digits: int = 4) -> str:

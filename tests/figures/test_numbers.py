@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from figures.lib import all_reduces, train_cifar100_runs, training_times
+from figures.lib import all_reduces, training_times
 from figures.plots import (
     all_reduce_algorithms,
     all_reduce_bandwidth,
@@ -20,7 +20,7 @@ from figures.plots import (
     timeline,
 )
 from figures.schemes import curves, reductions, steps
-from figures.tables import ring_all_reduce
+from figures.tables import ring_all_reduce, train_cifar100
 from tests.figures.figure_test import sample_of
 
 NETWORK = {"alpha_ns": 10_000, "beta_ns_per_byte": 1.0}
@@ -37,19 +37,19 @@ NETWORK = {"alpha_ns": 10_000, "beta_ns_per_byte": 1.0}
     ("tree", 1, 0),
 ))  # fmt: skip
 def test_costs_of_all_reduces_are_those_of_the_literature(algorithm: str, world: int, nanoseconds: float) -> None:
-    seconds = all_reduces.formula_seconds(algorithm, world, 8_192, NETWORK)
+    seconds = all_reduce_algorithms.formula_seconds(algorithm, world, 8_192, NETWORK)
     assert seconds == pytest.approx(1e-9 * nanoseconds)
 
 
 def test_crossovers_are_where_times_are_equal() -> None:
     pair = ("ring", "recursive doubling")
     for world in (3, 4, 8, 16):
-        size = all_reduces.crossover(*pair, world, NETWORK)
-        one, other = (all_reduces.formula_seconds(algorithm, world, size, NETWORK) for algorithm in pair)
+        size = all_reduce_algorithms.crossover(*pair, world, NETWORK)
+        one, other = (all_reduce_algorithms.formula_seconds(algorithm, world, size, NETWORK) for algorithm in pair)
         assert one == pytest.approx(other)
-    assert all_reduces.crossover(*pair, 8, NETWORK) == pytest.approx(88_000)
-    assert all_reduces.crossover(*pair, 2, NETWORK) is None
-    assert all_reduces.crossover("ring", "butterfly", 8, NETWORK) is None
+    assert all_reduce_algorithms.crossover(*pair, 8, NETWORK) == pytest.approx(88_000)
+    assert all_reduce_algorithms.crossover(*pair, 2, NETWORK) is None
+    assert all_reduce_algorithms.crossover("ring", "butterfly", 8, NETWORK) is None
 
 
 def test_simulated_all_reduces_and_formulas_agree() -> None:
@@ -169,15 +169,15 @@ class TestMemory:
 class TestWelch:
     def test_agrees_with_tables_of_students_t(self) -> None:
         for t, freedom, p in ((12.7062, 1, 0.05), (2.77645, 4, 0.05), (4.60409, 4, 0.01), (2.22814, 10, 0.05)):
-            assert train_cifar100_runs.two_sided_p(t, freedom) == pytest.approx(p, abs=2e-5)
+            assert train_cifar100.two_sided_p(t, freedom) == pytest.approx(p, abs=2e-5)
 
     def test_compares_means_by_their_spread(self) -> None:
         # Variances 1 and 4 over 3 values each: 2.94 degrees of freedom; 3 would give p = 0.1027.
-        found = train_cifar100_runs.compare([1, 2, 3], [3, 5, 7])
+        found = train_cifar100.compare([1, 2, 3], [3, 5, 7])
         assert found.t == pytest.approx(-3 / math.sqrt(5 / 3))
         assert found.p == pytest.approx(0.1045, abs=1e-3)
         assert found.within_spread()
-        assert not train_cifar100_runs.compare([1, 1.01, 1.02], [2, 2.01, 2.02]).within_spread()
-        assert train_cifar100_runs.compare([1, 1], [1, 1]).within_spread()
-        assert not train_cifar100_runs.compare([1, 1], [2, 2]).within_spread()
-        assert math.isnan(train_cifar100_runs.compare([1], [2]).p)
+        assert not train_cifar100.compare([1, 1.01, 1.02], [2, 2.01, 2.02]).within_spread()
+        assert train_cifar100.compare([1, 1], [1, 1]).within_spread()
+        assert not train_cifar100.compare([1, 1], [2, 2]).within_spread()
+        assert math.isnan(train_cifar100.compare([1], [2]).p)
