@@ -1,6 +1,6 @@
 """Draws several figures and tables, as many at a time as there are cores; importing matplotlib is done once for all.
 
-    python -m figures.draw '[["plots.step_time", "--data", "figures/data/step_time.mlp_64.solutions.quick.json"], ...]'
+    python -m figures.lib.draw '[["plots.step_time", "--data", "figures/data/step_time.mlp_64.json"], ...]'
 
 Prints a JSON list of [exit code, what the script printed], in the same order. `make figures` uses it.
 """
@@ -15,7 +15,7 @@ import multiprocessing
 import sys
 import traceback
 
-import figures.lib.style  # noqa: F401  before processes are forked
+from figures.lib import style  # noqa: F401  before processes are forked
 
 
 def draw(call: list[str]) -> tuple[int, str]:
