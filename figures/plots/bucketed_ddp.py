@@ -38,7 +38,7 @@ def milliseconds(result: pd.DataFrame, part: str) -> pd.DataFrame:
     means = training_times.times(result)
     means = means.assign(mean=1e3 * means[part]).join(spread, on=WAY)
     if part == ALL_REDUCE:
-        means.loc[means["variant"] == REDUCER, ["low", "high"]] = means["mean"]
+        means.loc[means["variant"] == REDUCER, ["low", "high"]] = float("nan")
         means = means[means["variant"] != COMPUTE]
     return means
 
