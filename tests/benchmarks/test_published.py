@@ -173,7 +173,7 @@ class TestBucketedDdp(Published):
 
     def test_is_drawn(self) -> None:
         self.compute()
-        self.assert_drawn("plots.bucketed_ddp_published", "tables.bucketed_ddp", files=4)
+        self.assert_drawn("plots.bucketed_ddp", "tables.bucketed_ddp", files=4)
 
 
 class TestDdpSuite(Published):
