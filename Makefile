@@ -1,5 +1,5 @@
 # Every target is one line that calls a tool; `make` alone lists them.
-VARIABLES := STAGE TEST IMPL LEVEL SEED SCHEDULE VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH FROM RANK BODY GDB_ARGS FLAGS
+VARIABLES := STAGE TEST IMPL LEVEL SEED SCHEDULE VERBOSE DEVICE SANITIZE UNTRUSTED PRESET TRACE PYTHON LIBTORCH RANK BODY GDB_ARGS
 include $(wildcard *.mk)  # an instructor's targets, where there are some
 .DEFAULT_GOAL := help
 export $(VARIABLES)
@@ -18,7 +18,7 @@ GRADE := $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,IMPL,impl) 
          $(if $(VERBOSE),"--verbose=$(VERBOSE)")
 FIGURES := $(call flag,IMPL,impl) $(call flag,PRESET,preset) $(call flag,STAGE,stage)
 
-.PHONY: help setup doctor test watch debug hint figures calibrate writeup ab submit reset clean distclean
+.PHONY: help setup doctor test watch debug hint figures writeup ab submit reset clean distclean
 help:  ## this list
 	@awk -F ':.*## *' '/^## / { print "  " substr($$0, 4) } /^[a-z]+:.*##/ { line = sprintf("  make %-11s", $$1); n = split($$2, word, / +/); \
 	  for (i = 1; i <= n; ++i) { if (length(line word[i]) > 78) { print line; line = sprintf("%18s", "") } \
@@ -38,9 +38,7 @@ hint:  ## the hint of a test, at once   TEST=name [STAGE=02] [LEVEL=2]
 	@$(PYTHON3) -m tools.grading.hint $(call flag,STAGE,stage) $(call flag,TEST,test) $(call flag,LEVEL,level)
 figures:  ## the deliverable figures from your code   [STAGE=02] [PRESET=quick]
 	@$(SETUP) --for-figures tools.report.figures $(FIGURES)
-calibrate:  ## what your own machine is, by a few measurements, and what follows   FROM=measurements.csv [FLAGS="--gpu H100"]
-	@$(SETUP) --for-figures --with-packages tools.report.calibrate_machine
-ab:  ## the suite's A/B of bucket sizes: measured, compared, drawn   [PRESET=quick]
+ab:  ## the suite's A/B of bucket sizes: measured and compared   [PRESET=quick]
 	@$(SETUP) --for-figures --with-packages tools.report.suite_ab $(call flag,IMPL,impl) $(call flag,PRESET,preset)
 writeup:  ## questions, answers, figures and tables in one PDF   [PRESET=quick] [STAGE=03]
 	@$(SETUP) --for-figures --with-packages tools.report.writeup $(FIGURES)

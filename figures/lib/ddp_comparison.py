@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import pandas as pd
+from matplotlib.axes import Axes
 
-import numpy as np
-
+from figures.lib import style
 from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result, ResultError
+from figures.lib.result_files import link, pick, simulated
 
 PROGRAM = "compare_ddp"
-REFERENCE = "compare_ddp"
-PARAMETERS = (
-    "parameters", "trainable_parameters", "parameter_tensors", "largest_parameter", "largest_parameter_shape",
-    "largest_parameter_elements", "batch_size", "image_size", "iterations", "discarded", "rate_gbit", "latency_us",
-)  # fmt: skip
+KEYS = ["buffer_size", "direction", "variant"]
 M = 2**20  # elements
 DIRECTIONS = ("forward", "backward")
 CORE, EQUAL_BYTES, ASYNC, SYNC = MEASURED = ("core", "core, equal bytes", "async", "sync")
@@ -29,122 +25,70 @@ OPTIONS = {
     EQUAL_BYTES: "DDPOption.DDP_CPP_CORE_EQUAL_BYTES",  # not published
     STAGE: "stage 03",
 }
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION, STAGE: style.GREEN}
+MARKERS = {CORE: "o", EQUAL_BYTES: "D", ASYNC: "s", SYNC: "^", STAGE: "v"}
 
 
-@dataclass(frozen=True)
-class Latency:
-    """The latency of an iteration, in milliseconds."""
-
-    mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-
-
-STATISTICS = tuple(Latency.__dataclass_fields__)
-PERCENTS = {"p90": 90, "p95": 95, "p99": 99}
-
-# By buffer size in M, direction and variant. Each size has the same variants, including core.
-Comparison = dict[int, dict[str, dict[str, Latency]]]
+def measured(result: pd.DataFrame) -> pd.DataFrame:
+    """The latency of an iteration in milliseconds, by KEYS: for each of STATISTICS a column, and another, such as
+    mean_delta, that says how much longer it is than core's, in percent."""
+    values = pick(result.assign(value=1e3 * result["value"])).groupby(KEYS)["value"]
+    of_calls = values.describe(percentiles=[0.5, 0.9, 0.95, 0.99])
+    of_calls = of_calls.rename(columns=lambda name: f"p{name[:-1]}" if name.endswith("%") else name)
+    core = of_calls.xs(CORE, level="variant").reindex(of_calls.index.droplevel("variant")).set_axis(of_calls.index)
+    deltas = (100 * (of_calls - core) / core).add_suffix("_delta")
+    both = pd.concat([of_calls, deltas], axis="columns")
+    return both[[name + suffix for name in STATISTICS for suffix in ("", "_delta")]]
 
 
-def delta(latencies: dict[str, Latency], variant: str, statistic: str = "p50") -> float:
-    """How much longer a variant's latency is than core's, in percent."""
-    core = getattr(latencies[CORE], statistic)
-    return 100 * (getattr(latencies[variant], statistic) - core) / core
+def published() -> pd.DataFrame:
+    """The same, as printed."""
+    names = {option: variant for variant, option in OPTIONS.items()}
+    return load_reference(PROGRAM).replace({"variant": names}).set_index(KEYS).sort_index()
 
 
-def variants_of(comparison: Comparison) -> list[str]:
-    """The measured variants, in the order of VARIANTS."""
-    first = next(iter(comparison.values()))[DIRECTIONS[0]]
-    return [variant for variant in VARIANTS if variant in first]
+def variants_of(latencies: pd.DataFrame) -> list[str]:
+    there = latencies.index.get_level_values("variant")
+    return [variant for variant in VARIANTS if variant in there]
 
 
-def iterations_of(result: Result) -> int:
+def iterations_of(result: pd.DataFrame) -> int:
     """How many were measured, of each variant at each buffer size and in each direction."""
-    return result.parameters["iterations"] - result.parameters["discarded"]
+    values = result.attrs["parameters"]
+    return values["iterations"] - values["discarded"]
 
 
-def measured_statistics(result: Result) -> list[str]:
+def supported(result: pd.DataFrame) -> list[str]:
     """Those of STATISTICS that so few iterations support: of n, at least one must lie above a percentile on average,
     which takes 10 for the 90th, 20 for the 95th and 100 for the 99th. Of fewer, it is little else than the largest.
     Simulated iterations are all alike."""
-    count = iterations_of(result)
-    return [name for name in STATISTICS if result.simulated or count * (100 - PERCENTS.get(name, 0)) >= 100]
+    above = {"p90": 10, "p95": 5, "p99": 1}  # percent
+    return [
+        name for name in STATISTICS if simulated(result) or iterations_of(result) * above.get(name, 100) >= 100
+    ]  # fmt: skip
 
 
-def procedure_of(result: Result) -> str:
+def procedure_of(result: pd.DataFrame) -> str:
     """How it was measured, in words."""
-    values = result.parameters
-    missing = [name for name in ("loss", "times_of", "broadcasts_buffers") if name not in values]
-    if missing:
-        raise ResultError(f"{result.file}: lacks the parameter {missing[0]!r}; run the benchmark again")
+    values = result.attrs["parameters"]
     loss = {"mse": "mean squared error", "cross-entropy": "cross entropy"}[values["loss"]]
     times = {"rank0": "rank 0's times", "slowest": "times of the slowest rank"}[values["times_of"]]
     broadcasts = "broadcasts" if values["broadcasts_buffers"] else "does not broadcast"
     return f"{loss}; {times}; core {broadcasts} BatchNorm's buffers before forward"
 
 
-def summarize(seconds: list[float]) -> Latency:
-    values = 1e3 * np.array(seconds)
-    return Latency(float(values.mean()), *map(float, np.percentile(values, [50, 90, 95, 99])))
+def configuration(result: pd.DataFrame) -> str:
+    values = result.attrs["parameters"]
+    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}, {link(result)}"
 
 
-def measured(result: Result) -> Comparison:
-    comparison: Comparison = {}
-    for series in result.series:
-        labels = series["labels"]
-        size, direction, variant = (labels.get(name) for name in ("buffer_size", "direction", "variant"))
-        if not isinstance(size, int) or direction not in DIRECTIONS or variant not in VARIANTS or len(labels) != 3:
-            raise ResultError(f"{result.file}: has a series of something else: {labels}; run the benchmark again")
-        seconds = result.values("s", **labels)
-        if min(seconds) <= 0:
-            raise ResultError(f"{result.file}: an iteration of {variant} takes no time; run the benchmark again")
-        comparison.setdefault(size, {}).setdefault(direction, {})[variant] = summarize(seconds)
-    variants = {variant for cell in comparison.values() for latencies in cell.values() for variant in latencies}
-    for size, cell in comparison.items():
-        for direction in DIRECTIONS:
-            missing = (variants | {CORE}) - cell.get(direction, {}).keys()
-            if missing:
-                lack = f"{direction} of {', '.join(sorted(missing))} at {size}M"
-                raise ResultError(f"{result.file}: lacks {lack}; run the benchmark again")
-    return dict(sorted(comparison.items()))
-
-
-def published_rows() -> dict[tuple[int, str, str], list[float]]:
-    """The ten numbers of each row, as printed, by buffer size, direction and variant."""
-    names = {option: variant for variant, option in OPTIONS.items()}
-    columns = [name + suffix for name in STATISTICS for suffix in ("", "_delta")]
-    return {
-        (int(row["buffer_size"]), row["direction"], names[row["variant"]]): [float(row[name]) for name in columns]
-        for row in load_reference(REFERENCE).rows
-    }
-
-
-def published() -> Comparison:
-    comparison: Comparison = {}
-    for (size, direction, variant), row in published_rows().items():
-        comparison.setdefault(size, {}).setdefault(direction, {})[variant] = Latency(*row[::2])
-    return comparison
-
-
-def with_published_spread(comparison: Comparison) -> Comparison:
-    """Simulated latencies, which have no spread, with that of the published ones: of the same variant, or core's where
-    there is none published."""
-    theirs = published()
-
-    def spread_out(latency: Latency, of: Latency) -> Latency:
-        return Latency(*(latency.p50 * getattr(of, name) / of.p50 for name in STATISTICS))
-
-    return {
-        size: {
-            direction: {
-                variant: spread_out(latency, theirs[size][direction].get(variant, theirs[size][direction][CORE]))
-                for variant, latency in latencies.items()
-            }
-            for direction, latencies in cell.items()
-        }
-        for size, cell in comparison.items()
-        if size in theirs
-    }  # fmt: skip
+def mark_whole_model(axes: Axes, result: pd.DataFrame, named: bool) -> None:
+    """Draws a line at the buffer size that holds all gradients."""
+    size = result.attrs["parameters"]["parameters"] / M
+    axes.axvline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    if named:
+        axes.annotate(
+            f"all {size:.2f}M", (size, 1), (-3, -3), xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points", ha="right", va="top", fontsize=6.5,
+        )  # fmt: skip

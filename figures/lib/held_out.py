@@ -6,9 +6,8 @@ the others alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from statistics import fmean
+import numpy as np
+import pandas as pd
 
 from figures.lib.reference_data import load_reference
 
@@ -29,77 +28,46 @@ SOURCES = {
     "F": "F, 32 V100",
     "G": "G, 2 A800, PCIe",
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """Numbers as text are as in the file; seconds, or points for an A/B."""
-
-    source: str
-    gpus: int
-    model: str
-    batch: str
-    seq: str
-    method: str
-    bucket_mb: str
-    metric: str
-    fitted: bool
-    published: float
-    predicted: float
-
-    @property
-    def quantity(self) -> str:
-        """What errors are counted over together."""
-        if self.metric in (FORWARD, BOTH):
-            return f"{self.metric}, 1 GPU"
-        if self.metric in (OPTIMIZER, ALL_REDUCE, AB):
-            return "all-reduce" if self.metric == ALL_REDUCE else self.metric
-        kind = "bucketed" if self.method == "Reducer" else self.method
-        return f"{kind}: {self.metric}"
-
-    @property
-    def error(self) -> float:
-        """In percent; of an A/B in points."""
-        if self.metric == AB:
-            return self.predicted - self.published
-        return 100 * (self.predicted / self.published - 1)
-
-
-def row_of(cells: dict[str, str]) -> Row:
-    rest = dict(cells)
-    fitted = rest.pop("role") == "calibration"
-    numbers = {name: float(rest.pop(name)) for name in ("published", "predicted")}
-    return Row(gpus=int(rest.pop("gpus")), fitted=fitted, **numbers, **rest)
-
-
-def rows() -> list[Row]:
-    return [row_of(cells) for cells in load_reference(NAME).rows]
-
-
-def quantities(all_rows: Iterable[Row]) -> Iterator[tuple[str, str, list[Row]]]:
-    """Source, quantity, and its held-out rows; where there are some."""
-    held = [row for row in all_rows if not row.fitted]
-    for source, quantity in dict.fromkeys((row.source, row.quantity) for row in held):
-        yield source, quantity, [row for row in held if (row.source, row.quantity) == (source, quantity)]
-
-
-def dull_error(row: Row, all_rows: list[Row]) -> float:
-    """Of the guess of somebody who knows the mean of the source's numbers of the same kind, and no model."""
-    alike = [other.published for other in all_rows if (other.source, other.quantity) == (row.source, row.quantity)]
-    guess = fmean(alike)
-    return guess - row.published if row.metric == AB else 100 * (guess / row.published - 1)
-
-
 COLUMNS = ["source", "quantity", "held-out cells", "mean error", "largest", "dull mean", "dull largest"]
 
 
-def table(all_rows: list[Row]) -> list[list[str]]:
-    lines = []
-    for source, quantity, held in quantities(all_rows):
-        own, dull = ([abs(error) for error in errors] for errors in (
-            [row.error for row in held], [dull_error(row, all_rows) for row in held],
-        ))  # fmt: skip
+def rows() -> pd.DataFrame:
+    """The table, in seconds, or points for an A/B; what a program takes as a flag is text, as in the file."""
+    numbers = {"gpus": int, "published": float, "predicted": float}
+    return load_reference(NAME, as_printed=True).astype(numbers)
+
+
+def with_errors(table: pd.DataFrame) -> pd.DataFrame:
+    """The table, with whether a row was `fitted`, its `quantity` (errors are counted over a quantity's rows together),
+    its `error` in percent, of an A/B in points, and the error of a `dull` guess: of somebody who knows the mean of the
+    source's numbers of the same kind, and no model."""
+    metric = table["metric"]
+    quantity = table["method"].replace("Reducer", "bucketed") + ": " + metric
+    quantity = quantity.mask(metric.isin([FORWARD, BOTH]), metric + ", 1 GPU")
+    quantity = quantity.mask(metric.isin([OPTIMIZER, AB]), metric).mask(metric == ALL_REDUCE, "all-reduce")
+    table = table.assign(quantity=quantity, fitted=table["role"] == "calibration")
+    guess = table.groupby(["source", "quantity"])["published"].transform("mean")
+
+    def error(value: pd.Series) -> np.ndarray:
+        published = table["published"]
+        return np.where(metric == AB, value - published, 100 * (value / published - 1))
+
+    return table.assign(error=error(table["predicted"]), dull=error(guess))
+
+
+def errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Over the held-out rows of each source and quantity."""
+    held = with_errors(table)
+    held = held[~held["fitted"]]
+    sizes = held.assign(error=held["error"].abs(), dull=held["dull"].abs())
+    return sizes.groupby(["source", "quantity"], sort=False)[["error", "dull"]].agg(["size", "mean", "max"])
+
+
+def lines(table: pd.DataFrame) -> list[list[str]]:
+    """In COLUMNS."""
+    made = []
+    for (source, quantity), found in errors(table).iterrows():
         unit = "points" if quantity == AB else "%"
-        values = (f"{value:.1f} {unit}" for value in (fmean(own), max(own), fmean(dull), max(dull)))
-        lines.append([SOURCES[source], quantity, str(len(held)), *values])
-    return lines
+        values = [f"{found[whose][kind]:.1f} {unit}" for whose in ("error", "dull") for kind in ("mean", "max")]
+        made.append([SOURCES[source], quantity, f"{found['error']['size']:.0f}", *values])
+    return made

@@ -1,29 +1,22 @@
 """Published cells beside what the simulated cluster says of them, and how far apart they are.
 
-A few cells of each experiment were used to fit its constants; all others are predictions.
+A few cells of each experiment were used to fit its constants; all others are predictions. Cells are a table: quantity,
+place, published, predicted, fitted, and dull: what somebody would say who knows the fitted cells alone, their mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from figures.lib import ddp_comparison, suite_data, training_times
-from figures.lib.result_files import load
-from figures.lib.training_times import BUCKETED, Way
+from figures.lib.training_times import WAY
 
 FITTED_SIZES = (3, 12, 25)  # of compare_ddp, in M elements
-FITTED_WAYS = tuple(
-    Way(batch, length, BUCKETED, size)
-    for batch, length, size in (
-        (2, 128, 1), (2, 128, 1000), (2, 512, 100), (4, 256, 100), (4, 512, 1), (4, 512, 1000),
-    )
-)  # fmt: skip
+FITTED_WAYS = [(2, 128, 1), (2, 128, 1000), (2, 512, 100), (4, 256, 100), (4, 512, 1), (4, 512, 1000)]
 FITTED_MODEL = "resnet50"  # of ddp_suite: all its rounds, with buckets of 25 MB and of 1 MB
 # PyTorch's own implementation, which was measured for the suite.
 SUITE_VARIANT, SUITE_BUCKET, AB_PERCENT, LARGEST_AB = "Reducer", 25, 75, 8
@@ -32,164 +25,136 @@ TOTAL, ALL_REDUCE = "total time", "all-reduce time"
 ITERATION, OVERHEAD, AB = "sec/iter", "overhead over no DDP", "1 MB against 25 MB"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One published number. `dull` is what somebody would say who knows the fitted cells alone: their mean."""
-
-    quantity: str
-    place: str
-    published: float
-    predicted: float
-    dull: float
-    fitted: bool
-    points: bool = False  # numbers are percentages, so that errors are differences, in points
-
-    def error_of(self, guess: float) -> float:
-        """In percent of the published number, or in points."""
-        return guess - self.published if self.points else 100 * (guess / self.published - 1)
-
-    @property
-    def error(self) -> float:
-        return self.error_of(self.predicted)
+def error_of(cells: pd.DataFrame, guess: str = "predicted") -> pd.Series:
+    """In percent of the published number; of the A/B, whose numbers are percentages, in points."""
+    value, published = cells[guess], cells["published"]
+    return (value - published).where(cells["quantity"] == AB, 100 * (value / published - 1))
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Sizes of errors over predicted cells, in percent or points."""
-
-    cells: int
-    mean: float
-    largest: float
-    correlation: float  # of predicted with published numbers
-    dull_mean: float
-    dull_largest: float
-
-
-def compare_ddp(file: Path) -> list[Cell]:
-    predicted = ddp_comparison.measured(load(file, ddp_comparison.PROGRAM))
-    published = ddp_comparison.published()
-    cells = []
-    for direction in ddp_comparison.DIRECTIONS:
-        for variant in ddp_comparison.OPTIONS:
-            known = {
-                size: cell[direction][variant].p50 for size, cell in published.items() if variant in cell[direction]
-            }
-            dull = fmean(known[size] for size in FITTED_SIZES) if known else 0.0
-            cells += [
-                Cell(f"{direction} of {variant}", f"{size}M", known[size], cell[direction][variant].p50, dull,
-                     size in FITTED_SIZES)
-                for size, cell in predicted.items() if size in known
-            ]  # fmt: skip
-    return cells
-
-
-def bucketed_ddp(file: Path) -> list[Cell]:
-    _, predicted = training_times.load_trainings(file)
-    published = training_times.published_times()
-    cells = []
-    for quantity, part in ((TOTAL, "train"), (ALL_REDUCE, "all_reduce")):
-        dull = fmean(getattr(published[way], part) for way in FITTED_WAYS)
-        for way, times in published.items():
-            if predicted.has(way):
-                value = getattr(predicted.times(way), part)
-                cells.append(Cell(quantity, way.name(), getattr(times, part), value, dull, way in FITTED_WAYS))
-    return cells
-
-
-def _suite_model(suite: suite_data.Suite, model: str, share: float) -> Iterator[Cell]:
-    choice = suite_data.Choice(SUITE_VARIANT, SUITE_BUCKET)
-    fitted = model == FITTED_MODEL
-    published = suite_data.published_medians(model)
-    alone = published[0]
-    for one in suite.rounds(model, choice)[1:]:
-        if one.ranks in published:
-            there, here = published[one.ranks], one.percentile(50)
-            place = f"{model}, {one.ranks} GPUs"
-            yield Cell(ITERATION, place, there, here, alone * (1 + share), fitted)
-            yield Cell(OVERHEAD, place, there - alone, here - alone, alone * share, fitted)
-
-
-def ddp_suite(file: Path) -> list[Cell]:
-    suite = suite_data.Suite(file)
-    base = suite_data.published_medians(FITTED_MODEL)
-    # What DDP adds to the fitted model, as a share.
-    share = fmean(seconds / base[0] - 1 for gpus, seconds in base.items() if gpus)
-    cells = [cell for model in suite.models for cell in _suite_model(suite, model, share)]
-    dull = fmean(
-        diff for gpus, diff in suite_data.published_diffs(FITTED_MODEL, AB_PERCENT).items() if gpus <= LARGEST_AB
+def compare_ddp(result: pd.DataFrame) -> pd.DataFrame:
+    published = ddp_comparison.published()["p50"].rename("published")
+    predicted = ddp_comparison.measured(result)["p50"].rename("predicted")
+    directions, variants = ddp_comparison.DIRECTIONS, list(ddp_comparison.OPTIONS)
+    cells = pd.concat([published, predicted], axis="columns", join="inner").reset_index()
+    cells = cells.sort_values(
+        ["direction", "variant"], key=lambda names: names.map([*directions, *variants].index), kind="stable"
     )
-    for model in suite.models if len(suite.bucket_sizes) == 2 else ():
-        here = suite_data.own_diffs(suite, model, SUITE_VARIANT, AB_PERCENT)
-        for gpus, there in suite_data.published_diffs(model, AB_PERCENT).items():
-            # Beyond one machine the published differences follow no pattern: -3.8, -0.1, -1.9, -0.7.
-            if gpus in here and gpus <= LARGEST_AB:
-                place = f"{model}, {gpus} GPUs"
-                cells.append(Cell(AB, place, there, here[gpus], dull, model == FITTED_MODEL, points=True))
-    return cells
+    fitted = published[published.index.isin(FITTED_SIZES, level="buffer_size")]
+    dull = fitted.groupby(["direction", "variant"]).mean().rename("dull")
+    return cells.join(dull, on=["direction", "variant"]).assign(
+        quantity=cells["direction"] + " of " + cells["variant"],
+        place=cells["buffer_size"].astype(str) + "M",
+        fitted=cells["buffer_size"].isin(FITTED_SIZES),
+    )
 
 
-EXPERIMENTS: dict[str, Callable[[Path], list[Cell]]] = {
+def is_fitted(ways: pd.DataFrame) -> pd.Series:
+    return pd.MultiIndex.from_frame(ways[["local_bs", "seq_len", "bucket_size_mb"]]).isin(FITTED_WAYS)
+
+
+def bucketed_ddp(result: pd.DataFrame) -> pd.DataFrame:
+    published = training_times.published_times()
+    published = published.assign(fitted=is_fitted(published), place=published.apply(training_times.name_of, axis=1))
+    both = published.merge(training_times.times(result), on=WAY, suffixes=(" published", " predicted"))
+    return pd.concat(
+        both[["place", "fitted"]].assign(
+            quantity=quantity,
+            published=both[f"{part} published"],
+            predicted=both[f"{part} predicted"],
+            dull=published[part][published["fitted"]].mean(),
+        )
+        for quantity, part in ((TOTAL, training_times.TRAIN), (ALL_REDUCE, training_times.ALL_REDUCE))
+    )
+
+
+def ddp_suite(result: pd.DataFrame) -> pd.DataFrame:
+    """Beyond one machine the published differences of buckets follow no pattern (-3.8, -0.1, -1.9, -0.7), and are left
+    out."""
+    both = suite_data.published_rounds().merge(
+        suite_data.rounds(result, SUITE_VARIANT, SUITE_BUCKET, 50), on=suite_data.ROUND, suffixes=(" published", "")
+    )
+    without = both["round"] == suite_data.NO_DDP_ROUND
+    alone_of = both[without].set_index("model")["50 published"]
+    both = both[~without]
+    published, predicted, alone = both["50 published"], both["50"], both["model"].map(alone_of)
+    fitted = both["model"] == FITTED_MODEL
+    share = (published / alone - 1)[fitted].mean()  # what DDP adds to that model
+    base = pd.DataFrame({"place": both["model"] + ", " + both["gpus"].astype(str) + " GPUs", "fitted": fitted})
+    steps = base.assign(quantity=ITERATION, published=published, predicted=predicted, dull=alone * (1 + share))
+    added = base.assign(
+        quantity=OVERHEAD, published=published - alone, predicted=predicted - alone, dull=alone * share
+    )  # fmt: skip
+    cells = pd.concat([steps, added]).sort_index(kind="stable")
+    return pd.concat([cells, _ab(result)]) if len(suite_data.bucket_sizes(result)) == 2 else cells
+
+
+def _ab(result: pd.DataFrame) -> pd.DataFrame:
+    published = suite_data.published_diffs(AB_PERCENT).rename("published")
+    published = published[published.index.get_level_values("gpus") <= LARGEST_AB]
+    predicted = suite_data.diffs(result, SUITE_VARIANT, AB_PERCENT).rename("predicted")
+    both = pd.concat([published, predicted], axis="columns", join="inner").reset_index()
+    return both.assign(
+        quantity=AB,
+        place=both["model"] + ", " + both["gpus"].astype(str) + " GPUs",
+        dull=published[FITTED_MODEL].mean(),
+        fitted=both["model"] == FITTED_MODEL,
+    )
+
+
+EXPERIMENTS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "compare_ddp": compare_ddp,
     "bucketed_ddp": bucketed_ddp,
     "ddp_suite": ddp_suite,
 }
 
 
-def errors(cells: list[Cell]) -> dict[str, Errors]:
-    """By quantity; those without predicted cells are left out."""
-    found = {}
-    for quantity in dict.fromkeys(cell.quantity for cell in cells):
-        held = [cell for cell in cells if cell.quantity == quantity and not cell.fitted]
-        if held:
-            own = [abs(cell.error) for cell in held]
-            dull = [abs(cell.error_of(cell.dull)) for cell in held]
-            found[quantity] = Errors(len(held), fmean(own), max(own), _correlation(held), fmean(dull), max(dull))
-    return found
+def errors(cells: pd.DataFrame) -> pd.DataFrame:
+    """Sizes of errors over predicted cells, in percent or points, by quantity; `correlation` is of predicted with
+    published numbers."""
+    held = cells[~cells["fitted"]]
+    held = held.assign(error=error_of(held).abs(), dull_error=error_of(held, "dull").abs())
+    groups = held.groupby("quantity", sort=False)
+    return groups.agg(cells=("error", "size"), mean=("error", "mean"), largest=("error", "max")).assign(
+        correlation=pd.Series({quantity: _correlation(rows) for quantity, rows in groups}, dtype=float),
+        dull_mean=groups["dull_error"].mean(),
+        dull_largest=groups["dull_error"].max(),
+    )
 
 
-def _correlation(cells: list[Cell]) -> float:
-    pairs = np.array([(cell.predicted, cell.published) for cell in cells]).T
-    return 0.0 if len(cells) < 2 or np.ptp(pairs, axis=1).min() < 1e-9 else float(np.corrcoef(pairs)[0, 1])
+def _correlation(cells: pd.DataFrame) -> float:
+    pairs = cells[["predicted", "published"]]
+    return 0.0 if len(pairs) < 2 or np.ptp(pairs, axis=0).min() < 1e-9 else float(np.corrcoef(pairs.T)[0, 1])
 
 
-def best_sizes(cells: list[Cell]) -> tuple[int, int]:
+def best_sizes(cells: pd.DataFrame) -> tuple[int, int]:
     """In how many panels of bucketed_ddp, a batch and a sequence each, the predicted best size is the published one;
     and how many panels there are."""
-    panels: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.quantity == TOTAL:
-            panels.setdefault(cell.place.split(", ", 1)[1], []).append(cell)
-    same = [
-        min(panel, key=lambda cell: cell.predicted) is min(panel, key=lambda cell: cell.published)
-        for panel in panels.values()
-    ]
-    return sum(same), len(same)
+    total = cells[cells["quantity"] == TOTAL].reset_index()
+    best = total.groupby(total["place"].str.partition(", ")[2])[["predicted", "published"]].idxmin()
+    return int((best["predicted"] == best["published"]).sum()), len(best)
 
 
 def percent(value: float) -> str:
     return f"{value:.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
-def in_words(quantity: str, found: Errors) -> str:
-    own = f"mean error {percent(found.mean)}, largest {percent(found.largest)} {unit_of(quantity)}"
-    dull = f"{percent(found.dull_mean)} and {percent(found.dull_largest)}"
-    return f"{quantity}: {own} over {found.cells} predicted cells (dull guess {dull})"
+def in_words(quantity: str, found: pd.Series) -> str:
+    own = f"mean error {percent(found['mean'])}, largest {percent(found['largest'])} {unit_of(quantity)}"
+    dull = f"{percent(found['dull_mean'])} and {percent(found['dull_largest'])}"
+    return f"{quantity}: {own} over {found['cells']:.0f} predicted cells (dull guess {dull})"
 
 
 def unit_of(quantity: str) -> str:
     return "points" if quantity == AB else "%"
 
 
-def document(program: str, cells: list[Cell]) -> dict[str, Any]:
+def document(program: str, cells: pd.DataFrame) -> dict[str, Any]:
     """What figures/reference/calibration.json says of the cells, rounded to what is worth reading."""
-    fitted = [cell for cell in cells if cell.fitted]
-    found = {
-        quantity: {name: round(value, 3) for name, value in vars(one).items()}
-        for quantity, one in errors(cells).items()
-    }  # fmt: skip
+    fitted = cells[cells["fitted"]]
+    places = fitted["quantity"] + ", " + fitted["place"]
     made: dict[str, Any] = {
-        "fitted": {f"{cell.quantity}, {cell.place}": round(cell.error, 3) for cell in fitted},
-        "predicted": found,
+        "fitted": dict(zip(places, map(float, error_of(fitted).round(3)))),
+        "predicted": errors(cells).round(3).to_dict(orient="index"),
     }
     if program == training_times.PROGRAM:
         made["best_sizes_as_published"] = "{} of {}".format(*best_sizes(cells))

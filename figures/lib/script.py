@@ -7,15 +7,16 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from figures.lib import style, tables
-from figures.lib.result_files import Result, ResultError, load
+from figures.lib.result_files import ResultError, load
 
 # Makes the figures or tables of some result files, each with its name.
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
+Load = Callable[[Path, str], pd.DataFrame]
 
 
 def main(module: str, about: str, draw: Draw) -> Callable[..., int]:
@@ -48,29 +49,18 @@ def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int
 
 
 def one_each(
-    program: str, parameters: tuple[str, ...], make: Callable[[Result], Figure | tables.Table], name: str = ""
+    program: str, make: Callable[[pd.DataFrame], Figure | tables.Table], name: str = "", load: Load = load
 ) -> Draw:
-    """One figure or table for each result file of `program`, which must have these parameters; named after the program,
-    too, unless another name is given."""
+    """One figure or table for each result file of `program`; named after the program, unless a name is given."""
 
     def all_made(files: list[Path]) -> Iterable[tuple[str, Figure | tables.Table]]:
-        for file in files:
-            result = load(file, program, parameters)
+        for result in (load(file, program) for file in files):
             yield name_of(name or program, result), make(result)
 
     return all_made
 
 
-def of_each(load: Callable[[Path], Any], make: Callable[[Any], Figure], name: str) -> Draw:
-    """The same of a program whose result is read into something with a `result`."""
-
-    def all_made(files: list[Path]) -> Iterable[tuple[str, Figure]]:
-        for one in map(load, files):
-            yield name_of(name, one.result), make(one)
-
-    return all_made
-
-
-def name_of(program: str, result: Result) -> str:
+def name_of(program: str, result: pd.DataFrame) -> str:
     """Such as program.solutions.quick: figures of different implementations or presets have different names."""
-    return f"{program}.{result.provenance['implementation']}.{result.provenance['preset']}"
+    provenance = result.attrs["provenance"]
+    return f"{program}.{provenance['implementation']}.{provenance['preset']}"

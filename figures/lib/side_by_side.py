@@ -5,69 +5,54 @@ The rows and their names are those of a table in figures/reference, whatever the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+import pandas as pd
 from tabulate import tabulate
 
 from figures.lib import script
-from figures.lib.reference_data import load_reference
-from figures.lib.result_files import Result
+from figures.lib.reference_data import load_reference, setup_of
 from figures.lib.tables import Table
 
-Key = tuple[str, ...]  # of a row: its cells in the columns that are no quantities
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A column of a published table."""
-
-    name: str
-    has_ratio: bool = True  # false where zero means nothing, as of differences in percent
+NO_RATIO = "diff"  # in percent: zero means nothing
 
 
 def side_by_side(
-    name: str,
-    table: Table,
-    reference: str,
-    keys: Sequence[str],
-    quantities: Sequence[Quantity],
-    own: Mapping[Key, Sequence[float]],
+    name: str, table: Table, reference: str, keys: Sequence[str], own: pd.DataFrame
 ) -> Iterator[tuple[str, Table]]:
     """What `table` has, beside the published rows of the same: a table, with its name; nothing if there are none. `own`
-    has the numbers of `quantities` for each row; `keys` are the reference's columns that say which row it is."""
-    published = load_reference(reference)
-    rows = []
-    for row in published.rows:
-        key = tuple(row[column] for column in keys)
-        if key in own:
-            rows.append([*key, *_cells(quantities, own[key], row)])
-    if not rows:
+    has the columns `keys`, which say what a published row is of, and others of the same names as published ones."""
+    keys, quantities = list(keys), [column for column in own.columns if column not in keys]
+    published = load_reference(reference, as_printed=True)
+    both = published.merge(own.astype(dict.fromkeys(keys, str)), on=keys, suffixes=("", " here"))
+    if both.empty:
         return
-    titles = ((one.name, "published", *(["ratio"] if one.has_ratio else [])) for one in quantities)
-    columns = [*keys, *(title for each in titles for title in each)]
-    (setup,) = (line for line in published.source if line.startswith("Setup: "))
+    columns, cells = list(keys), [both[key] for key in keys]
+    for quantity in quantities:
+        columns += [quantity, "published"]
+        cells += [both[f"{quantity} here"].map(in_digits), both[quantity]]
+        if quantity != NO_RATIO:
+            columns.append("ratio")
+            cells.append(pd.Series(map(ratio, both[f"{quantity} here"], both[quantity].astype(float))))
     note = (
-        f"{table.note} Published: {setup.removeprefix('Setup: ')}. Ratio: the value here over the published one. Of "
-        f"{len(published.rows)} published rows {len(rows)} were repeated."
+        f"{table.note} Published: {setup_of(published)}. Ratio: the value here over the published one. Of "
+        f"{len(published)} published rows {len(both)} were repeated."
     )
+    rows = [list(row) for row in zip(*cells)]
     made = simple_table(f"{table.title}: here and published", columns, rows, table.results, note)
     yield script.name_of(f"{name}.beside", table.results[0]), made
 
 
-def simple_table(title: str, columns: list[str], rows: list[list[str]], results: list[Result], note: str) -> Table:
+def simple_table(
+    title: str, columns: list[str], rows: list[list[str]], results: list[pd.DataFrame], note: str
+) -> Table:
     """A table whose text has the same cells, and the note below them."""
     text = f"{tabulate(rows, columns, tablefmt='simple', disable_numparse=True)}\n\n{note}"
     return Table(title, columns, rows, text, results, note)
 
 
-def _cells(quantities: Sequence[Quantity], values: Sequence[float], published: dict[str, str]) -> Iterator[str]:
-    for quantity, value in zip(quantities, values, strict=True):
-        there = published[quantity.name]
-        yield in_digits(value)
-        yield there
-        if quantity.has_ratio:
-            yield f"{value / float(there):.3g}" if float(there) else "-"
+def ratio(value: float, published: float) -> str:
+    return f"{value / published:.3g}" if published else "-"
 
 
 def in_digits(value: float) -> str:

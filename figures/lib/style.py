@@ -12,12 +12,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from figures.lib.result_files import Result, provenance_in_words, write_whole
+from figures.lib.result_files import provenance_in_words, write_whole
 
 # Okabe and Ito's palette: distinct with any kind of colour vision, and in grey by lightness.
 BLUE = "#0072B2"
@@ -87,7 +88,7 @@ def line_look(index: int) -> tuple[str, str]:
     return LINE_COLOURS[index % len(LINE_COLOURS)], LINE_MARKERS[index % len(LINE_MARKERS)]
 
 
-def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
+def add_caption(figure: Figure, text: str, results: list[pd.DataFrame]) -> None:
     """Writes what a reader must know in the lower left corner, above the provenance; long lines are broken. The
     figure's constrained layout leaves room for it, as it does by itself for a legend that is `outside`."""
     text = "\n".join(textwrap.fill(line, CAPTION_WIDTH, break_on_hyphens=False) for line in text.split("\n"))
@@ -97,13 +98,12 @@ def add_caption(figure: Figure, text: str, results: list[Result]) -> None:
     add_provenance(figure, results)
 
 
-def add_provenance(figure: Figure, results: list[Result]) -> None:
+def add_provenance(figure: Figure, results: list[pd.DataFrame]) -> None:
     """Writes in the lower right corner where the numbers come from, and keeps it for the file (see `save`)."""
     figure.text(0.995, 0.008, provenance_in_words(results), ha="right", va="bottom", fontsize=5.5, color="#666666")
     # All but the command line, which contains paths of the machine.
-    figure.provenance = [
-        {field: value for field, value in result.provenance.items() if field != "command"} for result in results
-    ]
+    of_all = [result.attrs["provenance"] for result in results]
+    figure.provenance = [{field: value for field, value in of.items() if field != "command"} for of in of_all]
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -10,7 +10,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from figures.lib.result_files import Result, provenance_in_words, write_whole
+import pandas as pd
+
+from figures.lib.result_files import provenance_in_words, write_whole
 
 SCHEMA_VERSION = 1
 
@@ -24,7 +26,7 @@ class Table:
     columns: list[str]
     rows: list[list[str]]
     text: str
-    results: list[Result]  # whose numbers they are
+    results: list[pd.DataFrame]  # whose numbers they are
     note: str = ""
 
 
@@ -58,7 +60,7 @@ def save(table: Table, folder: Path, name: str) -> list[Path]:
         "name": name,
         "title": table.title,
         "note": table.note,
-        "provenance": [result.provenance for result in table.results],
+        "provenance": [result.attrs["provenance"] for result in table.results],
         "columns": table.columns,
         "rows": table.rows,
         "text": table.text,

@@ -1,121 +1,142 @@
-"""Draws the time of an iteration over bucket size, as measured: a figure for each batch size, a line for each sequence
-length, beside them the variants without buckets.
+"""Draws the time of an iteration over bucket size: a figure for each batch size, a colour for each sequence length.
+Variants without buckets stand beside the axis of bucket sizes.
 
-Reads a result file of the benchmark bucketed_ddp. The published numbers stand in the figures of
-bucketed_ddp_published.py: this machine, with the model that fits it, need not show the same.
+Reads a result file of the benchmark bucketed_ddp. Published numbers are drawn beside --preset published alone: this
+machine, with the model that fits it, need not show the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
-from figures.lib import script, style, training_times
-from figures.lib.result_files import Result, left_out
-from figures.lib.training_times import ALL_REDUCE, BUCKETED, COMPUTE, REDUCER, TRAIN, UNBUCKETED, Trainings, Way
+from figures.lib import held_out, predictions, published_scale, script, style, training_times
+from figures.lib.result_files import left_out, link, load, pick, simulated
+from figures.lib.training_times import ALL_REDUCE, BUCKETED, COMPUTE, PROGRAM, REDUCER, TRAIN, UNBUCKETED, WAY
 
-MARKED = f"{REDUCER}*"
-GAP, ASIDE = 0.5, 0.12  # before the variants without buckets; between lines. A place on the axis is 1 wide.
-PARTS = {TRAIN: "time of an iteration [ms]", ALL_REDUCE: "of it all-reduce in finish() [ms]"}
-HEIGHT = 3.6  # inches
-
-
-class Places:
-    """The places on the axis of both panels: bucket sizes, then variants without buckets."""
-
-    def __init__(self, trainings: Trainings, batch: int) -> None:
-        ways = [way for way in trainings.ways() if way.local_bs == batch]
-        self.caps = {way.bucket_size_mb: way.cap_bytes for way in ways if way.bucket_size_mb is not None}
-        here = {way.variant for way in ways}
-        self.others = [variant for variant in (*UNBUCKETED, COMPUTE) if variant in here]
-        self.scaled = any(cap != size << 20 for size, cap in self.caps.items())
-
-    def of(self, way: Way) -> float:
-        if way.bucket_size_mb is not None:
-            return sorted(self.caps).index(way.bucket_size_mb)
-        return len(self.caps) + GAP + self.others.index(way.variant)
-
-    def label(self, axes: Axes) -> None:
-        caps = {size: f"\n{training_times.size_in_words(cap)}" for size, cap in self.caps.items()}
-        names = [f"{size} MB{caps[size] if self.scaled else ''}" for size in sorted(caps)]
-        names += [MARKED if variant == REDUCER else variant for variant in self.others]
-        at = [*range(len(self.caps)), *(len(self.caps) + GAP + index for index in range(len(self.others)))]
-        axes.set_xticks(at, names, rotation=90, fontsize=6.5)
-        if not self.caps:
-            return axes.set_xlabel("without buckets")
-        axes.set_xlabel("size of a bucket" + (": MB of xl's gradients, and here" if self.scaled else ""))
-        axes.axvline(len(self.caps) - 0.5 + GAP / 2, color="#BBBBBB", linewidth=0.6, linestyle=":")
+# Of a part the axis, and the held-out measurements of it.
+PARTS = {
+    TRAIN: ("time of an iteration [ms]", held_out.STEP),
+    ALL_REDUCE: ("of it in finish() [ms]", held_out.AFTER),
+}
+HEIGHT = 5.4  # inches
+Looks = dict[int, tuple[str, str]]  # a colour and a marker for each sequence length
 
 
-def seconds(trainings: Trainings, way: Way, part: str) -> float:
-    return trainings.seconds(way, TRAIN) if part == TRAIN else trainings.times(way).all_reduce
+def milliseconds(result: pd.DataFrame, part: str) -> pd.DataFrame:
+    """Means by WAY, and the 10th and 90th percentile, low and high, of what the slowest rank took. The Reducer's
+    all-reduce is a difference of means, and has none."""
+    calls = pick(training_times.trainings(result), part=part)
+    slowest = 1e3 * calls.groupby([*WAY, "call"])["value"].max()
+    spread = slowest.groupby(level=WAY).quantile([0.1, 0.9]).unstack().set_axis(["low", "high"], axis="columns")
+    means = training_times.times(result)
+    means = means.assign(mean=1e3 * means[part]).join(spread, on=WAY)
+    if part == ALL_REDUCE:
+        means.loc[means["variant"] == REDUCER, ["low", "high"]] = float("nan")
+        means = means[means["variant"] != COMPUTE]
+    return means
 
 
-def draw_ways(axes: Axes, trainings: Trainings, part: str, at: dict[Way, float], look: dict[str, Any]) -> None:
-    """Means, and bars for the spread of what was timed: the Reducer's wait is a difference of means, without one."""
-    means = [1e3 * seconds(trainings, way, part) for way in at]
-    axes.plot(list(at.values()), means, markersize=4, linewidth=1.2, zorder=4, **look)
-    for way, x in at.items():
-        if part == TRAIN or way.variant != REDUCER:
-            low, high = np.percentile(trainings.iterations(way, part), [10, 90])
-            axes.vlines(x, 1e3 * low, 1e3 * high, color=look["color"], linewidth=0.9, alpha=0.6)
+def draw_buckets(axes: Axes, times: pd.DataFrame, looks: Looks, marked: bool) -> None:
+    for index, (length, (colour, marker)) in enumerate(looks.items()):
+        line = times[times["seq_len"] == length].sort_values("bucket_size_mb")
+        beside = line["bucket_size_mb"] * 1.04**index if marked else line["bucket_size_mb"]  # no bar hides another
+        axes.plot(beside, line["mean"], color=colour, linewidth=1.3, marker=marker if marked else "", markersize=3.8)
+        axes.vlines(beside, line["low"], line["high"], color=colour, linewidth=0.9, alpha=0.6)
 
 
-def draw_panel(axes: Axes, trainings: Trainings, batch: int, part: str, places: Places) -> None:
-    lengths = trainings.lengths(batch)
-    for index, length in enumerate(lengths):
-        look = dict(zip(("color", "marker"), style.line_look(index)))
-        aside = ASIDE * (index - (len(lengths) - 1) / 2)  # no bar hides another
-        waiting = [variant for variant in places.others if (variant, part) != (COMPUTE, ALL_REDUCE)]
-        others = [way for way in (Way(batch, length, variant) for variant in waiting) if trainings.has(way)]
-        lines = (trainings.bucketed(batch, length), {"label": f"{length} tokens"}), (others, {"linestyle": "none"})
-        for ways, kind in lines:
-            draw_ways(axes, trainings, part, {way: places.of(way) + aside for way in ways}, look | kind)
-    places.label(axes)
-    least = min(seconds(trainings, way, part) for way in trainings.ways() if way.local_bs == batch)
-    axes.set_ylim(bottom=0 if least >= 0 else None)  # noise may put the Reducer's wait below
-    axes.set_ylabel(PARTS[part])
-    axes.grid(axis="y")
-    axes.tick_params(axis="y", labelsize=7)
+def draw_published(axes: Axes, published: pd.DataFrame, part: str, looks: Looks) -> None:
+    for length, points in published.groupby("seq_len"):
+        by_size = 1e3 * points.set_index("bucket_size_mb")[part]
+        published_scale.draw_published(axes, by_size, predictions.is_fitted(points), *looks[length])
 
 
-def draw(result: Result, trainings: Trainings, batch: int) -> Figure:
-    """The whole iteration, and beside it what of it is all-reduce."""
-    places = Places(trainings, batch)
-    figure, panels = style.panels(HEIGHT, 1, 2, sharex=True)
-    for axes, part in zip(panels, PARTS):
-        draw_panel(axes, trainings, batch, part, places)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=len(handles), fontsize=7)
-    add_caption(figure, result, batch, places)
+def draw_others(axes: Axes, times: pd.DataFrame, variants: list[str], looks: Looks) -> None:
+    """Variants without buckets, each at a place of its own."""
+    for row in times[times["variant"].isin(variants)].itertuples():
+        place, aside = variants.index(row.variant), 0.1 * (list(looks).index(row.seq_len) - (len(looks) - 1) / 2)
+        colour = looks[row.seq_len][0]
+        axes.hlines(row.mean, place - 0.35, place + 0.35, color=colour, linewidth=1.3)
+        axes.vlines(place + aside, row.low, row.high, color=colour, linewidth=0.9, alpha=0.6)
+    names = [variant + ("*" if variant == REDUCER else "") for variant in variants]
+    axes.set_xticks(range(len(variants)), names, rotation=90, fontsize=6.5)
+    axes.set_xlim(-0.6, len(variants) - 0.4)
+
+
+def draw_held_out(axes: Axes, batch: int, part: str, variants: list[str], looks: Looks) -> None:
+    known = pick(held_out.rows(), source="A", batch=str(batch), metric=PARTS[part][1])
+    for row in known[known["method"].isin(variants)].itertuples():
+        point = pd.Series({variants.index(row.method): 1e3 * row.published})
+        published_scale.draw_published(axes, point, [False], *looks.get(int(row.seq), (style.GREY, "o")))
+
+
+def caption(result: pd.DataFrame, times: pd.DataFrame) -> str:
+    values, provenance = result.attrs["parameters"], result.attrs["provenance"]
+    text = (
+        "* The Reducer waits inside backward (below: what that takes beyond computing alone). "
+        f"{training_times.THRESHOLD}{left_out((BUCKETED, *UNBUCKETED), set(result['variant']))}"
+    )
+    if simulated(result):
+        return f"{values['model']}, {values['parameters']:,} parameters. {text} The scales do not begin at 0."
+    caps = dict(sorted(zip(times["bucket_size_mb"], times["cap_bytes"])))
+    here = ", ".join(f"{size} MB is {training_times.size_in_words(cap)}" for size, cap in caps.items() if size)
+    return (
+        f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters, {provenance['world_size']} ranks, "
+        f"{link(result)}. Means of {values['repetitions']} iterations with AdamW, largest of all ranks; bars: 10th to "
+        f"90th percentile. {text}" + (f" Buckets: MB of xl's gradients; here {here}." if here else "")
+    )
+
+
+def draw(result: pd.DataFrame, batch: int) -> Figure:
+    published = pick(training_times.published_times(), local_bs=batch if simulated(result) else 0)
+    of_parts = {part: pick(milliseconds(result, part), local_bs=batch) for part in PARTS}
+    times = of_parts[TRAIN]
+    lengths = sorted({*times["seq_len"], *published["seq_len"]})
+    looks = {length: style.line_look(index) for index, length in enumerate(lengths)}
+    variants = [variant for variant in (*UNBUCKETED, COMPUTE) if variant in set(times["variant"])]
+    sizes = sorted({*times["bucket_size_mb"], *published["bucket_size_mb"]} - {0})
+    ratios = {"width_ratios": (2.4, 1), "height_ratios": (1.25, 1)}
+    figure, panels = style.panels(HEIGHT, 2, 2, sharex="col", sharey="row" if published.empty else False, **ratios)
+    for (buckets, others), (part, of_part) in zip(panels, of_parts.items()):
+        draw_buckets(buckets, of_part[of_part["variant"] == BUCKETED], looks, marked=published.empty)
+        draw_others(others, of_part, variants, looks)
+        if len(published):
+            draw_published(buckets, published, part, looks)
+            draw_held_out(others, batch, part, variants, looks)
+        elif of_part["mean"].min() >= 0:  # noise may put the Reducer's wait below
+            buckets.set_ylim(bottom=0)
+        buckets.set_xscale("log")
+        buckets.set_xticks(sizes, map(str, sizes))
+        buckets.xaxis.set_minor_locator(NullLocator())
+        buckets.set_ylabel(PARTS[part][0])
+        for axes in (buckets, others):
+            axes.grid(axis="y")
+    panels[0, 0].set_title(f"batch {batch} a {'GPU' if len(published) else 'rank'}", loc="left")
+    panels[0, 1].set_title("without buckets", loc="left")
+    panels[1, 0].set_xlabel("size at which a bucket closes [MB]")
+    looks_of = ({"color": colour, "marker": marker} for colour, marker in looks.values())
+    handles = [Line2D([], [], markersize=3.8, label=f"{n} tokens", **look) for n, look in zip(looks, looks_of)]
+    if len(published):
+        published_scale.add_legend(figure, handles)
+        quantities = (predictions.TOTAL, predictions.ALL_REDUCE)
+        cells = predictions.bucketed_ddp(result)
+        published_scale.add_caption(figure, result, cells, caption(result, times), quantities)
+    else:
+        figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), fontsize=7)
+        style.add_caption(figure, caption(result, times), [result])
     return figure
 
 
-def add_caption(figure: Figure, result: Result, batch: int, places: Places) -> None:
-    values, ranks = result.parameters, result.provenance["world_size"]
-    device = "GPU" if result.provenance["device"] == "cuda" else "CPU"
-    order = "in turns" if values["interleaved"] else "one variant after the other"
-    text = (
-        f"{values['model']}, {values['parameters'] / 1e6:,.3g} M parameters, batch {batch} a rank; {ranks} ranks "
-        f"({device}), {result.link}. Means of {values['repetitions']} iterations with AdamW ({order}), largest of all "
-        f"ranks; bars: 10th to 90th percentile of the slowest rank. {training_times.THRESHOLD}"
-    )
-    if REDUCER in places.others:
-        text += f" {MARKED} waits inside backward: right, what its backward takes beyond that of computing alone."
-    there = [*places.others, *([BUCKETED] if places.caps else [])]
-    style.add_caption(figure, text + left_out((*UNBUCKETED, BUCKETED), there), [result])
-
-
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        result, trainings = training_times.load_trainings(file)
-        for batch in trainings.batches():
-            yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, trainings, batch)
+    for result in (load(file, PROGRAM) for file in files):
+        for batch in sorted(result["local_bs"].unique()):
+            yield script.name_of(f"bucketed_batch_size_{batch}", result), draw(result, batch)
 
 
 main = script.main(__name__, __doc__, figures)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from figures.lib import held_out, script, style
-from figures.lib.result_files import Result, load
+from figures.lib.result_files import load
 from figures.lib.side_by_side import simple_table
 from figures.lib.tables import Table
 
@@ -36,20 +38,21 @@ NOTE = (
 )
 
 
-def draw(result: Result) -> Figure:
+def draw(result: pd.DataFrame) -> Figure:
     figure, axes = style.panels(4.6)
-    rows = [row for row in held_out.rows() if row.metric != held_out.AB]
+    rows = held_out.with_errors(held_out.rows())
+    rows = rows[rows["metric"] != held_out.AB]
     for source, (colour, marker) in LOOKS.items():
         for fitted in (False, True):
-            points = [(row.published, row.predicted) for row in rows if (row.source, row.fitted) == (source, fitted)]
-            name = None if fitted else held_out.SOURCES[source]
+            points = rows[(rows["source"] == source) & (rows["fitted"] == fitted)]
             axes.plot(
-                *zip(*points), color=colour, marker=marker, markersize=3.8, linestyle="none", label=name,
+                points["published"], points["predicted"], color=colour, marker=marker, markersize=3.8, linestyle="none",
                 markerfacecolor=colour if fitted else "white", markeredgewidth=0.8,
+                label=None if fitted else held_out.SOURCES[source],
             )  # fmt: skip
-    ends = [min(row.published for row in rows) / 1.3, 1.3 * max(row.published for row in rows)]
+    ends = np.array([rows["published"].min() / 1.3, 1.3 * rows["published"].max()])
     axes.plot(ends, ends, color="black", linewidth=0.8)
-    axes.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color=style.GREY, alpha=0.2)
+    axes.fill_between(ends, 0.9 * ends, 1.1 * ends, color=style.GREY, alpha=0.2)
     axes.set(xscale="log", yscale="log", xlabel="published [s]", ylabel="predicted [s]")
     axes.set_title("published against predicted, within 10 % in the band", loc="left")
     axes.legend(fontsize=7, loc="upper left")
@@ -58,9 +61,8 @@ def draw(result: Result) -> Figure:
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
-    for file in files:
-        result = load(file, "bucketed_ddp")
-        name, lines = script.name_of(PROGRAM, result), held_out.table(held_out.rows())
+    for result in (load(file, "bucketed_ddp") for file in files):
+        name, lines = script.name_of(PROGRAM, result), held_out.lines(held_out.rows())
         yield name, draw(result)
         yield name, simple_table("Predictions that nothing was fitted to", held_out.COLUMNS, lines, [result], NOTE)
 

@@ -5,74 +5,62 @@ Reads one result file of the benchmark memory_per_gpu, of a model with activatio
 
 from __future__ import annotations
 
-import re
-
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.result_files import Result, ResultError
+from figures.lib.result_files import pick
 from figures.plots.memory_per_gpu import CARD_GB, LOOKS, PROGRAM
-from figures.plots.memory_per_gpu import PARAMETERS as OF_PROGRAM
 
-PARAMETERS = (*OF_PROGRAM, "tokens", "blocks")
 KINDS = {
     "parameters": style.BLUE, "gradients": style.VERMILION, "optimizer state": style.ORANGE,
     "activations": style.GREY,
 }  # fmt: skip
 HEIGHT = 3.0  # inches
 
-Bar = tuple[str, dict[str, float]]  # the moment of the most, and GB by kind
+
+def by_kind(result: pd.DataFrame) -> pd.DataFrame:
+    """GB of the smallest model by stage, GPUs and the moment in which a step holds most; a column for each of KINDS."""
+    smallest = pick(result, parameters=result["parameters"].min())
+    parts = smallest["quantity"].str.extract(r"(?P<kind>.+) at most in (?P<moment>.+)")
+    held = smallest.join(parts).dropna(subset="kind")
+    return 1e-9 * held.pivot(index=["stage", "world_size", "moment"], columns="kind", values="value")[list(KINDS)]
 
 
-def bars(result: Result) -> dict[str, dict[int, Bar]]:
-    """By stage and GPUs, of the smallest model."""
-    smallest = min((series["labels"]["parameters"] for series in result.series), default=0)
-    found: dict[str, dict[int, Bar]] = {}
-    for series in result.series:
-        labels = series["labels"]
-        match = re.fullmatch(r"(.+) at most in (.+)", labels["quantity"])
-        if match and labels["parameters"] == smallest:
-            _, kinds = found.setdefault(labels["stage"], {}).setdefault(labels["world_size"], (match[2], {}))
-            kinds[match[1]] = 1e-9 * result.values("bytes", **labels)[0]
-    if not found:
-        raise ResultError(f"{result.file}: lacks what is held by kind; run the benchmark {PROGRAM} again")
-    return found
-
-
-def draw_stage(axes: Axes, by_gpus: dict[int, Bar]) -> None:
-    for place, (_, (moment, kinds)) in enumerate(sorted(by_gpus.items())):
-        below = 0.0
-        for kind, colour in KINDS.items():
-            axes.bar(place, kinds[kind], bottom=below, color=colour, width=0.75, label=kind if place == 0 else None)
-            below += kinds[kind]
-        axes.text(place, below + 2, moment, ha="center", va="bottom", fontsize=6, color="#333333", rotation=90)
+def draw_stage(axes: Axes, kinds: pd.DataFrame) -> None:
+    tops = kinds.cumsum(axis="columns")
+    for kind, colour in KINDS.items():
+        axes.bar(
+            range(len(kinds)), kinds[kind], bottom=tops[kind] - kinds[kind], color=colour, width=0.75, label=kind
+        )  # fmt: skip
+    for place, (moment, top) in enumerate(zip(kinds.index.get_level_values("moment"), tops.iloc[:, -1])):
+        axes.text(place, top + 2, moment, ha="center", va="bottom", fontsize=6, color="#333333", rotation=90)
     axes.axhline(CARD_GB, color="black", linestyle=":", linewidth=1)
-    axes.set_xticks(range(len(by_gpus)), [f"{gpus:,}" for gpus in sorted(by_gpus)], fontsize=7)
+    axes.set_xticks(range(len(kinds)), kinds.index.get_level_values("world_size").map("{:,}".format), fontsize=7)
     axes.set_xlabel("GPUs")
     axes.grid(axis="y")
 
 
-def draw(result: Result) -> Figure:
-    stages = bars(result)
+def draw(result: pd.DataFrame) -> Figure:
+    kinds = by_kind(result)
+    stages = kinds.index.unique("stage")
     figure, (panels,) = style.panels(HEIGHT, 1, len(stages), sharey=True, squeeze=False)
-    for axes, (stage, by_gpus) in zip(panels, stages.items()):
-        draw_stage(axes, by_gpus)
+    for axes, stage in zip(panels, stages):
+        draw_stage(axes, kinds.loc[stage])
         axes.set_title(LOOKS[stage][1], loc="left")
     panels[0].set_ylabel("GB at most within a step")
-    panels[0].set_ylim(0, 1.4 * max(sum(kinds.values()) for bars_ in stages.values() for _, kinds in bars_.values()))
+    panels[0].set_ylim(0, 1.4 * kinds.sum(axis="columns").max())
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(KINDS), fontsize=7)
-    parameters = min(series["labels"]["parameters"] for series in result.series)
-    values = result.parameters
+    values = result.attrs["parameters"]
     text = (
-        f"{1e-9 * parameters:g} billion parameters in half precision, AdamW with float32 copies of them, "
-        f"{values['tokens']:,} tokens on each GPU; above each bar the moment in which a step holds most. Counted while "
-        "the code ran, on tensors that have shapes and no memory: a storage is what it was made for, and what is "
-        f"gathered are parameters, what is reduced gradients. Activations as ZeRO estimates them (section 3.2) for "
+        f"{1e-9 * result['parameters'].min():g} billion parameters in half precision, AdamW with float32 copies of "
+        f"them, {values['tokens']:,} tokens on each GPU; above each bar the moment in which a step holds most. "
+        "Activations as ZeRO estimates them (section 3.2) for "
         f"{values['blocks']} layers, kept from forward to backward. Dotted: a card of {CARD_GB} GB."
     )
     style.add_caption(figure, text, [result])
     return figure
 
 
-main = script.main(__name__, __doc__, script.one_each(PROGRAM, PARAMETERS, draw, f"{PROGRAM}.kinds"))
+main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw, f"{PROGRAM}.kinds"))

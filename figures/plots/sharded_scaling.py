@@ -8,107 +8,81 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.result_files import Result, ResultError, load
+from figures.lib.result_files import load, pick
 from figures.plots.memory_per_gpu import CARD_GB
-from figures.plots.scaling import COMPUTE, HARDWARE, finish_axes
 from figures.plots.scaling import LOOKS as AVERAGING
+from figures.plots.scaling import efficiencies, finish_axes, hardware_in_words
 
 PROGRAM = "sharded_scaling"
-PARAMETERS = ("batch_size", "sequence_length", "link_gpus", *HARDWARE)
 LOOKS = {**AVERAGING, "sharded": (style.SKY, "v"), "fully sharded": ("black", "P")}
 HEIGHT, PREFETCH_HEIGHT = 3.3, 3.0  # inches
-
 STEP, COMPUTING, COMMUNICATION = "step by link", "computing by link", "communication by link"
 OF_PREFETCH = ((style.VERMILION, "o"), (style.BLUE, "s"), (style.GREEN, "x"))  # by prefetch
 
-ByLink = dict[float, float]  # seconds, by GB/s
-ByVariant = dict[str, dict[int, float]]  # by GPUs
+
+def fits(result: pd.DataFrame) -> pd.DataFrame:
+    """By GPUs, a column for each variant: whether a card holds the step. Efficiencies are of forward and backward alone
+    on one GPU, over the step, which has AdamW's update, too."""
+    most = pick(result, quantity="most").pivot(index="world_size", columns="variant", values="value")
+    return most <= 1e9 * CARD_GB
 
 
-def values_of(result: Result, quantity: str, unit: str) -> dict[str, ByVariant]:
-    """By model, then by variant."""
-    found = result.first_values(unit, "model", "variant", "world_size", quantity=quantity)
-    if not found or not all(variants.get(COMPUTE) for variants in found.values()):
-        raise ResultError(f"{result.file}: lacks {COMPUTE}; run the benchmark {PROGRAM} again")
-    return found
-
-
-def efficiencies(steps: ByVariant) -> ByVariant:
-    """In percent: forward and backward alone on one GPU, over the step, which has AdamW's update, too."""
-    alone = steps[COMPUTE][min(steps[COMPUTE])]
-    return {name: {gpus: 100 * alone / step for gpus, step in steps[name].items()} for name in LOOKS if name in steps}
-
-
-def fits(bytes_at_most: float) -> bool:
-    return bytes_at_most <= 1e9 * CARD_GB
-
-
-def draw_model(axes: Axes, steps: ByVariant, most: ByVariant) -> None:
-    for name, values in efficiencies(steps).items():
-        colour, marker = LOOKS[name]
-        gpus, percents = zip(*sorted(values.items()))
-        inside = [fits(most[name][count]) for count in gpus]
-        axes.plot(gpus, percents, color=colour, linewidth=1)
-        for fill, shown in ((colour, True), ("white", False)):
-            points = [(count, percent) for count, percent, inner in zip(gpus, percents, inside) if inner == shown]
-            axes.plot(*zip(*points) if points else ([], []), color=colour, marker=marker, markersize=3.8,
-                      markerfacecolor=fill, markeredgewidth=0.8, linestyle="none",
-                      label=name if shown else None)  # fmt: skip
+def draw_model(axes: Axes, result: pd.DataFrame) -> None:
+    shown, inside = efficiencies(result), fits(result)
+    for name, (colour, marker) in LOOKS.items():
+        if name not in shown:
+            continue
+        percents = shown[name].dropna()
+        axes.plot(percents, color=colour, linewidth=1)
+        for fill, wanted in ((colour, True), ("white", False)):
+            points = percents[inside[name][percents.index] == wanted]
+            axes.plot(points, color=colour, marker=marker, markersize=3.8, markerfacecolor=fill, markeredgewidth=0.8,
+                      linestyle="none", label=name if wanted else None)  # fmt: skip
     axes.set_ylim(0, 105)
     axes.set_ylabel("efficiency [%]")
+    finish_axes(axes, shown.index)
 
 
-def caption(result: Result) -> str:
-    values = result.parameters
+def caption(result: pd.DataFrame) -> str:
     return (
-        f"{values['batch_size']} sequences of {values['sequence_length']} tokens on each GPU, float32; {values['gpu']} "
-        f"at {values['efficiency']:.0%} of its peak, {values['gpus_per_node']} in a machine by {values['link']}, "
-        f"machines by {values['link_between']}. Forward and backward alone on one GPU, over the step, in which AdamW "
-        "updates what the rank has: everything, or an N-th. Hollow: a GPU would hold more than "
-        f"{CARD_GB} GB within the step, counted with activations while the code ran. Simulated cluster, collectives by "
-        "NCCL's model: all-reduces may take a tree, whose latency grows with log N; gathers and reduce-scatters go "
-        "around a ring, with N - 1 latencies for each unit."
+        f"{hardware_in_words(result)} Forward and backward alone on one GPU, over the step, in which AdamW updates "
+        f"what the rank has. Hollow: a GPU would hold more than {CARD_GB} GB within the step. All-reduces may take a "
+        "tree, whose latency grows with log N; gathers and reduce-scatters go around a ring, with N - 1 latencies each."
     )
 
 
-def draw(result: Result) -> Figure:
-    steps, most = values_of(result, "step", "s"), values_of(result, "most", "bytes")
-    figure, (panels,) = style.panels(HEIGHT, 1, len(steps), squeeze=False)
-    for axes, (model, variants) in zip(panels, steps.items()):
-        draw_model(axes, variants, most[model])
-        finish_axes(axes, sorted({gpus for values in variants.values() for gpus in values}))
+def draw(result: pd.DataFrame) -> Figure:
+    models = result["model"].unique()
+    figure, (panels,) = style.panels(HEIGHT, 1, len(models), squeeze=False)
+    for axes, model in zip(panels, models):
+        draw_model(axes, pick(result, model=model))
         axes.set_title(model, loc="left")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=7, fontsize=7)
     style.add_caption(figure, caption(result), [result])
     return figure
 
 
-def by_link(result: Result) -> dict[str, dict[tuple[str, int], ByLink]]:
-    """By model, then by quantity and prefetch."""
-    found: dict[str, dict[tuple[str, int], ByLink]] = {}
-    for quantity in (STEP, COMPUTING, COMMUNICATION):
-        values = result.first_values("s", "model", "prefetch", "link_gb_per_s", quantity=quantity)
-        for model, lines in values.items():
-            found.setdefault(model, {}).update({(quantity, prefetch): line for prefetch, line in lines.items()})
-    return found
+def by_link(result: pd.DataFrame, model: str) -> pd.DataFrame:
+    """Seconds by the link's GB/s, a column for each quantity and prefetch; empty if none was measured."""
+    rows = pick(result[result["quantity"].isin((STEP, COMPUTING, COMMUNICATION))], model=model)
+    return rows.pivot(index="link_gb_per_s", columns=["quantity", "prefetch"], values="value") if len(rows) else rows
 
 
-def bound(lines: dict[tuple[str, int], ByLink]) -> ByLink:
+def bound(seconds: pd.DataFrame) -> pd.Series:
     """No step is shorter than what it computes, nor than what it communicates."""
-    computing, communication = lines[COMPUTING, 0], lines[COMMUNICATION, 0]
-    return {speed: max(computing[speed], communication[speed]) for speed in computing}
+    return seconds[[(COMPUTING, 0), (COMMUNICATION, 0)]].max(axis="columns")
 
 
-def draw_links(axes: Axes, lines: dict[tuple[str, int], ByLink]) -> None:
-    axes.plot(*zip(*sorted(bound(lines).items())), color=style.GREY, linewidth=3, alpha=0.5,
-              label="max(computing, communication)")  # fmt: skip
+def draw_links(axes: Axes, seconds: pd.DataFrame) -> None:
+    axes.plot(bound(seconds), color=style.GREY, linewidth=3, alpha=0.5, label="max(computing, communication)")
     for prefetch, (colour, marker) in enumerate(OF_PREFETCH):
-        axes.plot(*zip(*sorted(lines[STEP, prefetch].items())), color=colour, marker=marker, markersize=3.2,
-                  linewidth=1, label=f"prefetch {prefetch}")  # fmt: skip
+        axes.plot(seconds[STEP, prefetch], color=colour, marker=marker, markersize=3.2, linewidth=1,
+                  label=f"prefetch {prefetch}")  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("link between machines [GB/s]")
@@ -118,47 +92,39 @@ def draw_links(axes: Axes, lines: dict[tuple[str, int], ByLink]) -> None:
     axes.grid()
 
 
-def most_saved(lines: dict[tuple[str, int], ByLink]) -> tuple[float, float]:
+def most_saved(seconds: pd.DataFrame) -> tuple[float, float]:
     """At which speed prefetch 1 saves most of a step, and how many percent."""
-    without, with_one = lines[STEP, 0], lines[STEP, 1]
-    speed = max(without, key=lambda speed: without[speed] / with_one[speed])
-    return speed, 100 * (1 - with_one[speed] / without[speed])
+    saved = 100 * (1 - seconds[STEP, 1] / seconds[STEP, 0])
+    return saved.idxmax(), saved.max()
 
 
-def links_in_words(result: Result) -> str:
-    values = result.parameters
-    saved = ", ".join(
-        f"{model} {percent:.0f} % at {speed:.0f} GB/s"
-        for model, (speed, percent) in ((model, most_saved(lines)) for model, lines in by_link(result).items())
-    )
-    return (
+def draw_prefetch(result: pd.DataFrame, models: dict[str, pd.DataFrame]) -> Figure:
+    figure, (panels,) = style.panels(PREFETCH_HEIGHT, 1, len(models), squeeze=False)
+    for axes, (model, seconds) in zip(panels, models.items()):
+        draw_links(axes, seconds)
+        axes.set_title(model, loc="left")
+    panels[0].legend(fontsize=7)
+    values = result.attrs["parameters"]
+    most = ((model, *most_saved(seconds)) for model, seconds in models.items())
+    saved = ", ".join(f"{model} {percent:.0f} % at {speed:.0f} GB/s" for model, speed, percent in most)
+    text = (
         f"Stage 07 on {values['link_gpus']} {values['gpu']}, {values['gpus_per_node']} in a machine by "
         f"{values['link']}; {values['batch_size']} sequences of {values['sequence_length']} tokens on each. Simulated "
         "cluster. Grey: what forward and backward take alone, or gathers and reduce-scatters one after the other, "
         f"whichever is longer: no order makes a step shorter. Prefetch 1 saves most where both are alike: {saved}. "
-        "Prefetch 2 saves no more, since units are of one size but the first and the last. What is left above the grey "
-        "line where computing is longer: a first gather and a last reduce-scatter, the update, and "
-        f"computing that takes {values['slowdown_beside_communication'] - 1:.0%} longer beside communication."
+        f"Beside communication computing takes {values['slowdown_beside_communication'] - 1:.0%} longer."
     )
-
-
-def draw_prefetch(result: Result) -> Figure:
-    models = by_link(result)
-    figure, (panels,) = style.panels(PREFETCH_HEIGHT, 1, len(models), squeeze=False)
-    for axes, (model, lines) in zip(panels, models.items()):
-        draw_links(axes, lines)
-        axes.set_title(model, loc="left")
-    panels[0].legend(fontsize=7)
-    style.add_caption(figure, links_in_words(result), [result])
+    style.add_caption(figure, text, [result])
     return figure
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
-    for file in files:
-        result = load(file, PROGRAM, PARAMETERS)
+    for result in (load(file, PROGRAM) for file in files):
         yield script.name_of(PROGRAM, result), draw(result)
-        if by_link(result):
-            yield script.name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result)
+        models = {model: by_link(result, model) for model in result["model"].unique()}
+        models = {model: seconds for model, seconds in models.items() if len(seconds)}
+        if models:
+            yield script.name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result, models)
 
 
 main = script.main(__name__, __doc__, figures)

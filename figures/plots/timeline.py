@@ -6,34 +6,28 @@ Reads result files of the benchmark timeline, and the Chrome trace that each of 
 from __future__ import annotations
 
 import re
-import statistics
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures.lib import script, style
-from figures.lib.result_files import Result, ResultError
-from figures.lib.result_files import load as load_result
-from figures.lib.trace_files import Operation, RankTimeline, Span, load_trace
+from figures.lib.result_files import link, load
+from figures.lib.trace_files import COMMUNICATION, MOMENT, load_trace
 
 PROGRAM = "timeline"
-PARAMETERS = ("clock", "trace", "parameters", "batch_size", "cap_bytes", "rate_gbit", "latency_us")
-OF_CLOCK = {  # further parameters
-    "virtual": ("alpha_ns", "beta_ns_per_byte", "launch_overhead_ns", "slower"),
-    "cluster": ("model", "sequence_length", "gpu", "link"),
-}
 VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")  # unless the result names others
-STEP_END = "step end"
 
 FORWARD, BACKWARD, LAUNCH = style.SKY, style.BLUE, style.VERMILION
 # Of operations, by how their names begin.
-COMMUNICATION = {"all-reduce": style.ORANGE, "reduce-scatter": style.ORANGE, "all-gather": style.GREEN}
+OPERATIONS = {"all-reduce": style.ORANGE, "reduce-scatter": style.ORANGE, "all-gather": style.GREEN}
 # Around the layers: copying, waiting and everything else.
 AROUND = {"forward": "#DDEFFA", "backward": "#CFE0EC", "finish": "#ECECEC"}
 
@@ -51,128 +45,107 @@ NARROW = 0.03  # width of a box too narrow for an edge
 MIB = 1 << 20
 
 
-def variants_of(result: Result) -> tuple[str, ...]:
+def variants_of(result: pd.DataFrame) -> tuple[str, ...]:
     """Those that were asked for."""
-    return tuple(filter(None, result.parameters.get("variants", "").split(", "))) or VARIANTS
+    return tuple(filter(None, result.attrs["parameters"].get("variants", "").split(", "))) or VARIANTS
 
 
-def kind_of(operation: Operation) -> str:
-    return next((kind for kind in COMMUNICATION if operation.name.startswith(kind)), "all-reduce")
+def kind_of(operation: str) -> str:
+    return next((kind for kind in OPERATIONS if operation.startswith(kind)), "all-reduce")
 
 
-def label_of(operation: Operation, index: int, count: int) -> str:
-    """The gradient's name; for a buffer with several gradients, its number; of a half of an all-reduce its name."""
-    match = re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name)
-    if match:
-        return match[1]
-    if (kind := kind_of(operation)) != "all-reduce":
-        return kind.removeprefix("all-").removesuffix("-scatter")
-    return "all gradients" if count == 1 else f"bucket {index + 1}"
-
-
-def counts_of(operations: list[Operation]) -> str:
-    counts = Counter(map(kind_of, operations))
-    return ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
-
-
-def size_of(operation: Operation) -> str:
-    if operation.bytes >= MIB / 10:
-        return f"{operation.bytes / MIB:.1f} MiB"
-    return f"{operation.bytes / 1024:.1f} KiB"
-
-
-def one_after_the_other(operations: list[Operation], launches_only: bool) -> list[Operation]:
+def one_after_the_other(operations: pd.DataFrame) -> pd.DataFrame:
     """In real time an operation's span begins at its launch, and includes waiting in a queue. Returns the part of each
-    span after the end of the operations that ended before it."""
-    if not launches_only:
-        return operations
-    shown, free = [], 0.0
-    for operation in sorted(operations, key=lambda each: each.end):
-        begin = min(max(operation.launched, free), operation.end)
-        shown.append(Operation(operation.name, begin, operation.end, operation.launched, operation.bytes))
-        free = operation.end
-    return shown
+    span after the end of the operations of its rank that ended before it."""
+    ordered = operations.sort_values("end", kind="stable")
+    before = ordered.groupby(["group", "rank"])["end"].shift(fill_value=0)
+    return ordered.assign(begin=np.minimum(np.maximum(ordered["launched"], before), ordered["end"]))
+
+
+def labels_of(operation: Any) -> tuple[str, str]:
+    """What is written on a box, and what if that is too long: the gradient's name; for a buffer with several gradients,
+    its number; of a half of an all-reduce its name."""
+    kind, size = kind_of(operation.name), operation.bytes
+    if match := re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name):
+        label = match[1]
+    elif kind != "all-reduce":
+        label = kind.removeprefix("all-").removesuffix("-scatter")
+    else:
+        label = "all gradients" if operation.count == 1 else f"bucket {operation.number:.0f}"
+    return f"{label}, " + (f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"), label
+
+
+def look_of(event: Any) -> tuple[str, tuple[str, ...]]:
+    """A box's colour, none if there is no box, and its labels."""
+    part, _, layer = event.name.partition(" ")
+    if event.kind == COMMUNICATION:
+        return OPERATIONS[kind_of(event.name)], labels_of(event)
+    if part == "launch":
+        return LAUNCH, ()
+    if not layer:
+        return AROUND.get(part, ""), ()
+    return {"forward": FORWARD, "backward": BACKWARD}.get(part, ""), (layer,)
 
 
 class Picture:
-    """The rows, from the top down; y in inches, x in milliseconds."""
+    """The rows, from the top down: y in inches, which are made smaller until all fit on a page; x in milliseconds."""
 
-    def __init__(self, axes: Axes, inch: float, scale: float, real: bool) -> None:
-        self._axes = axes
-        self._inch = inch  # in milliseconds
-        self._scale = scale
-        self._real = real
-        self._y = 0.0
+    def __init__(self, variants: int, ranks: int) -> None:
+        self._rank = 2 * LANE + LANE_GAP + RANK_GAP
+        self._variant = HEADING + ranks * self._rank - RANK_GAP
+        self._scale = min(1.0, (TALLEST - HEADER - FOOTER) / (variants * self._variant))
+        self.height = variants * self._variant * self._scale
 
-    def variant(self, name: str, ranks: list[RankTimeline]) -> None:
-        heading = self._y + (HEADING - 0.05) * self._scale
-        self._axes.text(0, heading, name, va="baseline", fontweight="bold", fontsize=7.5)
-        note = counts_of(ranks[0].communication)
-        self._axes.text(
-            max(0.8, 0.08 * len(name)) * self._inch, heading, note, va="baseline", fontsize=6.5, color="#555555"
-        )
-        self._y += HEADING * self._scale
-        top = self._y
-        for rank, timeline in enumerate(ranks):
-            self._rank(rank, timeline)
-            self._y += (RANK_GAP if rank + 1 < len(ranks) else 0) * self._scale
-        self._step_end(top, max(timeline.moments[STEP_END] for timeline in ranks))
-
-    def _rank(self, rank: int, timeline: RankTimeline) -> None:
+    def draw(self, axes: Axes, events: pd.DataFrame, variants: list[str], inch: float) -> None:
+        """`inch` is one in milliseconds."""
         lane, gap = LANE * self._scale, LANE_GAP * self._scale
-        middle = self._y + lane + gap / 2
-        self._axes.text(-0.06 * self._inch, middle, f"rank {rank}", ha="right", va="center", fontsize=6)
-        for span in timeline.compute:
-            self._compute(span, lane)
-        self._y += lane + gap
-        shown = one_after_the_other(timeline.communication, self._real)
-        by_launch = sorted(shown, key=lambda operation: operation.launched)
-        for operation in shown:
-            label = label_of(operation, by_launch.index(operation), len(shown))
-            self._box(operation, lane, COMMUNICATION[kind_of(operation)], (f"{label}, {size_of(operation)}", label))
-            self._axes.plot(
-                operation.launched, self._y - gap / 2, marker="v", markersize=2.2, color="black", markeredgewidth=0
-            )
-        self._y += lane
+        tops = events["group"].map(variants.index) * self._variant + HEADING + events["rank"] * self._rank
+        below = (events["kind"] == COMMUNICATION) * (LANE + LANE_GAP)
+        events = events.assign(y=(tops + below) * self._scale)
+        for (name, rank), rows in events.groupby(["group", "rank"]):
+            middle = rows["y"].min() + lane + gap / 2
+            axes.text(-0.06 * inch, middle, f"rank {rank}", ha="right", va="center", fontsize=6)
+            if rank == 0:
+                self._heading(axes, name, rows, variants.index(name) * self._variant * self._scale, inch)
+        for event in events[events["kind"] != MOMENT].itertuples():
+            self._box(axes, event, inch)
+        operations = events[events["kind"] == COMMUNICATION]
+        mark = {"marker": "v", "markersize": 2.2, "color": "black", "markeredgewidth": 0, "linestyle": "none"}
+        axes.plot(operations["launched"], operations["y"] - gap / 2, **mark)
+        for number, name in enumerate(variants):
+            top = (number * self._variant + HEADING) * self._scale
+            bottom = (number + 1) * self._variant * self._scale
+            self._step_end(axes, events[events["group"] == name], top, bottom, inch)
 
-    def _compute(self, span: Span, lane: float) -> None:
-        part, _, layer = span.name.partition(" ")
-        if part in AROUND and not layer:
-            self._box(span, lane, AROUND[part], (), edge=0)
-        elif part == "launch":
-            self._box(span, lane, LAUNCH, (), edge=0)
-        elif part in ("forward", "backward"):
-            self._box(span, lane, FORWARD if part == "forward" else BACKWARD, (layer,))
+    def _heading(self, axes: Axes, name: str, rows: pd.DataFrame, y: float, inch: float) -> None:
+        y += (HEADING - 0.05) * self._scale
+        axes.text(0, y, name, va="baseline", fontweight="bold", fontsize=7.5)
+        counts = rows["name"][rows["kind"] == COMMUNICATION].map(kind_of).value_counts(sort=False)
+        note = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
+        axes.text(max(0.8, 0.08 * len(name)) * inch, y, note, va="baseline", fontsize=6.5, color="#555555")
 
-    def _box(self, span: Span, lane: float, colour: str, labels: tuple[str, ...], edge: float = 0.3) -> None:
-        width = span.end - span.begin
-        middle = self._y + lane / 2
-        edge = edge if width > NARROW * self._inch else 0  # which would be all that is seen
-        self._axes.barh(middle, width, left=span.begin, height=lane, color=colour, edgecolor="white", linewidth=edge)
-        for label in labels:  # the first that fits
-            if len(label) * CHARACTER * self._inch < width - 0.03 * self._inch and self._scale > 0.7:
-                text_colour = "white" if colour == BACKWARD else "black"
-                look = {"ha": "center", "va": "center", "fontsize": LABEL_SIZE, "color": text_colour}
-                self._axes.text(span.begin + width / 2, middle + 0.005, label, **look)
-                return
+    def _box(self, axes: Axes, event: Any, inch: float) -> None:
+        (colour, labels), width, lane = look_of(event), event.end - event.begin, LANE * self._scale
+        if not colour:
+            return
+        edge = 0.3 if width > NARROW * inch and labels else 0  # which would be all that is seen
+        middle = event.y + lane / 2
+        axes.barh(middle, width, left=event.begin, height=lane, color=colour, edgecolor="white", linewidth=edge)
+        fitting = [label for label in labels if len(label) * CHARACTER * inch < width - 0.03 * inch]
+        if fitting and self._scale > 0.7:
+            look = {"ha": "center", "va": "center", "fontsize": LABEL_SIZE}
+            look["color"] = "white" if colour == BACKWARD else "black"
+            axes.text(event.begin + width / 2, middle + 0.005, fitting[0], **look)
 
-    def _step_end(self, top: float, time: float) -> None:
-        self._axes.plot([time] * 2, [top - 0.03, self._y + 0.03], color="black", linewidth=1, clip_on=False)
+    def _step_end(self, axes: Axes, events: pd.DataFrame, top: float, bottom: float, inch: float) -> None:
+        time = events["end"][events["kind"] == MOMENT].max()
+        axes.plot([time] * 2, [top - 0.03, bottom + 0.03], color="black", linewidth=1, clip_on=False)
         text = f"{time:.1f} ms" if time < 1000 else f"{time:,.0f} ms"
-        place = (time + 0.05 * self._inch, (top + self._y) / 2)
-        self._axes.text(*place, text, va="center", fontsize=7.5, fontweight="bold")
+        axes.text(time + 0.05 * inch, (top + bottom) / 2, text, va="center", fontsize=7.5, fontweight="bold")
 
 
-def heights(variants: int, ranks: int) -> tuple[float, float]:
-    """The height of all rows in inches, and the scale that makes them fit on a page."""
-    rank = 2 * LANE + LANE_GAP
-    lanes = variants * (HEADING + ranks * rank + (ranks - 1) * RANK_GAP)
-    scale = min(1.0, (TALLEST - HEADER - FOOTER) / lanes)
-    return lanes * scale, scale
-
-
-def subtitle(result: Result) -> str:
-    values = result.parameters
+def subtitle(result: pd.DataFrame) -> str:
+    values = result.attrs["parameters"]
     if values["clock"] == "virtual":
         return (
             f"virtual clock: latency α = {values['alpha_ns'] / 1e3:g} µs, "
@@ -185,50 +158,13 @@ def subtitle(result: Result) -> str:
             f"simulated cluster: {values['model']}, {values['batch_size']} sequences of {values['sequence_length']} "
             f"tokens a rank, {values['gpu']} at half of its peak, {values['link']}"
         )
-    backend = {"shm": "shared memory"}.get(result.provenance["backend"], result.provenance["backend"])
-    return f"real time, {backend} on {result.link}: the step of median length of {values['steps']}"
-
-
-def draw(result: Result, trace: dict[str, list[RankTimeline]]) -> Figure:
-    style.use_style()
-    variants = [name for name in variants_of(result) if name in trace]
-    ranks = result.provenance["world_size"]
-    lanes, scale = heights(len(variants), ranks)
-    height = HEADER + lanes + FOOTER
-    figure = plt.figure(figsize=(style.TEXT_WIDTH, height))
-    width = style.TEXT_WIDTH - LEFT - RIGHT
-    axes = figure.add_axes((LEFT / style.TEXT_WIDTH, FOOTER / height, width / style.TEXT_WIDTH, lanes / height))
-    end = max(timeline.moments[STEP_END] for name in variants for timeline in trace[name])
-
-    real = result.parameters["clock"] == "real"
-    picture = Picture(axes, end / width, scale, real)
-    for name in variants:
-        picture.variant(name, trace[name])
-    axes.set_xlim(0, end)
-    axes.set_ylim(lanes + 0.05, 0)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
-    missing = [name for name in variants_of(result) if name not in trace]
-    note = f"\nleft out: unfinished: {', '.join(missing)}" if missing else ""
-    axes.set_xlabel(f"time since the step began on all ranks [ms]{note}", fontsize=7)
-    axes.tick_params(axis="x", labelsize=7)
-
-    cap = result.parameters["cap_bytes"] / MIB
-    top = 1 - 0.07 / height
-    size = f"{result.parameters['parameters'] / 1e6:.1f} M parameters"
-    title = f"One training step of {ranks} ranks, {size}, buckets of {cap:g} MiB"
-    figure.text(0.5, top, title, ha="center", va="top", fontsize=9, fontweight="bold")
-    figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
-    kinds = {kind_of(each) for name in variants for timeline in trace[name] for each in timeline.communication}
-    add_legend(figure, 1 - 0.36 / height, result.parameters["clock"], kinds)
-    style.add_provenance(figure, [result])
-    return figure
+    backend = result.attrs["provenance"]["backend"].replace("shm", "shared memory")
+    return f"real time, {backend} on {link(result)}: the step of median length of {values['steps']}"
 
 
 def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
     by_colour: dict[str, list[str]] = {}
-    for kind, colour in COMMUNICATION.items():
+    for kind, colour in OPERATIONS.items():
         by_colour.setdefault(colour, []).extend([kind] if kind in kinds else [])
     handles = [
         Patch(color=FORWARD, label="forward"),
@@ -247,34 +183,57 @@ def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
     )  # fmt: skip
 
 
-def load(file: Path) -> tuple[Result, dict[str, list[RankTimeline]]]:
-    result = load_result(file, PROGRAM, PARAMETERS)
-    load_result(file, PROGRAM, OF_CLOCK.get(result.parameters["clock"], ()))
-    path = file.parent / result.parameters["trace"]
-    trace = load_trace(path)
-    measured = [series["labels"].get("variant") for series in result.series]
-    for variant in measured:
-        ranks = trace.get(variant, [])
-        if len(ranks) != result.provenance["world_size"]:
-            raise ResultError(
-                f"{path}: has {len(ranks)} ranks of {variant}; {file} speaks of "
-                f"{result.provenance['world_size']}. Run the benchmark again"
-            )
-        if not all(STEP_END in timeline.moments and timeline.compute for timeline in ranks):
-            raise ResultError(f"{path}: does not say when steps of {variant} end; run the benchmark again")
-        drawn = max(timeline.moments[STEP_END] for timeline in ranks)
-        times = [1e3 * value for value in result.values("s", variant=variant)]
-        if abs(drawn - statistics.median_low(times)) > 1e-3:
-            raise ResultError(f"{path}: is of another run than {file}; run the benchmark again")
-    return result, trace
+def shown_events(result: pd.DataFrame, events: pd.DataFrame, variants: list[str]) -> pd.DataFrame:
+    """Those of the variants; an operation has its number among those of its rank, and their count."""
+    events = events[events["group"].isin(variants)]
+    operations = events[events["kind"] == COMMUNICATION]
+    if result.attrs["parameters"]["clock"] == "real":
+        operations = one_after_the_other(operations)
+    launches = operations.groupby(["group", "rank"])["launched"]
+    operations = operations.assign(number=launches.rank(method="first"), count=launches.transform("size"))
+    return pd.concat([events[events["kind"] != COMMUNICATION], operations])
+
+
+def draw(result: pd.DataFrame, events: pd.DataFrame) -> Figure:
+    style.use_style()
+    values, ranks = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
+    variants = [name for name in variants_of(result) if name in set(events["group"])]
+    missing = [name for name in variants_of(result) if name not in variants]
+    events = shown_events(result, events, variants)
+    picture = Picture(len(variants), ranks)
+    height = HEADER + picture.height + FOOTER
+    figure = plt.figure(figsize=(style.TEXT_WIDTH, height))
+    width = style.TEXT_WIDTH - LEFT - RIGHT
+    place = (LEFT / style.TEXT_WIDTH, FOOTER / height, width / style.TEXT_WIDTH, picture.height / height)
+    axes, end = figure.add_axes(place), events["end"][events["kind"] == MOMENT].max()
+    picture.draw(axes, events, variants, end / width)
+    axes.set_xlim(0, end)
+    axes.set_ylim(picture.height + 0.05, 0)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    note = f"\nleft out: unfinished: {', '.join(missing)}" if missing else ""
+    axes.set_xlabel(f"time since the step began on all ranks [ms]{note}", fontsize=7)
+    axes.tick_params(axis="x", labelsize=7)
+
+    top, size = 1 - 0.07 / height, f"{values['parameters'] / 1e6:.1f} M parameters"
+    title = f"One training step of {ranks} ranks, {size}, buckets of {values['cap_bytes'] / MIB:g} MiB"
+    figure.text(0.5, top, title, ha="center", va="top", fontsize=9, fontweight="bold")
+    figure.text(0.5, top - 0.17 / height, subtitle(result), ha="center", va="top", fontsize=6.5, color="#333333")
+    kinds = set(events["name"][events["kind"] == COMMUNICATION].map(kind_of))
+    add_legend(figure, 1 - 0.36 / height, values["clock"], kinds)
+    style.add_provenance(figure, [result])
+    return figure
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     """One figure for each file."""
     for file in files:
-        result, trace = load(file)
+        result = load(file, PROGRAM)
+        values = result.attrs["parameters"]
         part = "" if set(variants_of(result)) <= set(VARIANTS) else ".sharded"
-        yield script.name_of(f"{PROGRAM}.{result.parameters['clock']}{part}", result), draw(result, trace)
+        events = load_trace(file.parent / values["trace"])
+        yield script.name_of(f"{PROGRAM}.{values['clock']}{part}", result), draw(result, events)
 
 
 main = script.main(__name__, __doc__, figures)

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 from tabulate import tabulate
 
 from figures.lib import script, training_times
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
-from figures.lib.result_files import Result
-from figures.lib.side_by_side import Quantity, side_by_side
+from figures.lib.result_files import link, load, simulated
+from figures.lib.side_by_side import side_by_side
 from figures.lib.tables import Table
-from figures.lib.training_times import BUCKETED, COMPUTE, REDUCER, THRESHOLD, TRAIN, UNBUCKETED, Times, Trainings, Way
+from figures.lib.training_times import ALL_REDUCE, BUCKETED, COMPUTE, PROGRAM, PUBLISHED, REDUCER, THRESHOLD, TRAIN
 
 MARK = "*"  # at times that are not those of finish()
+NUMBERS = list(PUBLISHED)
+OTHERS = (*training_times.UNBUCKETED, COMPUTE)
 
 
 def as_tensor(value: float, device: str) -> str:
@@ -29,110 +32,85 @@ def as_tensor(value: float, device: str) -> str:
     return f"tensor([{number}], device='cuda:0')" if device == "cuda" else f"tensor([{number}])"
 
 
-def lines_of(way: Way, times: Times, device: str) -> list[str]:
-    """The four published lines. They give both caps if a smaller model's differs from the published one."""
-    cap = way.cap_bytes
-    scaled = cap is not None and way.bucket_size_mb is not None and cap != way.bucket_size_mb << 20
-    note = f" (of xl's gradients; here {cap} bytes)" if scaled else ""
-    return [
-        f"Training DDP model, local_bs: {way.local_bs}, seq_len: {way.seq_len}, "
-        f"bucket_size_mb: {way.bucket_size_mb}{note}",
-        f"total time train: {as_tensor(times.train, device)}",
-        f"total time grad all reduce: {as_tensor(times.all_reduce, device)}",
-        f"ratio grad all reduce to train time: {as_tensor(times.ratio, device)}",
-    ]
-
-
-def published_form(times: dict[Way, Times], device: str) -> str:
-    """All lines of the bucketed ways, batch by batch."""
+def published_form(times: pd.DataFrame, device: str) -> str:
+    """All lines of bucketed trainings, batch by batch. They give both caps if a smaller model's differs from the
+    published one."""
     parts = []
-    for batch in dict.fromkeys(way.local_bs for way in times):
-        lines = [line for way in times if way.local_bs == batch for line in lines_of(way, times[way], device)]
-        parts.append("\n".join([f"#### Batch size {batch}", *lines]))
+    for batch, rows in times.groupby("local_bs", sort=False):
+        lines = [f"#### Batch size {batch}"]
+        for _, row in rows.iterrows():
+            megabytes, cap = row["bucket_size_mb"], row.get("cap_bytes", row["bucket_size_mb"] << 20)
+            note = "" if cap == megabytes << 20 else f" (of xl's gradients; here {cap} bytes)"
+            lines.append(
+                f"Training DDP model, local_bs: {batch}, seq_len: {row['seq_len']}, bucket_size_mb: {megabytes}{note}"
+            )
+            lines += [f"{name}: {as_tensor(row[part], device)}" for part, name in PUBLISHED.items()]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def unbucketed_form(trainings: Trainings) -> str:
+def marked(variant: str) -> str:
+    return variant + (MARK if variant == REDUCER else "")
+
+
+def unbucketed_form(times: pd.DataFrame) -> str:
     """A row for each variant without buckets, for each batch and sequence."""
-    rows: list[list[object]] = []
-    for way in trainings.ways():
-        if way.variant == BUCKETED:
-            continue
-        own = [way.local_bs, way.seq_len, way.variant + (MARK if way.variant == REDUCER else "")]
-        if way.variant == COMPUTE:
-            rows.append([*own, f"{trainings.seconds(way, TRAIN):.4f}", "-", "-"])
-        else:
-            times = trainings.times(way)
-            rows.append([*own, *(f"{value:.4f}" for value in (times.train, times.all_reduce, times.ratio))])
+    rows = []
+    for _, row in times[times["variant"] != BUCKETED].iterrows():
+        known = [TRAIN] if row["variant"] == COMPUTE else NUMBERS
+        texts = [f"{row[part]:.4f}" if part in known else "-" for part in NUMBERS]
+        rows.append([row["local_bs"], row["seq_len"], marked(row["variant"]), *texts])
     headers = ["local_bs", "seq_len", "variant", "total time train", "total time grad all reduce", "ratio"]
     return tabulate(rows, headers, tablefmt="simple", disable_numparse=True)
 
 
-def grid(trainings: Trainings) -> tuple[list[str], list[list[str]]]:
-    """The table for a page: a row for each batch and sequence, a column for each way."""
-    caps = sorted({w.bucket_size_mb for w in trainings.ways() if w.bucket_size_mb is not None})
-    measured = {way.variant for way in trainings.ways()}
-    others = [variant for variant in (*UNBUCKETED, COMPUTE) if variant in measured]
-    columns = ["batch", "tokens", *(f"{cap} MB" for cap in caps)]
-    columns += [variant + (MARK if variant == REDUCER else "") for variant in others]
-    rows = []
-    for batch in trainings.batches():
-        for length in trainings.lengths(batch):
-            ways = [Way(batch, length, BUCKETED, cap) for cap in caps]
-            ways += [Way(batch, length, variant) for variant in others]
-            rows.append([str(batch), str(length), *(cell(trainings, way) for way in ways)])
-    return columns, rows
+def grid(times: pd.DataFrame) -> pd.DataFrame:
+    """For a page: a row for each batch and sequence, a column for each bucket size or variant without buckets."""
+    total, waited = (1e3 * times[part] for part in (TRAIN, ALL_REDUCE))
+    cells = total.map("{:.1f}".format) + waited.map(" ({:.1f})".format).where(times["variant"] != COMPUTE, "")
+    sizes = times["bucket_size_mb"].map("{} MB".format)
+    column = times["variant"].map(marked).where(times["variant"] != BUCKETED, sizes)
+    wide = times.assign(cell=cells, column=column).pivot(index=["local_bs", "seq_len"], columns="column", values="cell")
+    names = [f"{size} MB" for size in sorted(times["bucket_size_mb"].unique())] + [
+        marked(variant) for variant in OTHERS
+    ]
+    wide = wide[[name for name in names if name in wide]].fillna("-").reset_index().astype(str)
+    return wide.rename(columns={"local_bs": "batch", "seq_len": "tokens"})
 
 
-def cell(trainings: Trainings, way: Way) -> str:
-    if not trainings.has(way):
-        return "-"
-    if way.variant == COMPUTE:
-        return f"{1e3 * trainings.seconds(way, TRAIN):.1f}"
-    times = trainings.times(way)
-    return f"{1e3 * times.train:.1f} ({1e3 * times.all_reduce:.1f})"
-
-
-def note_of(result: Result, trainings: Trainings) -> str:
-    values = result.parameters
-    if result.simulated:
-        return (
-            f"{setup_in_words(result)}; {values['model']}, {values['parameters']:,} parameters. {MARK} The Reducer "
-            f"waits inside backward: what its backward takes beyond that of computing alone. {THRESHOLD} {TIMES_ONLY}"
-        )
-    note = (
-        f"{result.provenance['world_size']} ranks, {result.link}; {values['model']}, {values['parameters']:,} "
-        f"parameters. Means of {values['repetitions']} iterations, the largest of all ranks. {MARK} The Reducer waits "
-        f"inside backward: what its backward takes beyond that of computing alone. {THRESHOLD}"
+def note_of(result: pd.DataFrame, bucketed: pd.DataFrame) -> str:
+    values = result.attrs["parameters"]
+    waits = (
+        f"{MARK} The Reducer waits inside backward: what its backward takes beyond that of computing alone. {THRESHOLD}"
     )
-    caps = {way.bucket_size_mb: way.cap_bytes for way in trainings.ways() if way.variant == BUCKETED}
+    if simulated(result):
+        model = f"{values['model']}, {values['parameters']:,} parameters"
+        return f"{setup_in_words(result)}; {model}. {waits} {TIMES_ONLY}"
+    note = (
+        f"{result.attrs['provenance']['world_size']} ranks, {link(result)}; {values['model']}, "
+        f"{values['parameters']:,} parameters. Means of {values['repetitions']} iterations, the largest of all ranks. "
+        f"{waits}"
+    )
+    caps = dict(sorted(zip(bucketed["bucket_size_mb"], bucketed["cap_bytes"])))
     if any(cap != size << 20 for size, cap in caps.items()):
-        here = ", ".join(f"{size} MB is {training_times.size_in_words(cap)}" for size, cap in sorted(caps.items()))
+        here = ", ".join(f"{size} MB is {training_times.size_in_words(cap)}" for size, cap in caps.items())
         note += f" Buckets are as large a part of the gradients as the published ones are of xl's: {here}."
     return note
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        result, trainings = training_times.load_trainings(file)
-        bucketed = {way: trainings.times(way) for way in trainings.ways() if way.variant == BUCKETED}
-        columns, rows = grid(trainings)
-        note = note_of(result, trainings)
-        published = published_form(bucketed, result.provenance["device"])
-        parts = [published, "#### Without buckets", unbucketed_form(trainings), note]
-        text = "\n\n".join(filter(None, parts))
+    for result in (load(file, PROGRAM) for file in files):
+        times = training_times.times(result)
+        bucketed, page = times[times["variant"] == BUCKETED], grid(times)
+        note = note_of(result, bucketed)
+        published = published_form(bucketed, result.attrs["provenance"]["device"])
+        text = "\n\n".join(filter(None, [published, "#### Without buckets", unbucketed_form(times), note]))
         title = "Time of a training iteration, in parentheses of the gradient all-reduce [ms]"
-        table = Table(title, columns, rows, text, [result], note)
-        yield script.name_of(training_times.PROGRAM, result), table
-        own = {
-            (str(way.local_bs), str(way.seq_len), str(way.bucket_size_mb)): (times.train, times.all_reduce, times.ratio)
-            for way, times in bucketed.items()
-        }
-        keys, quantities = (
-            ("local_bs", "seq_len", "bucket_size_mb"),
-            [Quantity(name) for name in training_times.COLUMNS],
-        )
-        yield from side_by_side(training_times.PROGRAM, table, training_times.PUBLISHED, keys, quantities, own)
+        table = Table(title, list(page.columns), page.to_numpy().tolist(), text, [result], note)
+        yield script.name_of(PROGRAM, result), table
+        keys = ["local_bs", "seq_len", "bucket_size_mb"]
+        own = bucketed[keys + NUMBERS].rename(columns=PUBLISHED)
+        yield from side_by_side(PROGRAM, table, PROGRAM, keys, own)
 
 
 main = script.main(__name__, __doc__, make)

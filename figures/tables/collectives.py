@@ -6,11 +6,11 @@ of calls that all ranks begin together, on the slowest rank.
 
 from __future__ import annotations
 
-import statistics
+import pandas as pd
 
-from figures.lib import all_reduces, script
-from figures.lib.all_reduces import Times, bus_bandwidth, size_label, title_of
-from figures.lib.result_files import Result, left_out
+from figures.lib import script
+from figures.lib.all_reduces import COLLECTIVES, COMPARED, bus_bandwidth, collectives_times, size_label, title_of
+from figures.lib.result_files import left_out
 from figures.lib.tables import Table
 
 ELEMENT = 4  # bytes of a float32
@@ -20,47 +20,37 @@ HEADER = (
 )
 
 
-def section(title: str, by_size: dict[int, list[float]], world: int) -> str:
+def section(title: str, rows: pd.DataFrame) -> str:
     """One variant in one world, a line for each size."""
-    lines, bandwidths = [], []
-    for size, calls in by_size.items():
-        seconds = statistics.median(calls)
-        bandwidths.append(bus_bandwidth(size, seconds, world))
-        columns = f"{size:12d}  {size // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}  {1e6 * seconds:10.1f}"
-        lines.append(f"{columns}  {1e-9 * size / seconds:8.4f}  {bandwidths[-1]:8.4f}")
-    average = statistics.fmean(bandwidths)
-    return "\n".join([f"# {title}", HEADER, *lines, f"# Avg bus bandwidth    : {average:.4f}"])
+    lines = [f"# {title}", HEADER]
+    for row in rows.itertuples():
+        columns = f"{row.bytes:12d}  {row.bytes // ELEMENT:12d}  {'float':>8s}  {'sum':>6s}  {1e6 * row.median:10.1f}"
+        lines.append(f"{columns}  {1e-9 * row.bytes / row.median:8.4f}  {row.bandwidth:8.4f}")
+    return "\n".join([*lines, f"# Avg bus bandwidth    : {rows['bandwidth'].mean():.4f}"])
 
 
-def text_of(worlds: dict[int, Times], result: Result) -> str:
-    return "\n#\n".join(
-        section(f"{world} ranks, {title_of(variant, result)}", by_size, world)
-        for world, times in worlds.items()
-        for variant, by_size in times.items()
-    )
-
-
-def make_table(result: Result) -> Table:
+def make_table(result: pd.DataFrame) -> Table:
     """The table; for a page only its bus bandwidths, the variants side by side."""
-    worlds = all_reduces.times_by_world(result)
-    variants = list(next(iter(worlds.values())))
-    rows = [
-        [str(world), size_label(size), *(f"{bus_bandwidth(size, statistics.median(by_size[size]), world):.4f}"
-                                         for by_size in times.values())]
-        for world, times in worlds.items()
-        for size in times[variants[0]]
-    ]  # fmt: skip
-    cores = result.provenance["cores"]
-    crowded = f" The ranks share {cores} cores." if result.provenance["device"] == "cpu" and max(worlds) > cores else ""
+    times = collectives_times(result).reset_index()
+    times["bandwidth"] = bus_bandwidth(times["bytes"], times["median"], times["world_size"])
+    text = "\n#\n".join(
+        section(f"{world} ranks, {title_of(variant, result)}", rows)
+        for (world, variant), rows in times.groupby(["world_size", "variant"], sort=False)
+    )
+    variants = list(times["variant"].unique())
+    wide = times.pivot(index=["world_size", "bytes"], columns="variant", values="bandwidth")[variants]
+    rows = [[str(world), size_label(size), *map("{:.4f}".format, row)] for (world, size), row in wide.iterrows()]
+    cores, device = (result.attrs["provenance"][name] for name in ("cores", "device"))
+    crowded = f" The ranks share {cores} cores." if device == "cpu" and times["world_size"].max() > cores else ""
     return Table(
         title="Bus bandwidth of all-reduces, in GB/s",
         columns=["ranks", "size", *(title_of(variant, result) for variant in variants)],
         rows=rows,
-        text=text_of(worlds, result),
+        text=text,
         results=[result],
         note="2(N-1)/N · S / time for S bytes among N ranks, as nccl-tests counts, from medians of calls that all "
-        f"ranks begin together, of the slowest rank.{crowded}{left_out(all_reduces.COMPARED, worlds[min(worlds)])}",
+        f"ranks begin together, of the slowest rank.{crowded}{left_out(COMPARED, variants)}",
     )
 
 
-main = script.main(__name__, __doc__, script.one_each(all_reduces.COLLECTIVES, all_reduces.PARAMETERS, make_table))
+main = script.main(__name__, __doc__, script.one_each(COLLECTIVES, make_table))

@@ -5,84 +5,78 @@ There is a table for each variant that uses DDP and each bucket size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
-from figures.lib import script
+import pandas as pd
+
+from figures.lib import script, suite_data
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
-from figures.lib.side_by_side import Quantity, side_by_side
-from figures.lib.suite_data import PROGRAM, VARIANTS, Choice, PublishedCell, PublishedRound, Round, Suite
+from figures.lib.result_files import load, simulated
+from figures.lib.side_by_side import side_by_side
+from figures.lib.suite_data import PROGRAM, ROUND, VARIANTS
 from figures.lib.tables import Table
 
 PUBLISHED_BUCKET = 25  # MB
-QUANTITIES = [Quantity("sec/iter"), Quantity("ex/sec")]
 PERCENTS = (50, 75, 90, 95)
 COLUMNS = ["model", "GPUs", "round", *(f"p{percent} {unit}" for percent in PERCENTS for unit in ("sec/iter", "ex/sec"))]
 
 
-def as_printed(round_: Round, batch_size: int) -> PublishedRound:
-    """A measured round in the published form: ex/sec are truncated, not rounded."""
-    times = [(percent, round_.percentile(percent)) for percent in PERCENTS]
-    cells = [PublishedCell(percent, f"{time:.3f}", str(int(batch_size / time))) for percent, time in times]
-    return PublishedRound(round_.name, round_.ranks, cells)
+def as_printed(seconds: pd.DataFrame, batch_size: int) -> pd.DataFrame:
+    """Rounds with their published cells, such as "50 sec/iter": ex/sec are truncated, not rounded."""
+    cells = seconds[ROUND].astype(str)
+    for percent in PERCENTS:
+        cells[f"{percent} sec/iter"] = seconds[percent].map("{:.3f}".format)
+        cells[f"{percent} ex/sec"] = (batch_size / seconds[percent]).astype(int).astype(str)
+    return cells
 
 
-def block(model: str, batch_size: int, rounds: Sequence[PublishedRound]) -> str:
-    """One model's lines."""
-    lines = [f"Benchmark: {model} with batch size {batch_size}", ""]
-    lines.append(" " * 22 + f"{'sec/iter':>14}{'ex/sec':>10}" * len(PERCENTS))
-    for round_ in rounds:
-        cells = (f"  p{cell.percent:02}:  {cell.seconds}s  {cell.examples:>6}/s" for cell in round_.cells)
-        lines.append(f"{round_.ranks:>4} GPUs -- {round_.name:>8}:" + "".join(cells))
-    return "\n".join(lines) + "\n"
+def published() -> pd.DataFrame:
+    cells = suite_data.load_reference(PROGRAM, as_printed=True)
+    wide = cells.pivot(index=ROUND, columns="percentile", values=["sec/iter", "ex/sec"])
+    wide.columns = [f"{percent} {unit}" for unit, percent in wide.columns]
+    return wide.loc[list(cells.groupby(ROUND, sort=False).groups)].reset_index()
 
 
-def blocks(models: dict[str, list[PublishedRound]], batch_size: int) -> str:
-    return "\n".join(block(model, batch_size, rounds) for model, rounds in models.items())
+def blocks(cells: pd.DataFrame, batch_size: int) -> str:
+    """The lines of all models."""
+    texts = []
+    for model, rounds in cells.groupby("model", sort=False):
+        lines = [f"Benchmark: {model} with batch size {batch_size}", ""]
+        lines.append(" " * 22 + f"{'sec/iter':>14}{'ex/sec':>10}" * len(PERCENTS))
+        for _, row in rounds.iterrows():
+            parts = (f"  p{p:02}:  {row[f'{p} sec/iter']}s  {row[f'{p} ex/sec']:>6}/s" for p in PERCENTS)
+            lines.append(f"{row['gpus']:>4} GPUs -- {row['round']:>8}:" + "".join(parts))
+        texts.append("\n".join(lines) + "\n")
+    return "\n".join(texts)
 
 
-def table(suite: Suite, choice: Choice) -> Table:
-    models = {
-        model: [as_printed(round_, suite.batch_size) for round_ in suite.rounds(model, choice)]
-        for model in suite.models
-    }
-    rows = [
-        [model, str(one.ranks), one.name, *(text for cell in one.cells for text in (cell.seconds, cell.examples))]
-        for model, rounds in models.items()
-        for one in rounds
-    ]
-    values, provenance = suite.result.parameters, suite.result.provenance
+def table(result: pd.DataFrame, seconds: pd.DataFrame, title: str) -> Table:
+    values = result.attrs["parameters"]
+    cells = as_printed(seconds, values["batch_size"])
+    rows = cells[["model", "gpus", "round", *cells.columns[len(ROUND) :]]].to_numpy().tolist()
     side = values["image_size"]
     note = f"Images of {side}x{side}. Percentiles over all ranks' iterations together; ex/sec of one rank."
-    if provenance["device"] == "cpu":
+    if result.attrs["provenance"]["device"] == "cpu":
         note += " What is called a GPU is a rank with one thread of the CPU."
-    if suite.result.simulated:
-        note = f"{setup_in_words(suite.result)}. All iterations take the same, so that all percentiles do. {TIMES_ONLY}"
-    title = f"{VARIANTS[choice.variant]}, buckets of {choice.bucket_size} MB"
-    return Table(title, COLUMNS, rows, blocks(models, suite.batch_size), [suite.result], note)
-
-
-def own_numbers(suite: Suite, choice: Choice) -> dict[tuple[str, ...], tuple[float, float]]:
-    """QUANTITIES, by the published table's model, gpus, round and percentile."""
-    return {
-        (model, str(round_.ranks), round_.name, str(percent)): (time, suite.batch_size / time)
-        for model in suite.models
-        for round_ in suite.rounds(model, choice)
-        for percent in PERCENTS
-        for time in [round_.percentile(percent)]
-    }
+    if simulated(result):
+        note = f"{setup_in_words(result)}. All iterations take the same, so that all percentiles do. {TIMES_ONLY}"
+    return Table(title, COLUMNS, rows, blocks(cells, values["batch_size"]), [result], note)
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        suite = Suite(file)
-        for choice in suite.choices():
-            size = f"_{choice.bucket_size}MB" if len(suite.bucket_sizes) > 1 else ""
-            name, made = f"{PROGRAM}.{choice.variant}{size}", table(suite, choice)
-            yield script.name_of(name, suite.result), made
-            if choice.bucket_size == PUBLISHED_BUCKET:
-                keys = ("model", "gpus", "round", "percentile")
-                yield from side_by_side(name, made, PROGRAM, keys, QUANTITIES, own_numbers(suite, choice))
+    for result in (load(file, PROGRAM) for file in files):
+        sizes = suite_data.bucket_sizes(result)
+        for size, variant in product(sizes, VARIANTS):
+            seconds = suite_data.rounds(result, variant, size, *PERCENTS)
+            name = f"{PROGRAM}.{variant}" + (f"_{size}MB" if len(sizes) > 1 else "")
+            made = table(result, seconds, f"{VARIANTS[variant]}, buckets of {size} MB")
+            yield script.name_of(name, result), made
+            if size == PUBLISHED_BUCKET:
+                own = seconds.melt(ROUND, PERCENTS, "percentile", "sec/iter")
+                own["ex/sec"] = result.attrs["parameters"]["batch_size"] / own["sec/iter"]
+                yield from side_by_side(name, made, PROGRAM, ("model", "gpus", "round", "percentile"), own)
 
 
 main = script.main(__name__, __doc__, tables)

@@ -9,70 +9,72 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from figures.lib import script
+import pandas as pd
+
+from figures.lib import script, suite_data
 from figures.lib.published_scale import TIMES_ONLY, setup_in_words
-from figures.lib.side_by_side import Quantity, side_by_side
-from figures.lib.suite_data import VARIANTS, Choice, Suite
+from figures.lib.result_files import simulated
+from figures.lib.side_by_side import side_by_side
+from figures.lib.suite_data import NO_DDP, VARIANTS
 from figures.lib.tables import Table
-from figures.plots.ddp_suite_ab import NAME, load_ab
 from tools.report import ddp_diff
 
-QUANTITIES = ("sec/iter", "ex/sec", "diff")
-BESIDE = [Quantity("sec/iter"), Quantity("ex/sec"), Quantity("diff", has_ratio=False)]
+NAME = "ddp_suite_ab"
+KEYS = ["model", "gpus", "percentile"]
+QUANTITIES = ["sec/iter", "ex/sec", "diff"]
 COLUMNS = ["model", "GPUs", *(f"p{percent} {what}" for percent in ddp_diff.PERCENTS for what in QUANTITIES)]
 
 
-def report(suite: Suite, choice: Choice) -> ddp_diff.Suite:
-    """What ddp_suite --json writes about the choice."""
-    provenance, version = suite.result.provenance, suite.result.parameters.get("cuda_version")
+def report(result: pd.DataFrame, variant: str, bucket_size: int) -> ddp_diff.Suite:
+    """What ddp_suite --json writes about a variant with one bucket size."""
+    values, provenance = result.attrs["parameters"], result.attrs["provenance"]
+    chosen = (result["variant"] == variant) & (result["bucket_size"] == bucket_size)
+    own = result[chosen | (result["variant"] == NO_DDP)]
     results: list[dict[str, Any]] = []
-    for model in suite.models:
-        rounds = [{"ranks": list(range(one.ranks)), "measurements": one.seconds} for one in suite.rounds(model, choice)]
-        results.append({"model": model, "batch_size": suite.batch_size, "result": rounds})
+    for model, of_model in own.groupby("model", sort=False):
+        rounds = of_model.groupby(["round", "ranks"], sort=False)["value"]
+        measured = [{"ranks": list(range(ranks)), "measurements": list(seconds)} for (_, ranks), seconds in rounds]
+        results.append({"model": model, "batch_size": values["batch_size"], "result": measured})
     return ddp_diff.parse(
         {
             "pytorch_version": provenance["torch"],
-            "cuda_version": version or None,
+            "cuda_version": values.get("cuda_version") or None,
             "distributed_backend": provenance["backend"],
-            "bucket_size": choice.bucket_size,
+            "bucket_size": bucket_size,
             "benchmark_results": results,
         }
     )
 
 
-Compared = list[tuple[str, int, list[ddp_diff.Cell]]]  # model, ranks, and a cell for each percentile
-
-
-def compared(baseline: ddp_diff.Suite, test: ddp_diff.Suite) -> Compared:
-    rows = ddp_diff.compare(baseline, test).items()
-    return [(model, ranks, cells) for (model, _), own in rows for ranks, cells in own]
-
-
-def table(suite: Suite, baseline: ddp_diff.Suite, test: ddp_diff.Suite, variant: str) -> Table:
-    rows = []
-    for model, ranks, cells in compared(baseline, test):
-        texts = [(f"{cell.seconds:.3f}", str(cell.examples), f"{cell.diff:+.1f}%") for cell in cells]
-        rows.append([model, str(ranks), *(text for cell in texts for text in cell)])
-    before, after = suite.bucket_sizes
-    how = f"{setup_in_words(suite.result)}. {TIMES_ONLY}" if suite.result.simulated else "They took turns."
-    title = f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB"
-    note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. {how}"
-    return Table(title, COLUMNS, rows, ddp_diff.format_diff(baseline, test), [suite.result], note)
+def compared(baseline: ddp_diff.Suite, test: ddp_diff.Suite) -> pd.DataFrame:
+    """A row for each model, number of ranks and percentile."""
+    cells = [
+        [model, ranks, cell.percent, cell.seconds, cell.examples, cell.diff]
+        for (model, _), rows in ddp_diff.compare(baseline, test).items()
+        for ranks, own in rows
+        for cell in own
+    ]
+    return pd.DataFrame(cells, columns=[*KEYS, *QUANTITIES])
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        suite = load_ab(file)
+    for result in map(suite_data.load_ab, files):
+        before, after = suite_data.bucket_sizes(result)
+        note = f"The numbers of {after} MB; diff: against {before} MB, in percent of sec/iter, negative is slower. "
+        note += f"{setup_in_words(result)}. {TIMES_ONLY}" if simulated(result) else "They took turns."
         for variant in VARIANTS:
-            baseline, test = (report(suite, Choice(variant, size)) for size in suite.bucket_sizes)
-            name, made = f"{NAME}.{variant}", table(suite, baseline, test, variant)
-            yield script.name_of(name, suite.result), made
-            own = {
-                (model, str(ranks), str(cell.percent)): (cell.seconds, cell.examples, cell.diff)
-                for model, ranks, cells in compared(baseline, test)
-                for cell in cells
-            }
-            yield from side_by_side(name, made, "ddp_suite_diff", ("model", "gpus", "percentile"), BESIDE, own)
+            baseline, test = (report(result, variant, size) for size in (before, after))
+            own = compared(baseline, test)
+            texts = own["sec/iter"].map("{:.3f}".format) + " " + own["ex/sec"].astype(str) + " "
+            texts += own["diff"].map("{:+.1f}%".format)
+            rows = [
+                [model, str(gpus), *" ".join(cells).split()]
+                for (model, gpus), cells in texts.groupby([own["model"], own["gpus"]], sort=False)
+            ]
+            title = f"{VARIANTS[variant]}, buckets of {after} MB against {before} MB"
+            made = Table(title, COLUMNS, rows, ddp_diff.format_diff(baseline, test), [result], note)
+            yield script.name_of(f"{NAME}.{variant}", result), made
+            yield from side_by_side(f"{NAME}.{variant}", made, "ddp_suite_diff", KEYS, own)
 
 
 main = script.main(__name__, __doc__, tables)

@@ -10,34 +10,13 @@ from pathlib import Path
 
 from figures.lib import script
 from figures.lib.predictions import EXPERIMENTS, best_sizes, errors, percent, unit_of
-from figures.lib.published_scale import TIMES_ONLY, require_simulated
-from figures.lib.result_files import Result, ResultError, load
+from figures.lib.published_scale import TIMES_ONLY
+from figures.lib.result_files import ResultError, load_simulated
 from figures.lib.side_by_side import simple_table
 from figures.lib.tables import Table
 
 NAME = "predictions"
 COLUMNS = ["experiment", "quantity", "predicted cells", "mean error", "largest", "dull mean", "dull largest"]
-
-
-def rows_of(program: str, file: Path) -> list[list[str]]:
-    rows = []
-    for quantity, found in errors(EXPERIMENTS[program](file)).items():
-        values = (found.mean, found.largest, found.dull_mean, found.dull_largest)
-        cells = (f"{percent(value)} {unit_of(quantity)}" for value in values)
-        rows.append([program, quantity, str(found.cells), *cells])
-    return rows
-
-
-def note_of(files: dict[str, Path]) -> str:
-    note = (
-        "Errors over the published cells to which nothing was fitted; figures/reference/calibration.json has the "
-        "fitted ones. The dull guess is the mean of the fitted cells; for ddp_suite each model's round without DDP, "
-        f"and the share that DDP adds to ResNet-50's. {TIMES_ONLY}"
-    )
-    if "bucketed_ddp" in files:
-        same, panels = best_sizes(EXPERIMENTS["bucketed_ddp"](files["bucketed_ddp"]))
-        note += f" bucketed_ddp: the best bucket size is the published one in {same} of {panels} panels."
-    return note
 
 
 def program_of(file: Path) -> str:
@@ -48,13 +27,25 @@ def program_of(file: Path) -> str:
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    by_program = {program_of(file): file for file in files}
-    results: list[Result] = [load(file, program) for program, file in by_program.items()]
-    for result in results:
-        require_simulated(result)
-    rows = [row for program, file in by_program.items() for row in rows_of(program, file)]
+    results = {program: load_simulated(file, program) for program, file in zip(map(program_of, files), files)}
+    rows = []
+    note = (
+        "Errors over the published cells to which nothing was fitted; figures/reference/calibration.json has the "
+        "fitted ones. The dull guess is the mean of the fitted cells; for ddp_suite each model's round without DDP, "
+        f"and the share that DDP adds to ResNet-50's. {TIMES_ONLY}"
+    )
+    for program, result in results.items():
+        cells = EXPERIMENTS[program](result)
+        for quantity, found in errors(cells).iterrows():
+            values = (found[name] for name in ("mean", "largest", "dull_mean", "dull_largest"))
+            texts = (f"{percent(value)} {unit_of(quantity)}" for value in values)
+            rows.append([program, quantity, f"{found['cells']:.0f}", *texts])
+        if program == "bucketed_ddp":
+            same, panels = best_sizes(cells)
+            note += f" bucketed_ddp: the best bucket size is the published one in {same} of {panels} panels."
     title = "Predictions at published scale, and how far they are from the published numbers"
-    yield script.name_of(NAME, results[0]), simple_table(title, COLUMNS, rows, results, note_of(by_program))
+    table = simple_table(title, COLUMNS, rows, list(results.values()), note)
+    yield script.name_of(NAME, table.results[0]), table
 
 
 main = script.main(__name__, __doc__, make)

@@ -6,92 +6,66 @@ together have a separate table.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from figures.lib import script
-from figures.lib.result_files import Result, load
-from figures.lib.side_by_side import Quantity, side_by_side
-from figures.lib.tables import Table, markdown
-from figures.plots.sync_batch_norm import DIRECTIONS, PARAMETERS, PROGRAM, PUBLISHED, Cell, Grid
+import pandas as pd
 
-COLUMNS = ["batch_size", "hidden_dim", "num_workers", "median time", "max memory allocated"]
+from figures.lib import script
+from figures.lib.result_files import load
+from figures.lib.side_by_side import side_by_side
+from figures.lib.tables import Table, markdown
+from figures.plots.sync_batch_norm import BOTH, CELL, FORWARD, MEMORY, PROGRAM, PUBLISHED, TIME, summary
+
+COLUMNS = [*CELL, "num_workers", TIME, MEMORY]
 # The published titles, in their order, by the variant whose numbers are below them here.
 TITLES = {"peer": "Pytorch BN", "stage": "Selfmade BN"}
-SUFFIXES = {DIRECTIONS[0]: "", DIRECTIONS[1]: ".backward"}
 
 
-@dataclass(frozen=True)
-class Row:
-    cell: Cell
-    workers: int
-    seconds: float
-    allocated: int  # bytes
-
-    def texts(self) -> list[str]:
-        numbers = (self.cell.batch, self.cell.hidden, self.workers)
-        return [*map(str, numbers), f"{self.seconds:.5f}", str(self.allocated)]
+def texts_of(rows: pd.DataFrame) -> list[list[str]]:
+    """The cells of COLUMNS, as published."""
+    return [[*map(str, row[:3]), f"{row[3]:.5f}", f"{row[4]:.0f}"] for row in rows.itertuples(index=False, name=None)]
 
 
-Rows = dict[str, list[Row]]  # by TITLES
-
-
-def rows_of(result: Result, direction: str) -> Rows:
-    grid = Grid(result)
-    return {
-        variant: [
-            Row(
-                cell,
-                result.provenance["world_size"],
-                statistics.median(grid.values("s", cell, variant, direction, "time")),
-                round(statistics.median(grid.values("bytes", cell, variant, direction, "peak memory"))),
-            )
-            for batch in grid.batches
-            for cell in grid.cells(batch)
-        ]
-        for variant in TITLES
-    }
-
-
-def text_of(rows: Rows, runs: int, command: str) -> str:
+def text_of(tables: dict[str, pd.DataFrame], runs: int, command: str) -> str:
     """The published section, word for word."""
-    parts = [f"{title}\n{markdown(COLUMNS, [row.texts() for row in rows[key]], True)}" for key, title in TITLES.items()]
+    parts = [f"{title}\n{markdown(COLUMNS, texts_of(tables[variant]), True)}" for variant, title in TITLES.items()]
     return f"{runs} runs for each parameter set\n\n" + "\n\n\n".join(parts) + f"\n\nto reproduce: `{command}`\n"
 
 
-def takeaway(rows: Rows) -> str:
+def takeaway(tables: dict[str, pd.DataFrame]) -> str:
     """The claim about the published numbers, as counts for ours."""
-    pairs = list(zip(rows["stage"], rows["peer"]))
-    faster = sum(own.seconds < other.seconds for own, other in pairs)
-    larger = sum(own.allocated > other.allocated for own, other in pairs)
-    return f"Selfmade is faster in {faster} of {len(pairs)} cells, and takes more memory in {larger}."
+    own, peer = (tables[variant].reset_index(drop=True) for variant in ("stage", "peer"))
+    faster, larger = (own[TIME] < peer[TIME]).sum(), (own[MEMORY] > peer[MEMORY]).sum()
+    return f"Selfmade is faster in {faster} of {len(own)} cells, and takes more memory in {larger}."
 
 
-def table(result: Result, direction: str) -> Table:
-    rows, runs = rows_of(result, direction), result.parameters["repetitions"]
+def table(result: pd.DataFrame, direction: str, tables: dict[str, pd.DataFrame]) -> Table:
+    runs = result.attrs["parameters"]["repetitions"]
     return Table(
         title=f"Synchronized batch normalization: {direction}",
         columns=["implementation", *COLUMNS],
-        rows=[[title, *row.texts()] for variant, title in TITLES.items() for row in rows[variant]],
-        text=text_of(rows, runs, result.provenance["command"]),
+        rows=[[title, *cells] for variant, title in TITLES.items() for cells in texts_of(tables[variant])],
+        text=text_of(tables, runs, result.attrs["provenance"]["command"]),
         results=[result],
         note=f"Pytorch BN: the port of nn.SyncBatchNorm. Selfmade BN: stage 04. Medians of {runs} calls, of the "
-        f"slowest rank, in seconds; most bytes of tensors at once, input and output counted in. {takeaway(rows)}",
+        f"slowest rank, in seconds; most bytes of tensors at once, input and output counted in. {takeaway(tables)}",
     )
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for file in files:
-        result = load(file, PROGRAM, PARAMETERS)
-        for direction, suffix in SUFFIXES.items():
-            yield script.name_of(PROGRAM + suffix, result), table(result, direction)
-        published = table(result, DIRECTIONS[0])
-        for variant, rows in rows_of(result, DIRECTIONS[0]).items():
-            own = {tuple(row.texts()[:3]): (row.seconds, row.allocated) for row in rows}
-            quantities = [Quantity(name) for name in COLUMNS[3:]]
-            yield from side_by_side(f"{PROGRAM}.{variant}", published, PUBLISHED[variant], COLUMNS[:3], quantities, own)
+    for result in (load(file, PROGRAM) for file in files):
+        cells = summary(result).assign(num_workers=result.attrs["provenance"]["world_size"])
+        of = {
+            direction: {variant: cells.loc[direction, variant].reset_index()[COLUMNS] for variant in TITLES}
+            for direction in (FORWARD, BOTH)
+        }
+        published = table(result, FORWARD, of[FORWARD])
+        yield script.name_of(PROGRAM, result), published
+        yield script.name_of(f"{PROGRAM}.backward", result), table(result, BOTH, of[BOTH])
+        for variant, rows in of[FORWARD].items():
+            rows = rows.astype({MEMORY: int})
+            yield from side_by_side(f"{PROGRAM}.{variant}", published, PUBLISHED[variant], COLUMNS[:3], rows)
 
 
 main = script.main(__name__, __doc__, tables)

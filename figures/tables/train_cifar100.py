@@ -6,16 +6,22 @@ Reads result files of the benchmark train_cifar100.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from tabulate import tabulate
 
 from figures.lib import script
+from figures.lib.reference_data import load_reference
+from figures.lib.result_files import load
 from figures.lib.tables import Table
-from figures.lib.train_cifar100_runs import PROGRAM, Printed, Trainings, compare, load_published, load_trainings
+from figures.lib.train_cifar100_runs import PROGRAM, as_published, costs, curves, implementations_of, name_of
 
 HEADERS = ["Rank", "Time", "Max Memory Allocated"]
 TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
@@ -24,13 +30,38 @@ BESIDE = ["implementation", "quantity", "here", "published", "here / published"]
 COMMANDS = "The published text shows the command of each implementation under the other one's name."
 
 
-def text_of(blocks: dict[str, Printed], data: str = "") -> str:
+def published() -> pd.DataFrame:
+    """As printed."""
+    return load_reference(PROGRAM, as_printed=True)
+
+
+def own(result: pd.DataFrame) -> pd.DataFrame:
+    """The same columns, means over the seeds: a row for each implementation and rank."""
+    rows = []
+    for name in implementations_of(result):
+        seconds, allocated = costs(result, name)
+        loss, accuracy = (last(result, name, quantity).mean() for quantity in ("loss", "accuracy"))
+        rows += [
+            [name, str(rank), f"{seconds[rank].mean():.3f}", f"{allocated[rank].mean():.0f}", f"{loss:.4f}",
+             f"{accuracy:.7f}"]
+            for rank in seconds
+        ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["distributed_impl", *HEADERS, "loss", "acc"])
+
+
+def last(result: pd.DataFrame, implementation: str, quantity: str) -> pd.Series:
+    """The quantity in the last epoch, for each seed."""
+    return curves(result, implementation, QUANTITIES[quantity]).iloc[:, -1]
+
+
+def text_of(printed: pd.DataFrame, data: str = "") -> str:
     """The tables in the published form, by implementation."""
     texts = []
-    for implementation, block in blocks.items():
-        cells = [(rank, f"{seconds} seconds", f"{allocated} bytes") for rank, seconds, allocated in block.rows]
-        table = in_columns(cells, HEADERS)
-        texts.append(f"{TITLES[implementation]}{data}\n{table}\nloss: {block.loss}, acc: {block.accuracy}")
+    for implementation, block in printed.groupby("distributed_impl", sort=False):
+        cells = zip(block["Rank"], block["Time"] + " seconds", block["Max Memory Allocated"] + " bytes")
+        ends = block.iloc[0]
+        table = in_columns(list(cells), HEADERS)
+        texts.append(f"{TITLES[implementation]}{data}\n{table}\nloss: {ends['loss']}, acc: {ends['acc']}")
     return "# Training loop benchmark\n" + "\n\n\n".join(texts)
 
 
@@ -38,97 +69,108 @@ def in_columns(rows: list[Any], columns: list[str]) -> str:
     return tabulate(rows, columns, tablefmt="github", disable_numparse=True, colalign=("left",) * len(columns))
 
 
-def own_block(trainings: Trainings, implementation: str) -> Printed:
-    """Means over the seeds."""
-    rows = [
-        (
-            str(rank),
-            f"{statistics.mean(trainings.seconds(implementation, rank)):.3f}",
-            f"{statistics.mean(trainings.bytes(implementation, rank)):.0f}",
-        )
-        for rank in range(trainings.ranks)
-    ]
-    loss, accuracy = (
-        statistics.mean(trainings.last(implementation, QUANTITIES[quantity])) for quantity in ("loss", "accuracy")
-    )
-    return Printed(rows, f"{loss:.4f}", f"{accuracy:.7f}")
-
-
-def setup(trainings: Trainings) -> str:
-    provenance, values = trainings.result.provenance, trainings.result.parameters
+def setup(result: pd.DataFrame) -> str:
+    provenance, values = result.attrs["provenance"], result.attrs["parameters"]
     device = "GPU: " + provenance["gpu"] if provenance["device"] == "cuda" else f"CPU: {provenance['cores']} cores"
     lines = [
         f"torch version: {provenance['torch']}",
         device,
-        f"number of processes: {trainings.ranks}",
-        f"data: {trainings.data}, {values['train_size']:,} images to train with and {values['test_size']:,} to "
+        f"number of processes: {provenance['world_size']}",
+        f"data: {values['data']}, {values['train_size']:,} images to train with and {values['test_size']:,} to "
         "validate",
-        f"{trainings.epochs} epochs; batch {values['batch_size']} per rank, {values['grad_accum_steps']} of them a "
+        f"{values['epochs']} epochs; batch {values['batch_size']} per rank, {values['grad_accum_steps']} of them a "
         f"step; SGD, learning rate {values['learning_rate']:g}, momentum {values['momentum']:g}",
-        *(trainings.name(implementation) for implementation in trainings.implementations),
+        *(name_of(implementation, result) for implementation in implementations_of(result)),
     ]
     return "# Experimental setup\n\n" + "\n".join(f"* {line}" for line in lines)
 
 
-def beside_published(implementation: str, own: Printed, published: Printed) -> list[list[str]]:
+def beside_published(here: pd.DataFrame) -> list[list[str]]:
     """A row for each number, in the columns BESIDE. More ranks than published have nothing beside them."""
-
-    def row(quantity: str, here: str, there: str) -> list[str]:
-        ratio = f"{float(here) / float(there):.3g}" if there else ""
-        return [implementation, quantity, here, there, ratio]
-
-    there = {rank: (seconds, allocated) for rank, seconds, allocated in published.rows}
+    both = here.merge(published(), on=["distributed_impl", "Rank"], how="left", suffixes=("", " published")).fillna("")
+    names = {"Time": "time [s]", "Max Memory Allocated": "memory [bytes]", "loss": "loss", "acc": "accuracy"}
     rows = []
-    for rank, *numbers in own.rows:
-        for quantity, here, other in zip(("time [s]", "memory [bytes]"), numbers, there.get(rank, ("", ""))):
-            rows.append(row(f"rank {rank}: {quantity}", here, other))
-    return [*rows, row("loss", own.loss, published.loss), row("accuracy", own.accuracy, published.accuracy)]
+
+    def add(row: dict[str, str], column: str, rank: str = "") -> None:
+        value, there = row[column], row[f"{column} published"]
+        ratio = f"{float(value) / float(there):.3g}" if there else ""
+        rows.append([row["distributed_impl"], rank + names[column], value, there, ratio])
+
+    for _, block in both.groupby("distributed_impl", sort=False):
+        of_ranks = block.to_dict(orient="records")
+        for row in of_ranks:
+            for column in HEADERS[1:]:
+                add(row, column, f"rank {row['Rank']}: ")
+        for column in ("loss", "acc"):
+            add(of_ranks[0], column)
+    return rows
 
 
-def loop_table(trainings: Trainings) -> Table:
+def loop_table(result: pd.DataFrame) -> Table:
     """The table in the published form, and the numbers beside the published ones."""
-    blocks = {name: own_block(trainings, name) for name in trainings.implementations}
-    published, count = load_published(), len(trainings.seeds)
-    rows = [row for name, block in blocks.items() for row in beside_published(name, block, published[name])]
-    other = "" if trainings.as_published else " This is another training than the published one: see its parameters."
+    here, data, count = own(result), result.attrs["parameters"]["data"], result["seed"].nunique()
+    rows = beside_published(here)
+    other = "" if as_published(result) else " This is another training than the published one: see its parameters."
     note = (
-        f"Data: {trainings.data}. Means over {count} seed{'s' if count > 1 else ''}. Time: all epochs' training; the "
+        f"Data: {data}. Means over {count} seed{'s' if count > 1 else ''}. Time: all epochs' training; the "
         "published one includes reading the data set and one validation. Memory: the most that tensors take at once. "
         "Loss and acc: as published, rank 0's running training loss and the accuracy of the batch it was last reported "
         f"in. Published: 2 RTX A4000, one run.{other} {COMMANDS}"
     )
-    beside = in_columns(rows, BESIDE)
-    parts = [setup(trainings), text_of(blocks, f" ({trainings.data})"), f"Beside the published numbers\n{beside}", note]
-    return Table(
-        title=f"Training loop benchmark ({trainings.data})",
-        columns=BESIDE,
-        rows=rows,
-        text="\n\n".join(parts),
-        results=[trainings.result],
-        note=note,
-    )
+    beside = f"Beside the published numbers\n{in_columns(rows, BESIDE)}"
+    text = "\n\n".join([setup(result), text_of(here, f" ({data})"), beside, note])
+    return Table(f"Training loop benchmark ({data})", BESIDE, rows, text, [result], note)
 
 
-def spread(values: list[float], digits: int = 4) -> str:
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
+@dataclass(frozen=True)
+class Comparison:
+    """Whether the means of two samples differ by more than their spread allows: Welch's t-test (Welch, "The
+    generalization of 'Student's' problem when several different population variances are involved", 1947)."""
+
+    difference: float  # of the means
+    t: float  # in standard errors
+    p: float  # the probability that equal means differ at least so much; NaN for fewer than two values each
+
+    def within_spread(self) -> bool:
+        return not self.p < 0.05
 
 
-def mean_over_ranks(trainings: Trainings, implementation: str) -> tuple[list[float], list[float]]:
-    """Seconds and MiB, for each seed."""
-    ranks = range(trainings.ranks)
-    seconds = zip(*(trainings.seconds(implementation, rank) for rank in ranks))
-    allocated = zip(*(trainings.bytes(implementation, rank) for rank in ranks))
-    return list(map(statistics.mean, seconds)), [statistics.mean(of_ranks) / 2**20 for of_ranks in allocated]
+def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
+    difference = statistics.mean(first) - statistics.mean(second)
+    if min(len(first), len(second)) < 2:
+        return Comparison(difference, math.nan, math.nan)
+    parts = [statistics.variance(values) / len(values) for values in (first, second)]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return Comparison(difference, math.inf if difference else 0.0, 0.0 if difference else 1.0)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second)))
+    t = difference / error
+    return Comparison(difference, t, two_sided_p(t, freedom))
 
 
-def convergence(trainings: Trainings) -> list[str]:
+def two_sided_p(t: float, freedom: float) -> float:
+    """The probability that Student's t is at least so far from 0: the integral of its density, which the substitution
+    x = sqrt(freedom) tan(a) turns into one of cos(a)^(freedom - 1) over a finite range."""
+
+    def integral(low: float) -> float:
+        angles = np.linspace(low, math.pi / 2, 20_001)
+        return float(np.trapezoid(np.cos(angles) ** (freedom - 1), angles))
+
+    return integral(math.atan(abs(t) / math.sqrt(freedom))) / integral(0.0)
+
+
+def spread(values: pd.Series, digits: int = 4) -> str:
+    deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{deviation}"
+
+
+def convergence(result: pd.DataFrame) -> list[str]:
     """What the seeds say about the claim that both implementations agree."""
     lines = []
-    for what, quantity in QUANTITIES.items():
-        found = compare(*(trainings.last(name, quantity) for name in ("selfmade", "pytorch")))
+    for what in QUANTITIES:
+        found = compare(*(list(last(result, name, what)) for name in ("selfmade", "pytorch")))
         said = f"{what}: selfmade - pytorch = {found.difference:+.4f}"
-        if len(trainings.seeds) < 2:
+        if result["seed"].nunique() < 2:
             lines.append(f"{said}; one seed has no spread to compare that with.")
             continue
         within = found.within_spread()
@@ -137,51 +179,42 @@ def convergence(trainings: Trainings) -> list[str]:
     return lines
 
 
-def costs(own: dict[str, tuple[float, float]], source: str) -> str:
-    """`own`: seconds and memory of each implementation."""
-    time, memory = (100 * (own["pytorch"][i] / own["selfmade"][i] - 1) for i in range(2))
+def against(means: pd.DataFrame, source: str) -> str:
+    """`means`: time and memory of each implementation."""
+    time, memory = 100 * (means.loc["pytorch"] / means.loc["selfmade"] - 1)
     return f"pytorch against selfmade, {source}: time {time:+.1f} %, memory {memory:+.1f} %."
 
 
-def published_costs() -> dict[str, tuple[float, float]]:
-    return {
-        name: tuple(statistics.mean(float(row[place]) for row in published.rows) for place in (1, 2))
-        for name, published in load_published().items()
-    }
-
-
-def seeds_table(trainings: Trainings) -> Table:
+def seeds_table(result: pd.DataFrame) -> Table:
     """A row for each implementation, and whether they differ."""
-    rows, means = [], {}
-    for name in trainings.implementations:
-        seconds, allocated = mean_over_ranks(trainings, name)
-        means[name] = (statistics.mean(seconds), statistics.mean(allocated))
-        ends = [spread(trainings.last(name, quantity)) for quantity in QUANTITIES.values()]
-        rows.append([name, str(len(trainings.seeds)), *ends, spread(seconds, 2), spread(allocated, 2)])
+    rows, means, values = [], {}, result.attrs["parameters"]
+    for name in implementations_of(result):
+        seconds, allocated = (of_ranks.mean(axis="columns") for of_ranks in costs(result, name))
+        means[name] = [seconds.mean(), allocated.mean()]
+        ends = [spread(last(result, name, what)) for what in QUANTITIES]
+        rows.append([name, str(len(seconds)), *ends, spread(seconds, 2), spread(allocated / 2**20, 2)])
     lines = []
     if len(rows) > 1:
-        lines = [*convergence(trainings), costs(means, "here"), costs(published_costs(), "published")]
+        there = published().astype({"Time": float, "Max Memory Allocated": float})
+        there = there.groupby("distributed_impl")[HEADERS[1:]].mean()
+        here = pd.DataFrame.from_dict(means, orient="index")
+        lines = [*convergence(result), against(here, "here"), against(there, "published")]
     columns = ["implementation", "seeds", *QUANTITIES, "time [s]", "memory [MiB]"]
     note = (
-        f"Data: {trainings.data}. Mean ± standard deviation over the seeds, after {trainings.epochs} epochs. Loss and "
+        f"Data: {values['data']}. Mean ± standard deviation over the seeds, after {values['epochs']} epochs. Loss and "
         "accuracy: rank 0's running training loss and last batch, as published; validation: accuracy over all its "
         "images."
     )
-    table = in_columns(rows, columns)
-    return Table(
-        title=f"Do both implementations converge to the same? ({trainings.data})",
-        columns=columns,
-        rows=rows,
-        text="\n".join([f"Convergence over seeds ({trainings.data})", table, "", *lines, note]),
-        results=[trainings.result],
-        note=" ".join([*lines, note]),
-    )
+    heading = f"Convergence over seeds ({values['data']})"
+    text = "\n".join([heading, in_columns(rows, columns), "", *lines, note])
+    title = f"Do both implementations converge to the same? ({values['data']})"
+    return Table(title, columns, rows, text, [result], " ".join([*lines, note]))
 
 
 def tables(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    for trainings in map(load_trainings, files):
-        yield script.name_of(PROGRAM, trainings.result), loop_table(trainings)
-        yield script.name_of(f"{PROGRAM}.seeds", trainings.result), seeds_table(trainings)
+    for result in (load(file, PROGRAM) for file in files):
+        yield script.name_of(PROGRAM, result), loop_table(result)
+        yield script.name_of(f"{PROGRAM}.seeds", result), seeds_table(result)
 
 
 main = script.main(__name__, __doc__, tables)

@@ -2,179 +2,184 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import json
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from matplotlib import pyplot as plt
+from matplotlib.text import Text
 from referencing import Registry, Resource
 
-from figures.lib import result_files, tables
-from tests.figures.figure_test import (
-    OWN_LINK,
-    ROOT,
-    TEST_DATA,
-    Document,
-    ScriptTest,
-    keep,
-    overlapping,
-    script_of,
-    texts_drawn,
-    unchanged,
-    warm,
-    with_parameters,
-)
+from figures.schemes import draw as schemes
+from tests.figures.figure_test import ROOT, TEST_DATA, Document, changed, keep
 
 FIGURES = ROOT / "figures"
 SCHEMAS = {name: json.loads((FIGURES / "lib" / name).read_text()) for name in ("schema.json", "table_schema.json")}
 REGISTRY = Registry().with_resources([(name, Resource.from_contents(schema)) for name, schema in SCHEMAS.items()])
+TABLE = Draft202012Validator(SCHEMAS["table_schema.json"], registry=REGISTRY)
 ENDINGS = {"plots": ("pdf", "png"), "tables": ("json", "txt")}
 
 
-def measured(document: Document) -> None:
-    document["provenance"].update(device="cpu", backend="gloo", preset="quick")
+def unchanged(document: Document) -> None:
+    pass
 
 
-def one_rank(document: Document) -> None:
-    keep(lambda labels: labels["world_size"] == 2)(document)
-    for series in document["series"]:
-        series["labels"]["world_size"] = 1
+def warm(document: Document) -> None:
+    """Makes warm calls of first calls of ring_all_reduce."""
+    document["parameters"]["procedure"] = "warm"
+    document["series"] += [
+        {**one, "unit": "bytes", "labels": {**one["labels"], "quantity": "allocated"}}
+        for one in document["series"] if one["labels"]["quantity"] == "maxrss"
+    ]  # fmt: skip
+
+
+def with_parameters(**parameters: Any) -> Any:
+    return lambda document: document["parameters"].update(parameters)
 
 
 def of(name: str, *parts: str) -> list[str]:
     return [name, *(f"{name}.{part}" for part in parts)]
 
 
+ON_CLUSTER = with_parameters(clock="cluster", model="xl", gpu="A100", link="pcie3", sequence_length=512)
+OF_STAGE_01 = keep(lambda labels: labels["variant"] not in ("overlapped", "bucketed"))
 BOTH = ("Reducer", "bucketed")
 # Module, result, what is changed in it, and the names of what is made, without implementation and preset.
 MADE = (
-    ("plots.all_reduce_algorithms", "all_reduce_algorithms", None, ["all_reduce_algorithms"]),
-    ("plots.all_reduce_bandwidth", "collectives", None, ["all_reduce_bandwidth"]),
-    ("plots.bucket_overhead", "bucket_overhead", None, ["bucket_overhead"]),
+    ("plots.all_reduce_algorithms", "all_reduce_algorithms", unchanged, ["all_reduce_algorithms"]),
+    ("plots.all_reduce_bandwidth", "collectives", unchanged, ["all_reduce_bandwidth"]),
+    ("plots.bucket_overhead", "bucket_overhead", unchanged, ["bucket_overhead"]),
     ("plots.bucket_overhead", "bucket_overhead", keep(lambda of: of["quantity"] == "step"), ["bucket_overhead"]),
-    ("plots.bucketed_ddp", "bucketed_ddp", None, ["bucketed_batch_size_2", "bucketed_batch_size_4"]),
-    ("plots.bucketed_ddp_published", "bucketed_ddp.simulated", None, ["bucketed_batch_size_2"]),
-    ("plots.collectives", "collectives", None, ["collectives"]),
+    ("plots.bucketed_ddp", "bucketed_ddp", unchanged, ["bucketed_batch_size_2", "bucketed_batch_size_4"]),
+    ("plots.bucketed_ddp", "bucketed_ddp", OF_STAGE_01, ["bucketed_batch_size_2", "bucketed_batch_size_4"]),
+    ("plots.bucketed_ddp", "bucketed_ddp.simulated", unchanged, ["bucketed_batch_size_2"]),
+    ("plots.bucketed_ddp", "bucketed_ddp.simulated", OF_STAGE_01, ["bucketed_batch_size_2"]),
+    ("plots.collectives", "collectives", unchanged, ["collectives"]),
     ("plots.collectives", "collectives", keep(lambda of: of["world_size"] != 4), ["collectives"]),
-    ("plots.collectives", "collectives", one_rank, ["collectives"]),
-    ("plots.compare_ddp", "compare_ddp", None, ["compare_ddp"]),
-    ("plots.compare_ddp_delta", "compare_ddp", None, ["compare_ddp.delta"]),
-    ("plots.compare_ddp_published", "compare_ddp.simulated", None, ["compare_ddp"]),
-    ("plots.ddp_suite", "ddp_suite", None, ["ddp_suite"]),
+    ("plots.compare_ddp", "compare_ddp", unchanged, ["compare_ddp"]),
+    ("plots.compare_ddp", "compare_ddp", keep(lambda of: of["variant"] != "sync"), ["compare_ddp"]),
+    ("plots.compare_ddp_published", "compare_ddp.simulated", unchanged, ["compare_ddp"]),
+    ("plots.ddp_suite", "ddp_suite", unchanged, ["ddp_suite"]),
     ("plots.ddp_suite", "ddp_suite", keep(lambda of: of["model"] == "resnet101"), ["ddp_suite"]),
-    ("plots.ddp_suite_ab", "ddp_suite.simulated", None, ["ddp_suite_ab"]),
-    ("plots.ddp_suite_ab", "ddp_suite.simulated", measured, ["ddp_suite_ab"]),
-    ("plots.ddp_suite_published", "ddp_suite.simulated", None, ["ddp_suite"]),
-    ("plots.memory_by_kind", "memory_per_gpu.kinds", None, ["memory_per_gpu.kinds"]),
-    ("plots.memory_per_gpu", "memory_per_gpu", None, ["memory_per_gpu"]),
-    ("plots.naive_vs_flat", "naive_vs_flat.own_link", None, ["naive_vs_flat"]),
-    ("plots.ring_all_reduce", "ring_all_reduce", None, ["ring_all_reduce"]),
+    ("plots.ddp_suite_published", "ddp_suite.simulated", unchanged, ["ddp_suite"]),
+    ("plots.held_out", "bucketed_ddp.simulated", unchanged, ["held_out"]),
+    ("plots.memory_by_kind", "memory_per_gpu.kinds", unchanged, ["memory_per_gpu.kinds"]),
+    ("plots.memory_per_gpu", "memory_per_gpu", unchanged, ["memory_per_gpu"]),
+    ("plots.naive_vs_flat", "naive_vs_flat.own_link", unchanged, ["naive_vs_flat"]),
+    ("plots.ring_all_reduce", "ring_all_reduce", unchanged, ["ring_all_reduce"]),
     ("plots.ring_all_reduce", "ring_all_reduce", warm, ["ring_all_reduce.warm"]),
     ("plots.ring_all_reduce", "ring_all_reduce", keep(lambda of: of["world_size"] == 32), ["ring_all_reduce"]),
-    ("plots.scaling", "scaling", None, ["scaling"]),
+    ("plots.scaling", "scaling", unchanged, ["scaling"]),
     ("plots.scaling", "scaling", keep(lambda of: of["quantity"] == "step" and of["variant"] != "bucketed"),
      ["scaling"]),
-    ("plots.sharded_scaling", "sharded_scaling", None, of("sharded_scaling", "prefetch")),
+    ("plots.sharded_scaling", "sharded_scaling", unchanged, of("sharded_scaling", "prefetch")),
     ("plots.sharded_scaling", "sharded_scaling", keep(lambda of: "by link" not in of["quantity"]), ["sharded_scaling"]),
-    ("plots.step_time", "step_time.own_link", None, ["step_time"]),
-    ("plots.sync_batch_norm", "sync_batch_norm", None, ["sync_batch_norm"]),
-    ("plots.timeline", "timeline.virtual", None, ["timeline.virtual"]),
+    ("plots.step_time", "step_time.own_link", unchanged, ["step_time"]),
+    ("plots.step_time", "step_time.own_link", OF_STAGE_01, ["step_time"]),
+    ("plots.sync_batch_norm", "sync_batch_norm", unchanged, ["sync_batch_norm"]),
+    ("plots.timeline", "timeline.virtual", unchanged, ["timeline.virtual"]),
     ("plots.timeline", "timeline.virtual", with_parameters(clock="real"), ["timeline.real"]),
-    ("plots.timeline", "timeline.virtual",
-     with_parameters(clock="cluster", model="xl", gpu="A100", link="pcie3", sequence_length=512), ["timeline.cluster"]),
-    ("plots.train_cifar100", "train_cifar100", None, ["train_cifar100"]),
+    ("plots.timeline", "timeline.virtual", ON_CLUSTER, ["timeline.cluster"]),
+    ("plots.train_cifar100", "train_cifar100", unchanged, ["train_cifar100"]),
     ("plots.train_cifar100", "train_cifar100",
      keep(lambda of: (of["distributed_impl"], of["seed"]) == ("pytorch", 1)), ["train_cifar100"]),
-    ("tables.bucketed_ddp", "bucketed_ddp", None, ["bucketed_ddp"]),
-    ("tables.collectives", "collectives", None, ["collectives"]),
-    ("tables.compare_ddp", "compare_ddp", None, of("compare_ddp", "beside", "takeaways")),
-    ("tables.ddp_suite", "ddp_suite", None, [name for each in BOTH for name in of(f"ddp_suite.{each}", "beside")]),
-    ("tables.ddp_suite", "ddp_suite.simulated", None, [name for each in BOTH for name in
+    ("tables.bucketed_ddp", "bucketed_ddp", unchanged, ["bucketed_ddp"]),
+    ("tables.bucketed_ddp", "bucketed_ddp", OF_STAGE_01, ["bucketed_ddp"]),
+    ("tables.collectives", "collectives", unchanged, ["collectives"]),
+    ("tables.compare_ddp", "compare_ddp", unchanged, of("compare_ddp", "beside")),
+    ("tables.compare_ddp", "compare_ddp", keep(lambda of: of["variant"] != "sync"), of("compare_ddp", "beside")),
+    ("tables.ddp_suite", "ddp_suite", unchanged, [name for each in BOTH for name in of(f"ddp_suite.{each}", "beside")]),
+    ("tables.ddp_suite", "ddp_suite.simulated", unchanged, [name for each in BOTH for name in
      (f"ddp_suite.{each}_1MB", *of(f"ddp_suite.{each}_25MB", "beside"))]),
-    ("tables.ddp_suite_ab", "ddp_suite.simulated", None,
+    ("tables.ddp_suite_ab", "ddp_suite.simulated", unchanged,
      [name for each in BOTH for name in of(f"ddp_suite_ab.{each}", "beside")]),
-    ("tables.ring_all_reduce", "ring_all_reduce", None,
+    ("tables.predictions", "ddp_suite.simulated", unchanged, ["predictions"]),
+    ("tables.ring_all_reduce", "ring_all_reduce", unchanged,
      [name for each in ("butterfly", "torch") for name in of(f"ring_all_reduce.{each}", "beside")]),
     ("tables.ring_all_reduce", "ring_all_reduce", warm, [f"ring_all_reduce.warm.{each}" for each in
      ("butterfly", "torch")]),
     ("tables.ring_all_reduce", "ring_all_reduce", keep(lambda of: of["world_size"] == 32),
      of("ring_all_reduce.butterfly", "beside")),
-    ("tables.sync_batch_norm", "sync_batch_norm", None,
+    ("tables.sync_batch_norm", "sync_batch_norm", unchanged,
      of("sync_batch_norm", "backward", "peer.beside", "stage.beside")),
-    ("tables.train_cifar100", "train_cifar100", None, of("train_cifar100", "seeds")),
+    ("tables.train_cifar100", "train_cifar100", unchanged, of("train_cifar100", "seeds")),
+    ("tables.train_cifar100", "train_cifar100", keep(lambda of: of["seed"] == 0), of("train_cifar100", "seeds")),
 )  # fmt: skip
-OF_SEVERAL = ("plots.held_out", "tables.predictions")  # test_published_scale.py
-RESULTS = {module: sample for module, sample, _, _ in MADE}
+TEXTS: list[Text] = []
 
 
-def violations(document: Any, schema: str = "schema.json") -> list[str]:
-    """Where `document` breaks the schema."""
-    validator = Draft202012Validator(SCHEMAS[schema], registry=REGISTRY)
-    return sorted(f"{error.json_path}: {error.message}" for error in validator.iter_errors(document))
+@pytest.fixture(autouse=True)
+def texts_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Notes where texts are drawn meanwhile."""
+    draw = Text.draw
+
+    def note(text: Text, renderer: Any, *others: Any) -> None:
+        draw(text, renderer, *others)
+        if text.get_visible() and text.get_text().strip():
+            TEXTS.append((renderer, text, text.get_window_extent(renderer).expanded(0.98, 0.8)))
+
+    monkeypatch.setattr(Text, "draw", note)
+    TEXTS.clear()
+    yield
+    plt.close("all")
 
 
-class TestEveryScript(ScriptTest):
-    def test_is_tried(self) -> None:
-        there = {f"{room}.{file.stem}" for room in ENDINGS for file in (FIGURES / room).glob("*.py")}
-        assert there == {*RESULTS, *OF_SEVERAL, "plots.scorecard"}
-
-    @pytest.mark.parametrize(("module", "sample", "change", "names"), MADE)
-    def test_makes_its_files(self, module: str, sample: str, change: Any, names: list[str]) -> None:
-        """In figures no text lies on another; tables have their form."""
-        shutil.copy(TEST_DATA / "timeline.virtual.trace.json", self.folder)
-        file = self.changed(sample, change or unchanged)
-        with texts_drawn() as texts:
-            assert self.run(script_of(module), file) == (0, "")
-        assert overlapping(texts) == []
-        preset = json.loads(file.read_text())["provenance"]["preset"]
-        made = {each.name: each for each in (self.folder / "out").iterdir()}
-        endings = ENDINGS[module.partition(".")[0]]
-        assert set(made) == {f"{name}.solutions.{preset}.{ending}" for name in names for ending in endings}
-        for each in made.values():
-            if each.suffix == ".png":
-                assert each.stat().st_size > 10_000
-            if each.suffix == ".json":
-                table = json.loads(each.read_text())
-                assert violations(table, "table_schema.json") == []
-                assert {len(row) for row in table["rows"]} == {len(table["columns"])}
-
-    @pytest.mark.parametrize(("module", "sample"), RESULTS.items())
-    def test_refuses_what_it_cannot_use(self, module: str, sample: str) -> None:
-        script = script_of(module)
-        foreign = TEST_DATA / "scaling.json" if "naive" in module else OWN_LINK
-        self.refuse(script, [foreign], "comes from the program")
-        self.refuse(script, [self.folder / "none.json"], "none.json: there is no such file; run the benchmark")
-        self.refuse(script, [self.changed(sample, lambda d: d["parameters"].clear())], "lacks the parameter")
+def overlapping() -> list[str]:
+    """The texts of a drawing that share more than a rim of their boxes."""
+    drawn = {(renderer, text): box for renderer, text, box in TEXTS}  # the last of several drawings
+    return [
+        f"'{one.get_text()}' and '{other.get_text()}' overlap"
+        for ((renderer, one), first), ((others, other), second) in itertools.combinations(drawn.items(), 2)
+        if renderer is others and first.overlaps(second)
+    ]
 
 
-class TestForms(ScriptTest):
-    def test_schema_describes_the_test_data(self) -> None:
-        documents = {file.name: json.loads(file.read_text()) for file in TEST_DATA.glob("*.json")}
-        found = {name: violations(document) for name, document in documents.items() if "program" in document}
-        assert len(found) > 10
-        assert found == dict.fromkeys(found, [])
+def run(module: str, file: Path, out: Path) -> int:
+    return importlib.import_module(f"figures.{module}").main(["--data", str(file), "--out", str(out)])
 
-    def test_schemas_notice_what_is_wrong(self) -> None:
-        document = json.loads(OWN_LINK.read_text())
-        document["provenance"]["cores"] = 0
-        document["series"][0]["values"] = []
-        del document["provenance"]["host"]
-        document["extra"] = 1
-        assert len(violations(document)) == 4
-        assert len(violations(self.save(rows=[]), "table_schema.json")) == 1
 
-    def save(self, **changes: Any) -> Document:
-        result = result_files.load(OWN_LINK, "naive_vs_flat")
-        parts = {"title": "µs", "columns": ["a", "b"], "rows": [["1", "2"]], "text": "| a | b |\n", "results": [result]}
-        self.files = tables.save(tables.Table(**(parts | changes)), self.folder / "new", "naive_vs_flat.new")
-        return json.loads(self.files[1].read_text())
+def test_every_script_is_tried() -> None:
+    there = {f"{folder}.{file.stem}" for folder in ENDINGS for file in (FIGURES / folder).glob("*.py")}
+    assert there == {module for module, *_ in MADE}
 
-    def test_tables_are_written_as_text_and_as_json(self) -> None:
-        document = self.save()
-        assert [file.name for file in self.files] == ["naive_vs_flat.new.txt", "naive_vs_flat.new.json"]
-        text, origin = self.files[0].read_text().split("\n\n")
-        assert text == "| a | b |"
-        assert "solutions, quick preset" in origin
-        assert document["provenance"][0]["implementation"] == "solutions"
-        assert len(list((self.folder / "new").iterdir())) == 2, "nothing temporary is left"
+
+@pytest.mark.parametrize(("module", "sample", "change", "names"), MADE)
+def test_makes_its_files(module: str, sample: str, change: Any, names: list[str], tmp_path: Path) -> None:
+    """In figures no text lies on another; tables have their form."""
+    shutil.copy(TEST_DATA / "timeline.virtual.trace.json", tmp_path)
+    file = changed(sample, change, tmp_path)
+    assert run(module, file, tmp_path / "out") == 0
+    assert overlapping() == []
+    preset = json.loads(file.read_text())["provenance"]["preset"]
+    made = {each.name: each for each in (tmp_path / "out").iterdir()}
+    endings = ENDINGS[module.partition(".")[0]] if module != "plots.held_out" else ("pdf", "png", "json", "txt")
+    assert set(made) == {f"{name}.solutions.{preset}.{ending}" for name in names for ending in endings}
+    for table in (json.loads(each.read_text()) for each in made.values() if each.suffix == ".json"):
+        TABLE.validate(table)
+        assert {len(row) for row in table["rows"]} == {len(table["columns"])}
+
+
+@pytest.mark.parametrize(("change", "message"), (
+    (lambda document: document["series"][0].update(values=[]), "does not fit schema.json at $.series[0].values"),
+    (lambda document: document["provenance"].pop("commit"), "'commit' is a required property"),
+    (lambda document: document.update(program="step_time"), "comes from the program step_time, not naive_vs_flat"),
+))  # fmt: skip
+def test_refuses_what_it_cannot_use(
+    change: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("plots.naive_vs_flat", changed("naive_vs_flat.own_link", change, tmp_path), tmp_path / "out") == 1
+    assert message in capsys.readouterr().err
+    assert run("plots.naive_vs_flat", tmp_path / "none.json", tmp_path / "out") == 1
+    assert "none.json: there is no such file; run the benchmark" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_handouts_pictures_are_what_the_code_draws_now() -> None:
+    stale = [name for name in schemes.PICTURES if schemes.digest_of(schemes.FOLDER / f"{name}.png") != schemes.digest()]
+    assert stale == [], "draw them again: .venv/bin/python -m figures.schemes.draw"

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from figures.lib import ddp_comparison, reference_data, result_files, suite_data, train_cifar100_runs, training_times
+from figures.lib import ddp_comparison, reference_data, suite_data, training_times
 from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, SYNC
 from figures.lib.reference_data import load_reference
-from figures.lib.side_by_side import Quantity, in_digits, side_by_side
+from figures.lib.side_by_side import in_digits, side_by_side
 from figures.lib.tables import Table
-from figures.plots import sync_batch_norm
-from figures.tables import bucketed_ddp, compare_ddp, ddp_suite, ddp_suite_ab, ring_all_reduce, train_cifar100
-from figures.tables import sync_batch_norm as sync_batch_norm_table
-from tests.figures.figure_test import TEST_DATA
+from figures.plots.sync_batch_norm import PUBLISHED as BATCH_NORM
+from figures.tables import (
+    bucketed_ddp,
+    compare_ddp,
+    ddp_suite,
+    ddp_suite_ab,
+    ring_all_reduce,
+    sync_batch_norm,
+    train_cifar100,
+)
+from tests.figures.figure_test import TEST_DATA, sample_of
 
 MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
 
 
-def cells_of(name: str, *columns: str) -> list[tuple[str, ...]]:
-    return [tuple(row[column] for column in columns) for row in load_reference(name).rows]
+def cells_of(name: str, *columns: str) -> list[tuple]:
+    return list(load_reference(name)[list(columns)].itertuples(index=False, name=None))
 
 
 class TestReference:
@@ -30,84 +37,60 @@ class TestReference:
         files = sorted(reference_data.FOLDER.glob("*.csv"))
         assert len(files) > 10
         for file in files:
-            source = load_reference(file.stem).source
+            source = load_reference(file.stem).attrs["source"]
             assert re.match(r"Source: (\S+\.txt|.*\barXiv:\d|.*/README\.md,)|Sources: ", source[0]), file
             due = 0 if source[0].startswith("Sources: ") else 1  # several have their set-ups in the rows
             assert sum(line.startswith("Setup: ") for line in source) == due, file
 
-    @pytest.mark.parametrize(("text", "said"), (
-        (None, "table.csv: cannot be read .*No such .*; restore it from"),
-        ("time\n1\n", "has no source or no rows"),
-        ("# Source\ntime\n", "has no source or no rows"),
-        ("# Source\n", "has no source or no rows"),
-        ("# Source\ntime,size\n1\n", "the row 1 does not fit the header time,size"),
-        ("# Source\ntime,time\n1,2\n", "names of columns are repeated"),
-        ("# Source\nsize\n1\n", "lacks the column 'time'; it has size"),
-        ("# Source\ntime\nfast\n", "the column 'time' is not all numbers"),
-    ))  # fmt: skip
-    def test_refuses_what_is_broken(self, text: str | None, said: str, tmp_path: Path) -> None:
-        if text is not None:
-            (tmp_path / "table.csv").write_text(text)
-        with pytest.raises(result_files.ResultError, match=said):
-            load_reference("table", tmp_path).numbers("time")
-
     def test_compare_ddp_is_whole_and_consistent(self) -> None:
-        rows = ddp_comparison.published_rows()
+        table = ddp_comparison.published()
         expected = {(size, way, v) for size in range(3, 28) for way in DIRECTIONS for v in (CORE, ASYNC, SYNC)}
-        assert set(rows) == expected
-        for (size, direction, variant), row in rows.items():
-            core = rows[size, direction, CORE]
-            assert len(row) == 10
-            assert row[2::2] == sorted(row[2::2]), "percentiles ascend"
-            for value, base, difference in zip(row[::2], core[::2], row[1::2]):
+        assert set(table.index) == expected
+        assert list(table.columns) == [f"{name}{of}" for name in ddp_comparison.STATISTICS for of in ("", "_delta")]
+        assert (table[["p50", "p90", "p95", "p99"]].diff(axis="columns").iloc[:, 1:] >= 0).all(axis=None)
+        for (size, direction, variant), row in table.iterrows():
+            core = table.loc[size, direction, CORE]
+            for name in ddp_comparison.STATISTICS:
                 # Latencies are printed to a thousandth of a millisecond.
-                assert 100 * (value - base) / base == pytest.approx(difference, abs=6e-4), (size, variant)
+                delta = 100 * (row[name] - core[name]) / core[name]
+                assert delta == pytest.approx(row[f"{name}_delta"], abs=6e-4), (size, variant)
 
     def test_bucketed_ddp_is_whole_and_consistent(self) -> None:
         cells = cells_of("bucketed_ddp", "local_bs", "seq_len", "bucket_size_mb")
-        assert cells == [(b, n, m) for b in "24" for n in ("128", "256", "512") for m in ("1", "10", "100", "1000")]
-        for way, times in training_times.published_times().items():
-            # The times are rounded to 5e-5 s, which moves a ratio by less than 1.5e-4.
-            assert times.ratio == pytest.approx(times.all_reduce / times.train, abs=1.5e-4), way.name()
+        assert cells == [(b, n, m) for b in (2, 4) for n in (128, 256, 512) for m in (1, 10, 100, 1000)]
+        times = training_times.published_times()
+        # The times are rounded to 5e-5 s, which moves a ratio by less than 1.5e-4.
+        assert ((times["all-reduce"] / times["train"] - times["ratio"]).abs() < 1.5e-4).all()
 
     def test_ddp_suite_is_whole_and_consistent(self) -> None:
-        rounds = ["no ddp", "1M/1G", "1M/2G", "1M/4G", "1M/8G", "2M/8G"]
-        gpus = ["1", "2", "4", "8", "16"]
-        suite, diff = load_reference("ddp_suite"), load_reference("ddp_suite_diff")
-        cells = cells_of("ddp_suite", "model", "round", "percentile")
-        assert cells == [(m, r, p) for m in MODELS for r in rounds for p in ("50", "75", "90", "95")]
-        assert [row["gpus"] for row in suite.rows[::4][:6]] == ["1", *gpus]
+        rounds = [("no ddp", 1), ("1M/1G", 1), ("1M/2G", 2), ("1M/4G", 4), ("1M/8G", 8), ("2M/8G", 16)]
+        cells = cells_of("ddp_suite", "model", "round", "gpus", "percentile")
+        assert cells == [(m, *r, p) for m in MODELS for r in rounds for p in (50, 75, 90, 95)]
         cells = cells_of("ddp_suite_diff", "model", "gpus", "percentile")
-        assert cells == [(m, g, p) for m in MODELS for g in gpus for p in ("75", "95")]
-        for table, count in ((suite, 4), (diff, 2)):
-            times = table.numbers("sec/iter")
-            for start in range(0, len(times), count):
-                assert times[start : start + count] == sorted(times[start : start + count])
-            for seconds, examples in zip(times, table.numbers("ex/sec")):
-                # Both are printed with three digits; ex/sec is truncated.
-                assert 32 / (seconds + 0.0005) <= examples + 1
-                assert 32 / (seconds - 0.0005) >= examples
+        assert cells == [(m, g, p) for m in MODELS for _, g in rounds[1:] for p in (75, 95)]
+        for name, keys in (("ddp_suite", ["model", "round"]), ("ddp_suite_diff", ["model", "gpus"])):
+            table = load_reference(name)
+            assert table.groupby(keys)["sec/iter"].is_monotonic_increasing.all()
+            # Both are printed with three digits; ex/sec is truncated.
+            assert (32 / (table["sec/iter"] + 0.0005) <= table["ex/sec"] + 1).all()
+            assert (32 / (table["sec/iter"] - 0.0005) >= table["ex/sec"]).all()
 
-    def test_sync_batch_norm_is_of_as_many_ranks(self) -> None:
-        selfmade, peers = (sync_batch_norm.load_published(name, 2) for name in sync_batch_norm.PUBLISHED.values())
+    def test_sync_batch_norm_is_of_two_ranks(self) -> None:
+        selfmade, peers = (load_reference(name).set_index(["batch_size", "hidden_dim"]) for name in BATCH_NORM.values())
         assert [len(table) for table in (selfmade, peers)] == [8, 8]
-        cell = sync_batch_norm.Cell(batch=64, hidden=1024)
-        assert selfmade[cell][0] == pytest.approx(380)
-        assert 1024 * peers[cell][1] == 576512
-        assert sync_batch_norm.load_published(sync_batch_norm.PUBLISHED["peer"], 4) == {}
+        assert {*selfmade["num_workers"], *peers["num_workers"]} == {2}
+        assert selfmade.loc[(64, 1024), "median time"] == 0.00038
+        assert peers.loc[(64, 1024), "max memory allocated"] == 576512
 
     def test_train_cifar100_has_accuracies_of_256_images(self) -> None:
         table = load_reference("train_cifar100")
-        assert len(table.rows) == 4
-        assert any("under each other's title" in line for line in table.source)
-        for accuracy in table.numbers("acc"):
-            assert 256 * accuracy == round(256 * accuracy)
+        assert len(table) == 4
+        assert any("under each other's title" in line for line in table.attrs["source"])
+        assert (256 * table["acc"] % 1 == 0).all()
 
 
 def compare_ddp_text() -> str:
-    rows = ddp_comparison.published_rows()
-    of = {way: {v: rows[3, way, v] for v in (CORE, ASYNC, SYNC)} for way in DIRECTIONS}
-    return compare_ddp.summary(3, of)
+    return compare_ddp.summary(ddp_comparison.published(), 3)
 
 
 def bucketed_ddp_text() -> str:
@@ -115,36 +98,24 @@ def bucketed_ddp_text() -> str:
 
 
 def ddp_suite_text() -> str:
-    return ddp_suite.blocks(suite_data.load_published(), suite_data.PUBLISHED_BATCH)
+    return ddp_suite.blocks(ddp_suite.published(), suite_data.PUBLISHED_BATCH)
 
 
-def sync_batch_norm_rows() -> sync_batch_norm_table.Rows:
-    return {
-        variant: [
-            sync_batch_norm_table.Row(
-                sync_batch_norm.Cell(int(row["batch_size"]), int(row["hidden_dim"])), int(row["num_workers"]),
-                float(row["median time"]), int(row["max memory allocated"]),
-            )
-            for row in load_reference(name).rows
-        ]
-        for variant, name in sync_batch_norm.PUBLISHED.items()
-    }  # fmt: skip
+def batch_norm_tables() -> dict[str, pd.DataFrame]:
+    return {variant: load_reference(name)[sync_batch_norm.COLUMNS] for variant, name in BATCH_NORM.items()}
 
 
 def sync_batch_norm_text() -> str:
-    command = "CUDA_VISIBLE_DEVICES=X,Y python syncbn_benchmark.py"
-    return sync_batch_norm_table.text_of(sync_batch_norm_rows(), 10_000, command)
+    return sync_batch_norm.text_of(batch_norm_tables(), 10_000, "CUDA_VISIBLE_DEVICES=X,Y python syncbn_benchmark.py")
 
 
-def ring_text(number: int) -> str:
-    table = ring_all_reduce.TABLES[number]
-    columns = ring_all_reduce.columns_of(table)
-    rows = [[float(row[column]) for column in columns] for row in load_reference(table.reference).rows]
-    return ring_all_reduce.text_of(table, rows, "python allredce.py")
+def ring_text(peer: str) -> str:
+    table = load_reference(ring_all_reduce.REFERENCES[peer]).set_index(ring_all_reduce.CELL)
+    return ring_all_reduce.text_of(peer, table, "python allredce.py")
 
 
 def train_cifar100_text() -> str:
-    text = train_cifar100.text_of(train_cifar100_runs.load_published())
+    text = train_cifar100.text_of(train_cifar100.published())
     return re.sub(r"-+", "-", re.sub(r" +", " ", text))  # the published headers were made wider than their rows
 
 
@@ -181,7 +152,7 @@ Pytorch BN
 | 32         | 128        | 2           | 0.00052     | 41984                |
 | 32         | 256        | 2           | 0.00047     | 80896                |
 """, 28),
-    (lambda: ring_text(0), """\
+    (lambda: ring_text("butterfly"), """\
 Comprasion with given butterfly all reduce
 
 | world_size | tensor_size | ring_max_time_consumed | butterfly_max_time_consumed | ring_max_memory | butterfly_max_memory | diff_ring | diff_butterfly |
@@ -190,7 +161,7 @@ Comprasion with given butterfly all reduce
 | 2 | 2 | 0.024 | 0.026 | 380787.2 | 380966.4 | 0.0000 | 0.0000 |
 | 4 | 4 | 0.026 | 0.027 | 380989.6 | 380996.0 | 2.3592e-16 | 0.0000 |
 """, 12),  # noqa: E501
-    (lambda: ring_text(1), """\
+    (lambda: ring_text("all_reduce"), """\
 Comprasion with pytorch all reduce
 
 | world_size | tensor_size | ring_max_time_consumed | torch_max_time_consumed | ring_max_memory | torch_max_memory | diff_ring | diff_torch |
@@ -220,8 +191,10 @@ class TestAsPrinted:
 
     def test_published_claim_of_batch_norm(self) -> None:
         """ "in general, custom implementation is turned out to be faster but is has larger memory consumption" """
-        takeaway = sync_batch_norm_table.takeaway(sync_batch_norm_rows())
-        assert takeaway == "Selfmade is faster in 8 of 8 cells, and takes more memory in 8."
+        assert (
+            sync_batch_norm.takeaway(batch_norm_tables())
+            == "Selfmade is faster in 8 of 8 cells, and takes more memory in 8."
+        )
 
 
 # Every script that sets a published table, a result, and how many rows of the published tables it repeats.
@@ -231,7 +204,7 @@ BESIDE = (
     (ddp_suite.tables, "ddp_suite", {"ddp_suite.bucketed": 48, "ddp_suite.Reducer": 48}),
     (ddp_suite.tables, "ddp_suite.simulated", {"ddp_suite.bucketed_25MB": 96, "ddp_suite.Reducer_25MB": 96}),
     (ddp_suite_ab.tables, "ddp_suite.simulated", {"ddp_suite_ab.bucketed": 40, "ddp_suite_ab.Reducer": 40}),
-    (sync_batch_norm_table.tables, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.peer": 4}),
+    (sync_batch_norm.tables, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.peer": 4}),
     (ring_all_reduce.tables, "ring_all_reduce", {"ring_all_reduce.butterfly": 6, "ring_all_reduce.torch": 5}),
 )
 
@@ -249,15 +222,14 @@ class TestBesideOwnNumbers:
                 value, published = map(float, row[place - 2 : place])
                 assert float(row[place]) == pytest.approx(value / published, rel=6e-3), row
 
-    def table(self, own: dict[tuple[str, ...], tuple[float, ...]], *quantities: Quantity) -> Table | None:
-        result = result_files.load(TEST_DATA / "compare_ddp.json", "compare_ddp")
-        title = Table("Title", [], [], "", [result], "Own set-up.")
-        made = side_by_side("suite", title, "ddp_suite_diff", ("model", "gpus", "percentile"), quantities, own)
-        return next((table for _, table in made), None)
+    def table(self, *rows: tuple) -> Table | None:
+        title = Table("Title", [], [], "", [sample_of("compare_ddp")], "Own set-up.")
+        keys = ("model", "gpus", "percentile")
+        own = pd.DataFrame(rows, columns=[*keys, "sec/iter", "diff"])
+        return next((table for _, table in side_by_side("suite", title, "ddp_suite_diff", keys, own)), None)
 
     def test_value_published_and_ratio(self) -> None:
-        own = {("resnet50", "1", "75"): (0.202, 1.0), ("resnet18", "1", "75"): (1.0, 1.0)}
-        table = self.table(own, Quantity("sec/iter"), Quantity("diff", has_ratio=False))
+        table = self.table(("resnet50", 1, 75, 0.202, 1.0), ("resnet18", 1, 75, 1.0, 1.0))
         columns = ["model", "gpus", "percentile", "sec/iter", "published", "ratio", "diff", "published"]
         assert table.columns == columns
         assert table.rows == [["resnet50", "1", "75", "0.202", "0.101", "2", "1", "-0.3"]]
@@ -266,7 +238,7 @@ class TestBesideOwnNumbers:
         assert "Of 40 published rows 1 were repeated." in table.note
 
     def test_there_is_none_without_a_row_in_common(self) -> None:
-        assert self.table({("resnet18", "1", "75"): (1.0,)}, Quantity("sec/iter")) is None
+        assert self.table(("resnet18", 1, 75, 1.0, 1.0)) is None
 
     def test_digits(self) -> None:
         digits = ["0.0001234", "208.2", "170099200", "-0.3", "0"]

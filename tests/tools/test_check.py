@@ -72,4 +72,4 @@ SEED_WITHOUT = "1"  # draws no mutant of this name
 def test_make_hands_on_what_is_asked_for() -> None:
     command = ["make", "-n", "check", "ALL=1", "ARGS=-k 'mutants and 03'"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said.rstrip().endswith("""pytest -n auto -m "" -k 'mutants and 03'"""), said
+    assert """pytest -n auto -m "" -k 'mutants and 03'\n""" in said

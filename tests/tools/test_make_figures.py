@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from unittest import mock
@@ -45,8 +46,10 @@ class Lab:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.root, self.calls, self.library, self._capsys = root, root / "calls", root / "libstage.so", capsys
         self.broken: dict[str, str] = {}
-        for name in ("bin", "lib", "figures/data"):
+        for name in ("bin", "lib", "figures/data", "figures/lib"):
             (root / name).mkdir(parents=True)
+        shutil.copy(ROOT / "figures/lib/draw.py", root / "figures/lib")
+        (root / "figures/lib/style.py").touch()
         (root / "figures/draw.py").write_text(SCRIPT)
         libraries = (root / f"lib/lib{name}.so" for name in ("ddp", "ddp_benchmarks", "measure_code"))
         self.libraries = [self.library, *libraries]

@@ -40,8 +40,9 @@ def student(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     """The tools take themselves to be in the folder."""
     for module in (stages, stale):
         monkeypatch.setattr(module, "ROOT", tmp_path / "mine")
+    found = Student(tmp_path, capsys)
     stages.all_stages.cache_clear()
-    yield Student(tmp_path, capsys)
+    yield found
     stages.all_stages.cache_clear()
 
 

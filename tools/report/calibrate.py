@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from figures.lib import held_out, predictions, suite_data
-from figures.lib.predictions import Cell
+from figures.lib import predictions, suite_data
+from figures.lib.result_files import load
 from tools.grading.exit_codes import ending_of
-from tools.report import calibrate_machine
-from tools.report.calibrate_machine import Machine
+from tools.report import held_out
 from tools.setup.toolchain import ROOT, LabError
 
-FILE = calibrate_machine.CALIBRATION
+FILE = held_out.CALIBRATION
 SCHEMA_VERSION = 1
 DIGITS = 4  # of a constant that mean something
 STEPS, STEP, TOO_LITTLE = 30, 1e-2, 1e-4
@@ -63,38 +63,20 @@ class Experiment:
 
 def published_computing() -> dict[str, float]:
     """Each model's round without DDP: what is predicted is what DDP adds; and 16 of a V100's 80 multiprocessors."""
+    rounds = suite_data.published_rounds()
     return {"slowdown": 80 / (80 - 16)} | {
-        f"compute_s.{model}": float(rounds[0].cells[0].seconds)
-        for model, rounds in suite_data.load_published().items()
+        f"compute_s.{round_.model}": float(round_.seconds)
+        for round_ in rounds[rounds["round"] == suite_data.NO_DDP_ROUND].rename(columns={50: "seconds"}).itertuples()
     }  # fmt: skip
 
 
 def measured_by_the_author() -> dict[str, float]:
-    """What the same author's table of all-reduces and table of one GPU say of the machine: held_out.csv, A."""
-    rows = [row for row in held_out.rows() if row.source == "A" and row.fitted]
-    found = calibrate_machine.calibrate(Machine(), rows, AUTHOR_START)
-    given = {name: value for name, value in found.items() if name in AUTHOR_GIVEN}
-    return {"measures_by_host": 1.0, "update_elements": COURSES_ADAMW} | given
+    """What the same author's table of all-reduces and table of one GPU say of the machine. update_elements is AdamW's,
+    an operator after the other: 2 elements of zeros for each parameter, 7 of the first moment, 9 of the second, 12 of
+    the step and 5 of the decay (cs336_basics/optimizer.py of the assignment)."""
+    return held_out.machines()["A"].constants
 
 
-# The author's AdamW, an operator after the other: 2 elements of zeros for each parameter, 7 of the first moment, 9 of
-# the second, 12 of the step and 5 of the decay (cs336_basics/optimizer.py of the assignment). What its kernels take
-# besides, few and long, is left out.
-COURSES_ADAMW = 35.0
-
-AUTHOR_START = {
-    "forward_efficiency": 0.6,
-    "backward_efficiency": 0.45,
-    "memory_efficiency": 0.65,
-    "forward_host_s": 1.7e-4,
-    "backward_host_s": 2.4e-4,
-    "link_bytes_per_second": 2e10,
-    "all_reduce_overhead_s": 5e-5,
-    "kernel_s_beside_all_reduce": 0.0,
-    "slowdown_of_all_reduce": 1.0,
-    "launch_s": calibrate_machine.LAUNCH_S,
-}
-AUTHOR_GIVEN = set(AUTHOR_START) - {"kernel_s_beside_all_reduce", "slowdown_of_all_reduce"}
 LINK = "an all-reduce's ring moves so many bytes a second on each link"
 
 EXPERIMENTS = {
@@ -118,7 +100,7 @@ EXPERIMENTS = {
                 "by how much an all-reduce takes longer beside computing", 1.1, least=1.0
             ),
         },
-        flags=("--bucket-mb", ",".join(sorted({str(way.bucket_size_mb) for way in predictions.FITTED_WAYS}, key=int))),
+        flags=("--bucket-mb", ",".join(map(str, sorted({size for _, _, size in predictions.FITTED_WAYS})))),
         weights={predictions.ALL_REDUCE: 0.1},
         given=measured_by_the_author,
         unexplained="Two sequences and four of half the length compute nearly the same; their published times differ "
@@ -148,16 +130,18 @@ class Program:
     def __init__(self, name: str, folder: Path) -> None:
         self._name, self._folder = name, folder
 
-    def cells(self, constants: dict[str, float], flags: tuple[str, ...] = ()) -> list[Cell]:
+    def cells(self, constants: dict[str, float], flags: tuple[str, ...] = ()) -> pd.DataFrame:
         candidate, output = self._folder / "candidate.json", self._folder / "result.json"
-        calibrate_machine.write_constants(candidate, {self._name: constants})
+        held_out.write_constants(candidate, self._name, constants)
         base = ["--preset", "published", "--impl", "solutions", "--calibration", str(candidate)]
-        calibrate_machine.run(self._name, [*base, *flags], output)
-        return predictions.EXPERIMENTS[self._name](output)
+        held_out.run(self._name, [*base, *flags], output)
+        return predictions.EXPERIMENTS[self._name](load(output, self._name))
 
 
-def weighted_errors(experiment: Experiment, cells: list[Cell]) -> np.ndarray:
-    return np.array([experiment.weights.get(cell.quantity, 1.0) * cell.error for cell in cells if cell.fitted])
+def weighted_errors(experiment: Experiment, cells: pd.DataFrame) -> np.ndarray:
+    fitted = cells[cells["fitted"]]
+    weights = fitted["quantity"].map(lambda quantity: experiment.weights.get(quantity, 1.0))
+    return (weights * predictions.error_of(fitted)).to_numpy()
 
 
 def minimize(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:
@@ -196,7 +180,7 @@ def fit(program: Program, experiment: Experiment) -> dict[str, float]:
     return constants_at(minimize(residuals, start))
 
 
-def describe(name: str, constants: dict[str, float], cells: list[Cell]) -> dict[str, Any]:
+def describe(name: str, constants: dict[str, float], cells: pd.DataFrame) -> dict[str, Any]:
     experiment = EXPERIMENTS[name]
     return {
         "hardware": experiment.hardware,
@@ -221,7 +205,7 @@ def main() -> int:
             constants = fit(program, EXPERIMENTS[name])
             cells = program.cells(constants)
         document["experiments"][name] = describe(name, constants, cells)
-        for quantity, found in predictions.errors(cells).items():
+        for quantity, found in predictions.errors(cells).iterrows():
             print(f"{name}: {predictions.in_words(quantity, found)}", flush=True)
     whole = {"schema_version": SCHEMA_VERSION, "experiments": document["experiments"]}
     FILE.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

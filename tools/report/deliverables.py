@@ -113,13 +113,9 @@ OF_A_BATCH = ("--millions", "7500", "--tokens", "8192")
 DRAWN_SHARDED = ("--variants", "bucketed", "sharded", "no prefetch", "fully sharded")
 
 DRAWINGS = (
-    *drawings("plots.bucketed_ddp_published tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
+    *drawings("plots.bucketed_ddp tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
     *drawings("plots.compare_ddp_published tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
-    *drawings(
-        "plots.ddp_suite_published tables.ddp_suite plots.ddp_suite_ab tables.ddp_suite_ab",
-        (BUCKETED,),
-        DDP_SUITE_PUBLISHED,
-    ),
+    *drawings("plots.ddp_suite_published tables.ddp_suite tables.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
     Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
     Drawing("plots.held_out", (BUCKETED,), BUCKETED_DDP_PUBLISHED),
     Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
@@ -155,9 +151,9 @@ DRAWINGS = (
         )
         if SHARDED
     ),
-    *drawings("plots.compare_ddp plots.compare_ddp_delta tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
+    *drawings("plots.compare_ddp tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
     *drawings("plots.ddp_suite tables.ddp_suite", (BUCKETED,), (Run("ddp_suite"),)),
-    *drawings("plots.ddp_suite_ab tables.ddp_suite_ab", (BUCKETED,), SUITE_AB),
+    Drawing("tables.ddp_suite_ab", (BUCKETED,), SUITE_AB),
     *drawings("plots.train_cifar100 tables.train_cifar100", (BUCKETED, BATCH_NORM), (Run("train_cifar100"),)),
     *drawings("plots.sync_batch_norm tables.sync_batch_norm", (BATCH_NORM,), (Run("sync_batch_norm"),)),
     *drawings("plots.ring_all_reduce tables.ring_all_reduce", (RING,), RING_ALL_REDUCE),

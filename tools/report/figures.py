@@ -215,10 +215,8 @@ class Figures:
         """Of each script the exit code, and what it printed: the files that it wrote."""
         results = [[str(run.result(self._impl, self._preset)) for run in drawing.runs] for drawing in drawings]
         calls = [[d.module, "--data", *data, "--out", str(OUT)] for d, data in zip(drawings, results)]
-        command = [self._tools.figure_python, str(Path(__file__).with_name("draw_together.py"))]
-        done = subprocess.run(
-            command, cwd=ROOT, input=json.dumps(calls), stdout=subprocess.PIPE, text=True, check=False
-        )
+        command = [self._tools.figure_python, "-m", "figures.lib.draw", json.dumps(calls)]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else [(done.returncode, "")] * len(drawings)
 
 

@@ -25,7 +25,7 @@ DEFAULT_CUDA_HOME = "/usr/local/cuda"
 SYSTEMS = {"Darwin": "macOS"}  # others are called what they call themselves
 MACHINES = ("x86_64", "aarch64")
 # What the scripts in figures/ import.
-FIGURE_PACKAGES = ("matplotlib", "numpy", "tabulate")
+FIGURE_PACKAGES = ("jsonschema", "matplotlib", "numpy", "pandas", "tabulate")
 
 
 class LabError(Exception):

@@ -41,9 +41,8 @@ CMAKE, NINJA, HEADERS = "cmake", "ninja", "headers"  # each where the system has
 _PACKAGES = {
     CMAKE: ("cmake",),
     NINJA: ("ninja",),
-    FIGURES: ("numpy", "matplotlib", "tabulate", "jinja2", "typst"),
+    FIGURES: ("numpy", "pandas", "matplotlib", "tabulate", "jsonschema", "jinja2", "typst"),
     CHECK: (
-        "jsonschema",
         "ruff",
         "check-jsonschema",
         "clang-format",
@@ -55,7 +54,7 @@ _PACKAGES = {
     ),
 }
 # To download, and in this order.
-_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 70, CHECK: 240}
+_MEGABYTES = {CMAKE: 30, NINJA: 1, HEADERS: 33, TORCH: 530, CUDA: 2400, FIGURES: 80, CHECK: 240}
 _LIBRARY = re.compile(r"/((?:cli11|nlohmann_json|gtest_vendor)/(?:include|src)/.*[^/])$")
 NEEDED_BYTES = {False: 3 << 30, True: 8 << 30}  # without and with CUDA, downloads included
 PYTHON_RANGE = (3, 11), (3, 14)  # what the pinned packages are published for; README.md says so
