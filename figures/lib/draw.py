@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import sys
 import traceback
+from concurrent.futures import ProcessPoolExecutor
 
 from figures.lib import style  # noqa: F401  before processes are forked
 
@@ -23,6 +24,8 @@ def draw(call: list[str]) -> tuple[int, str]:
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         try:
             code = importlib.import_module(f"figures.{module}").main(arguments)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         except Exception:
             traceback.print_exc()
             code = 1
@@ -30,5 +33,5 @@ def draw(call: list[str]) -> tuple[int, str]:
 
 
 if __name__ == "__main__":
-    with multiprocessing.get_context("fork").Pool() as pool:
-        print(json.dumps(pool.map(draw, json.loads(sys.argv[1]), chunksize=1)))
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
+        print(json.dumps([*pool.map(draw, json.loads(sys.argv[1]))]))

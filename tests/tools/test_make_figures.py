@@ -26,7 +26,7 @@ echo measured > "$2"
 {more}
 exit {code}
 """
-SCRIPT = "import sys; print('wrote', sys.argv[0], *sys.argv[1:])"
+SCRIPT = "def main(arguments):\n    print('wrote', *arguments)\n    return 0\n"
 MEASURE = Run("measure")
 BOTH = Drawing("draw", (NAIVE, OVERLAPPED), (MEASURE,))
 
