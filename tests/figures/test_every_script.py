@@ -149,7 +149,11 @@ def test_every_script_is_tried() -> None:
     assert there == {module for module, *_ in MADE}
 
 
-@pytest.mark.parametrize(("module", "sample", "change", "names"), MADE)
+# What draws less of it, or otherwise, is slow.
+EACH = [pytest.param(*made, marks=[] if made[2] is unchanged else [pytest.mark.slow]) for made in MADE]
+
+
+@pytest.mark.parametrize(("module", "sample", "change", "names"), EACH)
 def test_makes_its_files(module: str, sample: str, change: Any, names: list[str], tmp_path: Path) -> None:
     """In figures no text lies on another; tables have their form."""
     shutil.copy(TEST_DATA / "timeline.virtual.trace.json", tmp_path)

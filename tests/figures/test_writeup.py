@@ -255,6 +255,7 @@ class TestCommand(WriteupTest):
         assert code == 1
         assert re.search(r"^.*writeup/out: cannot be written: .*\n$", errors)
 
+    @pytest.mark.slow
     def test_figures_that_failed_are_no_success(self) -> None:
         with mock.patch.object(deliverables, "DATA", self.root / "figures" / "data"):
             figures.keep_failures("assignments", "quick", {"plots.timeline"}, ["plots.timeline: could not be drawn"])
@@ -289,6 +290,7 @@ class TestReference(WriteupTest):
         assert any("step_time.png has numbers of assignments" in line for line in summary.missing)
         assert any("read off figure naive_vs_flat" in line for line in summary.other)
 
+    @pytest.mark.slow
     def test_answers_every_question_and_speaks_of_the_gallery_as_it_is(self) -> None:
         """Nothing is missing, and no figure was redrawn since its numbers were read off."""
         shutil.copytree(ROOT / "figures" / "gallery", self.root / "figures" / "gallery")

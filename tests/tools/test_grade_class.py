@@ -242,6 +242,7 @@ def test_the_draw_of_questions() -> None:
     assert len(questions.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [pytest.param(number, marks=builds(find_stages(number)[0], "solutions")) for number in KINDS]
 )

@@ -99,6 +99,7 @@ def test_a_folded_command_is_still_one() -> None:
     assert shlex.split(folded.replace("\\\n", "")) == shlex.split(command)
 
 
+@pytest.mark.slow
 def test_a_build_is_shown_before_its_first_file_is_done(lab: Lab) -> None:
     waits = lab.write("build_waits", "")
     lab.student(ALL_PASS)

@@ -26,8 +26,8 @@ from tools.student import course
 
 # Whoever is told of these looks for what is not there.
 INSTRUCTORS = re.compile(
-    r"solutions/|IMPL=solutions|--impl solutions|tests/(mutants|variants|harness|benchmarks|figures|tools)"
-    r"|(contract\.json|NOTES\.md|CLAIMS\.md|INSTRUCTOR\.md|instructor\.mk)"
+    r"solutions/|IMPL=solutions|--impl solutions|tests/(mutants|variants|lab|harness|benchmarks|figures|tools)"
+    r"|(NOTES\.md|INSTRUCTOR\.md|instructor\.mk)"
     r"|make (check|release|format|class|autograder)\b|tools[/.](checking|course)"
 )
 EXTENSION = re.compile(r"\b0[67]_|stages? 0[67]|sharded_|ZeRO|FSDP")

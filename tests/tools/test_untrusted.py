@@ -92,6 +92,7 @@ def test_what_a_stage_needs_is_let_through(what: str, tmp_path: Path) -> None:
     assert objections_to(ALLOWED[what], tmp_path) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 @each_stage_built(*IMPLEMENTATIONS)
 def test_solutions_and_stubs_use_nothing_else(stage: Stage, impl: str) -> None:
