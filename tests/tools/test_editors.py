@@ -13,8 +13,8 @@ import pytest
 
 from tools.grading.running import test_lists
 from tools.grading.stages import all_stages
-from tools.setup import configuring, system_packages, toolchain
-from tools.setup.toolchain import BUILD_DIR, ROOT
+from tools.setup import system_packages, toolchain
+from tools.setup.toolchain import ROOT
 
 CLANGD = shutil.which("clangd") or shutil.which("clangd-14")
 
@@ -27,32 +27,6 @@ def output_of(*command: object) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def test_the_presets_folder_is_setups_and_all_else_is_left_to_it() -> None:
-    (preset,) = read("CMakePresets.json")["configurePresets"]
-    assert Path(preset["binaryDir"].replace("${sourceDir}", str(ROOT))) == BUILD_DIR
-    assert not {"generator", "cacheVariables", "environment"} & {*preset}
-
-
-def test_the_preset_stages_is_all_stages() -> None:
-    presets = {preset["name"]: preset for preset in read("CMakePresets.json")["buildPresets"]}
-    (target,) = presets["stages"]["targets"]
-    inputs = output_of(toolchain.load().ninja, "-C", BUILD_DIR, "-t", "query", target)
-    for stage in all_stages():
-        assert f"stages/assignments/{stage.name}/libstage.so" in inputs
-
-
-@pytest.mark.slow
-def test_the_preset_configures_as_setup_does(tmp_path: Path) -> None:
-    """With setup's own choices in the cache, which is what an editor finds."""
-    tools, cache = toolchain.load(), tmp_path / "CMakeCache.txt"
-    chosen = configuring.cmake_command(tools)
-    output_of(tools.cmake, "--preset", "lab", "-B", tmp_path, *chosen[chosen.index("-G") :])
-    before = cache.read_text()
-    output_of(tools.cmake, "--preset", "lab", "-B", tmp_path)
-    assert cache.read_text() == before
-    assert f"CMAKE_CXX_COMPILER:STRING={tools.cxx}\n" in before
 
 
 def test_tasks_are_targets_with_variables_that_make_knows() -> None:

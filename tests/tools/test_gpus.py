@@ -53,14 +53,6 @@ def test_a_gap_is_said_with_what_to_do(answers: dict, said: str, install, monkey
     assert re.search(said, gpus.gap(gpus.ask()))
 
 
-def test_no_library_or_one_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "libcuda.so.1").write_text("no library")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    assert re.search("no NVIDIA driver .*libcuda.so.1: (file too|invalid ELF)", gpus.gap(gpus.ask()))
-    monkeypatch.setattr(gpus, "LIBRARY", "libcuda-is-not-here.so.1")
-    assert "no NVIDIA driver (libcuda-is-not-here.so.1: cannot open" in gpus.gap(gpus._ask_here())
-
-
 def test_which_parts_of_the_environment_a_run_needs(install, monkeypatch: pytest.MonkeyPatch) -> None:
     def needed(device: str, has: tuple[str, ...] = (), then: bool = True, likely: bool = False) -> set[str]:
         monkeypatch.setenv("DEVICE", device)

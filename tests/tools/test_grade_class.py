@@ -16,7 +16,7 @@ import pytest
 from tests.lab.marks import builds
 from tests.tools.grading_test import processes_in, wait_for
 from tools.course import class_table, questions
-from tools.course.class_table import first_line, without_particulars
+from tools.course.class_table import without_particulars
 from tools.grading.compiling.building import Builder
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import ask
@@ -135,18 +135,6 @@ def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Clas
     assert not (graded.out / "students/bob/questions.html").exists()
 
 
-@pytest.mark.slow
-def test_what_is_graded_is_not_graded_again(course: Class) -> None:
-    course.submit({"ann": "passed", "bob": "crashes"})
-    course.grade(code=1)
-    assert "2 submissions, 1 of them graded already" in course.grade(code=1)
-    course.submit({"ann": "failed", "bob": "passed"})
-    course.grade()
-    course.grade("--again")
-    assert (course.lab / "runs").read_text().count("\n") == 3 + 2 + 2
-    assert {name: row["points"] for name, row in course.rows().items()} == {"ann": "15", "bob": "25"}
-
-
 def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
     course.submit({"ann": "passed", "bob": "never ends"})
     with subprocess.Popen([*course.command, "--jobs=1"], cwd=course.lab, stdout=subprocess.PIPE) as process:
@@ -197,11 +185,6 @@ def test_mistakes_of_whoever_grades(course: Class) -> None:
 def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number(one: str, other: str) -> None:
     assert without_particulars(one) == without_particulars(other)
     assert len(without_particulars(one)) > 15
-
-
-def test_a_diagnosis_below_belongs_to_the_line() -> None:
-    assert first_line("\nstep 1 took 5\n  diagnosis: late\n  more") == "step 1 took 5 diagnosis: late"
-    assert first_line("") == ""
 
 
 @pytest.mark.parametrize(

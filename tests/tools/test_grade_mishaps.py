@@ -155,16 +155,6 @@ def test_ctrl_c_at_random_moments(lab: Lab) -> None:
         assert processes_in(lab.root) == [], output
 
 
-def test_ctrl_c_during_the_build(lab: Lab) -> None:
-    lab.write("build_waits", "")
-    lab.student(ALL_PASS)
-    process = lab.start("grade", "--stage=1")
-    wait_for((lab.root / "build/targets").exists, "the build")
-    process.send_signal(signal.SIGINT)
-    assert "Traceback" not in process.stdout.read()
-    assert process.wait(20) == 130
-
-
 def test_result_files_that_cannot_be_written(lab: Lab) -> None:
     broken = "raise OSError(28, 'No space left on device')"
     lab.edit("tools/grading/scoring/results.py", "new.write_bytes(content)", broken)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.marks import each_stage_built
-from tests.tools.grading_test import ALL_PASS, NAMES, Lab
+from tests.tools.grading_test import NAMES, Lab
 from tools.grading.hint import second_hints
 from tools.grading.running import test_lists
 from tools.grading.stages import Stage, all_stages
@@ -105,13 +105,3 @@ def test_mistakes_are_said_before_anything_is_built(lab: Lab, hints: Path) -> No
     done = lab.tool("hint", f"--test={NAMES[0]}")
     assert done.returncode == 3
     assert re.search(r"^tests/01_naive_ddp/hints.json cannot be read \(.*git checkout tests\n$", done.stderr)
-
-
-def test_one_test_builds_its_stage_alone(lab: Lab) -> None:
-    other = lab.write("tests/02_overlapped_ddp/a.cpp", "")
-    lab.grade(ALL_PASS, "--test=broadcasts_rank_0")
-    assert "02" not in (lab.root / "build/targets").read_text()
-    other.write_text("const GradedTest kOther{named(1), [] {}};\n")
-    done = lab.tool("hint")
-    assert done.returncode == 3
-    assert "tests/02_overlapped_ddp/a.cpp:1: its name, points and hint cannot be read here" in done.stderr

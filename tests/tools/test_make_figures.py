@@ -135,15 +135,6 @@ def test_measures_once_and_draws_twice(lab: Lab) -> None:
     assert f"--data {lab.result} --out {lab.root}/figures/out" in one
 
 
-def test_says_before_it_measures_how_long_it_takes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliverables, "SECONDS", {"measure": 100})
-    lab.draw()
-    wanted = "To measure: 1 run, about 2 min on two cores; 0 of 1 results are up to date."
-    assert lab.said.index(wanted) < lab.said.index("[1/1] measure")
-    lab.draw()
-    assert "Nothing is to be measured: 1 of 1 results are up to date." in lab.said
-
-
 @pytest.mark.slow
 def test_measures_anew_what_is_older_than_the_code(lab: Lab) -> None:
     for file, seconds, calls in ((lab.library, 100, 0), *((file, 300, 1) for file in lab.libraries)):
@@ -154,34 +145,11 @@ def test_measures_anew_what_is_older_than_the_code(lab: Lab) -> None:
         touch(file, 100)
 
 
-def test_a_run_may_have_a_preset_of_its_own_and_files_that_it_reads(lab: Lab) -> None:
-    constants = lab.root / "constants.json"
-    run = Run("measure", preset="published", reads=(constants,))
-    result = run.result("solutions", "quick")
-    assert result.name == "measure.solutions.published.json"
-    for changed, calls in ((100, 0), (300, 1)):
-        touch(result, 200)
-        touch(constants, changed)
-        lab.draw(Drawing("draw", (NAIVE,), (run,)))
-        called = lab.called()
-        assert [" --preset published --output " in call for call in called] == [True] * calls
-
-
 @pytest.mark.parametrize(("made", "resumed"), [(200, True), (50, False)])
 def test_goes_on_where_a_run_of_the_same_code_was_stopped(lab: Lab, made: int, resumed: bool) -> None:
     touch(lab.result.with_name(lab.result.name + ".partial"), made)
     lab.draw()
     assert ("--resume" in lab.called()[0]) == resumed
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_what_programs_print_goes_into_a_log(lab: Lab, code: int) -> None:
-    lab.program(code, "seq 500; echo broken >&2")
-    lab.draw()
-    log = lab.root / "figures/measure.solutions.quick.log"
-    assert "\n500\nbroken\n" in log.read_text()
-    assert (f"| 500\n  | broken\n  {log} has all that it said" in lab.said) == bool(code)
-    assert len(lab.said.splitlines()) < 8 + code * figures.SHOWN
 
 
 @pytest.mark.parametrize(
@@ -199,18 +167,6 @@ def test_says_what_was_not_measured_and_why(lab: Lab, code: int, kind: str, mess
     assert not any(found.values())
 
 
-@pytest.mark.slow
-def test_what_failed_is_kept_until_it_is_made(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliverables, "DRAWINGS", (drawing(),))
-    lab.program(code=1)
-    failed = lab.draw().failed
-    assert figures.failures_of("solutions", "quick", [NAIVE]) == failed != []
-    assert figures.failures_of("solutions", "quick", [OVERLAPPED]) == []
-    lab.program()
-    lab.draw()
-    assert figures.failures_of("solutions", "quick", [NAIVE]) == []
-
-
 def test_names_a_script_that_fails(lab: Lab) -> None:
     (lab.root / "figures/draw.py").write_text("raise SystemExit(1)")
     assert "draw: could not be drawn" in lab.draw().failed[0]
@@ -223,13 +179,6 @@ def test_nothing_is_built_for_stages_that_nobody_has_begun(lab: Lab, monkeypatch
     assert len(found.pop("skipped")) == 2
     assert not any(found.values())
     assert lab.builder.method_calls == []
-
-
-def test_what_is_finished_is_drawn_and_says_what_it_waits_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.Stage, "is_stub", lambda stage, _: stage == OVERLAPPED)
-    found = lab.draw(BOTH)
-    assert (len(found.drawn), found.skipped, found.failed) == (1, [], [])
-    assert found.waiting == ["draw: for 02 overlapped DDP (solutions), and shows the others"]
 
 
 @pytest.mark.slow

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
+from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, mutant, report
 from tools.checking import in_place, mutants, variants
 from tools.checking.context import graded_stages
 from tools.checking.in_place import write_edited
@@ -45,32 +44,6 @@ def test_edits_do_what_they_say(edits: str, before: str, expected: list[str], tm
 def test_what_is_found_never_or_twice_is_shown(edits: str, before: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(LabError, match=f"(?s)no longer fits solutions/09_sums.*{said}"):
         write_edited(Sums(tmp_path, sum_cpp=before), mutant(edits=edits).edits, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changed", "inputs"),
-    [
-        (None, ["variant.o"]),  # stands alone
-        ({"sum_cpp": AFTER}, ["more.cpp.o", "sum.o"]),
-        ({"more_cpp": "less\n"}, ["sum.cpp.o", "more.o"]),
-        ({"both_h": "none\n"}, ["more.o", "sum.o"]),
-    ],
-)
-def test_only_what_is_changed_is_compiled(changed: dict[str, str] | None, inputs: list[str], tmp_path: Path) -> None:
-    """The compiler here is `echo`, and its log the command."""
-    stage, solution = Sums(tmp_path), tmp_path / "solutions/09_sums"
-    commands = [
-        {"file": str(solution / name), "command": f"echo -O3 -o {name}.o -c {solution / name}"}
-        for name in ("more.cpp", "sum.cpp")
-    ]
-    (tmp_path / "compile_commands.json").write_text(json.dumps(commands))
-    source = tmp_path / "variant.cpp"
-    if changed:
-        Sums(tmp_path / "mutant", **changed)
-        source = tmp_path / "mutant/solutions/09_sums/sum.cpp"
-    in_place.compile_stage(context(build_dir=str(tmp_path)), stage, source, tmp_path)
-    words = (tmp_path / "compiler.log").read_text().replace(f"{tmp_path}/", "").split()
-    assert words[words.index("-shared") + 3 :] == inputs
 
 
 def test_all_of_it_is_read() -> None:

@@ -80,12 +80,6 @@ def test_a_finding_has_the_students_lines_and_is_no_grade(watched: Lab) -> None:
     assert "first time" not in report(watched)
 
 
-def test_a_finding_without_the_students_lines_is_the_labs(watched: Lab) -> None:
-    said = report(watched, OVERFLOW.replace(SOURCE, "common/ddp/hooks.cpp"), "passed")
-    assert "    common/ddp/collectives.cpp:124 in copy\n" in said
-    assert "no line of it is in your files" in said
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", ["address", "undefined"])
 def test_nothing_found(watched: Lab, choice: str) -> None:

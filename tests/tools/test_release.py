@@ -157,14 +157,6 @@ def test_its_tools_need_nothing_that_is_not_there(lab: Path) -> None:
     run(lab, sys.executable, "-c", f"import importlib; [importlib.import_module(name) for name in {names}]")
 
 
-def test_make_lists_no_target_of_the_instructor(lab: Path) -> None:
-    said = run(lab, "make")
-    assert "make submit" in said
-    assert not re.search("make (check|format|release)|IMPL=", said)
-    said = run(lab, sys.executable, "-m", "tools.grading.watch", "--impl=solutions", code=2)
-    assert "the solutions are the instructor's" in said
-
-
 def test_the_lab_without_its_extension_does_not_speak_of_it() -> None:
     for name, (content, _) in release.without_extension(dict(release._handed_out(ROOT, working_tree()))).items():
         assert not EXTENSION.search(name)
@@ -201,18 +193,6 @@ def test_the_branch_has_each_release_on_top_of_the_last_and_nothing_else(reposit
     assert git(repository.root, "status", "--porcelain") == ""
     assert "solutions" not in git(repository.root, "rev-list", "--objects", release.BRANCH)
     assert git(repository.root, "log", "-1", "--format=%an %s", release.BRANCH).startswith("little-lab Release 2026-10")
-
-
-def test_the_same_commit_gives_the_same_bytes(repository: Repository) -> None:
-    one, other = (repository.top / f"{name}.tar.gz" for name in ("a/lab", "b/lab"))
-    for archive in (one, other):
-        tree = archive.with_name("lab")
-        made = repository.released(str(tree))
-        release.write_archive(tree, made, archive)
-    assert one.read_bytes() == other.read_bytes()
-    with tarfile.open(one) as tar:
-        assert tar.getnames() == sorted(tar.getnames())
-        assert {(entry.uname, entry.uid) for entry in tar} == {("", 0)}
 
 
 def test_refuses_what_is_not_committed(repository: Repository) -> None:

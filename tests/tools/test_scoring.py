@@ -93,13 +93,6 @@ def test_two_run_at_a_time_and_come_in_their_order() -> None:
     assert list(stages.in_order(lambda _: both_run.wait(PATIENCE_S))) == [0, 1, 2, 3]
 
 
-def test_one_that_is_built_does_not_wait_for_the_next_to_be() -> None:
-    stages = Stages()
-    given = stages.in_order(lambda _: None, build=Future())
-    assert (next(given), stages.begun) == (0, [0])
-    assert list(given) == [1, 2, 3]
-
-
 def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended() -> None:
     stages = Stages()
     build, next_began = Future(), threading.Event()
@@ -111,13 +104,6 @@ def test_the_next_begins_once_it_is_built_not_once_the_last_has_ended() -> None:
         next_began.set()
 
     assert list(stages.in_order(run, build)) == [0, 1, 2, 3]
-
-
-def test_a_third_does_not_wait_for_the_first_where_the_second_has_ended() -> None:
-    stages = Stages()
-    third_began = threading.Event()
-    does = {0: lambda: wait_for(third_began), 1: lambda: None, 2: third_began.set, 3: lambda: None}
-    assert list(stages.in_order(lambda stage: does[stage]())) == [0, 1, 2, 3]
 
 
 def test_one_at_a_time_none_begins_before_the_last_one_is_taken() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import signal
 import unittest
-from unittest import mock
 
 import pytest
 
@@ -95,12 +93,6 @@ class DoingNothing(Checkout):
             self.set_up(PYTHON=self.python)
             assert len(self.asked()) == count, name
 
-    def test_a_shell_without_cuda_home_keeps_the_one_given_before(self) -> None:
-        toolkit, other = str(self.top / "toolkit"), str(self.top / "other")
-        for home, configured in ((toolkit, 1), ("", 1), (toolkit, 1), (other, 2), ("", 2)):
-            self.set_up(PYTHON=self.python, CUDA_HOME=home)
-            assert len(self.asked()) == configured
-
     def test_moved_checkout_is_configured_anew(self) -> None:
         self.set_up(PYTHON=self.python)
         (self.lab / "build" / "stale.o").touch()
@@ -164,20 +156,6 @@ class Failing(Checkout):
         script(self.bin / "clang++-19", "#!/bin/sh\necho 'clang version 19.1.7'\n")
         self.assertIn(f"{self.bin}/clang++-19", self.set_up(PYTHON=self.python))
 
-    def test_second_run_waits_for_the_first_and_names_it(self) -> None:
-        (self.lab / "build").mkdir()
-        with (self.lab / "build" / "setup.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            lock.write("process 4711, setting up since 12:00:00,")
-            lock.flush()
-            second = self.start("python3", "-m", "tools.setup.setup", PYTHON=self.python)
-            first_line = second.stdout.readline()
-            assert "Waiting for process 4711, setting up since 12:00:00" in first_line
-            self.assertEqual(self.asked(), [])
-        second.communicate(timeout=60)
-        self.assertEqual(second.returncode, 0)
-        self.assertEqual(len(self.asked()), 1)
-
     def test_interrupt_leaves_nothing_running(self) -> None:
         for signum in (signal.SIGINT, signal.SIGTERM):
             fifo = self.top / f"fifo-{signum}"
@@ -191,24 +169,6 @@ class Failing(Checkout):
 
 
 class FrontDoor(Checkout):
-    def test_make_alone_lists_the_targets(self) -> None:
-        output = self.run_tool("make")
-        for target in ("setup", "doctor", "test", "watch", "hint", "figures", "check", "clean"):
-            assert f"make {target}" in output
-
-    @unittest.skipUnless(os.geteuid() == 0, "skipped: only root installs")
-    def test_a_missing_python_is_installed_for_root(self) -> None:
-        """Here apt-get brings none."""
-        for name in ("id", "true"):
-            (self.bin / name).symlink_to(shutil.which(name))
-        (self.bin / "python3").unlink()
-        script(self.bin / "apt-get", '#!/bin/sh\necho apt-get "$@" >> "$FAKE_LOG"\n')
-        output = self.run_tool("make", "doctor", code=2)
-        self.assertEqual(self.asked("apt-get")[-1][-28:], "--no-install-recommends python3"[-28:])
-        self.assertIn(
-            f"To install: apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}", output
-        )
-
     def test_a_missing_python_is_said_with_the_line_that_all_the_rest_needs_too(self) -> None:
         (self.bin / "python3").unlink()
         script(self.bin / "id", "#!/bin/sh\necho 1000\n")
@@ -232,30 +192,6 @@ class FrontDoor(Checkout):
         output = self.run_tool("make", "test", "STAGE=0 2", "TEST=it's;", "VERBOSE=1")
         self.assertEqual(output, "--stage=0 2|--test=it's;|--verbose=1\n")
         self.assertEqual(self.run_tool("make", "test"), "\n")
-
-    def test_doctor_before_any_set_up(self) -> None:
-        output = self.run_tool("python3", "-m", "tools.setup.doctor", PYTHON=self.python)
-        self.assertRegex(output, r"ok +torch +2\.11\.0\+cpu \(CPU build; .* 2\.11 to 2\.15\)")
-        self.assertNotIn("\033", output)
-        self.assertFalse((self.lab / "build").exists())
-        output = self.run_tool("python3", "-m", "tools.setup.doctor", PYTHON=self.python, PYTHONIOENCODING="latin-1")
-        assert "+ ok " in output
-
-    def test_doctor_looks_at_what_is_built(self) -> None:
-        with (
-            mock.patch.object(toolchain, "BUILD_DIR", self.top / "build"),
-            mock.patch.object(doctor, "output") as found,
-        ):
-            self.assertEqual(doctor.built(), [])
-            (self.top / "build/bin/tests_01_name").mkdir(parents=True)
-            found.return_value = ""
-            self.assertEqual([finding.state for finding in doctor.built()], [doctor.OK])
-            found.return_value = "at::data(int), for lib/libddp.so\n"
-            (finding,) = doctor.built()
-        self.assertEqual(
-            (finding.state, finding.found), (doctor.MISSING, "nothing defines at::data(int), for lib/libddp.so")
-        )
-        assert "CXX=" in finding.advice
 
     def test_doctor_counts_what_is_missing(self) -> None:
         output = self.run_tool("python3", "-m", "tools.setup.doctor", code=1, PYTHON="/no/such/python")

@@ -18,7 +18,6 @@ import pytest
 from tests.lab.marks import each_stage_built
 from tests.tools.grading_test import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
 from tools.grading.stages import IMPLEMENTATIONS, Stage, named
-from tools.grading.strangers import untrusted
 from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
 
@@ -102,11 +101,6 @@ def test_solutions_and_stubs_use_nothing_else(stage: Stage, impl: str) -> None:
 def test_nobody_is_graded_without_what_bodies_do_at_least(lab: Lab) -> None:
     (lab.root / f"tests/{STAGE}/signs_of_life.json").unlink()
     assert "make test IMPL=solutions" in lab.grade(ALL_PASS, "--stage=01", "--untrusted", code=3)
-
-
-@pytest.mark.parametrize("line", ["  401000:\tsyscall", "  401000:\tint    $0x80", "    1004:\tsvc\t#0x0"])
-def test_instructions_that_call_the_system_are_known_on_each_processor(line: str) -> None:
-    assert untrusted._SYSTEM_CALL.search(line)
 
 
 @pytest.mark.parametrize(

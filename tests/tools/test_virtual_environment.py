@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from tests.tools.setup_test import Checkout, fake_torch, script
-from tools.setup import system_packages, toolchain, virtual_environment
+from tools.setup import toolchain, virtual_environment
 
 
 class Environment(Checkout):
@@ -64,13 +64,6 @@ class VirtualEnvironment(Environment):
         self.provide("figures")
         assert len(self.pip) == 2 and f"matplotlib=={toolchain.pinned('matplotlib')}" in self.pip[1]
         assert virtual_environment.parts_there() == {"torch", "figures"}
-
-    def test_cuda_is_all_that_torch_depends_on(self) -> None:
-        with mock.patch.object(virtual_environment.progress, "run", wraps=self._run) as run:
-            self.provide("cuda")
-        installs = [call.args[0] for call in run.call_args_list if "install" in call.args[0]]
-        self.assertEqual(["--no-deps" in argv for argv in installs], [True, False, False])
-        self.assertEqual(self.pip[-1], "cuda-toolkit[cudart,crt]==13.0.2", "the headers of one include the other's")
 
     def test_libraries_go_by_what_the_loader_misses(self) -> None:
         real, said = subprocess.run, ""
@@ -161,28 +154,6 @@ class WhatTheSystemLacks(Environment):
                     archive.writestr(file, "")
         return 0, []
 
-    def test_pip_is_debians_where_python_has_none(self) -> None:
-        """It trusts its own certificates where the system has none."""
-        wheel, certificates = self.top / "pip-1-py3-none-any.whl", self.top / "certificates"
-        with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr("pip/_vendor/certifi/core.py", f"PATH = '{certificates}'\n")
-        core = self.venv / "lib/python3/site-packages/pip/_vendor/certifi/core.py"
-        bare = dataclasses.replace(toolchain.probe(sys.executable), has_pip=False)
-        with (
-            mock.patch.multiple(virtual_environment, base_python=lambda: bare, _CERTIFICATES=str(certificates)),
-            mock.patch.object(virtual_environment.system_packages, "fetch_pip", return_value=str(wheel)) as fetch,
-        ):
-            self.provide()
-            self.assertEqual(core.read_text(), f"PATH = '{core.with_name('cacert.pem')}'\n")
-            shutil.rmtree(self.venv)
-            certificates.touch()
-            self.provide()
-            self.assertEqual(core.read_text(), f"PATH = '{certificates}'\n")
-            shutil.rmtree(self.venv)
-            fetch.return_value = ""
-            with self.assertRaisesRegex(toolchain.LabError, "has no pip for environments .*python3-venv, or connect"):
-                self.provide()
-
     def test_a_python_without_pip_is_refused_only_where_there_is_no_debian(self) -> None:
         bare = dataclasses.replace(toolchain.probe(sys.executable), has_pip=False)
         with mock.patch.object(virtual_environment, "probe", return_value=bare):
@@ -191,28 +162,6 @@ class WhatTheSystemLacks(Environment):
             with mock.patch("shutil.which", return_value=None):
                 with self.assertRaisesRegex(toolchain.LabError, "has no pip for environments .*python3-venv"):
                     virtual_environment.base_python()
-
-
-@pytest.mark.parametrize(
-    ("compiler", "version", "packages"),
-    [
-        ("clang-19", (19, 1, 7), ["libclang-rt-19-dev"]),
-        ("clang-14", (14, 0, 6), ["libclang-rt-14-dev"]),
-        ("g++", (12, 2, 0), []),
-    ],
-)
-def test_the_sanitizers_are_those_of_the_compiler_that_is_taken(
-    compiler: str, version: tuple[int, ...], packages: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(system_packages, "usable_compiler", lambda: f"/usr/bin/{compiler}")
-    monkeypatch.setattr(system_packages, "compiler", lambda: "c++")
-    monkeypatch.setattr(system_packages, "version_of", lambda _: version)
-    monkeypatch.setattr("os.path.realpath", lambda path: path)
-    monkeypatch.setenv("ALL", "1")
-    assert [need.package for need in system_packages.sanitizers()] == packages
-    monkeypatch.setenv("ALL", "")
-    monkeypatch.setenv("SANITIZE", "")
-    assert system_packages.sanitizers() == [], "nobody asks for them otherwise"
 
 
 def test_pins_are_read() -> None:
