@@ -21,7 +21,7 @@ import pytest
 
 from tests.lab.marks import builds
 from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
-from tests.tools.grading_test import FORBID, processes_in, require_jail
+from tests.tools.conftest import FORBID, processes_in, require_jail
 from tools.checking.context import Context
 from tools.grading.compile_commands import object_of
 from tools.grading.compiling.building import Builder

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from tests.harness.cuda_driver_test import driver
-from tests.tools.grading_test import ALL_FAIL, ALL_PASS, NAMES, STAGE, Lab, in_the_second_test, wait_for
+from tests.tools.conftest import ALL_FAIL, ALL_PASS, NAMES, STAGE, Lab, in_the_second_test, wait_for
 from tools.setup import gpus
 
 

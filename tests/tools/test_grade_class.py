@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.marks import builds
-from tests.tools.grading_test import processes_in, wait_for
+from tests.tools.conftest import processes_in, wait_for
 from tools.course import class_table, questions
 from tools.course.class_table import without_particulars
 from tools.grading.compiling.building import Builder

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.tools.grading_test import ALL_FAIL, ALL_PASS, Lab, alive, in_the_second_test, processes_in, wait_for
+from tests.tools.conftest import ALL_FAIL, ALL_PASS, Lab, alive, in_the_second_test, processes_in, wait_for
 from tools.grading.running.records import DISTURBED
 
 FORGED = """

@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from tests.harness.hosts import HostsTest
-from tests.tools.grading_test import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
+from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
 from tools.grading import stages
 from tools.grading.other_ways import launched, sanitizer_reports
 from tools.setup import system_packages

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.lab.marks import each_stage_built
-from tests.tools.grading_test import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
+from tests.tools.conftest import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
 from tools.grading.stages import IMPLEMENTATIONS, Stage, named
 from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
