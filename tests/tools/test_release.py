@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.release_test import STUB, Repository, git, known_signs, working_tree
+from tests.tools.release_test import STUB, Repository, git, known_signs, working_tree, write
 from tools.course import release
 from tools.course.release import for_students
 from tools.grading import released, stages
@@ -105,6 +105,12 @@ def run(lab: Path, *command: str, code: int = 0) -> str:
     assert done.returncode == code, said
     assert "Traceback" not in said
     return said
+
+
+def given() -> str:
+    """The libtorch of this checkout, for another one's set-up."""
+    tools = toolchain.load()
+    return f"PYTHON={tools.python}" if tools.python else f"LIBTORCH={tools.libtorch}"
 
 
 def test_has_what_a_student_needs(lab: Path) -> None:
@@ -260,10 +266,9 @@ def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
     release.write_archive(lab, released.load(lab), tmp_path / "ddp-lab.tar.gz")
     with tarfile.open(tmp_path / "ddp-lab.tar.gz") as tar:
         tar.extractall(tmp_path)
-    here, tools = tmp_path / "ddp-lab", toolchain.load()
-    given = f"PYTHON={tools.python}" if tools.python else f"LIBTORCH={tools.libtorch}"
+    here = tmp_path / "ddp-lab"
     (stage,) = stages.find_stages(BUILT)
-    stub = run(here, "make", "test", f"STAGE={BUILT}", given, code=2)
+    stub = run(here, "make", "test", f"STAGE={BUILT}", given(), code=2)
     assert re.search(rf"Total +0 / {stage.points} points", stub)
     for source in (ROOT / "solutions" / stage.name).glob("*.[ch]*"):
         shutil.copyfile(source, here / "assignments" / stage.name / source.name)
@@ -284,3 +289,19 @@ def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
     assert f"scores: {stage.points} of {stage.points} points, of stage {BUILT} alone" in handed_in
     assert "Still missing" in handed_in
     run(here, "make", "doctor")
+
+
+@pytest.mark.slow
+def test_a_stage_is_graded_by_adding_folders(tmp_path: Path) -> None:
+    """One more, the first by another name, in a copy of the checkout. Builds the lab's library anew."""
+    first, added = "01_naive_ddp", "99_naive_ddp"
+    for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).is_file():
+            write(tmp_path, {name: ""})
+            shutil.copyfile(ROOT / name, tmp_path / name)
+            if first in name:
+                text = (ROOT / name).read_text().replace(first, added).replace('"number": "01"', '"number": "99"')
+                write(tmp_path, {name.replace(first, added): text})
+    stub = run(tmp_path, "make", "test", "STAGE=99", given(), code=2)
+    assert re.search(rf"assignments/{added}/naive_ddp\.cpp:\d+", stub) and "Total  0 / 15 points" in stub
+    assert "Total  15 / 15 points" in run(tmp_path, "make", "test", "STAGE=99", "IMPL=solutions")
