@@ -12,7 +12,7 @@ from tools.setup import gpus
 
 def test_full_marks(lab: Lab) -> None:
     """In results.json by Gradescope's schema."""
-    measured = "['leaderboard: naive / flat step time: 2.31', 'ratio: 2.31', f'seed {seed}']"
+    measured = "['leaderboard: naive / flat step time: 2.31', f'seed {seed}']"
     lab.student(f"def run(name): return {{'status': 'passed', 'measured': {measured}}}", impl="solutions")
     said = lab.grade(ALL_FAIL, "--stage=01", "--impl=solutions", "--seed=123")
     assert "Total  15 / 15 points\nFull marks. Next: see it measured, make figures STAGE=01 IMPL=solutions\n" in said
@@ -22,38 +22,32 @@ def test_full_marks(lab: Lab) -> None:
         "hidden",
         "solutions",
     )
-    assert results["execution_time"] > 0
     assert results["leaderboard"] == [{"name": "01 naive / flat step time", "value": 2.31}] * 3
-    due = {"name": "01 gradients equal the oracle", "number": "1.2", "score": 6, "max_score": 6, "status": "passed",
-           "visibility": "visible", "tags": [STAGE, "passed"]}  # fmt: skip
-    test = results["tests"][1]
-    assert {field: test[field] for field in due} == due
-    assert test["output"].endswith("seed 123")
+    due = {"name": "01 gradients equal the oracle", "number": "1.2", "score": 6, "max_score": 6, "status": "passed"}
+    assert due.items() <= results["tests"][1].items()
+    assert results["tests"][1]["output"].endswith("seed 123")
 
 
 def test_failures_are_shown_with_how_to_repeat_them(lab: Lab) -> None:
-    """The first in full, the others by name; each without what repeats itself."""
+    """The first in full, the others by name."""
     student = """
         def run(name):
-            much = '\\n'.join(['again'] * 50 + list('abc' * 30))
-            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else [f'because of {name}', much]
+            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else [f'because of {name}']
             return {'status': 'failed', 'failures': failures}
         """
     said = lab.grade(student, "--seed=77", code=1)
     for text in (
-        "exactly 2.000x: gradients_equal_the_oracle",
+        f"exactly 2.000x: {NAMES[1]}",
         "tests/01_naive_ddp/a.cpp:4",
-        "make test STAGE=01 TEST=gradients_equal_the_oracle SEED=77",
-        "[... 49 more lines like this ...]",
-        "[... 54 more lines with VERBOSE=1 ...]",
+        f"TEST={NAMES[1]} SEED=77",
         "1 more failed",
     ):
         assert text in said
-    assert "because of one_all_reduce_per_parameter" not in said
-    assert "because of one_all_reduce_per_parameter" in lab.grade(student, "--verbose", code=1)
+    assert f"because of {NAMES[2]}" not in said
+    assert f"because of {NAMES[2]}" in lab.grade(student, "--verbose", code=1)
     suite = ElementTree.parse(lab.root / "build/grade/junit.xml").getroot()[0]
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == (STAGE, "3", "3")
-    assert (suite[1].get("name"), suite[1][0].text) == (NAMES[1], "exactly 2.000x: gradients_equal_the_oracle\n\n<&>")
+    assert (suite[1].get("name"), suite[1][0].text) == (NAMES[1], f"exactly 2.000x: {NAMES[1]}\n\n<&>")
     assert lab.grade(ALL_PASS).splitlines()[0] != lab.grade(ALL_PASS).splitlines()[0]  # another seed
 
 
@@ -108,11 +102,7 @@ def test_skipped_is_not_passed(lab: Lab) -> None:
 
 def test_without_a_gpu_that_is_said_and_nothing_lost(lab: Lab) -> None:
     lab.grade(ALL_PASS)
-    said = grade_on_cuda(lab, ALL_PASS, code=3, init=gpus.NO_GPU)
-    assert "DEVICE=cuda: the NVIDIA driver shows no GPU" in said
-    lab.write("build/CMakeCache.txt", "DDP_LAB_CUDA:INTERNAL=off: libtorch 2.11.0+cpu is a CPU build\n")
-    said = grade_on_cuda(lab, ALL_PASS, code=3, init=gpus.NO_GPU)
-    assert "the lab's CUDA part cannot be built here: libtorch 2.11.0+cpu is a CPU build" in " ".join(said.split())
+    assert "DEVICE=cuda: the NVIDIA driver shows no GPU" in grade_on_cuda(lab, ALL_PASS, code=3, init=gpus.NO_GPU)
     assert lab.kept()["score"] == 15
 
 
@@ -187,16 +177,10 @@ def test_what_does_not_compile_scores_0_with_its_message(lab: Lab) -> None:
 
 def test_what_is_not_the_students_fault(lab: Lab) -> None:
     said = lab.grade("fills the disk", code=3)
-    assert f"The disk is full at {lab.root}/build. Free some space" in said
-    assert "final link failed" in said
-    assert "compile" not in said
-    broken = lab.write("common_is_broken", "")
+    assert f"The disk is full at {lab.root}/build. Free some space" in said and "compile" not in said
+    lab.write("common_is_broken", "")
     said = lab.grade(ALL_PASS, code=3)
     assert "not your stage's fault.\n\ncommon/ddp/ranks/launch.cpp:7:1: error: expected ';'" in said
-    broken.unlink()
-    lab.source.unlink()
-    lab.write(".git", "")
-    assert "git checkout -- assignments/01_naive_ddp" in lab.tool("grade", "--stage=01").stdout
     (lab.root / "build/toolchain.json").unlink()
     assert lab.tool("grade").stderr == "The lab is not set up here. Run: make setup\n"
 

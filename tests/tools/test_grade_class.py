@@ -109,20 +109,11 @@ def test_one_failure_harms_no_other(graded: Class) -> None:
     assert "'=1+1" in rows, "a spreadsheet would compute it"
 
 
-def test_the_page(graded: Class) -> None:
+def test_a_name_is_no_markup_and_the_page_needs_nothing_from_elsewhere(graded: Class) -> None:
     page = " ".join((graded.out / "class.html").read_text().split())
-    assert "<b>0" not in page and "<i>kim" not in page
-    assert "http" not in page, "it needs nothing from elsewhere"
-    for part in (
-        "<title>CS &lt;1&gt;, ddp-lab</title>",
-        '<td>33 %</td> <td class="bar"> <i class="passed" style="width:33.33%">2</i>',
-        "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe</details>",
-        "7 submissions: median 15, from 15 to 25 points; 1 with a problem.",
-        "<td>2</td><td>rank #: exactly # x</td><td>01 first</td>",
-        "<summary>example</summary> in &#34;1 layers&#34; (2 ranks): rank ",
-        "All: &lt;i&gt;kim, eve",
-    ):
-        assert part in page
+    assert "<b>0" not in page and "<i>kim" not in page and "http" not in page
+    assert "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe</details>" in page
+    assert "7 submissions: median 15, from 15 to 25 points; 1 with a problem." in page
 
 
 def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Class) -> None:
@@ -168,21 +159,9 @@ def test_mistakes_of_whoever_grades(course: Class) -> None:
     assert "are both ann's" in " ".join(course.grade(code=2).split())
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (
-            'in "three layers" (2 ranks): rank 1, step 2: the gradient of layer 2: exactly 2.000x the reference',
-            'in "five ranks" (5 ranks): rank 0, step 0: the gradient of layer 11: exactly 5.000x the reference',
-        ),
-        (
-            "rank 3: after construction buffer 8 is exactly this rank's own value: not broadcast?",
-            "rank 1: after construction buffer 0 is exactly this rank's own value: not broadcast?",
-        ),
-        ("[3, 4] of float32 at naive_ddp.cpp:12: 1e-05", "[7, 1, 2] of float16 at flat.cpp:99: -3.5"),
-    ],
-)
-def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number(one: str, other: str) -> None:
+def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number() -> None:
+    one = 'in "three layers" (2 ranks): rank 1, step 2: the gradient of layer 2: exactly 2.000x the reference'
+    other = 'in "five ranks" (5 ranks): rank 0, step 0: the gradient of layer 11: exactly 5.000x the reference'
     assert without_particulars(one) == without_particulars(other)
     assert len(without_particulars(one)) > 15
 

@@ -30,7 +30,6 @@ PLACE = f"assignments/{FIRST}/naive_ddp.cpp"
 SPIN, SLEEP = "while True: pass", "import time; time.sleep(1000)"
 PATIENCE_S = 60
 SEED = 123456789
-KINDS = {"visible", "hidden", "after_due_date", "after_published"}
 
 
 @pytest.fixture
@@ -107,7 +106,6 @@ LINK_OR_DEVICE, LEADS_OUT = "it is a link or a device", "its name leads out of t
         ("handin.tar", tar(("../../naive_ddp.cpp", b"up")), LEADS_OUT),
         ("handin.tar", tar(("/tmp/naive_ddp.cpp", b"root")), LEADS_OUT),
         ("handin.zip", b"hello", "handin.zip was not taken: it is not an archive that can be read"),
-        ("handin.tar.gz", b"\x1f\x8bhello", "handin.tar.gz was not taken: it is not an archive that can be read"),
     ],
 )
 def test_what_is_refused_is_said(place: Path, name: str, content: bytes, note: str) -> None:
@@ -118,8 +116,7 @@ def test_what_is_refused_is_said(place: Path, name: str, content: bytes, note: s
 
 
 def test_links_and_devices_are_refused(place: Path) -> None:
-    (place.parent / "secret.cpp").write_text("secret")
-    (place / "naive_ddp.cpp").symlink_to(place.parent / "secret.cpp")
+    (place / "naive_ddp.cpp").symlink_to(__file__)
     (place / "away").symlink_to("/")
     os.mkfifo(place / "ring_all_reduce.cpp")
     found = collect(place)
@@ -209,19 +206,12 @@ def shown(report: Report, secret: bool = True, **fields: object) -> dict:
     return json.loads(json.dumps(results(report, Shown(parse(json.dumps(fields)), taken, secret))))
 
 
-def test_gradescopes_schema() -> None:
+def test_gradescopes_schema_and_a_secret_seed_is_nowhere() -> None:
     found = shown(a_report())
-    assert (found["score"], len(found["tests"])) == (2, 3)
-    assert {found["visibility"], found["stdout_visibility"]} <= KINDS
+    assert (found["score"], [test["status"] for test in found["tests"]]) == (2, ["passed", "failed", "failed"])
     assert found["leaderboard"] == [{"name": "01 ring, speed", "value": 1.5}]
-    for number, test in enumerate(found["tests"], start=1):
-        assert {"name", "max_score", "tags"} <= test.keys()
-        assert (test["number"], test["status"]) == (f"1.{number}", "passed" if test["score"] else "failed")
     assert len(found["tests"][1]["output"]) < 25_000, "a long output is cut"
-
-
-def test_a_secret_seed_is_nowhere() -> None:
-    text = json.dumps(shown(a_report()))
+    text = json.dumps(found)
     assert f"with seed {SECRET}, not 1{SEED}" in text
     assert text.count(str(SEED)) == 1, "the other number that ends like it"
 

@@ -23,7 +23,6 @@ PROGRAM = """\
 echo "$0 $*" >> {calls}
 while [ "$1" != --output ]; do shift; done
 echo measured > "$2"
-{more}
 exit {code}
 """
 SCRIPT = "def main(arguments):\n    print('wrote', *arguments)\n    return 0\n"
@@ -69,9 +68,9 @@ class Lab:
         self.result = MEASURE.result("solutions", "quick")
         self.program()
 
-    def program(self, code: int = 0, more: str = "") -> None:
+    def program(self, code: int = 0) -> None:
         program = self.root / "bin/measure"
-        program.write_text(PROGRAM.format(calls=self.calls, code=code, more=more))
+        program.write_text(PROGRAM.format(calls=self.calls, code=code))
         program.chmod(0o755)
 
     def draw(self, *wanted: Drawing) -> figures.Summary:
@@ -165,20 +164,6 @@ def test_says_what_was_not_measured_and_why(lab: Lab, code: int, kind: str, mess
     found = vars(lab.draw())
     assert message in found.pop(kind)[0]
     assert not any(found.values())
-
-
-def test_names_a_script_that_fails(lab: Lab) -> None:
-    (lab.root / "figures/draw.py").write_text("raise SystemExit(1)")
-    assert "draw: could not be drawn" in lab.draw().failed[0]
-
-
-def test_nothing_is_built_for_stages_that_nobody_has_begun(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.Stage, "is_stub", lambda *_: True)
-    found = vars(lab.draw(drawing(), BOTH))
-    assert "draw: unfinished (solutions): 01" in found["skipped"][0]
-    assert len(found.pop("skipped")) == 2
-    assert not any(found.values())
-    assert lab.builder.method_calls == []
 
 
 @pytest.mark.slow

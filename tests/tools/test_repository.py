@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.lab.marks import each_stage_built
 from tests.tools.release_test import git
+from tools.grading.hint import second_hints
 from tools.grading.running import test_lists
 from tools.grading.stages import Stage, all_stages
 from tools.setup import system_packages, toolchain
-from tools.setup.toolchain import ROOT
+from tools.setup.toolchain import BUILD_DIR, ROOT
 
 TEXTS = {
     name: (ROOT / name).read_text() for name in git(ROOT, "ls-files", "*.md").splitlines() if (ROOT / name).exists()
@@ -64,15 +66,24 @@ def test_commands_name_what_exists() -> None:
 
 
 @pytest.mark.parametrize("stage", all_stages(), ids=lambda stage: stage.name)
-def test_a_handout_has_each_tests_points_and_no_line_of_the_solution(stage: Stage) -> None:
+def test_handout_and_hints_are_of_each_test_and_have_no_line_of_the_solution(stage: Stage) -> None:
     handout = (ROOT / "assignments" / stage.name / "README.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", handout, re.MULTILINE)
-    assert {name for _, name in rows} == {spec.name for spec in test_lists.tests_of(stage)}
+    first, second = {spec.name: spec.hint for spec in test_lists.tests_of(stage)}, second_hints(stage)
+    written = "".join(path.read_text() for path in (ROOT / "tests" / stage.name).glob("*.cpp"))
+    assert {name for _, name in rows} == first.keys() == second.keys() and len(first) == written.count(".hint =")
     assert sum(int(points) for points, _ in rows) == stage.points
-    for source in (ROOT / "solutions" / stage.name).glob("*.cpp"):
-        lines = {line.strip() for line in source.read_text().splitlines()}
-        code = {line for line in lines if len(line) > 30 and not line.startswith(("//", "#", "at::Tensor y"))}
-        assert [line for line in code if line in handout] == []
+    assert [name for name, text in second.items() if not 80 < len(text) <= 480 or text in first[name]] == []
+    shown = " ".join(" ".join([handout, *first.values(), *second.values()]).split())
+    sources = "\n".join(path.read_text() for path in (ROOT / "solutions" / stage.name).glob("*.[ch]*"))
+    lines = {" ".join(line.split()) for line in sources.splitlines()}
+    code = {line for line in lines if len(line) > 30 and not line.startswith(("//", "#", "at::Tensor y"))}
+    assert len(code) > 20 and [line for line in code if line in shown] == []
+
+
+@each_stage_built()
+def test_what_is_read_of_tests_from_files_is_what_is_built(stage: Stage) -> None:
+    assert test_lists.tests_of(stage) == test_lists.ask(BUILD_DIR / "bin" / f"tests_{stage.name}")
 
 
 def test_the_primers_code_is_compiled_and_run_word_for_word() -> None:

@@ -5,7 +5,6 @@ grader runs one that got past that look. What real ranks may do is in test_attac
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -124,9 +123,7 @@ def test_answers_that_are_there_are_nobodys_headers(file: str, public: bool) -> 
     [
         ("dlopen", "dlopen"),
         ("_ZN2at4_ops10add_Tensor4callERKNS_6TensorES4_RKN3c106ScalarE", "at::_ops::add_Tensor::call"),
-        ("_ZNKSt6thread2idEv", "std::thread::id"),
         ("_ZTVN5torch8autograd4NodeE", "torch::autograd::Node"),
-        ("_ZSt9terminatev", "std::terminate"),
         ("_Znwm", "operator new"),
         ("_ZTHN3c104impl26raw_local_dispatch_key_setE", "c10::impl::raw_local_dispatch_key_set"),
     ],
@@ -143,32 +140,6 @@ def jailed(lab: Lab) -> Lab:
     lab.edit("tools/grading/strangers/untrusted.py", look, f"{look}\n    return ''")
     lab.write("build/lib/libddp.so", "")
     return lab
-
-
-@pytest.mark.parametrize(
-    "statement, error",
-    [
-        ("open('build/grade/results.json', 'w')", "Read-only file system|Permission denied"),
-        (f"open('build/bin/tests_{STAGE}', 'w')", "Read-only file system|Permission denied"),
-        (f"open('assignments/{STAGE}/naive_ddp.cpp', 'w')", "Read-only file system|Permission denied"),
-        ("open(os.environ['TMPDIR'] + '/f', 'wb').write(bytes(1 << 27))", "No space left"),
-        (f"os.kill({os.getpid()}, 9)", "No such process"),
-        ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "Network is unreachable"),
-    ],
-    ids=["results", "programs", "sources", "much in its own folder", "other processes", "the network"],
-)
-def test_what_the_jail_keeps_from_a_stage(jailed: Lab, statement: str, error: str) -> None:
-    student = f"""
-        try:
-            {statement}
-            said = 'it worked'
-        except OSError as error:
-            said = str(error)
-        def run(name): return {{'status': 'failed', 'failures': [said]}}
-        """
-    said = jailed.grade(student, "--untrusted", code=1)
-    assert "it worked" not in said
-    assert re.search(error, said)
 
 
 def test_what_it_does_well_counts_and_nothing_survives(jailed: Lab) -> None:

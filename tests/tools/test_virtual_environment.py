@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +13,7 @@ import pytest
 
 from tests.harness.cuda_driver_test import driver
 from tests.tools.setup_test import Checkout, fake_torch, script
+from tools.checking.context import Context
 from tools.setup import gpus, toolchain, virtual_environment
 from tools.setup.toolchain import LabError
 
@@ -67,6 +66,10 @@ class VirtualEnvironment(Environment):
         self.provide("figures")
         assert len(self.pip) == 2 and f"matplotlib=={toolchain.pinned('matplotlib')}" in self.pip[1]
         assert virtual_environment.parts_there() == {"torch", "figures"}
+        (self.venv / "kept").touch()
+        with mock.patch.object(virtual_environment, "requirements_hash", lambda: "other"):
+            self.provide()
+        assert len(self.pip) == 3 and (self.venv / "kept").exists(), "what was installed is brought up to date"
 
     def test_libraries_go_by_what_the_loader_misses(self) -> None:
         real, said = subprocess.run, ""
@@ -81,17 +84,12 @@ class VirtualEnvironment(Environment):
             said = "\tlibcudart.so.13 => not found\n\tlibc10.so => /x/libc10.so\n\tlibcupti.so.13 => not found\n"
             self.provide()
             assert self.pip[-1] == "cuda-toolkit[cudart,cupti]==13.0.2"
-            shutil.rmtree(self.venv)
-            said = "libodd.so.1 => not found"
-            reason = "needs libodd.so, which none of its own packages brings"
-            self.assertRaisesRegex(toolchain.LabError, reason, self.provide)
 
     @pytest.mark.slow
     def test_half_made_or_broken_is_made_anew(self) -> None:
         for reason, said in (
             ("ERROR: broken wheel", "broken wheel"),
             ("Temporary failure in name resolution", "no network.*PYTHON=.*2.11 to 2.15.*LIBTORCH="),
-            ("SSL: CERTIFICATE_VERIFY_FAILED (from versions: none)", "does not trust .*PIP_CERT="),
             ("ERROR: [Errno 28] No space left on device", "disk is full"),
         ):
             self.pip_output = ["WARNING: Retrying", reason]
@@ -103,13 +101,6 @@ class VirtualEnvironment(Environment):
         (self.venv / "bin" / "python").unlink()
         self.provide()
         assert self.pip[-2:] == [f"torch=={toolchain.pinned('torch')}"] * 2
-
-    def test_changed_requirements_are_installed_into_it(self) -> None:
-        self.provide()
-        (self.venv / "kept").touch()
-        with mock.patch.object(virtual_environment, "requirements_hash", lambda: "other"):
-            self.provide()
-        assert len(self.pip) == 2 and (self.venv / "kept").exists()
 
     def test_somebody_elses_is_never_touched_and_a_full_disk_never_begun(self) -> None:
         with mock.patch.object(virtual_environment, "NEEDED_BYTES", {False: 1 << 60, True: 1 << 60}):
@@ -135,37 +126,6 @@ class WhatTheSystemLacks(Environment):
         virtual_environment.provide(self.top / "log", frozenset({"cmake", "ninja"}))
         self.assertEqual(self.pip, [f"{name}=={toolchain.pinned(name)}" for name in ("cmake", "ninja")])
 
-    def test_libraries_are_unpacked_for_cmake_and_checked(self) -> None:
-        with mock.patch.object(virtual_environment.progress, "run", self._download):
-            virtual_environment.provide(self.top / "log", frozenset({"headers"}))
-        libraries = self.venv / "libraries"
-        found = {str(path.relative_to(libraries)) for path in libraries.rglob("*") if path.is_file()}
-        self.assertEqual(found, {"cli11/include/CLI/CLI.hpp", "gtest_vendor/src/gtest-all.cc"})
-        self.assertEqual(virtual_environment.parts_there(), {"headers"})
-
-    def _download(self, argv: list[str], *rest) -> tuple[int, list[str]]:
-        if "download" not in argv:
-            return self._run(argv, *rest)
-        self.assertIn("--require-hashes", argv)
-        folder = Path(argv[argv.index("-d") + 1])
-        for name, files in {
-            "a": ["a/cli11/include/CLI/CLI.hpp", "a/cli11/README.md", "a/boost/include/boost/nlohmann_json.hpp"],
-            "b": ["b.data/data/src/gtest_vendor/src/gtest-all.cc", "gtest_vendor/_dummy.so"],
-        }.items():
-            with zipfile.ZipFile(folder / f"{name}.whl", "w") as archive:
-                for file in files:
-                    archive.writestr(file, "")
-        return 0, []
-
-    def test_a_python_without_pip_is_refused_only_where_there_is_no_debian(self) -> None:
-        bare = dataclasses.replace(toolchain.probe(sys.executable), has_pip=False)
-        with mock.patch.object(virtual_environment, "probe", return_value=bare):
-            with mock.patch("shutil.which", return_value="/usr/bin/apt-get"):
-                self.assertEqual(virtual_environment.base_python(), bare)
-            with mock.patch("shutil.which", return_value=None):
-                with self.assertRaisesRegex(toolchain.LabError, "has no pip for environments .*python3-venv"):
-                    virtual_environment.base_python()
-
 
 def test_pins_are_read() -> None:
     assert (toolchain.wanted_torch(), toolchain.pinned("torch")) == ("2.11 to 2.15", "2.15.0")
@@ -185,24 +145,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return lambda **answers: monkeypatch.setenv("LD_LIBRARY_PATH", driver(tmp_path, **answers))
 
 
-def test_what_fits_is_no_gap(install) -> None:
-    install(cuda=13020, gpus_there=[FITS, (12, 1)])
-    found = gpus.ask()
-    assert [gpu.capability for gpu in found.gpus] == [FITS, (12, 1)]
-    assert (found.gpus[1].name, found.cuda, gpus.gap(found)) == ("Stand-in 1", (13, 2), "")
-    install(cuda=12080, gpus_there=[OLD])
-    assert gpus.gap(gpus.ask(), cuda=12) == ""  # of a torch for an older CUDA
-
-
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
         ({"init": 100}, "shows no GPU.*cuInit returned 100.*CUDA_VISIBLE_DEVICES"),
-        ({"gpus_there": []}, "shows no GPU.*CUDA_VISIBLE_DEVICES may hide"),
-        ({"init": 803}, "does not start.*cuInit returned 803.*restart"),
         ({"init": 999}, "cuInit returned 999.*nvidia-smi"),
         ({"cuda": 12080, "gpus_there": [FITS]}, "runs CUDA 12.8 at most, PyTorch needs 13.0. Update the driver"),
-        ({"cuda": 12080, "init": 999}, "CUDA 12.8 at most"),
         ({"gpus_there": [OLD]}, r"capability 7.5 or newer. Too old: Stand-in 0 \(7.0\). Take a newer"),
         ({"gpus_there": [FITS, OLD, FITS]}, "Stand-in 1 .*Leave only .*CUDA_VISIBLE_DEVICES=0,2"),
         ({"crashes": True}, "ended the program that asked it, with status -6"),
@@ -233,8 +181,6 @@ def test_which_parts_of_the_environment_a_run_needs(install, monkeypatch: pytest
     assert needed("cuda", has=("torch", "cuda")) == {"cuda"}, "nobody asks about what is there"
     assert needed("all", then=False) == {"cuda"}, "for another machine"
     assert needed("all") == set()
-    with pytest.raises(LabError, match="DEVICE=gpu is not one of: cpu, cuda, all"):
-        needed("gpu", then=False)
 
 
 class SetUp(Checkout):
@@ -246,12 +192,12 @@ class SetUp(Checkout):
         self.assertFalse((self.lab / ".venv").exists())
 
 
-def test_what_is_said_of_pytorch_before_its_download_is_true_of_the_installed_one() -> None:
-    if not (toolchain.BUILD_DIR / "toolchain.json").exists():
-        pytest.skip("skipped: the lab is not set up here")
-    folder = Path(toolchain.load().libtorch)
-    library = folder / "lib" / "libtorch_python.so"
-    made_for = re.search(r"\+cu(\d+)\d$", toolchain.torch_version(str(folder)))
+def test_what_is_said_of_pytorch_before_its_download_is_true_of_the_installed_one(context: Context) -> None:
+    folder = Path(context.toolchain.libtorch)
+    library, made_for = (
+        folder / "lib/libtorch_python.so",
+        re.search(r"\+cu(\d+)\d$", toolchain.torch_version(str(folder))),
+    )
     if not made_for or not library.exists():
         pytest.skip("skipped: this torch is no CUDA build of a Python's")
     oldest = re.search(rb"\0sm_(\d+)(\d)( sm_\d+a?)*\0", library.read_bytes())
