@@ -14,7 +14,7 @@ import pytest
 
 from tools.grading import stages
 from tools.report import deliverables, figures
-from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
+from tools.report.deliverables import DRAWINGS, NAIVE, Drawing, Run
 from tools.setup.toolchain import ROOT, Toolchain
 
 # Records how it was called, and writes its result.
@@ -27,7 +27,6 @@ exit {code}
 """
 SCRIPT = "def main(arguments):\n    print('wrote', *arguments)\n    return 0\n"
 MEASURE = Run("measure")
-BOTH = Drawing("draw", (NAIVE, OVERLAPPED), (MEASURE,))
 
 
 def drawing(*flags: str) -> Drawing:
@@ -164,15 +163,3 @@ def test_says_what_was_not_measured_and_why(lab: Lab, code: int, kind: str, mess
     found = vars(lab.draw())
     assert message in found.pop(kind)[0]
     assert not any(found.values())
-
-
-@pytest.mark.slow
-def test_a_stage_that_does_not_compile_is_not_measured(lab: Lab) -> None:
-    lab.broken = {OVERLAPPED.name: "error"}
-    found = lab.draw(BOTH)
-    assert (len(found.failed), len(found.drawn)) == (1, 1), "the other one is drawn"
-    lab.called()
-    lab.broken = {NAIVE.name: "error"}
-    found = lab.draw()
-    assert "does not compile" in found.failed[0]
-    assert (found.drawn, lab.called(), lab.library.exists()) == ([], [], False)

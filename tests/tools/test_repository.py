@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,9 +93,6 @@ def test_the_primers_code_is_compiled_and_run_word_for_word() -> None:
         assert re.search(rf"\b{name}\((rank\.group\(\))?\);", program), f"nobody calls {name}()"
 
 
-CLANGD = shutil.which("clangd") or shutil.which("clangd-14")
-
-
 def read(name: str) -> dict[str, Any]:
     return json.loads((ROOT / name).read_text())
 
@@ -118,16 +114,6 @@ def test_tasks_are_targets_with_variables_that_make_knows() -> None:
     assert {"test", "watch", "hint", "submit"} <= {task["args"][0] for task in document["tasks"]}
     asked = re.findall(r"\$\{input:(\w+)\}", json.dumps(document["tasks"]))
     assert {*asked} == {one["id"] for one in document["inputs"]}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CLANGD, reason="there is no clangd")
-def test_clangd_finds_no_error_in_a_stub() -> None:
-    source = all_stages()[0].sources("assignments")[0]
-    said = output_of(CLANGD, f"--check={source}")
-    assert "All checks completed, 0 errors" in said
-    assert f"Testing on source file {source}" in said
-    assert "cmake_pch" not in said, "a precompiled header is for one version of clang alone"
 
 
 @pytest.mark.builds(*(f"tests_{stage.name}" for stage in all_stages()))
