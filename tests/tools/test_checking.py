@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.checking import in_place, mutants, sanitizers, variants
+from tools.checking import in_place, mutants, sanitizers
 from tools.checking.context import Context, graded_stages
 from tools.checking.in_place import write_edited
 from tools.checking.sanitizers import THREAD
@@ -136,7 +136,7 @@ def test_a_test_without_a_mutant_of_its_own_is_found() -> None:
 def test_each_mutant_and_variant_of_the_lab_fits_its_solution_and_changes_it(stage: Stage, tmp_path: Path) -> None:
     known, solution = mutants.load(stage), in_place.solution_of(stage).parent
     assert 0 in {each.score for each in known}  # an empty solution is among them
-    for each in (*known, *(variant for variant in variants.variants_of(stage) if variant.edits)):
+    for each in (*known, *(variant for variant in in_place.variants_of(stage) if variant.edits)):
         write_edited(stage, each.edits, tmp_path)
         assert any(path.read_bytes() != (solution / path.name).read_bytes() for path in tmp_path.iterdir()), each.name
 

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from tools.grading import stages
-from tools.grading.compiling import building, stale, unresolved
+from tools.grading.compiling import building, unresolved
 from tools.grading.compiling.building import Builder, Watch
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.stages import Stage
@@ -53,7 +53,7 @@ def test_what_no_library_and_no_contract_has_is_missing_and_not_the_stages_fault
 
 
 def test_an_edit_counts_however_old_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stages, stale):
+    for module in (stages, building):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     stage, build = Stage("01_naive_ddp", "01", "naive DDP", 15), tmp_path / "build"
     source = tmp_path / "solutions" / stage.name / "x.cpp"
@@ -66,29 +66,29 @@ def test_an_edit_counts_however_old_the_file_is(tmp_path: Path, monkeypatch: pyt
 
     def is_forgotten() -> bool:
         (build / "x.o").touch()
-        stale.forget_if_changed(build, stage, "solutions")
+        building.forget_if_changed(build, stage, "solutions")
         return not (build / "x.o").exists()
 
     assert not is_forgotten()  # nobody knows, so the times decide
-    stale.remember(build, stage, "solutions")
+    building.remember(build, stage, "solutions")
     os.utime(source)
     assert not is_forgotten()
     for file in source, header, source.with_name("more.cpp"):
         file.write_text("second")
         os.utime(file, (1, 1))
         assert is_forgotten(), file.name
-        stale.remember(build, stage, "solutions")
+        building.remember(build, stage, "solutions")
 
 
 def test_precompiled_headers_go_when_a_package_was_upgraded(tmp_path: Path) -> None:
     header = tmp_path / "CMakeFiles/pch_core.dir/cmake_pch.hxx.pch"
     header.parent.mkdir(parents=True)
     header.touch()
-    assert not stale.forget_precompiled(tmp_path, "x.cpp:1:1: error: unknown type name 'x'")
+    assert not building.forget_precompiled(tmp_path, "x.cpp:1:1: error: unknown type name 'x'")
     said = "fatal error: file '/usr/include/errno.h' has been modified since the precompiled header 'h' was built"
     cmake = tmp_path / "cmake"
     cmake.write_text(f'#!/bin/sh\n[ ! -e {header} ] || {{ echo "{said}"; exit 1; }}\n')
     cmake.chmod(0o755)
     with Watch(visible=False) as watch:
         assert Builder(mock.Mock(build_dir=str(tmp_path), cmake=str(cmake)))._build("common", [], watch).ok
-    assert not stale.forget_precompiled(tmp_path, said)  # once is enough
+    assert not building.forget_precompiled(tmp_path, said)  # once is enough

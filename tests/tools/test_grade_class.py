@@ -15,13 +15,21 @@ import pytest
 
 from tests.lab.marks import builds
 from tests.tools.conftest import processes_in, wait_for
-from tools.course import class_table, questions
+from tools.course import class_table
 from tools.course.class_table import without_particulars
 from tools.grading.compiling.building import Builder
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import ask
-from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
-from tools.grading.scoring.sums import of_tests
+from tools.grading.scoring.results import (
+    NOT_HANDED_IN,
+    Report,
+    StageReport,
+    Status,
+    TestResult,
+    TestSpec,
+    gradescope,
+    sums_of_tests,
+)
 from tools.grading.stages import Stage, find_stages
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
@@ -187,7 +195,7 @@ def test_points_of_the_extension_are_a_sum_of_their_own(
     report = Report("assignments", "cpu", 1, stages)
     assert (str(report.sums), report.full_marks()) == (said, full)
     found = gradescope(report)
-    assert of_tests(found["tests"]) == report.sums
+    assert sums_of_tests(found["tests"]) == report.sums
     (tmp_path / "results.json").write_text(json.dumps(found))
     class_table.write(tmp_path, [class_table.row_of("ann", tmp_path)], Course())
     (row,) = csv.DictReader((tmp_path / "scores.csv").open())
@@ -197,11 +205,11 @@ def test_points_of_the_extension_are_a_sum_of_their_own(
 
 def test_the_draw_of_questions() -> None:
     found = [{"about": "x", "asked": f"why {i}?", "stage": f"0{1 + i % 3}"} for i in range(30)]
-    drawn = [questions.drawn(found, f"7 {name}") for name in range(20)]
-    assert drawn == [questions.drawn(found, f"7 {name}") for name in range(20)]
+    drawn = [class_table.drawn(found, f"7 {name}") for name in range(20)]
+    assert drawn == [class_table.drawn(found, f"7 {name}") for name in range(20)]
     assert all(len({each["stage"] for each in two}) == 2 for two in drawn)
     assert len({json.dumps(two) for two in drawn}) > 5
-    assert len(questions.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
+    assert len(class_table.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
 
 
 @pytest.mark.parametrize(

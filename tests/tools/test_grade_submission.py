@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.course.grade_submission import Budget
-from tools.course.gradescope import SECRET, Shown, results
+from tools.course.grade_submission import SECRET, Budget, Shown, shown_results
 from tools.course.submission import LARGEST_SOURCE, collect, printable_path
 from tools.course.submission import Submission as Taken
 from tools.grading.running.waiting_clock import Look, seconds_between
@@ -203,7 +202,7 @@ def a_report() -> Report:
 
 def shown(report: Report, secret: bool = True, **fields: object) -> dict:
     taken = Taken(answers={"01_naive_ddp": b""}, notes=["x.zip was not taken: why."])
-    return json.loads(json.dumps(results(report, Shown(parse(json.dumps(fields)), taken, secret))))
+    return json.loads(json.dumps(shown_results(report, Shown(parse(json.dumps(fields)), taken, secret))))
 
 
 def test_gradescopes_schema_and_a_secret_seed_is_nowhere() -> None:

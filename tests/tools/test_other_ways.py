@@ -17,7 +17,8 @@ import pytest
 from tests.harness.hosts import HostsTest
 from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
 from tools.grading import stages
-from tools.grading.other_ways import launched, sanitizer_reports
+from tools.grading.grade import launched_rank
+from tools.grading.other_ways import sanitizer_reports
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 SOURCE = f"assignments/{STAGE}/naive_ddp.cpp"
@@ -109,7 +110,7 @@ JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
     ],
 )
 def test_a_rank_is_known_by_the_variables_of_launchers(environment: dict[str, str], rank: int | None) -> None:
-    assert launched.rank(environment) == rank
+    assert launched_rank(environment) == rank
 
 
 @pytest.mark.builds("all_stages", *(f"solutions_{stage.name}" for stage in stages.all_stages()))

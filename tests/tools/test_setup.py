@@ -330,7 +330,6 @@ class VirtualEnvironment(Environment):
         self.provide()
         self.provide()
         assert self.pip == [f"torch=={toolchain.pinned('torch')}"]
-        assert virtual_environment.megabytes_to_come(frozenset({"torch", "figures"})) == 70
         self.provide("figures")
         self.provide("figures")
         assert len(self.pip) == 2 and f"matplotlib=={toolchain.pinned('matplotlib')}" in self.pip[1]

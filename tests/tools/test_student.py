@@ -29,7 +29,7 @@ from tests.tools.release_test import (
     git,
 )  # fmt: skip
 from tools.grading import released, stages
-from tools.grading.compiling import stale
+from tools.grading.compiling import building
 from tools.grading.stages import BadChoice
 from tools.grading.strangers import job_page
 from tools.setup.toolchain import LabError
@@ -42,7 +42,7 @@ OTHER = "int sum() { return 5; }\n"
 @pytest.fixture
 def student(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Student]:
     """The tools take themselves to be in the folder."""
-    for module in (stages, stale):
+    for module in (stages, building):
         monkeypatch.setattr(module, "ROOT", tmp_path / "mine")
     found = Student(tmp_path, capsys)
     stages.all_stages.cache_clear()
