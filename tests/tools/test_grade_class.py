@@ -50,9 +50,7 @@ def test(name, status, points, stage="01_naive_ddp"):
     output = f'in "{len(os.listdir(sys.argv[1]))} layers" (2 ranks): rank {os.getpid() % 7}: exactly {os.getpid()}.5 x'
     return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about,
             "output": output if status == "failed" else ""}
-mended = pathlib.Path("mended").exists() and said == "failed"
-tests = [test("first", "passed" if mended else said, 10)]
-tests += [test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
+tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
 asked = {"about": "buckets", "body": "b", "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
 pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [asked]}))
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
@@ -83,11 +81,10 @@ class Class:
             (self.submissions / name).mkdir(parents=True, exist_ok=True)
             (self.submissions / name / "naive_ddp.cpp").write_text(does)
 
-    def grade(self, *options: str, code: int = 0) -> str:
-        done = subprocess.run([*self.command, *options], cwd=self.lab, capture_output=True, text=True, timeout=60)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stdout + done.stderr
-        return done.stderr if code == 2 else done.stdout
+    def grade(self, code: int = 0) -> str:
+        done = subprocess.run([*self.command, "--jobs=2"], cwd=self.lab, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+        return done.stdout
 
     def rows(self) -> dict[str, dict[str, str]]:
         with (self.out / "scores.csv").open(newline="") as file:
@@ -105,7 +102,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Class:
     course = Class(tmp_path_factory.mktemp("class"))
     course.submit({"ann": "passed", "bob": "crashes", "eve": "failed", "<i>kim": "failed", "<b>0": "not_judged",
                    "zoe": "broken", "=1+1": "passed"})  # fmt: skip
-    assert "bob was not graded: ended with status 3" in course.grade("--jobs=2", code=1)
+    assert "bob was not graded: ended with status 3" in course.grade(code=1)
     return course
 
 
@@ -144,27 +141,6 @@ def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
     course.submit({"bob": "passed"})
     assert "2 submissions, 1 of them graded already" in course.grade()
     assert course.rows()["bob"]["points"] == "25"
-
-
-@pytest.mark.slow
-def test_a_mended_grader_says_whose_score_changed(course: Class) -> None:
-    course.submit({"ann": "passed", "bob": "failed", "eve": "failed"})
-    course.grade("--jobs=2")
-    assert "Graded again: 3, of whom 0 changed." in course.grade("--again")
-    (course.lab / "mended").touch()
-    said = course.grade("--again")
-    for part in ("of whom 2 changed", "  bob: 15 -> 25 points\n    01 first: failed -> passed, +10 points",
-                 "  2 by 01 first"):  # fmt: skip
-        assert part in said
-    assert "ann: " not in said
-    assert "bob: 15 -> 25" in (course.out / "changes.txt").read_text()
-
-
-def test_mistakes_of_whoever_grades(course: Class) -> None:
-    assert "is not a folder of submissions" in " ".join(course.grade(code=2).split())
-    course.submit({"ann": "passed"})
-    (course.submissions / "ann.zip").touch()
-    assert "are both ann's" in " ".join(course.grade(code=2).split())
 
 
 def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number() -> None:

@@ -219,4 +219,3 @@ def test_visibility() -> None:
     assert [test["visibility"] for test in shown(a_report())["tests"]] == ["visible", "after_published", "visible"]
     found = shown(a_report(), visibility={"tests": "after_due_date", "hidden": "hidden", "stdout": "visible"})
     assert [test["visibility"] for test in found["tests"]] == ["after_due_date", "hidden", "after_due_date"]
-    assert found["stdout_visibility"] == "visible"

@@ -43,7 +43,6 @@ class Lab:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.root, self.calls, self.library, self._capsys = root, root / "calls", root / "libstage.so", capsys
-        self.broken: dict[str, str] = {}
         for name in ("bin", "lib", "figures/data", "figures/lib"):
             (root / name).mkdir(parents=True)
         shutil.copy(ROOT / "figures/lib/draw.py", root / "figures/lib")
@@ -53,7 +52,7 @@ class Lab:
         self.libraries = [self.library, *libraries]
         for file in self.libraries:
             touch(file, 100)
-        self.builder = mock.Mock(**{"build.side_effect": lambda *_: self.broken, "library.return_value": self.library})
+        self.builder = mock.Mock(**{"build.side_effect": lambda *_: {}, "library.return_value": self.library})
         tools = Toolchain("", sys.executable, "", "", "", "", "", str(root))
         for module, name, value in (
             (deliverables, "DATA", root / "figures/data"),
