@@ -72,9 +72,11 @@ def test_a_course_may_give_the_share_of_runs_in_which_a_claim_holds(lab: Lab) ->
 
 
 def test_a_fresh_clone_says_todo_and_where_to_begin(lab: Lab) -> None:
-    todo = (
-        "# a stub\nTODO = 'TODO(student): 01 naive DDP'\ndef run(name): return {'status': 'todo', 'failures': [TODO]}\n"
-    )
+    todo = """\
+        # a stub
+        TODO = "TODO(student): 01 naive DDP"
+        def run(name): return {'status': 'todo', 'failures': [TODO]}
+        """
     said = lab.grade(todo, code=1)
     assert "Total  0 / 15 points\n(15 of the lab's 100 points are graded in this version)" in said
     assert said.count("TODO line 2\n") == 3 and "begin with assignments/01_naive_ddp/README.md" in said
