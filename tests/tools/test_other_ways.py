@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from tests.harness.hosts import HostsTest
+from tests.harness.test_hosts import HostsTest
 from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
 from tools.grading import stages
 from tools.grading.grade import launched_rank
