@@ -5,6 +5,7 @@ grader runs one that got past that look. What real ranks may do is in test_attac
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ import pytest
 from tests.lab.marks import each_stage_built
 from tests.tools.conftest import ALL_PASS, OTHER, STAGE, Lab, processes_in, require_jail, wait_for
 from tools.grading.stages import IMPLEMENTATIONS, Stage, named
+from tools.grading.strangers import untrusted
 from tools.grading.strangers.untrusted import Compiled, is_public, objections, qualified_name
 from tools.setup.toolchain import ROOT
 
@@ -102,6 +104,11 @@ def test_nobody_is_graded_without_what_bodies_do_at_least(lab: Lab) -> None:
     assert "make test IMPL=solutions" in lab.grade(ALL_PASS, "--stage=01", "--untrusted", code=3)
 
 
+@pytest.mark.parametrize("line", ["  401000:\tsyscall", "  401000:\tint    $0x80", "    1004:\tsvc\t#0x0"])
+def test_instructions_that_call_the_system_are_known_on_each_processor(line: str) -> None:
+    assert untrusted._SYSTEM_CALL.search(line)
+
+
 @pytest.mark.parametrize(
     "file, public",
     [
@@ -140,6 +147,32 @@ def jailed(lab: Lab) -> Lab:
     lab.edit("tools/grading/strangers/untrusted.py", look, f"{look}\n    return ''")
     lab.write("build/lib/libddp.so", "")
     return lab
+
+
+@pytest.mark.parametrize(
+    "statement, error",
+    [
+        ("open('build/grade/results.json', 'w')", "Read-only file system|Permission denied"),
+        (f"open('build/bin/tests_{STAGE}', 'w')", "Read-only file system|Permission denied"),
+        (f"open('assignments/{STAGE}/naive_ddp.cpp', 'w')", "Read-only file system|Permission denied"),
+        ("open(os.environ['TMPDIR'] + '/f', 'wb').write(bytes(1 << 27))", "No space left"),
+        (f"os.kill({os.getpid()}, 9)", "No such process"),
+        ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "Network is unreachable"),
+    ],
+    ids=["results", "programs", "sources", "much in its own folder", "other processes", "the network"],
+)
+def test_what_the_jail_keeps_from_a_stage(jailed: Lab, statement: str, error: str) -> None:
+    student = f"""
+        try:
+            {statement}
+            said = 'it worked'
+        except OSError as error:
+            said = str(error)
+        def run(name): return {{'status': 'failed', 'failures': [said]}}
+        """
+    said = jailed.grade(student, "--untrusted", code=1)
+    assert "it worked" not in said
+    assert re.search(error, said)
 
 
 def test_what_it_does_well_counts_and_nothing_survives(jailed: Lab) -> None:
