@@ -272,6 +272,8 @@ def _junit_case(suite: ElementTree.Element, stage: Stage, result: TestResult) ->
 
 @dataclass(frozen=True)
 class Sums:
+    """Points of the lab's stages, and of those beyond them (the extension), which are a sum of their own."""
+
     score: float = 0
     most: float = 0
     extension: float = 0
