@@ -243,6 +243,15 @@ def test_a_good_one(grader: Layout) -> None:
 
 
 @pytest.mark.slow
+def test_one_that_fails_a_hidden_claim(grader: Layout) -> None:
+    statement = 'if (parameters.size() == 1 && parameters[0].dim() == 0) TORCH_CHECK(false, "0-d");'
+    found = grader.grade({FIRST: stage_with(FIRST, "", statement)})
+    assert points(found)["01"] == 15
+    (claim,) = [test for test in of_stage(found, FIRST) if test["status"] == "failed"]
+    assert claim["extra_data"]["test"] == "a_scalar_is_averaged"
+
+
+@pytest.mark.slow
 def test_one_that_hangs_lacks_and_breaks_a_stage(grader: Layout) -> None:
     found = grader.grade({FIRST: stage_with(FIRST, "", ENDLESS), FOURTH: solution(FOURTH) + "int broken( {",
                           FIFTH: solution(FIFTH)})  # fmt: skip
