@@ -1,4 +1,4 @@
-// The code of docs/primer.md, which quotes it word for word (tests/tools/test_texts.py compares).
+// The code of docs/primer.md, which quotes it word for word (tests/tools/test_repository.py compares).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

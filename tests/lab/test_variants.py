@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.marks import STAGES, drawn, params
 from tools.checking.context import Context
-from tools.checking.variants import Variant, try_variant, variants_of
+from tools.checking.in_place import Variant, try_variant, variants_of
 from tools.grading.running.runner import RunOptions
 
 ALL = [variant for stage in STAGES for variant in variants_of(stage)]

@@ -15,7 +15,7 @@ import pytest
 
 from tools.course import release
 from tools.grading import stages
-from tools.grading.compiling import stale
+from tools.grading.compiling import building
 from tools.grading.released import Release
 from tools.grading.running import signs_of_life
 from tools.grading.scoring import kept_scores
@@ -136,7 +136,7 @@ class Student:
         """What `make test STAGE=` leaves, or with partial=True `make test TEST=`."""
         tests = [TestResult(TestSpec("sums_are_right", 2), Status.PASSED)]
         tests += [TestResult(TestSpec("others_too", 1), Status.FAILED)]
-        found = StageReport(stages.named(stage), tests, sources=stale.digest(stages.named(stage), impl))
+        found = StageReport(stages.named(stage), tests, sources=building.digest(stages.named(stage), impl))
         found.build_error = error
         self.results.parent.mkdir(parents=True, exist_ok=True)
         kept_scores.keep(self.results.parent, Report(impl, "cpu", 7, [found], partial=partial, date=date), found)

@@ -21,9 +21,8 @@ import pytest
 
 from tests.lab.marks import builds
 from tests.tools.attacks_test import CAUGHT, FORBIDDEN, OTHERS, PLAIN, TOOLS
-from tests.tools.grading_test import FORBID, processes_in, require_jail
+from tests.tools.conftest import FORBID, processes_in, require_jail
 from tools.checking.context import Context
-from tools.grading.compile_commands import object_of
 from tools.grading.compiling.building import Builder
 from tools.grading.running import signs_of_life
 from tools.grading.running.runner import RunOptions, run_stage
@@ -32,6 +31,7 @@ from tools.grading.scoring.results import StageReport, TestResult
 from tools.grading.stages import IMPLEMENTATIONS, named
 from tools.grading.strangers.sandbox import Sandbox, make_sandbox
 from tools.setup import toolchain
+from tools.setup.configuring import object_of
 from tools.setup.toolchain import ROOT
 
 STAGE = "04_sync_batch_norm"

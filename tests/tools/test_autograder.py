@@ -2,29 +2,137 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
-from tests.tools.autograder_test import FIFTH, FIRST, FOURTH, HIDDEN, SEED, Layout, files_of, solution, stage_with
-from tests.tools.grading_test import processes_in, wait_for
+from tests.tools.conftest import processes_in, wait_for
 from tests.tools.release_test import git, known_signs, working_tree, write
 from tools.course import autograder, hidden, prepare
 from tools.grading.scoring.results import Status
 from tools.grading.stages import all_stages
+from tools.setup import toolchain
 from tools.setup.toolchain import ROOT, LabError
+
+FIRST, FOURTH, FIFTH = "01_naive_ddp", "04_sync_batch_norm", "05_ring_all_reduce"
+SEED = 424242424
+# Its names may be those of the lab's own tests, as kMean is.
+HIDDEN = """\
+#include <ATen/ATen.h>
+
+#include "01_naive_ddp/naive_ddp.h"
+#include "ddp/referee/client.h"
+#include "support/body.h"
+#include "support/grading.h"
+
+namespace ddp::testing {
+namespace {
+
+void average_a_scalar(Client& client) {
+  const at::Tensor scalar = at::ones({}).set_requires_grad(true);
+  const auto synchronizer = make_naive_ddp({scalar}, {}, make_group(client.shared_from_this()));
+  (scalar * (1.0 + client.rank())).backward();
+  synchronizer->finish();
+  client.value("gradient", scalar.grad());
+}
+
+std::string is_the_mean(const Evidence& evidence) {
+  for (const Seen& seen : evidence.of[0]) {
+    if (seen.kind == EventKind::kValue && seen.value.item<double>() != 1.5) {
+      return "the gradient of a scalar is not the mean of 1 and 2";
+    }
+  }
+  return "";
+}
+
+const GradedTest kMean{{.name = "a_scalar_is_averaged", .points = 3, .hint = "No dimension is a shape, too."},
+                       [] { judge({{"a scalar", {}, average_a_scalar, "a_scalar_is_averaged"}}, is_the_mean); }};
+
+}  // namespace
+}  // namespace ddp::testing
+"""
+
+
+def files_of(stage: str) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (ROOT / "solutions" / stage).iterdir() if path.suffix != ".md"}
+
+
+def solution(stage: str) -> str:
+    """In one file: where the solution has several, the last of the variants."""
+    if len(files := files_of(stage)) == 1:
+        return files.popitem()[1]
+    return max((ROOT / "tests/variants" / stage).glob("*.cpp")).read_text()
+
+
+def stage_with(stage: str, top: str, statement: str) -> str:
+    """The solution with lines at its top, and a statement at the beginning of its first public function."""
+    code = solution(stage)
+    place = code.index("{\n", code.index("}  // namespace\n")) + 2 if statement else 0
+    return f"{top}\n{code[:place]}{statement}\n{code[place:]}"
+
+
+class Layout:
+    """<root>/source, submission and results, as Gradescope lays them out."""
+
+    def __init__(self, top: Path) -> None:
+        self.top, self.made, self.root = top, top / "made", top / "autograder"
+        write(top / "instructors", {f"{FIRST}/scalar.cpp": HIDDEN, "seed": f"{SEED}\n"})
+        with known_signs(top / "signs.json"):
+            self.added = autograder.write_source(self.made / "source", working_tree(), top / "instructors")
+        autograder.write_archive(self.made)
+        for name in ("source", "submission"):
+            (self.root / name).mkdir(parents=True)
+        with zipfile.ZipFile(self.made / "autograder.zip") as archive:
+            archive.extractall(self.root / "source")
+        shutil.copy(self.root / "source/run_autograder", self.root)
+        # Without a limit of time: how long it takes hangs on what else this machine does.
+        self.command = ["bash", str(self.root / "run_autograder"), "--limit=1800"]
+        self.environment = {**os.environ, "AUTOGRADER_ROOT": str(self.root)}
+
+    def prepare(self) -> None:
+        """Builds all of it, as Gradescope does once."""
+        tools = toolchain.load()
+        given = {"PYTHON": tools.python} if tools.python else {"LIBTORCH": tools.libtorch}
+        command, env = ["bash", str(self.root / "source/setup.sh")], {**os.environ, **given, "CXX": tools.cxx}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800)
+        assert not (self.root / "source/solutions").exists()
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def submit(self, codes: dict[str, str | dict[str, str]]) -> None:
+        """By the stage's name: its source, or its files."""
+        for stage in all_stages():
+            files = codes.get(stage.name, {})
+            files = {stage.sources("assignments")[0].name: files} if isinstance(files, str) else files
+            write(self.root / "submission/assignments" / stage.name, files)
+
+    def grade(self, codes: dict[str, str | dict[str, str]]) -> dict:
+        self.submit(codes)
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(self.command, env=self.environment, capture_output=True, text=True, timeout=1800)
+        self.said, used = done.stdout, resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert "Traceback" not in done.stdout + done.stderr
+        processor = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+        print(f"\n{time.monotonic() - began:.0f} s, of processors {processor:.0f} s")  # INSTRUCTOR.md quotes them
+        assert processes_in(self.root) == []
+        return self.results()
+
+    def results(self) -> dict:
+        return json.loads((self.root / "results/results.json").read_bytes())
+
 
 # What each stage of the cheat tries: lines at its top, and a statement.
 CHEATS = {
@@ -37,9 +145,6 @@ CHEATS = {
 FULL = {"01": 18, "02": 20, "03": 25, "04": 20, "05": 20, "06": 20, "07": 25}  # 3 of 01's are the hidden test's
 NONE = dict.fromkeys(FULL, 0)
 ENDLESS = "for (volatile int i = 0;; ++i) {}"
-PRINTS = (
-    "static const std::string much(1 << 20, 'x'); for (int i = 0; i < 1024; ++i) std::printf(\"%s\", much.c_str());"
-)
 
 
 def of_stage(found: dict, stage: str) -> list[dict]:
@@ -68,31 +173,10 @@ def prepared(layout: Layout) -> Layout:
 
 @pytest.fixture
 def grader(prepared: Layout) -> Layout:
-    """With nothing handed in."""
     for name in ("results", "submission"):
         shutil.rmtree(prepared.root / name, ignore_errors=True)
         (prepared.root / name).mkdir()
     return prepared
-
-
-def test_no_release_has_what_is_hidden() -> None:
-    assert git(ROOT, "check-attr", "export-ignore", "--", "hidden") == "hidden: export-ignore: set"
-
-
-def test_mistakes_in_what_is_hidden(tmp_path: Path) -> None:
-    assert hidden.seed(tmp_path) is None
-    write(tmp_path, {"06_more/a.cpp": ""})
-    with pytest.raises(LabError, match="there is no stage 06_more"):
-        hidden.add_to(tmp_path, tmp_path)
-    write(tmp_path, {"seed": "twelve"})
-    with pytest.raises(LabError, match="seed should hold one whole number"):
-        hidden.seed(tmp_path)
-
-
-def test_the_archive(layout: Layout) -> None:
-    with zipfile.ZipFile(layout.made / "autograder.zip") as archive:
-        for name in ("setup.sh", "run_autograder"):
-            assert archive.getinfo(name).external_attr >> 16 & 0o100, f"{name} is no program"
 
 
 def test_answers_are_where_they_are_removed_alone(layout: Layout) -> None:
@@ -101,6 +185,7 @@ def test_answers_are_where_they_are_removed_alone(layout: Layout) -> None:
         assert {path.name for path in (source / "solutions" / stage.name).iterdir()} == files_of(stage.name).keys()
     for folder in ("solutions", "tests/mutants", "tests/variants", "tools/checking"):
         assert not (lab / folder).exists(), folder
+    assert git(ROOT, "check-attr", "export-ignore", "--", "hidden") == "hidden: export-ignore: set"
     assert layout.added == [f"tests/{FIRST}/hidden.scalar.cpp"]
     assert (lab / layout.added[0]).read_text() == HIDDEN
     assert hidden.seed(lab / "hidden") == SEED
@@ -119,38 +204,30 @@ def test_what_students_may_read_has_no_answer_hidden_test_or_seed(layout: Layout
     assert public.isdisjoint(answers | kept)
 
 
-@pytest.mark.parametrize(
-    ("stubs", "solutions", "said"),
-    [
-        (Status.TODO, Status.PASSED, r"^Ready to grade \d stages"),
-        (Status.TODO, None, r"There are no solutions here.*\nReady to grade \d stages"),
-        (Status.TODO, Status.FAILED, "The solutions were graded .*, and these tests took points from them: .'a_test'"),
-        (Status.FAILED, Status.PASSED, "The stubs were graded"),
-    ],
-)
+@pytest.mark.parametrize(("stubs", "solutions", "good"), [("TODO", "PASSED", True), ("TODO", "FAILED", False),
+                                                          ("FAILED", "PASSED", False)])  # fmt: skip
 def test_an_image_that_cannot_grade_does_not_come_to_be(
-    stubs: Status, solutions: Status | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """Without the compiling and grading. The solutions are gone then, whatever it says."""
-    if solutions:
-        (tmp_path / "solutions").mkdir()
+    stubs: str, solutions: str, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the compiling and grading. The solutions are gone then, whatever comes of it."""
+    folder = tmp_path / "solutions"
+    folder.mkdir()
 
-    def graded(submission: Path) -> list[SimpleNamespace]:
-        assert submission.exists()
-        status = stubs if submission.name == "assignments" else solutions
-        return [SimpleNamespace(status=status, spec=SimpleNamespace(name="a_test"))]
+    def graded(submission: Path) -> list[mock.Mock]:
+        return [mock.Mock(status=Status[solutions if submission == folder else stubs])]
 
-    for name, value in (("toolchain", mock.Mock()), ("TestLists", mock.Mock()), ("graded", graded),
-                        ("Builder", mock.Mock(**{"return_value.build.return_value": {}}))):  # fmt: skip
+    builder = mock.Mock(**{"return_value.build.return_value": {}})
+    for name, value in {
+        "toolchain": mock.Mock(),
+        "TestLists": mock.Mock(),
+        "graded": graded,
+        "Builder": builder,
+    }.items():
         monkeypatch.setattr(prepare, name, value)
-    monkeypatch.setattr(sys, "argv", ["prepare", str(tmp_path / "solutions")])
-    try:
-        prepare.main()
-    except LabError as error:
-        print(error)
-    assert re.search(said, capsys.readouterr().out)
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(sys, "argv", ["prepare", str(folder)])
+    with contextlib.nullcontext() if good else pytest.raises(LabError, match="were graded"):
+        assert prepare.main() == 0
+    assert not folder.exists()
 
 
 @pytest.mark.slow
@@ -187,13 +264,6 @@ def test_one_that_hangs_lacks_and_breaks_a_stage(grader: Layout) -> None:
 
 
 @pytest.mark.slow
-def test_one_that_takes_too_long(grader: Layout) -> None:
-    found = grader.grade({FIRST: solution(FIRST)}, "--limit=1")
-    said = "".join(test["output"] for test in of_stage(found, FIRST))
-    assert "the tests of this stage took longer than 1 s in all" in said
-
-
-@pytest.mark.slow
 def test_one_that_cheats(grader: Layout) -> None:
     lab = str(grader.root / "source/lab")
     found = grader.grade({stage: stage_with(stage, top.replace("{lab}", lab), statement)
@@ -202,14 +272,6 @@ def test_one_that_cheats(grader: Layout) -> None:
     for stage in CHEATS:
         assert "uses what it may not" in of_stage(found, stage)[0]["output"]
     assert str(SEED) not in json.dumps(found) + grader.said
-
-
-@pytest.mark.slow
-def test_one_that_prints_a_gigabyte(grader: Layout) -> None:
-    first = stage_with(FIRST, "#include <cstdio>\n#include <string>", PRINTS)
-    found = grader.grade({FIRST: first, FIFTH: solution(FIFTH)})
-    assert points(found)["05"] == 20
-    assert len(json.dumps(found)) < 4 << 20
 
 
 @pytest.mark.slow

@@ -14,14 +14,22 @@ from pathlib import Path
 import pytest
 
 from tests.lab.marks import builds
-from tests.tools.grading_test import processes_in, wait_for
-from tools.course import class_table, questions
-from tools.course.class_table import first_line, without_particulars
+from tests.tools.conftest import processes_in, wait_for
+from tools.course import class_table
+from tools.course.class_table import without_particulars
 from tools.grading.compiling.building import Builder
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import ask
-from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec, gradescope
-from tools.grading.scoring.sums import of_tests
+from tools.grading.scoring.results import (
+    NOT_HANDED_IN,
+    Report,
+    StageReport,
+    Status,
+    TestResult,
+    TestSpec,
+    gradescope,
+    sums_of_tests,
+)
 from tools.grading.stages import Stage, find_stages
 from tools.setup import toolchain
 from tools.setup.toolchain import ROOT
@@ -42,9 +50,7 @@ def test(name, status, points, stage="01_naive_ddp"):
     output = f'in "{len(os.listdir(sys.argv[1]))} layers" (2 ranks): rank {os.getpid() % 7}: exactly {os.getpid()}.5 x'
     return {"name": name, "score": points * (status == "passed"), "max_score": points, "extra_data": about,
             "output": output if status == "failed" else ""}
-mended = pathlib.Path("mended").exists() and said == "failed"
-tests = [test("first", "passed" if mended else said, 10)]
-tests += [test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
+tests = [test("first", said, 10), test("second", "passed", 5), test("third", "passed", 10, "02_overlapped_ddp")]
 asked = {"about": "buckets", "body": "b", "asked": f"Why? {said}", "answer": "since it is", "evidence": ["launched"]}
 pathlib.Path(options["questions"]).write_text(json.dumps({"03_bucketed_ddp": [asked]}))
 pathlib.Path(options["out"]).write_text(json.dumps({"score": sum(t["score"] for t in tests), "tests": tests}))
@@ -75,11 +81,10 @@ class Class:
             (self.submissions / name).mkdir(parents=True, exist_ok=True)
             (self.submissions / name / "naive_ddp.cpp").write_text(does)
 
-    def grade(self, *options: str, code: int = 0) -> str:
-        done = subprocess.run([*self.command, *options], cwd=self.lab, capture_output=True, text=True, timeout=60)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stdout + done.stderr
-        return done.stderr if code == 2 else done.stdout
+    def grade(self, code: int = 0) -> str:
+        done = subprocess.run([*self.command, "--jobs=2"], cwd=self.lab, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+        return done.stdout
 
     def rows(self) -> dict[str, dict[str, str]]:
         with (self.out / "scores.csv").open(newline="") as file:
@@ -97,7 +102,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Class:
     course = Class(tmp_path_factory.mktemp("class"))
     course.submit({"ann": "passed", "bob": "crashes", "eve": "failed", "<i>kim": "failed", "<b>0": "not_judged",
                    "zoe": "broken", "=1+1": "passed"})  # fmt: skip
-    assert "bob was not graded: ended with status 3" in course.grade("--jobs=2", code=1)
+    assert "bob was not graded: ended with status 3" in course.grade(code=1)
     return course
 
 
@@ -109,20 +114,11 @@ def test_one_failure_harms_no_other(graded: Class) -> None:
     assert "'=1+1" in rows, "a spreadsheet would compute it"
 
 
-def test_the_page(graded: Class) -> None:
+def test_a_name_is_no_markup_and_the_page_needs_nothing_from_elsewhere(graded: Class) -> None:
     page = " ".join((graded.out / "class.html").read_text().split())
-    assert "<b>0" not in page and "<i>kim" not in page
-    assert "http" not in page, "it needs nothing from elsewhere"
-    for part in (
-        "<title>CS &lt;1&gt;, ddp-lab</title>",
-        '<td>33 %</td> <td class="bar"> <i class="passed" style="width:33.33%">2</i>',
-        "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe</details>",
-        "7 submissions: median 15, from 15 to 25 points; 1 with a problem.",
-        "<td>2</td><td>rank #: exactly # x</td><td>01 first</td>",
-        "<summary>example</summary> in &#34;1 layers&#34; (2 ranks): rank ",
-        "All: &lt;i&gt;kim, eve",
-    ):
-        assert part in page
+    assert "<b>0" not in page and "<i>kim" not in page and "http" not in page
+    assert "failed: &lt;i&gt;kim, eve; not judged: &lt;b&gt;0; not built: zoe</details>" in page
+    assert "7 submissions: median 15, from 15 to 25 points; 1 with a problem." in page
 
 
 def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Class) -> None:
@@ -133,18 +129,6 @@ def test_each_student_has_questions_and_whoever_teaches_the_answers(graded: Clas
     assert "<li>launched</li>" in theirs
     assert "since it is" not in theirs
     assert not (graded.out / "students/bob/questions.html").exists()
-
-
-@pytest.mark.slow
-def test_what_is_graded_is_not_graded_again(course: Class) -> None:
-    course.submit({"ann": "passed", "bob": "crashes"})
-    course.grade(code=1)
-    assert "2 submissions, 1 of them graded already" in course.grade(code=1)
-    course.submit({"ann": "failed", "bob": "passed"})
-    course.grade()
-    course.grade("--again")
-    assert (course.lab / "runs").read_text().count("\n") == 3 + 2 + 2
-    assert {name: row["points"] for name, row in course.rows().items()} == {"ann": "15", "bob": "25"}
 
 
 def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
@@ -159,49 +143,11 @@ def test_a_run_that_was_stopped_goes_on(course: Class) -> None:
     assert course.rows()["bob"]["points"] == "25"
 
 
-@pytest.mark.slow
-def test_a_mended_grader_says_whose_score_changed(course: Class) -> None:
-    course.submit({"ann": "passed", "bob": "failed", "eve": "failed"})
-    course.grade("--jobs=2")
-    assert "Graded again: 3, of whom 0 changed." in course.grade("--again")
-    (course.lab / "mended").touch()
-    said = course.grade("--again")
-    for part in ("of whom 2 changed", "  bob: 15 -> 25 points\n    01 first: failed -> passed, +10 points",
-                 "  2 by 01 first"):  # fmt: skip
-        assert part in said
-    assert "ann: " not in said
-    assert "bob: 15 -> 25" in (course.out / "changes.txt").read_text()
-
-
-def test_mistakes_of_whoever_grades(course: Class) -> None:
-    assert "is not a folder of submissions" in " ".join(course.grade(code=2).split())
-    course.submit({"ann": "passed"})
-    (course.submissions / "ann.zip").touch()
-    assert "are both ann's" in " ".join(course.grade(code=2).split())
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (
-            'in "three layers" (2 ranks): rank 1, step 2: the gradient of layer 2: exactly 2.000x the reference',
-            'in "five ranks" (5 ranks): rank 0, step 0: the gradient of layer 11: exactly 5.000x the reference',
-        ),
-        (
-            "rank 3: after construction buffer 8 is exactly this rank's own value: not broadcast?",
-            "rank 1: after construction buffer 0 is exactly this rank's own value: not broadcast?",
-        ),
-        ("[3, 4] of float32 at naive_ddp.cpp:12: 1e-05", "[7, 1, 2] of float16 at flat.cpp:99: -3.5"),
-    ],
-)
-def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number(one: str, other: str) -> None:
+def test_one_diagnosis_is_the_same_but_for_run_rank_tensor_and_number() -> None:
+    one = 'in "three layers" (2 ranks): rank 1, step 2: the gradient of layer 2: exactly 2.000x the reference'
+    other = 'in "five ranks" (5 ranks): rank 0, step 0: the gradient of layer 11: exactly 5.000x the reference'
     assert without_particulars(one) == without_particulars(other)
     assert len(without_particulars(one)) > 15
-
-
-def test_a_diagnosis_below_belongs_to_the_line() -> None:
-    assert first_line("\nstep 1 took 5\n  diagnosis: late\n  more") == "step 1 took 5 diagnosis: late"
-    assert first_line("") == ""
 
 
 @pytest.mark.parametrize(
@@ -225,7 +171,7 @@ def test_points_of_the_extension_are_a_sum_of_their_own(
     report = Report("assignments", "cpu", 1, stages)
     assert (str(report.sums), report.full_marks()) == (said, full)
     found = gradescope(report)
-    assert of_tests(found["tests"]) == report.sums
+    assert sums_of_tests(found["tests"]) == report.sums
     (tmp_path / "results.json").write_text(json.dumps(found))
     class_table.write(tmp_path, [class_table.row_of("ann", tmp_path)], Course())
     (row,) = csv.DictReader((tmp_path / "scores.csv").open())
@@ -235,11 +181,11 @@ def test_points_of_the_extension_are_a_sum_of_their_own(
 
 def test_the_draw_of_questions() -> None:
     found = [{"about": "x", "asked": f"why {i}?", "stage": f"0{1 + i % 3}"} for i in range(30)]
-    drawn = [questions.drawn(found, f"7 {name}") for name in range(20)]
-    assert drawn == [questions.drawn(found, f"7 {name}") for name in range(20)]
+    drawn = [class_table.drawn(found, f"7 {name}") for name in range(20)]
+    assert drawn == [class_table.drawn(found, f"7 {name}") for name in range(20)]
     assert all(len({each["stage"] for each in two}) == 2 for two in drawn)
     assert len({json.dumps(two) for two in drawn}) > 5
-    assert len(questions.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
+    assert len(class_table.drawn([{**each, "stage": "01"} for each in found], "1")) == 1, "never two of a kind"
 
 
 @pytest.mark.slow

@@ -15,14 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.course.grade_submission import Budget
-from tools.course.gradescope import SECRET, Shown, results
+from tools.course.grade_submission import SECRET, Budget, Shown, shown_results
 from tools.course.submission import LARGEST_SOURCE, collect, printable_path
 from tools.course.submission import Submission as Taken
-from tools.grading.grade import mark_build_error
-from tools.grading.running import waiting_clock
-from tools.grading.running.waiting_clock import Look, Silence, look, seconds_between
-from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, TestSpec
+from tools.grading.running.waiting_clock import Look, seconds_between
+from tools.grading.scoring.results import Report, StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import all_stages
 from tools.student.course import parse
 from tools.student.submit import packed
@@ -32,7 +29,6 @@ PLACE = f"assignments/{FIRST}/naive_ddp.cpp"
 SPIN, SLEEP = "while True: pass", "import time; time.sleep(1000)"
 PATIENCE_S = 60
 SEED = 123456789
-KINDS = {"visible", "hidden", "after_due_date", "after_published"}
 
 
 @pytest.fixture
@@ -88,11 +84,6 @@ def test_files_of_ones_own_are_taken_beside_it(place: Path) -> None:
     assert found.beside[FIFTH].keys() == {"more.cpp", "more.h"}
 
 
-def test_headers_alone_are_taken_where_stages_lie_together(place: Path) -> None:
-    put(place, {f"flat/{name}": name for name in ("naive_ddp.cpp", "ring_all_reduce.cpp", "more.cpp", "more.h")})
-    assert collect(place).beside == {FIRST: {"more.h": b"more.h"}, FIFTH: {"more.h": b"more.h"}}
-
-
 def test_archives_of_both_kinds_are_looked_into(place: Path) -> None:
     second = packed({f"assignments/{FIFTH}/ring_all_reduce.cpp": b"as make submit packs it"})
     put(place, {"handin.tar.gz": tar((f"handin/{PLACE}", b"from a tar")), "second.zip": second})
@@ -114,7 +105,6 @@ LINK_OR_DEVICE, LEADS_OUT = "it is a link or a device", "its name leads out of t
         ("handin.tar", tar(("../../naive_ddp.cpp", b"up")), LEADS_OUT),
         ("handin.tar", tar(("/tmp/naive_ddp.cpp", b"root")), LEADS_OUT),
         ("handin.zip", b"hello", "handin.zip was not taken: it is not an archive that can be read"),
-        ("handin.tar.gz", b"\x1f\x8bhello", "handin.tar.gz was not taken: it is not an archive that can be read"),
     ],
 )
 def test_what_is_refused_is_said(place: Path, name: str, content: bytes, note: str) -> None:
@@ -125,8 +115,7 @@ def test_what_is_refused_is_said(place: Path, name: str, content: bytes, note: s
 
 
 def test_links_and_devices_are_refused(place: Path) -> None:
-    (place.parent / "secret.cpp").write_text("secret")
-    (place / "naive_ddp.cpp").symlink_to(place.parent / "secret.cpp")
+    (place / "naive_ddp.cpp").symlink_to(__file__)
     (place / "away").symlink_to("/")
     os.mkfifo(place / "ring_all_reduce.cpp")
     found = collect(place)
@@ -147,19 +136,6 @@ def child_of_a_child(code: str) -> list[str]:
     return [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"]
 
 
-def test_processor_time_is_of_what_has_ended_too() -> None:
-    before = look()
-    subprocess.run(child_of_a_child("import time\nwhile time.process_time() < 0.3: pass"), check=True)
-    assert look().processor - before.processor >= 0.25
-
-
-def test_what_ends_while_it_is_looked_at_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
-        process.wait()
-    monkeypatch.setattr(waiting_clock, "descendants", lambda: {process.pid: process.pid})
-    assert not look().ready
-
-
 @pytest.mark.parametrize(
     ("now", "seconds"),
     [
@@ -171,14 +147,6 @@ def test_what_ends_while_it_is_looked_at_is_passed_over(monkeypatch: pytest.Monk
 )
 def test_time_stands_still_for_those_who_wait_for_a_processor(now: Look, seconds: float) -> None:
     assert seconds_between(Look(1000, 50, True), now) == seconds
-
-
-def test_a_silence_grows_by_that_clock_and_ends_when_broken() -> None:
-    looks = iter([Look(0, 50, True), Look(100, 51, True), Look(110, 51, False)])
-    silence = Silence(lambda: next(looks))
-    assert [silence.went_on(), silence.went_on()] == [1, 11]
-    silence.broken()
-    assert silence.seconds == 0
 
 
 @pytest.mark.parametrize("code", [SPIN, SLEEP])
@@ -234,22 +202,15 @@ def a_report() -> Report:
 
 def shown(report: Report, secret: bool = True, **fields: object) -> dict:
     taken = Taken(answers={"01_naive_ddp": b""}, notes=["x.zip was not taken: why."])
-    return json.loads(json.dumps(results(report, Shown(parse(json.dumps(fields)), taken, secret))))
+    return json.loads(json.dumps(shown_results(report, Shown(parse(json.dumps(fields)), taken, secret))))
 
 
-def test_gradescopes_schema() -> None:
+def test_gradescopes_schema_and_a_secret_seed_is_nowhere() -> None:
     found = shown(a_report())
-    assert (found["score"], len(found["tests"])) == (2, 3)
-    assert {found["visibility"], found["stdout_visibility"]} <= KINDS
+    assert (found["score"], [test["status"] for test in found["tests"]]) == (2, ["passed", "failed", "failed"])
     assert found["leaderboard"] == [{"name": "01 ring, speed", "value": 1.5}]
-    for number, test in enumerate(found["tests"], start=1):
-        assert {"name", "max_score", "tags"} <= test.keys()
-        assert (test["number"], test["status"]) == (f"1.{number}", "passed" if test["score"] else "failed")
     assert len(found["tests"][1]["output"]) < 25_000, "a long output is cut"
-
-
-def test_a_secret_seed_is_nowhere() -> None:
-    text = json.dumps(shown(a_report()))
+    text = json.dumps(found)
     assert f"with seed {SECRET}, not 1{SEED}" in text
     assert text.count(str(SEED)) == 1, "the other number that ends like it"
 
@@ -258,11 +219,3 @@ def test_visibility() -> None:
     assert [test["visibility"] for test in shown(a_report())["tests"]] == ["visible", "after_published", "visible"]
     found = shown(a_report(), visibility={"tests": "after_due_date", "hidden": "hidden", "stdout": "visible"})
     assert [test["visibility"] for test in found["tests"]] == ["after_due_date", "hidden", "after_due_date"]
-    assert found["stdout_visibility"] == "visible"
-
-
-def test_a_stage_that_was_not_built_says_so() -> None:
-    report = a_report()
-    assert shown(report)["tests"][0]["extra_data"]["problem"] == ""
-    mark_build_error(report.stages[0], "error", NOT_HANDED_IN)
-    assert shown(report)["tests"][0]["extra_data"]["problem"] == NOT_HANDED_IN

@@ -14,7 +14,7 @@ import pytest
 
 from tools.grading import stages
 from tools.report import deliverables, figures
-from tools.report.deliverables import DRAWINGS, NAIVE, OVERLAPPED, Drawing, Run
+from tools.report.deliverables import DRAWINGS, NAIVE, Drawing, Run
 from tools.setup.toolchain import ROOT, Toolchain
 
 # Records how it was called, and writes its result.
@@ -23,12 +23,10 @@ PROGRAM = """\
 echo "$0 $*" >> {calls}
 while [ "$1" != --output ]; do shift; done
 echo measured > "$2"
-{more}
 exit {code}
 """
 SCRIPT = "def main(arguments):\n    print('wrote', *arguments)\n    return 0\n"
 MEASURE = Run("measure")
-BOTH = Drawing("draw", (NAIVE, OVERLAPPED), (MEASURE,))
 
 
 def drawing(*flags: str) -> Drawing:
@@ -45,7 +43,6 @@ class Lab:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.root, self.calls, self.library, self._capsys = root, root / "calls", root / "libstage.so", capsys
-        self.broken: dict[str, str] = {}
         for name in ("bin", "lib", "figures/data", "figures/lib"):
             (root / name).mkdir(parents=True)
         shutil.copy(ROOT / "figures/lib/draw.py", root / "figures/lib")
@@ -55,7 +52,7 @@ class Lab:
         self.libraries = [self.library, *libraries]
         for file in self.libraries:
             touch(file, 100)
-        self.builder = mock.Mock(**{"build.side_effect": lambda *_: self.broken, "library.return_value": self.library})
+        self.builder = mock.Mock(**{"build.side_effect": lambda *_: {}, "library.return_value": self.library})
         tools = Toolchain("", sys.executable, "", "", "", "", "", str(root))
         for module, name, value in (
             (deliverables, "DATA", root / "figures/data"),
@@ -69,9 +66,9 @@ class Lab:
         self.result = MEASURE.result("solutions", "quick")
         self.program()
 
-    def program(self, code: int = 0, more: str = "") -> None:
+    def program(self, code: int = 0) -> None:
         program = self.root / "bin/measure"
-        program.write_text(PROGRAM.format(calls=self.calls, code=code, more=more))
+        program.write_text(PROGRAM.format(calls=self.calls, code=code))
         program.chmod(0o755)
 
     def draw(self, *wanted: Drawing) -> figures.Summary:
@@ -135,15 +132,6 @@ def test_measures_once_and_draws_twice(lab: Lab) -> None:
     assert f"--data {lab.result} --out {lab.root}/figures/out" in one
 
 
-def test_says_before_it_measures_how_long_it_takes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliverables, "SECONDS", {"measure": 100})
-    lab.draw()
-    wanted = "To measure: 1 run, about 2 min on two cores; 0 of 1 results are up to date."
-    assert lab.said.index(wanted) < lab.said.index("[1/1] measure")
-    lab.draw()
-    assert "Nothing is to be measured: 1 of 1 results are up to date." in lab.said
-
-
 @pytest.mark.slow
 def test_measures_anew_what_is_older_than_the_code(lab: Lab) -> None:
     for file, seconds, calls in ((lab.library, 100, 0), *((file, 300, 1) for file in lab.libraries)):
@@ -154,34 +142,11 @@ def test_measures_anew_what_is_older_than_the_code(lab: Lab) -> None:
         touch(file, 100)
 
 
-def test_a_run_may_have_a_preset_of_its_own_and_files_that_it_reads(lab: Lab) -> None:
-    constants = lab.root / "constants.json"
-    run = Run("measure", preset="published", reads=(constants,))
-    result = run.result("solutions", "quick")
-    assert result.name == "measure.solutions.published.json"
-    for changed, calls in ((100, 0), (300, 1)):
-        touch(result, 200)
-        touch(constants, changed)
-        lab.draw(Drawing("draw", (NAIVE,), (run,)))
-        called = lab.called()
-        assert [" --preset published --output " in call for call in called] == [True] * calls
-
-
 @pytest.mark.parametrize(("made", "resumed"), [(200, True), (50, False)])
 def test_goes_on_where_a_run_of_the_same_code_was_stopped(lab: Lab, made: int, resumed: bool) -> None:
     touch(lab.result.with_name(lab.result.name + ".partial"), made)
     lab.draw()
     assert ("--resume" in lab.called()[0]) == resumed
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_what_programs_print_goes_into_a_log(lab: Lab, code: int) -> None:
-    lab.program(code, "seq 500; echo broken >&2")
-    lab.draw()
-    log = lab.root / "figures/measure.solutions.quick.log"
-    assert "\n500\nbroken\n" in log.read_text()
-    assert (f"| 500\n  | broken\n  {log} has all that it said" in lab.said) == bool(code)
-    assert len(lab.said.splitlines()) < 8 + code * figures.SHOWN
 
 
 @pytest.mark.parametrize(
@@ -197,48 +162,3 @@ def test_says_what_was_not_measured_and_why(lab: Lab, code: int, kind: str, mess
     found = vars(lab.draw())
     assert message in found.pop(kind)[0]
     assert not any(found.values())
-
-
-@pytest.mark.slow
-def test_what_failed_is_kept_until_it_is_made(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliverables, "DRAWINGS", (drawing(),))
-    lab.program(code=1)
-    failed = lab.draw().failed
-    assert figures.failures_of("solutions", "quick", [NAIVE]) == failed != []
-    assert figures.failures_of("solutions", "quick", [OVERLAPPED]) == []
-    lab.program()
-    lab.draw()
-    assert figures.failures_of("solutions", "quick", [NAIVE]) == []
-
-
-def test_names_a_script_that_fails(lab: Lab) -> None:
-    (lab.root / "figures/draw.py").write_text("raise SystemExit(1)")
-    assert "draw: could not be drawn" in lab.draw().failed[0]
-
-
-def test_nothing_is_built_for_stages_that_nobody_has_begun(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.Stage, "is_stub", lambda *_: True)
-    found = vars(lab.draw(drawing(), BOTH))
-    assert "draw: unfinished (solutions): 01" in found["skipped"][0]
-    assert len(found.pop("skipped")) == 2
-    assert not any(found.values())
-    assert lab.builder.method_calls == []
-
-
-def test_what_is_finished_is_drawn_and_says_what_it_waits_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.Stage, "is_stub", lambda stage, _: stage == OVERLAPPED)
-    found = lab.draw(BOTH)
-    assert (len(found.drawn), found.skipped, found.failed) == (1, [], [])
-    assert found.waiting == ["draw: for 02 overlapped DDP (solutions), and shows the others"]
-
-
-@pytest.mark.slow
-def test_a_stage_that_does_not_compile_is_not_measured(lab: Lab) -> None:
-    lab.broken = {OVERLAPPED.name: "error"}
-    found = lab.draw(BOTH)
-    assert (len(found.failed), len(found.drawn)) == (1, 1), "the other one is drawn"
-    lab.called()
-    lab.broken = {NAIVE.name: "error"}
-    found = lab.draw()
-    assert "does not compile" in found.failed[0]
-    assert (found.drawn, lab.called(), lab.library.exists()) == ([], [], False)

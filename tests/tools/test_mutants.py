@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.checking_test import AFTER, BEFORE, EDITS, HEADER, SPECS, Sums, context, mutant, report
-from tools.checking import in_place, mutants, variants
+from tools.checking import in_place, mutants
 from tools.checking.context import graded_stages
 from tools.checking.in_place import write_edited
 from tools.grading.scoring.results import Status
@@ -144,6 +144,6 @@ def test_only_tests_that_matter_are_run(header: str, run: list[str]) -> None:
 def test_each_mutant_and_variant_of_the_lab_fits_its_solution_and_changes_it(stage: Stage, tmp_path: Path) -> None:
     known, solution = mutants.load(stage), in_place.solution_of(stage).parent
     assert 0 in {each.score for each in known}  # an empty solution is among them
-    for each in (*known, *(variant for variant in variants.variants_of(stage) if variant.edits)):
+    for each in (*known, *(variant for variant in in_place.variants_of(stage) if variant.edits)):
         write_edited(stage, each.edits, tmp_path)
         assert any(path.read_bytes() != (solution / path.name).read_bytes() for path in tmp_path.iterdir()), each.name

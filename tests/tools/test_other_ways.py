@@ -14,11 +14,11 @@ import sys
 
 import pytest
 
-from tests.harness.hosts import HostsTest
-from tests.tools.grading_test import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
+from tests.harness.test_hosts import HostsTest
+from tests.tools.conftest import ALL_FAIL, ALL_PASS, FORBID, STAGE, Lab
 from tools.grading import stages
-from tools.grading.other_ways import launched, sanitizer_reports
-from tools.setup import system_packages
+from tools.grading.grade import launched_rank
+from tools.grading.other_ways import sanitizer_reports
 from tools.setup.toolchain import BUILD_DIR, ROOT
 
 SOURCE = f"assignments/{STAGE}/naive_ddp.cpp"
@@ -38,7 +38,7 @@ REPORTS = """
 import re
 (path,) = re.findall(r'log_path="(.*?)"', os.environ["ASAN_OPTIONS"])
 open(f"{{path}}.7", "w").write({text!r})
-def run(name): return {{'status': {status!r}, 'failures': ['rank 1 died']}}
+def run(name): return {{'status': 'failed', 'failures': ['rank 1 died']}}
 """
 
 
@@ -52,38 +52,27 @@ def watched(lab: Lab) -> Lab:
     return lab
 
 
-def report(lab: Lab, text: str = OVERFLOW, status: str = "failed") -> str:
+def report(lab: Lab) -> str:
     """What is said of a stage that a sanitizer says this of."""
-    code = REPORTS.format(text=text.format(root=lab.root), status=status)
+    code = REPORTS.format(text=OVERFLOW.format(root=lab.root))
     return lab.grade(code, "--stage=01", "--sanitize=address", code=1)
 
 
 def test_a_finding_has_the_students_lines_and_is_no_grade(watched: Lab) -> None:
-    """How long it takes is said first; it has a build of its own."""
+    """It has a build of its own."""
     watched.grade(ALL_PASS, "--stage=01")
     before = watched.results()
     said = report(watched)
-    first = " ".join(said.partition("ddp-lab")[0].split())
-    assert re.search(r"takes about \d+ min on \d+ cores? this first time.* several times as long", first)
     assert "SANITIZE=address: no grade" in said
     assert "ERROR: AddressSanitizer: heap-buffer-overflow\nWRITE of size 4 thread T0\n" in said
     assert f"    {SOURCE}:24 in fill\n    {SOURCE}:30 in finish\n" in said
     for other in "vec.h", "collectives.cpp", "body.cpp", "no line of it is in your files", "Total":
         assert other not in said
     assert "SANITIZE=address found 1, see above" in said
-    assert re.search(r"again +make test STAGE=01 TEST=broadcasts_rank_0 SEED=\d+\s+SANITIZE=address", said)
-    assert "No grade. For that: make test STAGE=01\n" in said
     assert (watched.results(), watched.kept()["score"]) == (before, 15)
     cache = (watched.root / "build/sanitized/CMakeCache.txt").read_text()
     assert cache == f"SANITIZE:STRING={sanitizer_reports.ADDRESS.flag}"
     assert ALL_PASS in (watched.root / "build/stages/assignments" / STAGE / "libstage.so").read_text()
-    assert "first time" not in report(watched)
-
-
-def test_a_finding_without_the_students_lines_is_the_labs(watched: Lab) -> None:
-    said = report(watched, OVERFLOW.replace(SOURCE, "common/ddp/hooks.cpp"), "passed")
-    assert "    common/ddp/collectives.cpp:124 in copy\n" in said
-    assert "no line of it is in your files" in said
 
 
 @pytest.mark.slow
@@ -116,23 +105,16 @@ JOB = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),  # as in a container of one
         ({"RANK": "1", "WORLD_SIZE": "2"}, 1),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, 3),
-        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, 1),
         (JOB, None),  # the shell of salloc, or a batch script
         ({**JOB, "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}, 1),
     ],
 )
 def test_a_rank_is_known_by_the_variables_of_launchers(environment: dict[str, str], rank: int | None) -> None:
-    assert launched.rank(environment) == rank
+    assert launched_rank(environment) == rank
 
 
 @pytest.mark.builds("all_stages", *(f"solutions_{stage.name}" for stage in stages.all_stages()))
 class SeveralMachines(HostsTest):
-    def test_every_stage_computes_what_one_process_does(self) -> None:
-        ranks = self.start_ranks(str(BUILD_DIR / "bin/all_stages"), "--impl", "solutions")
-        (code, text), (other, silence) = self.finish(ranks)
-        self.assertEqual((code, other, silence), (0, 0, ""), text)
-        self.assertEqual(text.count("2 ranks on 2 machines agree with one process\n"), len(stages.all_stages()), text)
-
     def test_make_test_grades_once(self) -> None:
         """All ranks run a step together; rank 0 alone has the scorecard. None waits for another's build for ever."""
         grade = [sys.executable, "-m", "tools.grading.grade", "--stage=05", "--impl=solutions"]
@@ -170,10 +152,7 @@ def debug(*arguments: str, code: int, before: str = "", **environment: str) -> s
 
 def test_what_make_debug_needs() -> None:
     assert "make debug STAGE=01 TEST=<name> RANK=1" in debug("--stage=01", code=2)
-    assert "RANK=one is not the number of a rank" in debug(*CHOSEN, "--rank=one", code=2)
-    said = debug(*CHOSEN, code=3, PATH="/nowhere")
-    assert "gdb is missing: make debug needs it" in said
-    assert f"apt-get install --no-install-recommends {' '.join(system_packages.PACKAGES)}" in said
+    assert "gdb is missing: make debug needs it" in debug(*CHOSEN, code=3, PATH="/nowhere")
 
 
 @gdb_is_here
@@ -209,18 +188,3 @@ class TestGdb:
         assert re.search(stop, before) and re.search(stop, after_the_wait)  # at the next gradient
         assert "SIGKILL" not in said
         assert graded == library.stat().st_mtime_ns, "the graded library was built anew"
-
-    def test_a_backtrace_is_of_the_students_code(self) -> None:
-        """In a hook there are frames of libtorch's below it and above; all are there when asked for."""
-        said = self.gdb("break average_each", "continue", "backtrace", "shell echo all:", "backtrace -no-filters")
-        shown, _, everything = said.partition("all:\n")
-        frames = re.findall(r"^#\d+ .*", shown, re.MULTILINE)
-        assert len(frames) < 6, shown
-        assert re.search(rf"::average_each \(gradients=.*{DEBUGGED.name}:\d+$", frames[0])
-        assert re.search(r"\[\d+ frames of the lab and its libraries: backtrace -no-filters\]", frames[-1])
-        assert len(re.findall(r"^#\d+ ", everything, re.MULTILINE)) > 30
-
-    def test_a_choice_that_does_not_exist(self) -> None:
-        assert "RANK=9:" in debug(*CHOSEN, "--impl=solutions", "--rank=9", code=2)
-        said = debug(*CHOSEN, "--impl=solutions", "--body=no such run", code=2)
-        assert "is no run that one_all_reduce_per_parameter is judged on" in said

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from tests.tools.release_test import STUB, Repository, git, known_signs, working_tree
+from tests.tools.release_test import STUB, Repository, git, known_signs, working_tree, write
 from tools.course import release
 from tools.course.release import for_students
 from tools.grading import released, stages
@@ -107,6 +107,12 @@ def run(lab: Path, *command: str, code: int = 0) -> str:
     return said
 
 
+def given() -> str:
+    """The libtorch of this checkout, for another one's set-up."""
+    tools = toolchain.load()
+    return f"PYTHON={tools.python}" if tools.python else f"LIBTORCH={tools.libtorch}"
+
+
 def test_has_what_a_student_needs(lab: Path) -> None:
     wanted = [".github/workflows/classroom.yml", ".gitlab-ci.yml", "AGENTS.md"]
     for stage in stages.all_stages():
@@ -155,14 +161,6 @@ def test_its_tools_need_nothing_that_is_not_there(lab: Path) -> None:
     programs = (".guard", ".jail", ".gdb_frames")  # the last is gdb's
     names = [name for name in (".".join(path.parts) for path in modules) if not name.endswith(programs)]
     run(lab, sys.executable, "-c", f"import importlib; [importlib.import_module(name) for name in {names}]")
-
-
-def test_make_lists_no_target_of_the_instructor(lab: Path) -> None:
-    said = run(lab, "make")
-    assert "make submit" in said
-    assert not re.search("make (check|format|release)|IMPL=", said)
-    said = run(lab, sys.executable, "-m", "tools.grading.watch", "--impl=solutions", code=2)
-    assert "the solutions are the instructor's" in said
 
 
 def test_the_lab_without_its_extension_does_not_speak_of_it() -> None:
@@ -254,24 +252,12 @@ def test_a_day_ends_before_midnight_and_a_time_is_in_the_courses_zone() -> None:
     found = course.parse('{"timezone": "Europe/Berlin", "due": {"01": "2026-10-19", "02": "2026-11-02 18:00"}}')
     expected = {"01": "2026-10-19T23:59:59+02:00", "02": "2026-11-02T18:00:00+01:00"}
     assert {stage: when.isoformat() for stage, when in found.due.items()} == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is not JSON"),
-        ('{"dues": {}}', "an unknown field, dues"),
-        ('{"due": {"02": "soon"}}', 'due, 02 should be a day or a time, such as .*, not "soon"'),
-        ('{"timezone": "Nowhere"}', "timezone should be a name such as .*, which the package tzdata has"),
-        ('{"name": "a/b"}', "name should be a name for a folder"),
-        ('{"assistants": true}', "assistants should be a text"),
-        ('{"links": {"a": 1}}', "links should be an object"),
-        ("[]", "is not an object"),
-    ],
-)
-def test_a_mistake_in_course_json_names_its_field(text: str, message: str) -> None:
-    with pytest.raises(LabError, match=message):
-        course.parse(text)
+    for text, said in {
+        '{"dues": {}}': "an unknown field, dues",
+        '{"due": {"02": "soon"}}': "due, 02 should be",
+    }.items():
+        with pytest.raises(LabError, match=said):
+            course.parse(text)
 
 
 @pytest.mark.slow
@@ -280,10 +266,9 @@ def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
     release.write_archive(lab, released.load(lab), tmp_path / "ddp-lab.tar.gz")
     with tarfile.open(tmp_path / "ddp-lab.tar.gz") as tar:
         tar.extractall(tmp_path)
-    here, tools = tmp_path / "ddp-lab", toolchain.load()
-    given = f"PYTHON={tools.python}" if tools.python else f"LIBTORCH={tools.libtorch}"
+    here = tmp_path / "ddp-lab"
     (stage,) = stages.find_stages(BUILT)
-    stub = run(here, "make", "test", f"STAGE={BUILT}", given, code=2)
+    stub = run(here, "make", "test", f"STAGE={BUILT}", given(), code=2)
     assert re.search(rf"Total +0 / {stage.points} points", stub)
     for source in (ROOT / "solutions" / stage.name).glob("*.[ch]*"):
         shutil.copyfile(source, here / "assignments" / stage.name / source.name)
@@ -304,3 +289,19 @@ def test_builds_grades_draws_and_hands_in(lab: Path, tmp_path: Path) -> None:
     assert f"scores: {stage.points} of {stage.points} points, of stage {BUILT} alone" in handed_in
     assert "Still missing" in handed_in
     run(here, "make", "doctor")
+
+
+@pytest.mark.slow
+def test_a_stage_is_graded_by_adding_folders(tmp_path: Path) -> None:
+    """One more, the first by another name, in a copy of the checkout. Builds the lab's library anew."""
+    first, added = "01_naive_ddp", "99_naive_ddp"
+    for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).is_file():
+            write(tmp_path, {name: ""})
+            shutil.copyfile(ROOT / name, tmp_path / name)
+            if first in name:
+                text = (ROOT / name).read_text().replace(first, added).replace('"number": "01"', '"number": "99"')
+                write(tmp_path, {name.replace(first, added): text})
+    stub = run(tmp_path, "make", "test", "STAGE=99", given(), code=2)
+    assert re.search(rf"assignments/{added}/naive_ddp\.cpp:\d+", stub) and "Total  0 / 15 points" in stub
+    assert "Total  15 / 15 points" in run(tmp_path, "make", "test", "STAGE=99", "IMPL=solutions")

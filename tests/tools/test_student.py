@@ -1,14 +1,17 @@
-"""What a student does with the lab's folder: make submit, make reset, and git pull for what is new."""
+"""What a student does with the lab's folder: make submit, make reset, git pull, and the page of a CI's job."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +28,10 @@ from tests.tools.release_test import (
     Student,
     git,
 )  # fmt: skip
-from tools.grading import stages
-from tools.grading.compiling import stale
+from tools.grading import released, stages
+from tools.grading.compiling import building
 from tools.grading.stages import BadChoice
+from tools.grading.strangers import job_page
 from tools.setup.toolchain import LabError
 from tools.student import reset
 
@@ -38,7 +42,7 @@ OTHER = "int sum() { return 5; }\n"
 @pytest.fixture
 def student(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Student]:
     """The tools take themselves to be in the folder."""
-    for module in (stages, stale):
+    for module in (stages, building):
         monkeypatch.setattr(module, "ROOT", tmp_path / "mine")
     found = Student(tmp_path, capsys)
     stages.all_stages.cache_clear()
@@ -168,3 +172,48 @@ def test_in_the_courses_own_repository_the_stub_is_gits_newest(student: Student)
 def test_a_reset_of_no_stage(student: Student, number: str, said: str) -> None:
     with pytest.raises(BadChoice, match=said):
         reset.reset_as_asked(number)
+
+
+def a_test(name: str, status: str, points: int, visibility: str = "visible") -> dict[str, Any]:
+    passed = status == "passed"
+    return {"name": f"01 {name}", "status": "passed" if passed else "failed", "score": points * passed,
+            "max_score": points, "visibility": visibility, "output": "" if passed else "twice <the> mean\nand more",
+            "extra_data": {"stage": "01_sums", "status": status}}  # fmt: skip
+
+
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
+    """The page of a CI's job, and what GitHub Classroom is told."""
+    monkeypatch.setattr(job_page.released, "load", lambda load=released.load: load(folder / "mine"))
+    monkeypatch.setattr(job_page.released, "edited", lambda edited=released.edited: edited(folder / "mine"))
+    tests = [a_test("first", "failed", 10), a_test("secret", "passed", 5, "hidden"), a_test("report", "passed", 0)]
+    (folder / "results.json").write_text(json.dumps({"tests": tests}))
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        (folder / name).unlink(missing_ok=True)
+        monkeypatch.setenv(name, str(folder / name))
+    monkeypatch.setattr(sys, "argv", ["job_page", str(folder / "results.json")])
+    assert job_page.write() == 0
+    encoded = (folder / "GITHUB_OUTPUT").read_text().strip().removeprefix("result=")
+    return (folder / "GITHUB_STEP_SUMMARY").read_text(), json.loads(base64.b64decode(encoded))
+
+
+def test_points_and_what_did_not_pass(student: Student, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, reported = written(tmp_path, monkeypatch)
+    assert "| 01 sums | 5 / 15 | 1 of 2 |\n| **all** | 5 / 15 | 1 of 2 |\n\nGraded by this repository's own" in page
+    assert "<details><summary>01 first: failed</summary>\n<pre>twice &lt;the&gt; mean\nand more</pre>" in page
+    assert "secret" not in page + json.dumps(reported), "the course shows it later"
+    assert (reported["status"], reported["max_score"]) == ("fail", 15)
+    assert [(test["score"], test["message"]) for test in reported["tests"]] == [
+        (0, "failed: twice <the> mean"),
+        (5, ""),
+    ]
+
+
+def test_an_edited_copy_gives_no_points(student: Student, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    student.edit({GIVEN: "int taken();\n", "README.md": "# My lab\n", "assignments/01_sums/mine.h": "int mine();\n"})
+    student.commit_all()
+    student.edit({HEADER: None, "tests/01_sums/more.cpp": "int more();\n"})
+    page, reported = written(tmp_path, monkeypatch)
+    listed = [line for line in page.splitlines() if line.startswith("- `")]
+    assert listed == [f"- `{name}`" for name in (HEADER, GIVEN, "tests/01_sums/more.cpp")]
+    assert "**These points do not count**" in page
+    assert (reported["status"], sum(test["score"] for test in reported["tests"])) == ("error", 0)

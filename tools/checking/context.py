@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.grading.compiling import stale
+from tools.grading.compiling import building
 from tools.grading.compiling.building import Builder
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.running import signs_of_life
@@ -64,7 +64,7 @@ class Context:
         command = [self.toolchain.cmake, "--build", str(self.build_dir), "--parallel", str(CORES)]
         command += ["--target", *targets, "--", "-k0"]
         code, text = self.run(command, log)
-        if code and stale.forget_precompiled(self.build_dir, text):
+        if code and building.forget_precompiled(self.build_dir, text):
             code, text = self.run(command, log)
         return describe("The build", condense(text), log) if code else ""
 

@@ -10,6 +10,9 @@ Solutions with some lines changed are entries of tests/<kind>/<stage>.diff, one 
     +one that comes
 
 The lines that stay or go must be found exactly once; those that stay are there for this alone.
+
+Variants are other correct solutions, which must get full marks: tests/variants/<stage>/<name>.cpp is a complete one,
+however unusual; an entry of tests/variants/<stage>.diff says under `What:` how it differs from ours.
 """
 
 from __future__ import annotations
@@ -20,13 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tools.checking.context import Context, describe_tests
-from tools.grading.compile_commands import compile_command, object_of
+from tools.checking.context import Context, describe, describe_tests, not_passed
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.running.runner import RunOptions
 from tools.grading.scoring.results import StageReport, TestSpec
 from tools.grading.stages import Stage, short_paths
-from tools.setup.configuring import cache
+from tools.setup.configuring import cache, compile_command, object_of
 from tools.setup.toolchain import ROOT, LabError
 
 LIBRARY = "libstage.so"
@@ -170,3 +172,29 @@ def _compile(context: Context, command: list[str], folder: Path) -> None:
     code, text = context.run(command, log)
     if code:
         raise LabError(f"does not compile:\n{condense(text)}\nThe whole log: {short_paths(str(log))}")
+
+
+class Variant(InPlace):
+    kind = "variants"
+
+
+def variants_of(stage: Stage) -> list[Variant]:
+    files = sorted((ROOT / "tests" / Variant.kind / stage.name).glob("*.cpp"))
+    whole = [Variant(stage, path.stem, path.read_text(), ()) for path in files]
+    return whole + [_edited(stage, *entry) for entry in entries(Variant.kind, stage).items()]
+
+
+def _edited(stage: Stage, name: str, text: str) -> Variant:
+    try:
+        fields, edits = parse(text, ("What",))
+        require(fields, ("What",))
+    except LabError as error:
+        raise LabError(f"tests/variants/{stage.name}.diff, {name}: {error}") from None
+    return Variant(stage, name, text, edits)
+
+
+def try_variant(context: Context, variant: Variant, options: RunOptions) -> str:
+    """What a correct solution loses points for; empty if it gets full marks."""
+    report, log = variant.grade(context, context.graded_tests(variant.stage), options)
+    wrong = not_passed(report)
+    return describe(f"{variant.title} is correct, but loses points", describe_tests(wrong), log) if wrong else ""

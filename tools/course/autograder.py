@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from tools.course import hidden, release
-from tools.grading.exit_codes import ending_of
 from tools.grading.stages import all_stages
+from tools.grading.terminal import ending_of
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 

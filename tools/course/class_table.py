@@ -1,18 +1,24 @@
 """The results of a class: a CSV with a line for each student, a page with a bar for each test and with what failures
-have in common, and whose score changed when the class was graded again."""
+have in common, whose score changed when the class was graded again, and two questions for each student about what
+their own code did, with answers for whoever teaches; tests/support/questions.h has what can be asked.
+
+Pages are templates/<name>.html, filled in. What comes from a student is text there, never markup."""
 
 from __future__ import annotations
 
 import csv
 import json
+import random
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tools.course import pages
+from tools.grading.scoring.results import replace_file
+from tools.setup.toolchain import LabError
 from tools.student.course import Course
 
 # In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
@@ -96,7 +102,7 @@ def write(folder: Path, rows: list[Row], course: Course) -> None:
             verdicts = [row.verdicts.get(test, "") for test in tests]
             sums = [row.total, row.extension] if beyond else [row.total]
             table.writerow([_text(row.student), *sums, *points, _text(row.problem), *verdicts])
-    pages.write(
+    write_page(
         folder / "class.html",
         "class.html",
         title=", ".join(filter(None, (course.course, course.term, course.name))),
@@ -226,3 +232,60 @@ def _words(verdict: str) -> str:
 
 def _points(test: Test | None, verdict: str) -> float:
     return test.points if test and verdict == "passed" else 0
+
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def write_page(path: Path, template: str, **content: object) -> None:
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError:
+        raise LabError(f"{sys.executable} has no jinja2, which writes the pages: `make class` brings it") from None
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template(template).render(content)
+    replace_file(path, page.encode(errors="replace"))
+
+
+CANDIDATES = "candidates.json"  # has the answers: not for the student
+EACH = 2
+
+
+def write_questions(folder: Path, students: dict[str, Path], seed: int) -> None:
+    """`students`: their folders, by name."""
+    asked = {name: drawn(_candidates(own), f"{seed} {name}") for name, own in students.items()}
+    for name, own in students.items():
+        (own / "questions.html").unlink(missing_ok=True)
+        if asked[name]:
+            _write_questions(own, f"Questions about your run, {name}", {name: asked[name]}, answers=False)
+    _write_questions(folder, "Questions for each student, with answers", asked, answers=True)
+
+
+def _write_questions(folder: Path, title: str, students: dict[str, list[dict[str, object]]], answers: bool) -> None:
+    write_page(folder / "questions.html", "questions.html", title=title, students=students.items(), answers=answers)
+
+
+def drawn(candidates: list[dict[str, object]], seed: str) -> list[dict[str, object]]:
+    """Of two stages if there are so many, and never two of a kind."""
+    draw, left, asked = random.Random(seed), list(candidates), []
+    while left and len(asked) < EACH:
+        stages = {each["stage"] for each in asked}
+        fresh = [each for each in left if each["stage"] not in stages] or left
+        kind = draw.choice(sorted({(each["stage"], each["about"]) for each in fresh}))
+        asked.append(draw.choice([each for each in fresh if (each["stage"], each["about"]) == kind]))
+        left = [each for each in left if (each["stage"], each["about"]) != kind]
+    return asked
+
+
+def _candidates(folder: Path) -> list[dict[str, object]]:
+    try:
+        by_stage = json.loads((folder / CANDIDATES).read_bytes())
+        return [{**question, "stage": stage} for stage, found in by_stage.items() for question in found]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []

@@ -26,15 +26,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.course import class_table, hidden, questions
+from tools.course import class_table, hidden
 from tools.course.class_table import Row, row_of
 from tools.course.submission import ARCHIVES
-from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals
 from tools.grading.running.processes import BoundedText, GuardedProcess
-from tools.grading.scoring import sums
-from tools.grading.scoring.results import replace_file
+from tools.grading.scoring.results import replace_file, sums_of_tests
 from tools.grading.stages import BadChoice
+from tools.grading.terminal import ending_of
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
 from tools.setup.progress import elapsed
@@ -83,7 +82,8 @@ def _grade_as_asked() -> int:
         grade_all(todo, options.jobs, options.limit, common_seed(options.out))
         rows = [each.row() for each in students]
         class_table.write(options.out, rows, about)
-        questions.write(options.out, {each.name: each.folder for each in students}, common_seed(options.out))
+        folders = {each.name: each.folder for each in students}
+        class_table.write_questions(options.out, folders, common_seed(options.out))
         if options.again:
             changes = class_table.changes(before, rows)
             replace_file(options.out / "changes.txt", changes.encode())
@@ -166,7 +166,7 @@ def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) 
     results = student.folder / "results.json"
     command = [sys.executable, "-m", "tools.course.grade_submission", str(student.place.absolute())]
     command += [f"--out={results}", f"--keep={student.folder / 'taken'}"]
-    command += [f"--questions={student.folder / questions.CANDIDATES}"]
+    command += [f"--questions={student.folder / class_table.CANDIDATES}"]
     command += [f"--seed={seed}"] if hidden.seed() is None else []
     command += [f"--limit={limit}"] if limit else []
     output, began = BoundedText(LOG_LIMIT), time.monotonic()
@@ -182,7 +182,7 @@ def _graded(student: Student, limit: str, seed: int, stopping: threading.Event) 
         return f"not graded, {ending}"
     replace_file(student.folder / "graded", fingerprint.encode())
     found = json.loads(results.read_bytes())
-    return str(sums.of_tests(found["tests"]))
+    return str(sums_of_tests(found["tests"]))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -24,24 +25,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.course import gradescope, handed_in, hidden
-from tools.course.gradescope import Shown
+from tools.course import handed_in, hidden
+from tools.course.hidden import is_hidden
 from tools.course.submission import Submission, collect, wanted_files
 from tools.grading.compiling.building import Builder
-from tools.grading.exit_codes import ending_of
 from tools.grading.grade import end_by_exception_on_signals, mark_build_error
 from tools.grading.running import signs_of_life
 from tools.grading.running.runner import RunOptions, run_stage
 from tools.grading.running.test_lists import TestLists
 from tools.grading.running.waiting_clock import LOOK_S, Look, look, seconds_between
 from tools.grading.scorecard import Scorecard
-from tools.grading.scoring.results import NOT_HANDED_IN, Report, StageReport, Status, TestResult, replace_file
+from tools.grading.scoring.results import (
+    NOT_HANDED_IN,
+    Report,
+    StageReport,
+    Status,
+    TestResult,
+    gradescope,
+    replace_file,
+)
 from tools.grading.stages import BadChoice, Stage, all_stages, choose_seed
 from tools.grading.strangers.sandbox import make_sandbox
-from tools.grading.terminal import Terminal
+from tools.grading.terminal import Terminal, ending_of
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR
 from tools.student import course
+from tools.student.course import Course
 
 ALL_S = 220.0  # for the tests of all stages, of which the solutions take 20 on two idle cores
 
@@ -177,7 +186,7 @@ class Grading:
         self._scorecard.summary()
 
     def _flush(self) -> None:
-        text = json.dumps(gradescope.results(self.report, self._shown), indent=1)
+        text = json.dumps(shown_results(self.report, self._shown), indent=1)
         replace_file(self._options.out.absolute(), text.encode() + b"\n")
 
     def _compile_all(self, folder: Path) -> None:
@@ -232,6 +241,54 @@ class Grading:
 
 def library_of(folder: Path, stage: Stage) -> Path:
     return folder / stage.name / "libstage.so"
+
+
+LONGEST_OUTPUT = 20_000  # characters of one test's
+SECRET = "(kept secret)"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What of a run is shown to whom. `secret`: the seed is to be read nowhere."""
+
+    course: Course
+    submission: Submission
+    secret: bool
+
+    def without_seed(self, text: str, seed: int) -> str:
+        return re.sub(rf"(?<!\d){seed}(?!\d)", SECRET, text) if self.secret else text
+
+    def clean(self, text: str, seed: int) -> str:
+        text = self.without_seed(text, seed)
+        left_out = len(text) - LONGEST_OUTPUT
+        return text if left_out <= 0 else f"{text[:LONGEST_OUTPUT]}\n[... {left_out} characters left out ...]"
+
+
+def shown_results(report: Report, shown: Shown) -> dict[str, object]:
+    found = gradescope(report)
+    visibility = shown.course.visibility
+    found["stdout_visibility"] = visibility.get("stdout", "hidden")
+    found["output"] = shown.clean(_summary(report, shown), report.seed)
+    problems = {stage.stage.name: stage.problem for stage in report.stages if stage.build_error}
+    for test, result in zip(found["tests"], report.results):
+        test["extra_data"]["problem"] = problems.get(test["extra_data"]["stage"], "")
+        kind = "hidden" if is_hidden(result.spec) else "tests"
+        test["visibility"] = visibility.get(kind, "visible" if kind == "tests" else "after_published")
+        test["output"] = shown.clean(test["output"], report.seed)
+        test["extra_data"]["measured"] = [shown.clean(line, report.seed) for line in result.measured]
+    if shown.secret:
+        del found["extra_data"]["seed"]
+    return found
+
+
+def _summary(report: Report, shown: Shown) -> str:
+    """What a student reads first."""
+    seed = "" if shown.secret else f", seed {report.seed}"
+    stages = [f"{stage.stage.title}: {stage.score:g} / {stage.max_score:g}" for stage in report.stages]
+    lines = [f"{report.sums}{seed}", *stages]
+    answers = ", ".join(name.partition("_")[0] for name in sorted(shown.submission.answers))
+    lines += [f"Answers for the writeup, which a person reads: {answers or 'none'}"]
+    return "\n".join([*lines, *(f"Note: {note}" for note in shown.submission.notes)])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.grading.compile_commands import compile_command
 from tools.grading.compiling.compile_errors import condense
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
@@ -21,6 +20,7 @@ from tools.grading.scoring.results import DOES_NOT_COMPILE
 from tools.grading.stages import Stage
 from tools.grading.strangers import untrusted
 from tools.setup import toolchain
+from tools.setup.configuring import compile_command
 from tools.setup.toolchain import ROOT
 
 COMPILE_S = 60

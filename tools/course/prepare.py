@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tools.course.grade_submission import parse_arguments, run
 from tools.grading.compiling.building import Builder
-from tools.grading.exit_codes import ending_of
 from tools.grading.running.test_lists import TestLists
 from tools.grading.scoring.results import Status, TestResult
 from tools.grading.stages import all_stages
+from tools.grading.terminal import ending_of
 from tools.setup import toolchain
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 

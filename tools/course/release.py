@@ -33,10 +33,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path, PurePath
 
-from tools.grading.exit_codes import ending_of
 from tools.grading.released import Release, is_students
 from tools.grading.running import signs_of_life
 from tools.grading.stages import all_stages
+from tools.grading.terminal import ending_of
 from tools.setup.columns import listed
 from tools.setup.toolchain import BUILD_DIR, RELEASE, ROOT, LabError
 from tools.student import course

@@ -12,11 +12,10 @@ import json
 import sys
 
 from tools.grading import stages
-from tools.grading.exit_codes import ending_of
 from tools.grading.running import test_lists
 from tools.grading.scoring.results import TestSpec
 from tools.grading.stages import Stage, make_command, short_paths
-from tools.grading.terminal import Terminal
+from tools.grading.terminal import Terminal, ending_of
 from tools.setup.columns import fold, fold_command
 from tools.setup.toolchain import LabError
 

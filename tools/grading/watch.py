@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from tools.grading import stages
-from tools.grading.exit_codes import ending_of
 from tools.grading.stages import Stage
+from tools.grading.terminal import ending_of
 from tools.setup.toolchain import ROOT
 
 POLL_S = 0.25

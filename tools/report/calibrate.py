@@ -24,7 +24,7 @@ import pandas as pd
 
 from figures.lib import predictions, suite_data
 from figures.lib.result_files import load
-from tools.grading.exit_codes import ending_of
+from tools.grading.terminal import ending_of
 from tools.report import held_out
 from tools.setup.toolchain import ROOT, LabError
 

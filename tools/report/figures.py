@@ -21,8 +21,8 @@ from pathlib import Path
 
 from tools.grading import released, stages
 from tools.grading.compiling.building import Builder
-from tools.grading.exit_codes import ending_of
 from tools.grading.scoring.results import replace_file
+from tools.grading.terminal import ending_of
 from tools.report import deliverables
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import gpus, progress, toolchain

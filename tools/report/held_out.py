@@ -24,7 +24,7 @@ from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, 
 from figures.lib.reference_data import FOLDER
 from figures.lib.result_files import load
 from figures.lib.training_times import BACKWARD, TRAIN
-from tools.grading.exit_codes import ending_of
+from tools.grading.terminal import ending_of
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 
 FILE, MACHINES, CALIBRATION = (FOLDER / name for name in ("held_out.csv", "machines.json", "calibration.json"))

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tools.grading.exit_codes import ending_of
+from tools.grading.terminal import ending_of
 from tools.report import ddp_diff, figures
 from tools.report.deliverables import DRAWINGS, SUITE_AB
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.grading import stages
-from tools.grading.exit_codes import ending_of
 from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice
+from tools.grading.terminal import ending_of
 from tools.report import writeup_results
 from tools.report.figures import failures_of, parse_arguments
 from tools.report.writeup_results import KINDS, Shown, Unusable

@@ -1,9 +1,10 @@
-"""Runs CMake's configure step for the chosen toolchain, and says in a few lines why it failed."""
+"""Runs CMake's configure step for the chosen toolchain; says in a few lines why it failed; how files are compiled."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -88,3 +89,24 @@ def write_compile_commands(build_dir: Path) -> None:
     fresh = build_dir / "compile_commands.expanded.json"
     fresh.write_text(json.dumps(compile_commands(build_dir), indent=1))
     fresh.replace(ROOT / "compile_commands.json")
+
+
+def compile_command(build_dir: Path, source: Path) -> list[str]:
+    """How the build compiles `source`, without its input and output."""
+    words = _build_command(build_dir, source)
+    output = words.index("-o")
+    del words[output : output + 2]
+    return [word for word in words if word not in ("-c", str(source))]
+
+
+def object_of(build_dir: Path, source: Path) -> Path:
+    """What the build has made of `source`."""
+    words = _build_command(build_dir, source)
+    return build_dir / words[words.index("-o") + 1]
+
+
+def _build_command(build_dir: Path, source: Path) -> list[str]:
+    for entry in json.loads((build_dir / "compile_commands.json").read_text()):
+        if entry["file"] == str(source):
+            return shlex.split(entry["command"])
+    raise LabError(f"{source} is not in {build_dir}/compile_commands.json: make setup")

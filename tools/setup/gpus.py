@@ -22,7 +22,7 @@ from tools.setup.virtual_environment import CHECK, FIGURES, parts_there
 from tools.setup.virtual_environment import CUDA as CUDA_PART
 
 # Of the pinned torch of PyPI; moves with the pin. Before the download nothing says it; afterwards
-# tests/tools/test_gpus.py holds it to the installed torch.
+# tests/tools/test_setup.py holds it to the installed torch.
 CUDA = 13  # a driver for 13.0 or a newer one runs all that is made for 13.x
 OLDEST = {13: (7, 5)}  # the compute capability that a CUDA's programs need at least: Turing, of 2018
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from tools.grading import released, stages
-from tools.grading.exit_codes import ending_of
 from tools.grading.scoring.results import replace_file
 from tools.grading.stages import BadChoice, Stage
+from tools.grading.terminal import ending_of
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError

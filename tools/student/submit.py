@@ -16,11 +16,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tools.grading import released
-from tools.grading.compiling import stale
-from tools.grading.exit_codes import ending_of
-from tools.grading.scoring import kept_scores, sums
-from tools.grading.scoring.results import replace_file
+from tools.grading.compiling import building
+from tools.grading.scoring import kept_scores
+from tools.grading.scoring.results import replace_file, sums_of_tests
 from tools.grading.stages import Stage, all_stages, is_stub
+from tools.grading.terminal import ending_of
 from tools.setup.columns import columns, fold, listed
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
 from tools.student import course
@@ -78,7 +78,7 @@ class Scores:
         found = self.stages.get(stage.name)
         if not found:
             return f"stage {stage.number}: never graded as a whole; make test grades all"
-        if found["sources"] != stale.digest(stage, "assignments"):
+        if found["sources"] != building.digest(stage, "assignments"):
             return f"stage {stage.number}: edited since it was graded; make test grades it again"
         return "" if found["compiles"] else f"stage {stage.number} does not compile: make test STAGE={stage.number}"
 
@@ -92,7 +92,7 @@ class Scores:
         at = {date: [stage for stage in graded if self.stages[stage.name]["date"] == date]
               for date in sorted(self.dates().values())}  # fmt: skip
         when = " and ".join(date if len(at) == 1 else f"{date} ({numbers_of(own)})" for date, own in at.items())
-        return f"{sums.of_tests(self.tests)}{some}, graded {when}"
+        return f"{sums_of_tests(self.tests)}{some}, graded {when}"
 
     def card(self) -> str:
         """As text, with a line for each test."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import threading
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from tools.grading import released
-from tools.grading.compiling import stale, unresolved
+from tools.grading.compiling import unresolved
 from tools.grading.compiling.compile_errors import condense, full_disk
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.records import printable
@@ -20,8 +21,9 @@ from tools.grading.stages import Stage, short_paths
 from tools.grading.strangers.untrusted import Compiled
 from tools.setup import system_packages
 from tools.setup.columns import listed
+from tools.setup.configuring import object_of
 from tools.setup.progress import ProgressLine
-from tools.setup.toolchain import LabError, Toolchain, how_to_restore
+from tools.setup.toolchain import ROOT, LabError, Toolchain, how_to_restore
 
 SHOWN = 5
 HALF = "The lab's own code was built and lacks what no library here defines; this is not your stage's fault:"
@@ -95,10 +97,10 @@ class Builder:
             folder = f"{impl}/{stage.name}"
             return f"There is no .cpp file in {folder}. To get the original back: {how_to_restore(folder)}"
         if not debug:
-            stale.forget_if_changed(self._build_dir, stage, impl)
+            forget_if_changed(self._build_dir, stage, impl)
         log = self._build(f"{prefix}{stage.name}", [*programs, f"{prefix}{impl}_{stage.name}"], watch)
         if log.ok and not debug:
-            stale.remember(self._build_dir, stage, impl)
+            remember(self._build_dir, stage, impl)
         return "" if log.ok else self._why_stage_failed(programs, log, watch)
 
     def _why_stage_failed(self, programs: list[str], log: BuildLog, watch: Watch) -> str:
@@ -111,7 +113,7 @@ class Builder:
 
     def _build(self, name: str, targets: list[str], watch: Watch) -> BuildLog:
         log = self._build_once(name, targets, watch)
-        if not log.ok and not watch.stopped and stale.forget_precompiled(self._build_dir, log.text):
+        if not log.ok and not watch.stopped and forget_precompiled(self._build_dir, log.text):
             log = self._build_once(name, targets, watch)
         return log
 
@@ -234,7 +236,7 @@ class StageBuilds:
         for stage in self._stages:
             result = self._results[stage.name]
             try:
-                self.sources[stage.name] = stale.digest(stage, self.impl)
+                self.sources[stage.name] = digest(stage, self.impl)
                 result.set_result(self._builder.build_stage(stage, self.impl, self._watch))
             except Exception as error:  # raised again where it is waited for
                 result.set_exception(error)
@@ -264,3 +266,45 @@ def _is_built(name: str) -> bool:
     path = PurePath(name)
     in_build = path.parts[0] in ("CMakeLists.txt", "cmake", "common", "tests") or path.match("assignments/*/*.h")
     return in_build and not released.is_students(name)
+
+
+# What was built of other contents than a stage has now, although it is newer: a file that was restored with its old
+# time, or a clock that was set back. The build looks at times alone, and would keep it.
+_UPGRADED = "has been modified since the precompiled header"
+
+
+def forget_if_changed(build_dir: Path, stage: Stage, impl: str) -> None:
+    """Removes the objects of a stage whose contents are not those of its last build."""
+    note = _note(build_dir, stage, impl)
+    if note.exists() and note.read_text() != digest(stage, impl):
+        for source in stage.sources(impl):
+            with contextlib.suppress(LabError, OSError):  # one that is new has none
+                object_of(build_dir, source).unlink()
+
+
+def forget_precompiled(build_dir: Path, said: str) -> bool:
+    """Removes the precompiled headers if clang said that a header they are made of has changed: a package was upgraded,
+    whose files are older than the build. Whether there were any."""
+    stale = list(build_dir.glob("CMakeFiles/pch_*.dir/*.pch")) if _UPGRADED in said else []
+    for file in stale:
+        file.unlink()
+    return bool(stale)
+
+
+def remember(build_dir: Path, stage: Stage, impl: str) -> None:
+    """To be called when the stage is built."""
+    with contextlib.suppress(OSError):  # a full disk; the times are nearly always right
+        _note(build_dir, stage, impl).write_text(digest(stage, impl))
+
+
+def _note(build_dir: Path, stage: Stage, impl: str) -> Path:
+    return build_dir / "grade" / f"{impl}.{stage.name}.sha256"
+
+
+def digest(stage: Stage, impl: str) -> str:
+    """Of what a stage consists of."""
+    headers = [header for room in {impl, "assignments"} for header in (ROOT / room / stage.name).glob("*.h")]
+    found = hashlib.sha256()
+    for path in [*stage.sources(impl), *sorted(headers)]:
+        found.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()

@@ -28,13 +28,12 @@ from pathlib import Path
 
 from tools.grading import stages
 from tools.grading.compiling.building import Builder, Watch
-from tools.grading.exit_codes import ending_of
 from tools.grading.running import signs_of_life, test_lists
 from tools.grading.running.processes import BoundedText, GuardedProcess
 from tools.grading.running.runner import MEMORY, RunOptions, run_stage
 from tools.grading.scoring.results import StageReport, Status, TestResult, TestSpec
 from tools.grading.stages import BadChoice, Stage
-from tools.grading.terminal import Terminal
+from tools.grading.terminal import Terminal, ending_of
 from tools.setup import gpus, system_packages, toolchain
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import fold

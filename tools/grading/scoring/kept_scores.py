@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.grading.scoring import sums
-from tools.grading.scoring.results import Report, StageReport, Status, gradescope, replace_file
+from tools.grading.scoring.results import Report, StageReport, Status, gradescope, replace_file, sums_of_tests
 
 FILE = "scores.json"
 
@@ -29,7 +28,7 @@ def keep(folder: Path, report: Report, stage: StageReport) -> None:
     tests = sorted([*(test for test in tests if test["extra_data"]["stage"] != name), *one["tests"]], key=_place)
     stages[name] = {**one["extra_data"]["stages"][name], "date": report.date, "seed": report.seed}
     found = {
-        "score": sums.of_tests(tests).score,
+        "score": sums_of_tests(tests).score,
         "tests": tests,
         "extra_data": {"impl": report.impl, "stages": dict(sorted(stages.items()))},
     }

@@ -7,12 +7,12 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-from tools.grading.scoring import sums
-from tools.grading.scoring.sums import Sums
 from tools.grading.stages import Stage
 
 DOES_NOT_COMPILE = "does not compile"
@@ -135,7 +135,7 @@ class Report:
 
     @property
     def sums(self) -> Sums:
-        return sums.add_up((stage.stage.extension, stage.score, stage.max_score) for stage in self.stages)
+        return add_up((stage.stage.extension, stage.score, stage.max_score) for stage in self.stages)
 
     def full_marks(self) -> bool:
         """All points of the chosen tests, and nothing skipped. A report (0 points) may fail, but must have run unless
@@ -268,3 +268,32 @@ def _junit_case(suite: ElementTree.Element, stage: Stage, result: TestResult) ->
         failure.text = "\n\n".join(result.failures)
     if result.measured and result.status is not Status.SKIPPED:
         ElementTree.SubElement(case, "system-out").text = "\n".join(result.measured)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Points of the lab's stages, and of those beyond them (the extension), which are a sum of their own."""
+
+    score: float = 0
+    most: float = 0
+    extension: float = 0
+    most_of_extension: float = 0
+
+    def __str__(self) -> str:
+        """Both sums, or the one that there is: "87 of 100 points, extension 12 of 20"."""
+        lab = f"{self.score:g} of {self.most:g} points"
+        beyond = f"extension {self.extension:g} of {self.most_of_extension:g}"
+        said = [lab] * bool(self.most or not self.most_of_extension) + [beyond] * bool(self.most_of_extension)
+        return ", ".join(said)
+
+
+def add_up(points: Iterable[tuple[bool, float, float]]) -> Sums:
+    """Of (whether it belongs to the extension, points, what can be had)."""
+    points = list(points)
+    lab, beyond = ([each for each in points if each[0] is extension] for extension in (False, True))
+    return Sums(*(sum(each[column] for each in part) for part in (lab, beyond) for column in (1, 2)))
+
+
+def sums_of_tests(tests: Iterable[dict[str, Any]]) -> Sums:
+    """Of the tests of a results.json."""
+    return add_up((test["extra_data"].get("extension", False), test["score"], test["max_score"]) for test in tests)

@@ -17,9 +17,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tools.grading import released
-from tools.grading.exit_codes import ending_of
 from tools.grading.released import is_students
 from tools.grading.stages import all_stages
+from tools.grading.terminal import ending_of
 from tools.setup.toolchain import LabError
 
 LONGEST = 2000  # characters of what a test says; a page may have a megabyte

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.grading.compile_commands import compile_command
 from tools.grading.stages import Stage, short_paths
+from tools.setup.configuring import compile_command
 from tools.setup.toolchain import ROOT, LabError
 
 SHOWN = 5
