@@ -1,9 +1,7 @@
-"""Draws all-reduces over message size: time and bus bandwidth of each world, and the alpha-beta model fitted to one;
-and sets them with the columns of nccl-tests.
+"""Draws and sets time and bus bandwidth of all-reduces over message size, with the alpha-beta model fitted to them.
 
-Reads one result file of the benchmark collectives. The model is fitted to the smallest world of several ranks.
-nccl-tests prints the mean of back-to-back calls; these are medians of calls that all ranks begin together, on the
-slowest rank.
+Reads result files of the benchmark collectives: medians of calls that all ranks begin together, of the slowest. The
+model is fitted to the smallest world of several ranks. The table has the columns of nccl-tests.
 """
 
 from __future__ import annotations

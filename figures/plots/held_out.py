@@ -1,7 +1,6 @@
-"""Draws published against predicted times of all sources: figures/reference/held_out.csv, by tools.report.held_out.
+"""Draws and sets published against predicted times of all sources: figures/reference/held_out.csv.
 
---data names a result of bucketed_ddp, made with --preset published, for the provenance of this drawing.
-"""
+--data names a result of bucketed_ddp, made with --preset published, for the provenance alone."""
 
 from __future__ import annotations
 

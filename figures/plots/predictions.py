@@ -1,7 +1,6 @@
 """Sets how far predictions at published scale are from the published numbers, beside the dull guess.
 
-Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset published.
-"""
+Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset published."""
 
 from __future__ import annotations
 

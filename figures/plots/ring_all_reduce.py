@@ -1,8 +1,7 @@
 """Draws and sets the ring beside the butterfly and the backend's own all-reduce, over world size.
 
-Reads result files of the benchmark ring_all_reduce, a figure and two tables for each. Shows the mean over the
-repetitions, as published. What the published procedure measured, first calls, stands beside the published numbers; warm
-calls stand alone.
+Reads result files of the benchmark ring_all_reduce; shows means over the repetitions, as published. First calls, which
+the published procedure measures, stand beside the published numbers; warm calls stand alone.
 """
 
 from __future__ import annotations

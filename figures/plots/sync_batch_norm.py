@@ -1,8 +1,7 @@
 """Draws and sets time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
 
-Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each
-rank's own batch, and the published numbers of the same cells, if they are of as many ranks. The published tables are of
-forward alone; forward and backward together have a separate one.
+Reads result files of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each rank's
+own batch, and the published numbers of the same cells, of forward alone, if they are of as many ranks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Draws loss and accuracy over the epochs of training on CIFAR-100, for both implementations and several seeds.
+"""Draws and sets loss, accuracy, time and memory of training on CIFAR-100, for both implementations and several seeds.
 
-Reads a result file of the benchmark train_cifar100, with trainings by implementation and seed. By epoch it has "running
-loss" and "batch accuracy", which the published program prints (of rank 0: losses added up and divided by the number of
-micro-batches; and the last one's accuracy), and "validation accuracy"; by epoch and rank "train time"; by rank "peak
-memory". Published end points are drawn if the training was the published one.
+Reads result files of the benchmark train_cifar100. "running loss" and "batch accuracy" are what the published program
+prints: of rank 0, losses added up over the number of micro-batches, and the last one's accuracy.
 """
 
 from __future__ import annotations
