@@ -1,5 +1,4 @@
-"""What the figures of stage 05 share: the look and title of each all-reduce, readable sizes, and the measurements of
-the benchmark collectives."""
+"""What figures and tables of stage 05 share: look and title of each all-reduce, times of collectives."""
 
 from __future__ import annotations
 
@@ -11,15 +10,14 @@ RING = "ring"
 BACKENDS = {"gloo": "Gloo", "nccl": "NCCL", "shm": "shared memory"}
 GLOO = "gloo all_reduce"  # beside another backend's own
 LOOKS = {
-    RING: (style.BLUE, "o"),
-    "pipelined ring": (style.SKY, "D"),
-    "butterfly": (style.ORANGE, "s"),
-    "recursive doubling": (style.GREEN, "^"),
-    "tree": (style.PURPLE, "v"),
-    "all_reduce": (style.VERMILION, "X"),
-    GLOO: (style.GREY, "P"),
+    RING: {"color": style.BLUE, "marker": "o"},
+    "pipelined ring": {"color": style.SKY, "marker": "D"},
+    "butterfly": {"color": style.ORANGE, "marker": "s"},
+    "recursive doubling": {"color": style.GREEN, "marker": "^"},
+    "tree": {"color": style.PURPLE, "marker": "v"},
+    "all_reduce": {"color": style.VERMILION, "marker": "X"},
+    GLOO: {"color": style.GREY, "marker": "P"},
 }
-COLOURS, MARKERS = ({name: look[part] for name, look in LOOKS.items()} for part in (0, 1))
 COLLECTIVES = "collectives"  # the program
 COMPARED = (RING, "pipelined ring", "butterfly", "all_reduce")  # by the program
 KNOWN = (*COMPARED, GLOO)
@@ -27,14 +25,11 @@ KNOWN = (*COMPARED, GLOO)
 
 def title_of(variant: str, result: pd.DataFrame) -> str:
     """A variant's title; the group's own all-reduce is named after its backend."""
-    if variant == GLOO:
-        return "Gloo's all_reduce"
-    if variant != "all_reduce":
-        return variant
     backend = result.attrs["provenance"]["backend"]
-    if "," in backend:  # several worlds, with enough GPUs only for the smaller ones
-        return "the backend's all_reduce"
-    return f"{BACKENDS.get(backend, backend)}'s all_reduce"
+    if variant == "all_reduce":  # of several worlds only the smaller ones may have enough GPUs
+        whose = "the backend" if "," in backend else BACKENDS.get(backend, backend)
+        return f"{whose}'s all_reduce"
+    return "Gloo's all_reduce" if variant == GLOO else variant
 
 
 def bus_bandwidth(size: float, seconds: float, ranks: int) -> float:
@@ -49,12 +44,3 @@ def collectives_times(result: pd.DataFrame) -> pd.DataFrame:
     groups = ordered.groupby(["world_size", "variant", "bytes"], observed=True)["value"]
     low, high = groups.quantile(0.1), groups.quantile(0.9)
     return pd.DataFrame({"median": groups.median(), "low": low, "high": high, "calls": groups.size()})
-
-
-def size_label(size: float) -> str:
-    """1048576 is 1 MiB."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} GiB"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.axes import Axes
 
-from figures.lib import style
-from figures.lib.reference_data import load_reference
-from figures.lib.result_files import link, pick, simulated
+from figures.lib.result_files import load_reference, pick, simulated
 
 PROGRAM = "compare_ddp"
 KEYS = ["buffer_size", "direction", "variant"]
@@ -26,8 +23,6 @@ OPTIONS = {
     STAGE: "stage 03",
 }
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-COLOURS = {CORE: style.GREY, EQUAL_BYTES: style.PURPLE, ASYNC: style.BLUE, SYNC: style.VERMILION, STAGE: style.GREEN}
-MARKERS = {CORE: "o", EQUAL_BYTES: "D", ASYNC: "s", SYNC: "^", STAGE: "v"}
 
 
 def measured(result: pd.DataFrame) -> pd.DataFrame:
@@ -53,42 +48,14 @@ def variants_of(latencies: pd.DataFrame) -> list[str]:
     return [variant for variant in VARIANTS if variant in there]
 
 
-def iterations_of(result: pd.DataFrame) -> int:
-    """How many were measured, of each variant at each buffer size and in each direction."""
-    values = result.attrs["parameters"]
-    return values["iterations"] - values["discarded"]
-
-
 def supported(result: pd.DataFrame) -> list[str]:
-    """Those of STATISTICS that so few iterations support: of n, at least one must lie above a percentile on average,
-    which takes 10 for the 90th, 20 for the 95th and 100 for the 99th. Of fewer, it is little else than the largest.
+    """Those of STATISTICS that so few iterations support: of n, at least one must lie above a percentile on average.
     Simulated iterations are all alike."""
     above = {"p90": 10, "p95": 5, "p99": 1}  # percent
-    return [
-        name for name in STATISTICS if simulated(result) or iterations_of(result) * above.get(name, 100) >= 100
-    ]  # fmt: skip
+    count = iterations_of(result)
+    return [name for name in STATISTICS if simulated(result) or count * above.get(name, 100) >= 100]
 
 
-def procedure_of(result: pd.DataFrame) -> str:
-    """How it was measured, in words."""
-    values = result.attrs["parameters"]
-    loss = {"mse": "mean squared error", "cross-entropy": "cross entropy"}[values["loss"]]
-    times = {"rank0": "rank 0's times", "slowest": "times of the slowest rank"}[values["times_of"]]
-    broadcasts = "broadcasts" if values["broadcasts_buffers"] else "does not broadcast"
-    return f"{loss}; {times}; core {broadcasts} BatchNorm's buffers before forward"
-
-
-def configuration(result: pd.DataFrame) -> str:
-    values = result.attrs["parameters"]
-    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}, {link(result)}"
-
-
-def mark_whole_model(axes: Axes, result: pd.DataFrame, named: bool) -> None:
-    """Draws a line at the buffer size that holds all gradients."""
-    size = result.attrs["parameters"]["parameters"] / M
-    axes.axvline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
-    if named:
-        axes.annotate(
-            f"all {size:.2f}M", (size, 1), (-3, -3), xycoords=axes.get_xaxis_transform(),
-            textcoords="offset points", ha="right", va="top", fontsize=6.5,
-        )  # fmt: skip
+def iterations_of(result: pd.DataFrame) -> int:
+    """How many were measured, of each variant at each buffer size and in each direction."""
+    return result.attrs["parameters"]["iterations"] - result.attrs["parameters"]["discarded"]

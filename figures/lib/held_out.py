@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from figures.lib.reference_data import load_reference
+from figures.lib.result_files import load_reference
 
 NAME = "held_out"
 STEP, AFTER, FORWARD, BOTH, OPTIMIZER, ALL_REDUCE, AB = (
@@ -17,17 +17,10 @@ STEP, AFTER, FORWARD, BOTH, OPTIMIZER, ALL_REDUCE, AB = (
 )  # fmt: skip
 ONE_GPU = "compute only"
 SOURCES = {
-    "A": "A, 2 GPUs, PCIe",
-    "B": "B, 2 H20",
-    "C": "C, 2 T4",
-    "suite": "PyTorch's suite, 64 V100",
-    "D": "D, 2 H100, FP32",
-    "D, TF32": "D, 1 H100, TF32",
-    "D, BF16": "D, 1 H100, BF16",
-    "E": "E, 2 RTX PRO 6000",
-    "F": "F, 32 V100",
-    "G": "G, 2 A800, PCIe",
-}
+    "A": "A, 2 GPUs, PCIe", "B": "B, 2 H20", "C": "C, 2 T4", "suite": "PyTorch's suite, 64 V100",
+    "D": "D, 2 H100, FP32", "D, TF32": "D, 1 H100, TF32", "D, BF16": "D, 1 H100, BF16",
+    "E": "E, 2 RTX PRO 6000", "F": "F, 32 V100", "G": "G, 2 A800, PCIe",
+}  # fmt: skip
 COLUMNS = ["source", "quantity", "held-out cells", "mean error", "largest", "dull mean", "dull largest"]
 
 

@@ -1,4 +1,4 @@
-"""Published cells beside what the simulated cluster says of them, and how far apart they are.
+"""Published cells beside what the simulated cluster says of them, how far apart they are, and how figures show both.
 
 A few cells of each experiment were used to fit its constants; all others are predictions. Cells are a table: quantity,
 place, published, predicted, fitted, and dull: what somebody would say who knows the fitted cells alone, their mean.
@@ -6,13 +6,15 @@ place, published, predicted, fitted, and dull: what somebody would say who knows
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from figures.lib import ddp_comparison, suite_data, training_times
+from figures.lib import ddp_comparison, style, suite_data, training_times
 from figures.lib.training_times import WAY
 
 FITTED_SIZES = (3, 12, 25)  # of compare_ddp, in M elements
@@ -21,6 +23,7 @@ FITTED_MODEL = "resnet50"  # of ddp_suite: all its rounds, with buckets of 25 MB
 # PyTorch's own implementation, which was measured for the suite.
 SUITE_VARIANT, SUITE_BUCKET, AB_PERCENT, LARGEST_AB = "Reducer", 25, 75, 8
 
+TIMES_ONLY = "The simulation computes times only; make test checks values."
 TOTAL, ALL_REDUCE = "total time", "all-reduce time"
 ITERATION, OVERHEAD, AB = "sec/iter", "overhead over no DDP", "1 MB against 25 MB"
 
@@ -34,14 +37,11 @@ def error_of(cells: pd.DataFrame, guess: str = "predicted") -> pd.Series:
 def compare_ddp(result: pd.DataFrame) -> pd.DataFrame:
     published = ddp_comparison.published()["p50"].rename("published")
     predicted = ddp_comparison.measured(result)["p50"].rename("predicted")
-    directions, variants = ddp_comparison.DIRECTIONS, list(ddp_comparison.OPTIONS)
+    order, groups = [*ddp_comparison.DIRECTIONS, *ddp_comparison.OPTIONS], ["direction", "variant"]
     cells = pd.concat([published, predicted], axis="columns", join="inner").reset_index()
-    cells = cells.sort_values(
-        ["direction", "variant"], key=lambda names: names.map([*directions, *variants].index), kind="stable"
-    )
+    cells = cells.sort_values(groups, key=lambda names: names.map(order.index), kind="stable")
     fitted = published[published.index.isin(FITTED_SIZES, level="buffer_size")]
-    dull = fitted.groupby(["direction", "variant"]).mean().rename("dull")
-    return cells.join(dull, on=["direction", "variant"]).assign(
+    return cells.join(fitted.groupby(groups).mean().rename("dull"), on=groups).assign(
         quantity=cells["direction"] + " of " + cells["variant"],
         place=cells["buffer_size"].astype(str) + "M",
         fitted=cells["buffer_size"].isin(FITTED_SIZES),
@@ -81,9 +81,8 @@ def ddp_suite(result: pd.DataFrame) -> pd.DataFrame:
     share = (published / alone - 1)[fitted].mean()  # what DDP adds to that model
     base = pd.DataFrame({"place": both["model"] + ", " + both["gpus"].astype(str) + " GPUs", "fitted": fitted})
     steps = base.assign(quantity=ITERATION, published=published, predicted=predicted, dull=alone * (1 + share))
-    added = base.assign(
-        quantity=OVERHEAD, published=published - alone, predicted=predicted - alone, dull=alone * share
-    )  # fmt: skip
+    values = {"published": published - alone, "predicted": predicted - alone, "dull": alone * share}
+    added = base.assign(quantity=OVERHEAD, **values)
     cells = pd.concat([steps, added]).sort_index(kind="stable")
     return pd.concat([cells, _ab(result)]) if len(suite_data.bucket_sizes(result)) == 2 else cells
 
@@ -101,11 +100,7 @@ def _ab(result: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-EXPERIMENTS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "compare_ddp": compare_ddp,
-    "bucketed_ddp": bucketed_ddp,
-    "ddp_suite": ddp_suite,
-}
+EXPERIMENTS = {"compare_ddp": compare_ddp, "bucketed_ddp": bucketed_ddp, "ddp_suite": ddp_suite}
 
 
 def errors(cells: pd.DataFrame) -> pd.DataFrame:
@@ -159,3 +154,41 @@ def document(program: str, cells: pd.DataFrame) -> dict[str, Any]:
     if program == training_times.PROGRAM:
         made["best_sizes_as_published"] = "{} of {}".format(*best_sizes(cells))
     return made
+
+
+def draw_published(axes: Axes, points: pd.Series, fitted: Iterable[bool], color: str, marker: str) -> None:
+    """Published numbers over their index. Those to which constants were fitted are filled."""
+    for (x, y), filled in zip(points.items(), fitted):
+        axes.plot(
+            x, y, color=color, marker=marker, markersize=3.8, linestyle="none", zorder=4,
+            markerfacecolor=color if filled else "white", markeredgewidth=0.8, markeredgecolor=color,
+        )  # fmt: skip
+
+
+def add_legend(figure: Figure, entries: dict[str, dict[str, Any]], loc: str = "outside upper left") -> None:
+    """`entries`, then those for predictions and for the two kinds of published numbers."""
+    look = {"color": "#444444", "markersize": 3.8, "linestyle": "none", "marker": "o", "markeredgewidth": 0.8}
+    kinds = {
+        "simulated": {"color": "#444444", "linewidth": 1.2},
+        "published, predicted": {**look, "markerfacecolor": "white"},
+        "published, fitted": look,
+    }
+    style.legend(figure, entries | kinds, loc, ncols=3, handlelength=1.8)
+
+
+def setup_in_words(result: pd.DataFrame) -> str:
+    values, gpus = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
+    return (
+        f"Simulated cluster: {gpus} GPUs ({values['gpu']}), {min(gpus, values['gpus_per_node'])} a machine, links of "
+        f"{values['link_gb_per_s']:.3g} GB/s"
+    )
+
+
+def add_caption(
+    figure: Figure, result: pd.DataFrame, cells: pd.DataFrame, text: str, quantities: Iterable[str]
+) -> Figure:
+    """The set-up, `text`, and how far predictions are from the published numbers."""
+    found = errors(cells)
+    words = [in_words(quantity, found.loc[quantity]) for quantity in quantities if quantity in found.index]
+    sentences = [f"{setup_in_words(result)}.", text, *(f"{one[0].upper()}{one[1:]}." for one in words), TIMES_ONLY]
+    return style.add_caption(figure, " ".join(sentences), [result])

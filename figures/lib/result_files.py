@@ -1,7 +1,8 @@
-"""Reads the result files that benchmarks write, each as one long table. schema.json describes them.
+"""Reads result files, each as one long table, and the published numbers beside which they are shown.
 
-A table has a row for each value: the labels of its series, `unit`, `value`, and `call`, its number within the series.
-Its `attrs` are the result's `program`, `parameters` and `provenance`.
+A result's table has a row for each value: the labels of its series, `unit`, `value`, and `call`, its number within the
+series. Its `attrs` are the result's `program`, `parameters` and `provenance`; schema.json describes the file.
+Published numbers are in figures/reference/<name>.csv, below comments ("# ...") that say where they come from.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import jsonschema
 import pandas as pd
 
+FOLDER = Path(__file__).resolve().parents[1] / "reference"
 SCHEMA = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
 
 
@@ -45,18 +47,33 @@ def load(file: Path, program: str) -> pd.DataFrame:
     return table
 
 
+def name_of(program: str, result: pd.DataFrame) -> str:
+    """Such as program.solutions.quick: figures of different implementations or presets have different names."""
+    provenance = result.attrs["provenance"]
+    return f"{program}.{provenance['implementation']}.{provenance['preset']}"
+
+
+def load_reference(name: str, as_printed: bool = False) -> pd.DataFrame:
+    """The table <name>.csv, with its cells as numbers, or as they were printed; attrs["source"] has the comments."""
+    file = FOLDER / f"{name}.csv"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    source = [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
+    kind = {"dtype": str, "keep_default_na": False} if as_printed else {}
+    table = pd.read_csv(file, skiprows=len(source), **kind)
+    table.attrs = {"source": source}
+    return table
+
+
+def setup_of(table: pd.DataFrame) -> str:
+    (setup,) = (line for line in table.attrs["source"] if line.startswith("Setup: "))
+    return setup.removeprefix("Setup: ")
+
+
 def pick(table: pd.DataFrame, **labels: Any) -> pd.DataFrame:
     """The rows with these labels, without the labels that none of them has."""
     for name, wanted in labels.items():
         table = table[table[name] == wanted] if name in table else table.iloc[:0]
     return table.dropna(axis="columns", how="all").infer_objects() if len(table) else table
-
-
-def load_simulated(file: Path, program: str) -> pd.DataFrame:
-    result = load(file, program)
-    if not simulated(result):
-        raise ResultError(f"{file}: was measured, not simulated; run {program} with --preset published")
-    return result
 
 
 def simulated(result: pd.DataFrame) -> bool:
@@ -100,19 +117,12 @@ def provenance_in_words(results: list[pd.DataFrame]) -> str:
         """What `say` returns for each result, but once if it is the same for all."""
         return " and ".join(dict.fromkeys(map(say, of_all)))
 
+    def commit(of: dict[str, Any]) -> str:
+        digits, dash, dirty = of["commit"].partition("-")
+        return digits[:8] + dash + dirty
+
     dates = sorted({of["date"][:10] for of in of_all})
-    parts = [
-        each(lambda of: f"{of['gpu'] if of['device'] == 'cuda' else of['cpu']}, {of['cores']} cores"),
-        each(lambda of: f"torch {of['torch']}, {of['backend']}"),
-        whose[0],
-        "seed " + each(lambda of: str(of["seed"])),
-        "commit " + each(lambda of: _short(of["commit"])),
-        " to ".join(dict.fromkeys((dates[0], dates[-1]))),
-    ]
-    return " · ".join(parts)
-
-
-def _short(commit: str) -> str:
-    """Eight digits, and whether files had been changed since."""
-    digits, dash, dirty = commit.partition("-")
-    return digits[:8] + dash + dirty
+    machine = each(lambda of: f"{of['gpu'] if of['device'] == 'cuda' else of['cpu']}, {of['cores']} cores")
+    torch, seed = each(lambda of: f"torch {of['torch']}, {of['backend']}"), each(lambda of: str(of["seed"]))
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return " · ".join([machine, torch, whose[0], f"seed {seed}", f"commit {each(commit)}", days])

@@ -12,11 +12,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from figures.lib import style, tables
-from figures.lib.result_files import ResultError, load
+from figures.lib.result_files import ResultError, load, name_of
 
 # Makes the figures or tables of some result files, each with its name.
 Draw = Callable[[list[Path]], Iterable[tuple[str, Figure | tables.Table]]]
-Load = Callable[[Path, str], pd.DataFrame]
 
 
 def main(module: str, about: str, draw: Draw) -> Callable[..., int]:
@@ -48,19 +47,8 @@ def run(description: str, draw: Draw, arguments: list[str] | None = None) -> int
     return 0
 
 
-def one_each(
-    program: str, make: Callable[[pd.DataFrame], Figure | tables.Table], name: str = "", load: Load = load
-) -> Draw:
-    """One figure or table for each result file of `program`; named after the program, unless a name is given."""
-
-    def all_made(files: list[Path]) -> Iterable[tuple[str, Figure | tables.Table]]:
-        for result in (load(file, program) for file in files):
-            yield name_of(name or program, result), make(result)
-
-    return all_made
-
-
-def name_of(program: str, result: pd.DataFrame) -> str:
-    """Such as program.solutions.quick: figures of different implementations or presets have different names."""
-    provenance = result.attrs["provenance"]
-    return f"{program}.{provenance['implementation']}.{provenance['preset']}"
+def one_each(program: str, draw: Callable[[pd.DataFrame], Figure]) -> Draw:
+    """One figure for each result file of `program`, named after it."""
+    return lambda files: (
+        (name_of(program, result), draw(result)) for result in (load(file, program) for file in files)
+    )

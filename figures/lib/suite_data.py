@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 
-from figures.lib.reference_data import load_reference
-from figures.lib.result_files import ResultError, load, pick
+from figures.lib.result_files import load_reference, pick
 
 PROGRAM = "ddp_suite"
 NO_DDP, NO_DDP_ROUND = "compute only", "no ddp"  # the variant, and the name of its round
@@ -22,14 +19,6 @@ def bucket_sizes(result: pd.DataFrame) -> list[int]:
     return list(result["bucket_size"].dropna().unique())
 
 
-def load_ab(file: Path) -> pd.DataFrame:
-    """A result with two bucket sizes."""
-    result = load(file, PROGRAM)
-    if len(bucket_sizes(result)) != 2:
-        raise ResultError(f"{file}: has not two bucket sizes; run ddp_suite --bucket-size 25 1")
-    return result
-
-
 def rounds(result: pd.DataFrame, variant: str, bucket_size: int, *percents: int) -> pd.DataFrame:
     """Seconds of an iteration at these percentiles, over all ranks: a row for each model's round without DDP, which is
     of every variant, and for those of this variant and bucket size, in the order of measurement."""
@@ -42,8 +31,7 @@ def rounds(result: pd.DataFrame, variant: str, bucket_size: int, *percents: int)
 
 def published_rounds() -> pd.DataFrame:
     """The published seconds in the same form."""
-    table = load_reference(PROGRAM).pivot_table("sec/iter", ROUND, "percentile", sort=False).reset_index()
-    return table
+    return load_reference(PROGRAM).pivot_table("sec/iter", ROUND, "percentile", sort=False).reset_index()
 
 
 def diffs(result: pd.DataFrame, variant: str, percent: int) -> pd.Series:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from figures.lib.reference_data import load_reference
+from figures.lib.result_files import load_reference
+from figures.lib.style import size_in_words
 
 PROGRAM = "bucketed_ddp"
 BUCKETED, REDUCER, COMPUTE = "bucketed", "Reducer", "compute only"
@@ -54,9 +55,9 @@ def name_of(way: pd.Series) -> str:
     return f"{way['variant']}{size}, batch {way['local_bs']}, sequence {way['seq_len']}"
 
 
-def size_in_words(size: float) -> str:
-    """Bytes in their shortest readable form."""
-    for unit, bytes_of_it in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= bytes_of_it:
-            return f"{size / bytes_of_it:.3g} {unit}"
-    return f"{size:.0f} B"
+def caps_in_words(times: pd.DataFrame) -> str:
+    """A sentence for a caption: what buckets hold here, if that is another size than the published one."""
+    caps = dict(sorted(zip(times["bucket_size_mb"], times["cap_bytes"])))
+    here = ", ".join(f"{size} MB is {size_in_words(cap)}" for size, cap in caps.items() if size)
+    alike = all(cap == size << 20 for size, cap in caps.items())
+    return "" if alike else f" Buckets are as large a part of the gradients as the published ones of xl's: {here}."

@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import combinations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.all_reduces import COLOURS, MARKERS, RING, size_label
+from figures.lib.all_reduces import LOOKS, RING
 from figures.lib.result_files import pick
 
 PROGRAM = "all_reduce_algorithms"
@@ -66,20 +65,16 @@ def draw_curves(
 ) -> None:
     """The formula's lines and the simulated points. The ring's are larger, so that others leave them visible."""
     for algorithm in ALGORITHMS:
-        wide, colour = 1.6 if algorithm == RING else 1, COLOURS[algorithm]
-        line = [1e3 * seconds(algorithm, x) for x in between]
-        axes.plot(between, line, color=colour, linewidth=1.2 * wide)
+        wide, look = 1.6 if algorithm == RING else 1, LOOKS[algorithm]
+        axes.plot(between, [1e3 * seconds(algorithm, x) for x in between], color=look["color"], linewidth=1.2 * wide)
         points = times[times["algorithm"] == algorithm].sort_values(over)
-        axes.plot(
-            points[over], 1e3 * points["value"], linestyle="none", marker=MARKERS[algorithm], markersize=4 * wide,
-            color=colour, markeredgecolor="white", markeredgewidth=0.4, zorder=3,
-        )  # fmt: skip
+        axes.plot(points[over], 1e3 * points["value"], **look, linestyle="none", markersize=4 * wide,
+                  markeredgecolor="white", markeredgewidth=0.4, zorder=3)  # fmt: skip
     axes.set_yscale("log")
-    axes.grid()
+    style.write_plain_numbers(axes.yaxis)
 
 
-def draw_over_size(axes: Axes, result: pd.DataFrame, world: int, network: Network) -> None:
-    times = pick(result, world_size=world)
+def draw_over_size(axes: Axes, times: pd.DataFrame, world: int, network: Network) -> None:
     sizes = sorted(times["bytes"].unique())
     between = np.geomspace(sizes[0], sizes[-1], 200)
     draw_curves(axes, times, "bytes", between, lambda algorithm, size: formula_seconds(algorithm, world, size, network))
@@ -90,21 +85,18 @@ def draw_over_size(axes: Axes, result: pd.DataFrame, world: int, network: Networ
             axes.plot(*place, marker="o", markersize=8, fillstyle="none", color="black", markeredgewidth=0.8)
             if {one, other} == {RING, "recursive doubling"}:  # the two fastest, each on one side
                 look = {"xytext": (8, -9), "textcoords": "offset points", "fontsize": 7, "fontweight": "bold"}
-                axes.annotate(size_label(size), place, **look)
-    style.log_axis(axes, sizes[:: max(1, len(sizes) // 5)], size_label)
-    axes.set_xlabel("size of the tensor")
-    axes.set_title(f"{world} ranks", loc="left")
+                axes.annotate(style.size_in_words(size), place, **look)
+    style.log_axis(axes, sizes[:: max(1, len(sizes) // 5)], style.size_in_words)
+    style.dress(axes, f"{world} ranks", "size of the tensor")
 
 
-def draw_over_world(axes: Axes, result: pd.DataFrame, size: int, network: Network) -> None:
-    times = pick(result, bytes=size)
+def draw_over_world(axes: Axes, times: pd.DataFrame, size: int, network: Network) -> None:
     worlds = sorted(times["world_size"].unique())
     between = range(worlds[0], worlds[-1] + 1)
     draw_curves(axes, times, "world_size", between, lambda each, world: formula_seconds(each, world, size, network))
     powers = [world for world in worlds if world & (world - 1) == 0] or worlds
     style.log_axis(axes, powers[:: -max(1, len(powers) // 5)], "{:,.0f}".format)
-    axes.set_xlabel("ranks")
-    axes.set_title(f"a tensor of {size_label(size)}", loc="left")
+    style.dress(axes, f"a tensor of {style.size_in_words(size)}", "ranks")
 
 
 def differences(result: pd.DataFrame, network: Network) -> tuple[float, float]:
@@ -122,29 +114,27 @@ def draw(result: pd.DataFrame) -> Figure:
     network = {name: values[name] for name in ("alpha_ns", "beta_ns_per_byte")}
     worlds, sizes = shown(WORLDS_SHOWN, result["world_size"]), shown(SIZES_SHOWN, result["bytes"])
     figure, panels = style.panels(5.4, 2, max(len(worlds), len(sizes)), squeeze=False)
-    for row, shown_there, draw_panel in ((panels[0], worlds, draw_over_size), (panels[1], sizes, draw_over_world)):
-        for axes, value in zip(row, shown_there):
-            draw_panel(axes, result, value, network)
-            style.write_plain_numbers(axes.yaxis)
-        row[0].set_ylabel("time [ms]")
-        for axes in row[len(shown_there) :]:
-            axes.set_axis_off()
-    looks = ({"color": COLOURS[each], "marker": MARKERS[each]} for each in ALGORITHMS)
-    handles = [plt.Line2D([], [], markersize=4, linewidth=1.2, **look) for look in looks]
-    figure.legend(handles, ALGORITHMS, loc="outside upper center", ncols=len(ALGORITHMS))
+    for axes in (*panels[0, len(worlds) :], *panels[1, len(sizes) :]):
+        axes.set_axis_off()
+    for axes, world in zip(panels[0], worlds):
+        draw_over_size(axes, pick(result, world_size=world), world, network)
+    for axes, size in zip(panels[1], sizes):
+        draw_over_world(axes, pick(result, bytes=size), size, network)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("time [ms]")
+    entries = {each: {**LOOKS[each], "markersize": 4, "linewidth": 1.2} for each in ALGORITHMS}
+    style.legend(figure, entries, "outside upper center", fontsize=8)
     exact, uneven = differences(result, network)
     agree = "exactly" if not exact >= 1e-9 else f"within {exact:.2%}"
-    agree += " where the ranks divide the elements" + (f", elsewhere within {uneven:.2%}" if uneven > 0 else "")
     larger = values.get("worlds_on_cluster")
-    style.add_caption(
-        figure,
+    text = (
         f"Simulated network, α = {network['alpha_ns'] / 1e3:g} µs, β = {network['beta_ns_per_byte']:g} ns a byte. "
-        "Lines: the formulas. Points: what the code took in virtual time.\n"
-        f"They agree {agree}.\nCircles: crossovers, with the size where the ring becomes the fastest of all."
-        + (f" From {larger.split(', ')[0]} ranks on: one for all." if larger else ""),
-        [result],
-    )
-    return figure
+        f"Lines: the formulas. Points: the code in virtual time.\nThey agree {agree} where the ranks divide the "
+        "elements" + (f", elsewhere within {uneven:.2%}" if uneven > 0 else "") + ".\nCircles: crossovers, with the "
+        "size where the ring becomes the fastest of all."
+        + (f" From {larger.split(', ')[0]} ranks on: one for all." if larger else "")
+    )  # fmt: skip
+    return style.add_caption(figure, text, [result])
 
 
 main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw))

@@ -13,11 +13,10 @@ from matplotlib.ticker import FuncFormatter
 
 from figures.lib import script, style
 from figures.lib.result_files import link, pick
-from figures.lib.training_times import BUCKETED, COMPUTE, size_in_words
+from figures.lib.training_times import BUCKETED, COMPUTE
 
 PROGRAM = "bucket_overhead"
 FORMULA = ("gradient_bytes", "overhead_s", "bandwidth_bytes_per_s")
-HEIGHT = 4.4  # inches
 
 
 def formula_seconds(size: float, gradients: float, overhead: float, bandwidth: float) -> tuple[float, float]:
@@ -42,7 +41,7 @@ def draw_formula(axes: Axes, values: dict[str, float], caps: pd.Index) -> None:
 
 
 def draw(result: pd.DataFrame) -> Figure:
-    figure, axes = style.panels(HEIGHT)
+    figure, axes = style.panels(4.4)
     values, ranks = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
     measured, simulated = beyond_computing(result), pick(result, quantity="simulated overhead")
     caps, best = measured.index, values["best_cap_bytes"]
@@ -51,34 +50,31 @@ def draw(result: pd.DataFrame) -> Figure:
         line = 1e3 * simulated.set_index("cap_bytes")["value"].sort_index()
         axes.plot(line, color=style.GREEN, marker="s", markersize=4, linewidth=1, label="simulated network")
     axes.vlines(caps, measured["10%"], measured["90%"], color=style.VERMILION, linewidth=0.9, alpha=0.6)
-    axes.plot(
-        measured["50%"], color=style.VERMILION, marker="o", markersize=4.5, linewidth=1, label="measured", zorder=4
-    )
+    axes.plot(measured["50%"], "o-", color=style.VERMILION, markersize=4.5, linewidth=1, label="measured", zorder=4)
     axes.axvline(best, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
     axes.annotate(
-        f" b* = √(s·w·o) = {size_in_words(best)}", (best, 1), xycoords=("data", "axes fraction"), va="top", fontsize=7.5
+        f" b* = √(s·w·o) = {style.size_in_words(best)}",
+        (best, 1),
+        xycoords=("data", "axes fraction"),
+        va="top",
+        fontsize=7.5,
     )
-    style.log_axis(axes, caps[:: -max(1, len(caps) // 5)], size_in_words)
+    style.log_axis(axes, caps[:: -max(1, len(caps) // 5)], style.size_in_words)
     # From a quarter of the formula's minimum: noise may be negative, and a term alone goes to zero.
     axes.set_yscale("log", nonpositive="clip")
     axes.set_ylim(bottom=1e3 * sum(formula_seconds(best, *(values[name] for name in FORMULA))) / 4)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid()
     size = f"{values['parameters'] / 1e6:,.3g} M parameters"
-    axes.set_title(f"{values['model']}, {size}; {ranks} ranks, {link(result)}", loc="left")
-    axes.set_xlabel("size b of a bucket (cap)")
-    axes.set_ylabel("a step beyond computing alone [ms]")
+    title = f"{values['model']}, {size}; {ranks} ranks, {link(result)}"
+    style.dress(axes, title, "size b of a bucket (cap)", "a step beyond computing alone [ms]")
     figure.legend(loc="outside upper left", ncols=2, fontsize=7.5, columnspacing=1.5)
     text = (
-        f"Gradients s = {size_in_words(values['gradient_bytes'])}; measured: all-reduces cost o = "
+        f"Gradients s = {style.size_in_words(values['gradient_bytes'])}; measured: all-reduces cost o = "
         f"{1e6 * values['overhead_s']:.0f} µs and move w = {1e-9 * values['bandwidth_bytes_per_s']:.3g} GB/s. Batch "
         f"{values['batch_size']} a rank, {values['sequence_length']} tokens; medians of {values['repetitions']} "
-        "repetitions, slowest rank, bars: 10th to 90th percentile. Logarithmic axes."
+        "repetitions, slowest rank, bars: 10th to 90th percentile. The simulated network has the same s, w and o."
     )
-    if len(simulated):
-        text += " The simulated network has the same s, w and o, and computing that takes as long as measured alone."
-    style.add_caption(figure, text, [result])
-    return figure
+    return style.add_caption(figure, text, [result])
 
 
 main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw))

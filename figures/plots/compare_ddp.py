@@ -1,67 +1,206 @@
-"""Draws the latency of ResNet-50's forward and backward over the buffer size, beside the published numbers.
+"""Draws the latency of ResNet-50's forward and backward over the buffer size, and sets it in the published form.
 
-Reads one result file of the benchmark compare_ddp.
+Reads result files of the benchmark compare_ddp. What was measured stands on the left of the published numbers; what
+was simulated, with --preset published, is lines through the published points.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tabulate import tabulate
 
-from figures.lib import ddp_comparison, script, style
-from figures.lib.ddp_comparison import ASYNC, COLOURS, CORE, DIRECTIONS, EQUAL_BYTES, MARKERS, SYNC, variants_of
-from figures.lib.result_files import left_out
+from figures.lib import ddp_comparison, predictions, script, style
+from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, EQUAL_BYTES, OPTIONS, PROGRAM, STAGE, SYNC, M
+from figures.lib.predictions import TIMES_ONLY, setup_in_words
+from figures.lib.result_files import left_out, link, load, name_of, simulated
+from figures.lib.tables import Table, side_by_side
 
-NAMES = {
-    CORE: "core (c10d::Reducer)",
-    EQUAL_BYTES: "core, equal bytes",
-    ASYNC: "async (stage 03)",
-    SYNC: "sync (stage 03, overlap = false)",
+LOOKS = {
+    CORE: {"color": style.GREY, "marker": "o"},
+    EQUAL_BYTES: {"color": style.PURPLE, "marker": "D"},
+    ASYNC: {"color": style.BLUE, "marker": "s"},
+    SYNC: {"color": style.VERMILION, "marker": "^"},
+    STAGE: {"color": style.GREEN, "marker": "v"},
 }
+MEASURED = {CORE: "core (c10d::Reducer)", EQUAL_BYTES: "core, equal bytes", ASYNC: "async (stage 03)",
+            SYNC: "sync (stage 03, overlap = false)"}  # fmt: skip
+SIMULATED = {**MEASURED, ASYNC: "async (Python DDP, forward order)", SYNC: "sync (Python DDP)",
+             STAGE: "stage 03 (reverse order)"}  # fmt: skip
+UNPUBLISHED = {STAGE: "-", EQUAL_BYTES: (0, (4, 2))}
+BUFFERS = (
+    "Buffers of core have a cap of M MiB, all others hold M = 2$^{20}$ elements. Dotted: a buffer holds all gradients. "
+    "Scales do not begin at 0."
+)
+# As published: the second "mean" is the median.
+COLUMNS = ("Mean", "delta%", "mean", "delta%", "p90", "delta%", "p95", "delta%%", "p99", "delta%")
+ROWS = (CORE, ASYNC, SYNC, EQUAL_BYTES, STAGE)  # the published ones in their order, then the others
+TAKEAWAYS = """\
+1) In the forward path, Python impl is 1% faster than DPP Core. Python SYNC and ASYNC are on-par
+2) re2 backward, speed ranking: DDPCore > Python Async > Python SYNC.
+3) Python ASYNC - backward is [2%-20%] slower than DDPCore, varies by buffer size slightly
+   * It's expected since larger buffer size means less parallelization as number of buckets decreases
+   * No difference once buffer size is larger than total elements (24.37M) such as 25M, 26M, 27M
+3) Python SYNC - backward is 20% slower than DDP Core, independent of buffer size"""  # as published
+WIDTH = 136  # of a line of prose, as wide as the tables
 
 
-def draw_panel(axes: Axes, latencies: pd.DataFrame, direction: str) -> None:
-    """Draws lines at the medians, and whiskers up to the 90th percentiles. Each variant is a little to the right of the
-    one before, so that whiskers stay apart."""
+def configuration(result: pd.DataFrame) -> str:
+    values = result.attrs["parameters"]
+    return f"batch {values['batch_size']}, {values['image_size']}x{values['image_size']}, {link(result)}"
+
+
+def mark_whole_model(axes: Axes, result: pd.DataFrame) -> None:
+    """Draws a line at the buffer size that holds all gradients."""
+    size = result.attrs["parameters"]["parameters"] / M
+    axes.axvline(size, color="black", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+    if axes.get_subplotspec().is_first_row() and axes.get_subplotspec().is_first_col():
+        axes.annotate(
+            f"all {size:.2f}M", (size, 1), (-3, -3), xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points", ha="right", va="top", fontsize=6.5,
+        )  # fmt: skip
+
+
+def draw_medians(axes: Axes, latencies: pd.DataFrame, direction: str) -> None:
+    """Lines at the medians, and whiskers up to the 90th percentiles. Each variant is a little to the right of the one
+    before, so that whiskers stay apart."""
     step = latencies.index.get_level_values("buffer_size").max() / 120
-    for number, variant in enumerate(variants_of(latencies)):
+    for number, variant in enumerate(ddp_comparison.variants_of(latencies)):
         by_size = latencies.xs((direction, variant), level=("direction", "variant"))
         medians, above = by_size["p50"], by_size["p90"] - by_size["p50"]
         axes.errorbar(
-            by_size.index + step * (number - 1.5), medians, [0 * above, above],
-            color=COLOURS[variant], marker=MARKERS[variant], markersize=3.4, linewidth=1.2, elinewidth=0.7, capsize=1.5,
-            markeredgecolor="white", markeredgewidth=0.3, label=NAMES[variant],
+            by_size.index + step * (number - 1.5), medians, [0 * above, above], **LOOKS[variant], markersize=3.4,
+            linewidth=1.2, elinewidth=0.7, capsize=1.5, markeredgecolor="white", markeredgewidth=0.3,
         )  # fmt: skip
     axes.margins(y=0.12)
-    axes.grid()
 
 
-def draw(result: pd.DataFrame) -> Figure:
-    """Own numbers on the left, published ones on the right, with a separate scale for other hardware's milliseconds."""
+def draw_measured(result: pd.DataFrame) -> Figure:
+    """Published numbers have a scale of their own, for other hardware's milliseconds."""
     own, ranks = ddp_comparison.measured(result), result.attrs["provenance"]["world_size"]
     figure, panels = style.panels(5.0, 2, 2, sharex=True)
-    for column, latencies in enumerate((own, ddp_comparison.published())):
-        for row, direction in enumerate(reversed(DIRECTIONS)):
-            draw_panel(panels[row, column], latencies, direction)
-            ddp_comparison.mark_whole_model(panels[row, column], result, named=(row, column) == (0, 0))
-            panels[row, 0].set_ylabel(f"{direction} [ms]")
-        panels[-1, column].set_xlabel("buffer size [M elements]")
-    panels[0, 0].set_title(f"measured: {ddp_comparison.configuration(result)}", loc="left", fontsize=8)
-    panels[0, 1].set_title("published: batch 32, 224x224", loc="left", fontsize=8)
-    handles = [errors.lines[0] for errors in panels[0, 0].containers]
-    figure.legend(
-        handles, [NAMES[variant] for variant in variants_of(own)], loc="outside upper center", ncols=len(handles),
-        fontsize=7, columnspacing=1.3, handlelength=1.8,
-    )  # fmt: skip
-    style.add_caption(
-        figure, f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {ddp_comparison.configuration(result)}, n = "
-        f"{ddp_comparison.iterations_of(result)} iterations; {ddp_comparison.procedure_of(result)}. Lines: medians; "
-        "whiskers: to the 90th percentile. Buffers of async and sync hold M = 2^20 elements, 4M MiB; core's buckets M "
-        "MiB, as published, and 4M MiB (equal bytes). Dotted: a buffer holds all gradients. Scales do not begin at 0."
-        + left_out(ddp_comparison.MEASURED, variants_of(own)), [result],
-    )  # fmt: skip
-    return figure
+    titles = (f"measured: {configuration(result)}", "published: batch 32, 224x224")
+    for column, latencies, title in zip(panels.T, (own, ddp_comparison.published()), titles):
+        for axes, direction in zip(column, reversed(DIRECTIONS)):
+            draw_medians(axes, latencies, direction)
+            mark_whole_model(axes, result)
+            style.dress(axes, y=f"{direction} [ms]" if axes in panels[:, 0] else "")
+        column[0].set_title(title, loc="left", fontsize=8)
+        column[1].set_xlabel("buffer size [M elements]")
+    entries = {MEASURED[each]: {**LOOKS[each], "markersize": 3.4} for each in ddp_comparison.variants_of(own)}
+    style.legend(figure, entries, "outside upper center", handlelength=1.8)
+    text = (
+        f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, n = {ddp_comparison.iterations_of(result)} iterations. "
+        "Lines: medians; whiskers: to the 90th percentile. Equal bytes: core's "
+        f"buckets of 4M MiB. {BUFFERS}"
+    )
+    return style.add_caption(
+        figure, text + left_out(ddp_comparison.MEASURED, ddp_comparison.variants_of(own)), [result]
+    )
 
 
-main = script.main(__name__, __doc__, script.one_each(ddp_comparison.PROGRAM, draw))
+def draw_simulated(result: pd.DataFrame) -> Figure:
+    own, published = (latencies["p50"] for latencies in (ddp_comparison.measured(result), ddp_comparison.published()))
+    figure, panels = style.panels(5.4, 2, sharex=True, height_ratios=(3, 1))
+    for axes, direction in zip(panels, reversed(DIRECTIONS)):
+        for variant in ddp_comparison.variants_of(own):
+            key, look = {"key": (direction, variant), "level": ("direction", "variant")}, LOOKS[variant]
+            dashes = UNPUBLISHED.get(variant, "-")
+            axes.plot(own.xs(**key), color=look["color"], linewidth=1.3, linestyle=dashes, zorder=3)
+            if variant not in UNPUBLISHED:
+                points = published.xs(**key)
+                predictions.draw_published(axes, points, points.index.isin(predictions.FITTED_SIZES), **look)
+        style.dress(axes, y=f"{direction} [ms]")
+        axes.margins(y=0.08)
+        mark_whole_model(axes, result)
+    panels[-1].set_ylim(200, 216)
+    panels[-1].set_xlabel("buffer size [M = 2$^{20}$ elements]")
+    looks = {each: {"linestyle": UNPUBLISHED[each], "marker": None} if each in UNPUBLISHED else {} for each in LOOKS}
+    entries = {
+        SIMULATED[each]: {**LOOKS[each], "markersize": 3.8, **looks[each]} for each in ddp_comparison.variants_of(own)
+    }
+    predictions.add_legend(figure, entries, loc="outside upper center")
+    text = f"ResNet-50, {configuration(result)}. Backward contains the all-reduces; stage 03's are not published. "
+    quantities = [f"backward of {variant}" for variant in (CORE, ASYNC, SYNC)]
+    return predictions.add_caption(figure, result, predictions.compare_ddp(result), text + BUFFERS, quantities)
+
+
+def summary(latencies: pd.DataFrame, size: int) -> str:
+    """One buffer size, as published; what is not known is a dash."""
+    texts = []
+    for direction in DIRECTIONS:
+        cells = latencies.loc[size, direction].astype(object)
+        cells = cells.where(cells.notna(), None)
+        rows = [[OPTIONS[variant], *cells.loc[variant]] for variant in ROWS if variant in cells.index]
+        texts.append(tabulate(rows, headers=[f"DDP: [{direction}]", *COLUMNS], tablefmt="simple", missingval="-"))
+    return f"=== Summary for buffer_size: {size}M ===\n" + "\n\n\n".join(texts)
+
+
+def model_summary(of: dict[str, Any]) -> str:
+    lines = (
+        ("total parameters", of["parameters"], f" in {of['parameter_tensors']} tensors"),
+        ("trainable parameters", of["trainable_parameters"], ""),
+        ("largest parameter", of["largest_parameter_elements"],
+         f", {of['largest_parameter']} ({of['largest_parameter_shape']})"),
+    )  # fmt: skip
+    return "\n".join(f"{what:<22}{elements:>12,} = {elements / M:.2f}M{note}" for what, elements, note in lines)
+
+
+def note_of(result: pd.DataFrame, there: list[str]) -> str:
+    values, ranks = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
+    buffers = (
+        "Buffers of async and sync hold M = 2^20 float32; of DDP_CPP_CORE M is bucket_cap_mb, as published; "
+        "EQUAL_BYTES is the same core with four times that."
+    )
+    if simulated(result):
+        return (
+            f"{setup_in_words(result)}, ResNet-50, batch {values['batch_size']}. Milliseconds of an iteration: all "
+            f"take the same, so that percentiles are the mean. {buffers} {TIMES_ONLY}"
+        )
+    return (
+        f"ResNet-50, {ranks} rank{'s' if ranks != 1 else ''}, {configuration(result)}. Milliseconds of n = "
+        f"{ddp_comparison.iterations_of(result)} iterations after {values['discarded']} discarded ones. The second "
+        "column named mean is the median, as published. Percentiles that so few iterations do not support are left "
+        f"out (-). {buffers}{left_out((ASYNC, SYNC), there)}"
+    )
+
+
+def compact(latencies: pd.DataFrame, sizes: list[int]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of medians: all buffer sizes on one page."""
+    others = [variant for variant in ROWS[1:] if variant in ddp_comparison.variants_of(latencies)]
+    rows = []
+    for size, direction in product(sizes, DIRECTIONS):
+        cells = latencies.loc[size, direction]
+        texts = [f"{cells.p50[other]:.1f} ({cells.p50_delta[other]:+.1f} %)" for other in others]
+        rows.append([f"{size}M", direction, f"{cells.p50[CORE]:.1f}", *texts])
+    return ["buffer size", "direction", "core p50 [ms]", *(f"{variant} p50 [ms]" for variant in others)], rows
+
+
+def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
+    for file in files:
+        result = load(file, PROGRAM)
+        yield name_of(PROGRAM, result), draw_simulated(result) if simulated(result) else draw_measured(result)
+        latencies, known = ddp_comparison.measured(result), ddp_comparison.supported(result)
+        sizes = list(latencies.index.unique("buffer_size"))
+        note = note_of(result, ddp_comparison.variants_of(latencies))
+        columns, rows = compact(latencies, sizes)
+        unknown = [column for column in latencies.columns if column.removesuffix("_delta") not in known]
+        printed = latencies.assign(**dict.fromkeys(unknown))
+        model = f"Model: ResNet-50\n{model_summary(result.attrs['parameters'])}"
+        texts = [f"Published takeaways:\n{TAKEAWAYS}", model, textwrap.fill(note, WIDTH)]
+        text = "\n\n\n".join([*texts, *(summary(printed, size) for size in sizes)])
+        title = "ResNet-50 over buffer sizes: latency of forward and backward"
+        table = Table(title, columns, rows, text, [result], note)
+        yield name_of(PROGRAM, result), table
+        own = latencies[known].reset_index().replace({"variant": OPTIONS})
+        yield from side_by_side(PROGRAM, table, PROGRAM, ddp_comparison.KEYS, own)
+
+
+main = script.main(__name__, __doc__, make)

@@ -1,8 +1,6 @@
-"""Draws published against predicted times, all sources on one plane: figures/reference/held_out.csv.
+"""Draws and sets published against predicted times of all sources: figures/reference/held_out.csv.
 
-The predictions in that file are made with the solutions by `python -m tools.report.held_out`; --data names a result of
-bucketed_ddp, made with --preset published, for the provenance of this drawing.
-"""
+--data names a result of bucketed_ddp, made with --preset published, for the provenance alone."""
 
 from __future__ import annotations
 
@@ -14,27 +12,18 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from figures.lib import held_out, script, style
-from figures.lib.result_files import load
-from figures.lib.side_by_side import simple_table
-from figures.lib.tables import Table
+from figures.lib.result_files import load, name_of
+from figures.lib.tables import Table, simple_table
 
 PROGRAM = "held_out"
 LOOKS = {
-    "A": (style.BLUE, "o"),
-    "B": (style.GREEN, "^"),
-    "C": (style.VERMILION, "s"),
-    "suite": (style.PURPLE, "D"),
-    "D": (style.ORANGE, "v"),
-    "D, TF32": (style.ORANGE, "<"),
-    "D, BF16": (style.ORANGE, ">"),
-    "E": (style.SKY, "P"),
-    "F": (style.GREY, "X"),
-    "G": (style.SKY, "d"),
-}
+    "A": (style.BLUE, "o"), "B": (style.GREEN, "^"), "C": (style.VERMILION, "s"), "suite": (style.PURPLE, "D"),
+    "D": (style.ORANGE, "v"), "D, TF32": (style.ORANGE, "<"), "D, BF16": (style.ORANGE, ">"),
+    "E": (style.SKY, "P"), "F": (style.GREY, "X"), "G": (style.SKY, "d"),
+}  # fmt: skip
 NOTE = (
-    "Errors over the cells that nothing was fitted to. A source's own all-reduces of 2 GPUs, few rows of one GPU and a "
-    "naive step or two describe its machine; these rows, filled, are calibration, and not counted. The dull guess is "
-    "the mean of the source's numbers of the kind. Made with the solutions."
+    "Errors over the cells that nothing was fitted to. Filled: rows that describe a source's machine, which are not "
+    "counted. The dull guess is the mean of the source's numbers of the kind. Made with the solutions."
 )
 
 
@@ -53,16 +42,16 @@ def draw(result: pd.DataFrame) -> Figure:
     ends = np.array([rows["published"].min() / 1.3, 1.3 * rows["published"].max()])
     axes.plot(ends, ends, color="black", linewidth=0.8)
     axes.fill_between(ends, 0.9 * ends, 1.1 * ends, color=style.GREY, alpha=0.2)
-    axes.set(xscale="log", yscale="log", xlabel="published [s]", ylabel="predicted [s]")
-    axes.set_title("published against predicted, within 10 % in the band", loc="left")
+    axes.set(xscale="log", yscale="log")
+    style.dress(axes, "published against predicted, within 10 % in the band", "published [s]", "predicted [s]")
+    axes.grid(visible=False)
     axes.legend(fontsize=7, loc="upper left")
-    style.add_caption(figure, NOTE, [result])
-    return figure
+    return style.add_caption(figure, NOTE, [result])
 
 
 def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
     for result in (load(file, "bucketed_ddp") for file in files):
-        name, lines = script.name_of(PROGRAM, result), held_out.lines(held_out.rows())
+        name, lines = name_of(PROGRAM, result), held_out.lines(held_out.rows())
         yield name, draw(result)
         yield name, simple_table("Predictions that nothing was fitted to", held_out.COLUMNS, lines, [result], NOTE)
 

@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.result_files import link, load
+from figures.lib.result_files import link, load, name_of
 
 PROGRAM = "naive_vs_flat"
 VARIANTS = ("compute only", "naive", "flat")
 PHASE_COLOURS = {
-    "forward": style.SKY,
-    "backward": style.BLUE,
-    "communication": style.ORANGE,
-    "optimizer": style.GREY,
-}
+    "forward": style.SKY, "backward": style.BLUE, "communication": style.ORANGE, "optimizer": style.GREY,
+}  # fmt: skip
 LABEL_SHARE = 0.09  # of the axis: narrower parts get no label
 
 
@@ -65,28 +61,20 @@ def draw(results: list[pd.DataFrame]) -> Figure:
         axes.set_xlim(0, axis_end)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x")
-        axes.set_title(link(result), loc="left")
-    panels[-1, 0].set_xlabel("time of a step [ms]")
+        style.dress(axes, link(result), "time of a step [ms]" if one is steps[-1] else "", grid="x")
     shared, ranks = results[0].attrs["parameters"], results[0].attrs["provenance"]["world_size"]
-    figure.legend(
-        [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PHASE_COLOURS.values()], PHASE_COLOURS,
-        loc="outside upper left", ncols=len(PHASE_COLOURS), fontsize=7.5, handlelength=1, alignment="left",
-        title=f"{shared['model']}, {shared['parameters'] / 1e6:.1f} M parameters: {ranks} ranks, "
-        f"{shared['batch_size']} images of {shared['image_size']}×{shared['image_size']} each",
-        title_fontproperties={"size": 9, "weight": "bold"},
-    )  # fmt: skip
-    style.add_caption(
-        figure,
-        f"Medians of {shared['steps']} steps, slowest rank; whiskers: 10th to 90th percentile of whole steps.",
-        results,
-    )
-    return figure
+    entries = {phase: {"facecolor": colour} for phase, colour in PHASE_COLOURS.items()}
+    title = f"{shared['model']}, {shared['parameters'] / 1e6:.1f} M parameters: {ranks} ranks, "
+    title += f"{shared['batch_size']} images of {shared['image_size']}×{shared['image_size']} each"
+    bold = {"title_fontproperties": {"size": 9, "weight": "bold"}, "alignment": "left"}
+    style.legend(figure, entries, fontsize=7.5, columnspacing=2, handlelength=1, title=title, **bold)
+    text = f"Medians of {shared['steps']} steps, slowest rank; whiskers: 10th to 90th percentile of whole steps."
+    return style.add_caption(figure, text, results)
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     results = [load(file, PROGRAM) for file in files]
-    yield script.name_of(PROGRAM, results[0]), draw(results)
+    yield name_of(PROGRAM, results[0]), draw(results)
 
 
 main = script.main(__name__, __doc__, figures)

@@ -1,24 +1,24 @@
-"""Draws the ring beside the butterfly and the backend's own all-reduce, over world size.
+"""Draws and sets the ring beside the butterfly and the backend's own all-reduce, over world size.
 
-Reads result files of the benchmark ring_all_reduce, a figure for each. Draws the mean over the repetitions, as
-published. What the published procedure measured stands beside the published numbers; warm calls stand alone.
+Reads result files of the benchmark ring_all_reduce; shows means over the repetitions, as published. First calls, which
+the published procedure measures, stand beside the published numbers; warm calls stand alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from figures.lib import script, style
-from figures.lib.all_reduces import COLOURS, MARKERS, RING, title_of
-from figures.lib.reference_data import load_reference, setup_of
-from figures.lib.result_files import load, pick
+from figures.lib.all_reduces import LOOKS, RING, title_of
+from figures.lib.result_files import load, load_reference, name_of, pick, setup_of
+from figures.lib.tables import Table, markdown, side_by_side
 
 PROGRAM = "ring_all_reduce"
 REFERENCES = {"butterfly": "ring_all_reduce.butterfly", "all_reduce": "ring_all_reduce.torch"}  # by the peer
@@ -31,16 +31,17 @@ QUANTITIES = {
     "diff": ("diff_{}", "sum of squared\nerrors", 1),
 }
 SMALLEST_DIFF = 1e-17  # smaller values are drawn at zero
+# As published, with its spelling.
+TITLES = {"butterfly": "Comprasion with given butterfly all reduce", "all_reduce": "Comprasion with pytorch all reduce"}
 
 
 def is_warm(result: pd.DataFrame) -> bool:
     return result.attrs["parameters"]["procedure"] == "warm"
 
 
-def name_of(program: str, result: pd.DataFrame) -> str:
+def named(program: str, result: pd.DataFrame) -> str:
     """The figure's or table's name; that of warm calls has a part of its own."""
-    stem, dot, table = program.partition(".")
-    return script.name_of(f"{stem}.warm{dot}{table}" if is_warm(result) else program, result)
+    return name_of(program.replace(PROGRAM, f"{PROGRAM}.warm") if is_warm(result) else program, result)
 
 
 def column_of(quantity: str, variant: str) -> str:
@@ -58,12 +59,12 @@ def means(result: pd.DataFrame, peer: str) -> pd.DataFrame:
 
 
 def draw_curve(axes: Axes, curve: pd.Series, variant: str, own: bool) -> None:
-    """Draws a curve. Equal points are all seen: the ring's are larger than the peer's, published ones than ours."""
+    """Equal points are all seen: the ring's are larger than the peer's, published ones than ours."""
     size = (6.5 if variant == RING else 3.5) + (0 if own else 2)
     axes.plot(
-        curve.index.get_level_values("world_size"), curve, color=COLOURS[variant], marker=MARKERS[variant],
-        markersize=size, linewidth=1.3 if own else 0.9, linestyle="-" if own else (0, (4, 2)),
-        markerfacecolor=COLOURS[variant] if own else "white", zorder=3 if own else 2,
+        curve.index.get_level_values("world_size"), curve, **LOOKS[variant], markersize=size,
+        linewidth=1.3 if own else 0.9, linestyle="-" if own else (0, (4, 2)), zorder=3 if own else 2,
+        markerfacecolor=LOOKS[variant]["color"] if own else "white",
     )  # fmt: skip
 
 
@@ -105,41 +106,83 @@ def draw_column(column: list[Axes], result: pd.DataFrame, peer: str, quantities:
 
 
 def draw(result: pd.DataFrame) -> Figure:
-    quantities = [quantity for quantity in QUANTITIES if quantity != "allocated" or is_warm(result)]
+    warm, values, provenance = is_warm(result), result.attrs["parameters"], result.attrs["provenance"]
+    quantities = [quantity for quantity in QUANTITIES if quantity != "allocated" or warm]
     figure, panels = style.panels(1.1 + 1.45 * len(quantities), len(quantities), len(REFERENCES), sharey="row")
     for column, peer in zip(panels.T, REFERENCES):
         draw_column(list(column), result, peer, quantities)
-    variants = (RING, *REFERENCES)
-    handles = [plt.Line2D([], [], color=COLOURS[each], marker=MARKERS[each], markersize=4.5) for each in variants]
-    labels = [title_of(each, result) for each in variants]
-    if not is_warm(result):
-        handles.append(plt.Line2D([], [], color=style.GREY, marker="o", markerfacecolor="white", linestyle=(0, (4, 2))))
-        labels.append("published")
-    handles.append(plt.Rectangle((0, 0), 1, 1, color="#EEEEEE"))
-    labels.append(f"more ranks than the {result.attrs['provenance']['cores']} cores here")
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=7.5, columnspacing=1.2)
-    style.add_caption(figure, caption_of(result), [result])
-    return figure
+    entries = {title_of(each, result): {**LOOKS[each], "markersize": 4.5} for each in (RING, *REFERENCES)}
+    if not warm:
+        dashed = {"color": style.GREY, "marker": "o", "markerfacecolor": "white", "linestyle": (0, (4, 2))}
+        entries["published"] = dashed
+    entries[f"more ranks than the {provenance['cores']} cores here"] = {"facecolor": "#EEEEEE"}
+    style.legend(figure, entries, "outside upper center", fontsize=7.5, columnspacing=1.2)
+    text = f"float32; means of {values['repetitions']} calls, of the largest value of all ranks. " + (
+        "Warm calls: the time of the call alone; memory: tensors alone; errors against the mean in float64."
+        if warm
+        else "Calls are the first of new processes, which draw the input; errors: rank 0's, against the mean in "
+        "float32. Published processes start a Python interpreter each, ours are forked. Published: 10 repeats, Gloo on "
+        f"the CPU, {setup_of(load_reference(REFERENCES['butterfly']))}."
+    )
+    return style.add_caption(figure, text, [result])
 
 
-def caption_of(result: pd.DataFrame) -> str:
-    text = f"float32; means of {result.attrs['parameters']['repetitions']} calls, of the largest value of all ranks. "
-    if is_warm(result):
-        return text + (
-            "Warm calls: the time of the call alone; tensors that were allocated, not what the backend keeps for "
-            "itself; squared errors against the mean in float64."
-        )
-    return text + (
-        "The first call of ranks that are started for it, with the drawing of its input; squared errors: rank 0's, "
-        "against the mean in float32. Published ranks were spawned, each with a Python interpreter, which is in their "
-        "time and memory; ours are forked. Published: 10 repeats, Gloo on the CPU, "
-        f"{setup_of(load_reference(REFERENCES['butterfly']))}."
+def columns_of(peer: str) -> list[str]:
+    return [column_of(quantity, variant) for quantity in ("time", "maxrss", "diff") for variant in (RING, peer)]
+
+
+def seconds_text(seconds: float) -> str:
+    """Three decimals, as published, or enough to show two digits: warm calls take less than a millisecond here."""
+    digits = 1 - math.floor(math.log10(seconds)) if seconds > 0 else 0
+    return f"{seconds:.{max(3, digits)}f}"
+
+
+def texts_of(numbers: pd.DataFrame) -> list[list[str]]:
+    """The cells of the published columns, by CELL."""
+
+    def text(column: str, value: float) -> str:
+        if "time" in column:
+            return seconds_text(value)
+        return f"{value:.1f}" if "memory" in column else f"{value:.4e}" if value else "0.0000"
+
+    return [
+        [*map(str, cell), *(text(column, value) for column, value in row.items())] for cell, row in numbers.iterrows()
+    ]
+
+
+def text_of(peer: str, numbers: pd.DataFrame, command: str) -> str:
+    body = markdown([*CELL, *numbers.columns], texts_of(numbers), aligned=False)
+    return f"{TITLES[peer]}\n\n{body}\n\nto reproduce: `{command}`\n"
+
+
+def make_table(result: pd.DataFrame, peer: str, numbers: pd.DataFrame) -> Table:
+    name, warm, provenance = title_of(peer, result), is_warm(result), result.attrs["provenance"]
+    first = "the first call of new processes, ru_maxrss in KiB, squared errors of rank 0 against the mean in float32. "
+    whose = "" if peer == "butterfly" else f"torch: {name}. "
+    return Table(
+        title=f"Ring all-reduce beside {'the given butterfly' if peer == 'butterfly' else name}: "
+        + ("warm calls" if warm else "first calls, as published"),
+        columns=[*CELL, *numbers.columns],
+        rows=texts_of(numbers),
+        text=text_of(peer, numbers, provenance["command"]),
+        results=[result],
+        note=f"Means of {result.attrs['parameters']['repetitions']} repeats of the largest value of all ranks: seconds "
+        f"of {'a warm call alone, ru_maxrss in KiB, squared errors against the mean in float64. ' if warm else first}"
+        f"{whose}The machine has {provenance['cores']} cores.",
     )
 
 
-def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
+def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
     for result in (load(file, PROGRAM) for file in files):
-        yield name_of(PROGRAM, result), draw(result)
+        yield named(PROGRAM, result), draw(result)
+        for peer, reference in REFERENCES.items():
+            numbers = means(result, peer)
+            if len(numbers):
+                numbers = numbers[columns_of(peer)]
+                made = make_table(result, peer, numbers)
+                yield named(reference, result), made
+                if not is_warm(result):
+                    yield from side_by_side(reference, made, reference, CELL, numbers.reset_index())
 
 
-main = script.main(__name__, __doc__, figures)
+main = script.main(__name__, __doc__, make)

@@ -11,9 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from figures.lib import held_out, script, style, suite_data
-from figures.lib.reference_data import load_reference
-from figures.lib.result_files import pick
-from figures.lib.training_times import size_in_words
+from figures.lib.result_files import load_reference, pick
 
 PROGRAM = "scaling"
 COMPUTE = "compute only"
@@ -25,7 +23,6 @@ LOOKS = {  # colour, marker
     "Reducer": (style.PURPLE, "x"),
 }
 NEARLY_BEST = 1.005  # of the best step
-HEIGHT = 3.4  # inches
 
 
 def efficiencies(result: pd.DataFrame) -> pd.DataFrame:
@@ -53,11 +50,8 @@ def draw_efficiencies(axes: Axes, result: pd.DataFrame) -> None:
     rates = load_reference(PROGRAM)
     axes.plot([8] * len(rates), 100 * rates["8"] / (8 * rates["1"]), color="black", marker="+", markersize=5,
               linestyle="none", label="published: NVIDIA, 8 GPUs")  # fmt: skip
-    axes.set_ylim(0, 105)
-    axes.set_ylabel("efficiency [%]")
-    axes.set_title("weak scaling", loc="left")
     axes.legend(loc="lower left", fontsize=7)
-    finish_axes(axes, shown.index)
+    finish_axes(axes, shown.index, "weak scaling")
 
 
 def draw_caps(axes: Axes, by_cap: pd.DataFrame, formula: pd.DataFrame) -> None:
@@ -68,16 +62,21 @@ def draw_caps(axes: Axes, by_cap: pd.DataFrame, formula: pd.DataFrame) -> None:
     axes.plot(formula.set_index("world_size")["value"][list(caps)], color="black", linewidth=1, linestyle=(0, (4, 3)),
               label="b* = √(s·w·o)")  # fmt: skip
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_in_words(size)))
-    axes.set_title("the size of a bucket", loc="left")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: style.size_in_words(size)))
     axes.legend(loc="lower right", fontsize=7)
-    finish_axes(axes, pd.Index(caps))
+    log_gpus(axes, pd.Index(caps))
+    style.dress(axes, "the size of a bucket", "GPUs")
 
 
-def finish_axes(axes: Axes, gpus: pd.Index) -> None:
+def log_gpus(axes: Axes, gpus: pd.Index) -> None:
     style.log_axis(axes, gpus[:: -max(1, len(gpus) // 6)], "{:,.0f}".format)
-    axes.set_xlabel("GPUs")
-    axes.grid()
+
+
+def finish_axes(axes: Axes, gpus: pd.Index, title: str) -> None:
+    """Of efficiencies."""
+    log_gpus(axes, gpus)
+    axes.set_ylim(0, 105)
+    style.dress(axes, title, "GPUs", "efficiency [%]")
 
 
 def hardware_in_words(result: pd.DataFrame) -> str:
@@ -89,24 +88,18 @@ def hardware_in_words(result: pd.DataFrame) -> str:
     )
 
 
-def caption(result: pd.DataFrame) -> str:
-    values = result.attrs["parameters"]
-    return (
-        f"{values['model']}, {values['parameters'] / 1e6:,.0f} M parameters, {hardware_in_words(result)} Left: a step "
-        f"that only computes, on one GPU, over the step, with buckets of {size_in_words(values['cap_bytes'])}; points "
-        "are of ResNet-50 on other machines. Right: o and w of b* are of the topology's all-reduce of nothing, and of "
-        "all gradients; where computing hides communication, any size will do."
-    )
-
-
 def draw(result: pd.DataFrame) -> Figure:
-    by_cap = pick(result, quantity="step by cap")  # of stage 03
-    figure, (panels,) = style.panels(HEIGHT, 1, 2 if len(by_cap) else 1, squeeze=False)
+    by_cap, values = pick(result, quantity="step by cap"), result.attrs["parameters"]  # of stage 03
+    figure, (panels,) = style.panels(3.4, 1, 2 if len(by_cap) else 1, squeeze=False)
     draw_efficiencies(panels[0], result)
     if len(by_cap):
         draw_caps(panels[1], by_cap, pick(result, quantity="best cap by formula"))
-    style.add_caption(figure, caption(result), [result])
-    return figure
+    text = (
+        f"{values['model']}, {values['parameters'] / 1e6:,.0f} M parameters, {hardware_in_words(result)} Left: a step "
+        f"of computing alone on one GPU, over the step, with buckets of {style.size_in_words(values['cap_bytes'])}; "
+        "points are of ResNet-50 on other machines. Right: o and w of b* are of the topology's all-reduces."
+    )
+    return style.add_caption(figure, text, [result])
 
 
 main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw))

@@ -13,14 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.lib import script, style
-from figures.lib.result_files import load, pick
+from figures.lib.result_files import load, name_of, pick
 from figures.plots.memory_per_gpu import CARD_GB
 from figures.plots.scaling import LOOKS as AVERAGING
 from figures.plots.scaling import efficiencies, finish_axes, hardware_in_words
 
 PROGRAM = "sharded_scaling"
 LOOKS = {**AVERAGING, "sharded": (style.SKY, "v"), "fully sharded": ("black", "P")}
-HEIGHT, PREFETCH_HEIGHT = 3.3, 3.0  # inches
 STEP, COMPUTING, COMMUNICATION = "step by link", "computing by link", "communication by link"
 OF_PREFETCH = ((style.VERMILION, "o"), (style.BLUE, "s"), (style.GREEN, "x"))  # by prefetch
 
@@ -43,28 +42,21 @@ def draw_model(axes: Axes, result: pd.DataFrame) -> None:
             points = percents[inside[name][percents.index] == wanted]
             axes.plot(points, color=colour, marker=marker, markersize=3.8, markerfacecolor=fill, markeredgewidth=0.8,
                       linestyle="none", label=name if wanted else None)  # fmt: skip
-    axes.set_ylim(0, 105)
-    axes.set_ylabel("efficiency [%]")
-    finish_axes(axes, shown.index)
-
-
-def caption(result: pd.DataFrame) -> str:
-    return (
-        f"{hardware_in_words(result)} Forward and backward alone on one GPU, over the step, in which AdamW updates "
-        f"what the rank has. Hollow: a GPU would hold more than {CARD_GB} GB within the step. All-reduces may take a "
-        "tree, whose latency grows with log N; gathers and reduce-scatters go around a ring, with N - 1 latencies each."
-    )
+    finish_axes(axes, shown.index, result["model"].iloc[0])
 
 
 def draw(result: pd.DataFrame) -> Figure:
     models = result["model"].unique()
-    figure, (panels,) = style.panels(HEIGHT, 1, len(models), squeeze=False)
+    figure, (panels,) = style.panels(3.3, 1, len(models), squeeze=False)
     for axes, model in zip(panels, models):
         draw_model(axes, pick(result, model=model))
-        axes.set_title(model, loc="left")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=7, fontsize=7)
-    style.add_caption(figure, caption(result), [result])
-    return figure
+    text = (
+        f"{hardware_in_words(result)} Forward and backward alone on one GPU, over the step, which has AdamW, "
+        f"too. Hollow: a GPU would hold more than {CARD_GB} GB within the step. All-reduces may take a tree, "
+        "whose latency grows with log N; gathers and reduce-scatters go around a ring."
+    )
+    return style.add_caption(figure, text, [result])
 
 
 def by_link(result: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -83,13 +75,9 @@ def draw_links(axes: Axes, seconds: pd.DataFrame) -> None:
     for prefetch, (colour, marker) in enumerate(OF_PREFETCH):
         axes.plot(seconds[STEP, prefetch], color=colour, marker=marker, markersize=3.2, linewidth=1,
                   label=f"prefetch {prefetch}")  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("link between machines [GB/s]")
-    axes.set_ylabel("step [s]")
+    axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         style.write_plain_numbers(axis)
-    axes.grid()
 
 
 def most_saved(seconds: pd.DataFrame) -> tuple[float, float]:
@@ -99,10 +87,10 @@ def most_saved(seconds: pd.DataFrame) -> tuple[float, float]:
 
 
 def draw_prefetch(result: pd.DataFrame, models: dict[str, pd.DataFrame]) -> Figure:
-    figure, (panels,) = style.panels(PREFETCH_HEIGHT, 1, len(models), squeeze=False)
+    figure, (panels,) = style.panels(3.0, 1, len(models), squeeze=False)
     for axes, (model, seconds) in zip(panels, models.items()):
         draw_links(axes, seconds)
-        axes.set_title(model, loc="left")
+        style.dress(axes, model, "link between machines [GB/s]", "step [s]")
     panels[0].legend(fontsize=7)
     values = result.attrs["parameters"]
     most = ((model, *most_saved(seconds)) for model, seconds in models.items())
@@ -110,21 +98,20 @@ def draw_prefetch(result: pd.DataFrame, models: dict[str, pd.DataFrame]) -> Figu
     text = (
         f"Stage 07 on {values['link_gpus']} {values['gpu']}, {values['gpus_per_node']} in a machine by "
         f"{values['link']}; {values['batch_size']} sequences of {values['sequence_length']} tokens on each. Simulated "
-        "cluster. Grey: what forward and backward take alone, or gathers and reduce-scatters one after the other, "
-        f"whichever is longer: no order makes a step shorter. Prefetch 1 saves most where both are alike: {saved}. "
-        f"Beside communication computing takes {values['slowdown_beside_communication'] - 1:.0%} longer."
+        "cluster. Grey: what computing takes alone, or communication, whichever is longer. Prefetch 1 saves most where "
+        f"both are alike: {saved}. Beside communication computing takes "
+        f"{values['slowdown_beside_communication'] - 1:.0%} longer."
     )
-    style.add_caption(figure, text, [result])
-    return figure
+    return style.add_caption(figure, text, [result])
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     for result in (load(file, PROGRAM) for file in files):
-        yield script.name_of(PROGRAM, result), draw(result)
+        yield name_of(PROGRAM, result), draw(result)
         models = {model: by_link(result, model) for model in result["model"].unique()}
         models = {model: seconds for model, seconds in models.items() if len(seconds)}
         if models:
-            yield script.name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result, models)
+            yield name_of(f"{PROGRAM}.prefetch", result), draw_prefetch(result, models)
 
 
 main = script.main(__name__, __doc__, figures)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from figures.lib import script, style
-from figures.lib.result_files import link, load, pick
+from figures.lib.result_files import link, load, name_of, pick
 
 PROGRAM = "step_time"
 # Equal in a row of panels; the panels differ in the link.
@@ -51,13 +51,10 @@ def arrange(results: list[pd.DataFrame]) -> list[dict[str, pd.DataFrame]]:
 
 
 def workload_title(result: pd.DataFrame) -> str:
-    values = result.attrs["parameters"]
-    samples = f"{values['batch_size']} samples"
-    if values["image_size"]:
-        samples = f"{values['batch_size']} images of {values['image_size']}×{values['image_size']}"
-    cap = f"buckets of {values['cap_bytes'] / 2**20:g} MiB"
-    zeroed = ", gradients zeroed" if values["zero_gradients"] else ""
-    return f"{values['model']}, {values['parameters'] / 1e6:.1f} M parameters, {samples} a rank, {cap}{zeroed}"
+    values, side = result.attrs["parameters"], result.attrs["parameters"]["image_size"]
+    samples = f"{values['batch_size']} " + (f"images of {side}×{side}" if side else "samples")
+    cap = f"buckets of {values['cap_bytes'] / 2**20:g} MiB" + ", gradients zeroed" * bool(values["zero_gradients"])
+    return f"{values['model']}, {values['parameters'] / 1e6:.1f} M parameters, {samples} a rank, {cap}"
 
 
 def draw_bar(axes: Axes, row: int, times: pd.DataFrame, variant: str) -> None:
@@ -81,7 +78,7 @@ def draw_panel(axes: Axes, times: pd.DataFrame, longest: float) -> None:
             draw_bar(axes, row, times, variant)
         else:
             axes.text(0.01 * longest, row, "left out: unfinished", va="center", color=style.GREY, fontstyle="italic")
-    axes.set_yticks(range(len(VARIANTS)), VARIANTS)
+    axes.set_yticks(range(len(VARIANTS)), VARIANTS if axes.get_subplotspec().is_first_col() else [""] * len(VARIANTS))
     axes.set_ylim(len(VARIANTS) - 0.4, -0.6)
     axes.set_xlim(0, longest / BAR_SHARE)
     axes.set_xticks([tick for tick in MaxNLocator(4).tick_values(0, longest) if tick <= longest])
@@ -92,21 +89,18 @@ def draw_panel(axes: Axes, times: pd.DataFrame, longest: float) -> None:
         axes.text(right, 1.0, header, transform=axes.transAxes, ha="right", va="bottom", fontsize=6, color="#666666")
 
 
-def draw_row(figure: FigureBase, row: dict[str, pd.DataFrame], links: list[str]) -> list[Axes]:
+def draw_row(part: FigureBase, row: dict[str, pd.DataFrame], links: list[str], last: bool) -> None:
     """Draws one workload, whose panels share an axis."""
     times = {name: milliseconds(result) for name, result in row.items()}
     longest = 1.02 * max(panel.quantile(0.9).max() for panel in times.values())
-    panels = list(figure.subplots(1, len(links), squeeze=False)[0])
-    for axes, name in zip(panels, links):
+    for axes, name in zip(part.subplots(1, len(links), squeeze=False)[0], links):
         if name not in row:
             axes.set_axis_off()
             continue
         draw_panel(axes, times[name], longest)
         axes.set_title(name, loc="left", fontsize=8, pad=11)
-        if axes is not panels[0]:
-            axes.set_yticklabels([])
-    figure.suptitle(workload_title(next(iter(row.values()))), x=0.01, ha="left", fontsize=9, fontweight="bold")
-    return panels
+        axes.set_xlabel("time of a step [ms]" if last else "", loc="left")
+    part.suptitle(workload_title(next(iter(row.values()))), x=0.01, ha="left", fontsize=9, fontweight="bold")
 
 
 def draw(results: list[pd.DataFrame]) -> Figure:
@@ -116,29 +110,23 @@ def draw(results: list[pd.DataFrame]) -> Figure:
     heights = [ROW_HEIGHT] * (len(rows) - 1) + [ROW_HEIGHT + LABEL_HEIGHT]
     figure = plt.figure(figsize=(style.TEXT_WIDTH, TEXT_HEIGHT + sum(heights)), layout="constrained")
     for part, row in zip(np.ravel(figure.subfigures(len(rows), 1, height_ratios=heights)), rows):
-        panels = draw_row(part, row, links)
-    for axes in panels:
-        axes.set_xlabel("time of a step [ms]", loc="left")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in (COMPUTE_COLOUR, REST_COLOUR)]
-    names = ("as long as computing alone", "what averaging the gradients adds")
-    look = {"ncols": 2, "fontsize": 7.5, "columnspacing": 1, "handlelength": 1}
-    figure.legend(handles, names, loc="outside upper right", **look)
+        draw_row(part, row, links, last=row is rows[-1])
+    entries = {"as long as computing alone": COMPUTE_COLOUR, "what averaging the gradients adds": REST_COLOUR}
+    boxes = {name: {"facecolor": colour} for name, colour in entries.items()}
+    style.legend(figure, boxes, "outside upper right", fontsize=7.5, columnspacing=1, handlelength=1)
     values = [result.attrs["parameters"] for result in results]
     alike = all(one["first_bucket_bytes"] == one["cap_bytes"] for one in values)
-    buckets = "has the same buckets as bucketed" if alike else "begins with a bucket of another size"
-    style.add_caption(
-        figure,
+    text = (
         f"{results[0].attrs['provenance']['world_size']} ranks; medians of {values[0]['steps']} repetitions, slowest "
-        "rank. Whiskers: 10th to 90th percentile. × naive, × Reducer: so many times as fast,\nthe median of the "
-        f"repetitions' ratios. Blue ends where {COMPUTE!r} does, or earlier. The Reducer {buckets}.",
-        results,
+        "rank; whiskers: 10th to 90th percentile. × naive, × Reducer: so many times as fast, the median of the "
+        f"repetitions' ratios. The Reducer's first bucket has {'the same' if alike else 'another'} size."
     )
-    return figure
+    return style.add_caption(figure, text, results)
 
 
 def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
     results = [load(file, PROGRAM) for file in files]
-    yield script.name_of(PROGRAM, results[0]), draw(results)
+    yield name_of(PROGRAM, results[0]), draw(results)
 
 
 main = script.main(__name__, __doc__, figures)

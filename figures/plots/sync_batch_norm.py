@@ -1,40 +1,41 @@
-"""Draws time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
+"""Draws and sets time and memory of synchronized batch normalization over a grid of batch and hidden sizes.
 
-Reads a result file of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each
-rank's own batch, and the published numbers of the same cells, if they are of as many ranks.
+Reads result files of the benchmark sync_batch_norm. Beside the stage are its peer, batch normalization of each rank's
+own batch, and the published numbers of the same cells, of forward alone, if they are of as many ranks.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from figures.lib import script, style
-from figures.lib.reference_data import load_reference
-from figures.lib.result_files import link, pick
+from figures.lib.result_files import link, load, load_reference, name_of, pick
+from figures.lib.tables import Table, markdown, side_by_side
 
 PROGRAM = "sync_batch_norm"
 CELL = ["batch_size", "hidden_dim"]
 FORWARD, BOTH = DIRECTIONS = ("forward", "forward + backward")
 TIME, MEMORY = "median time", "max memory allocated"  # the published columns, in seconds and bytes
 VARIANTS = {"stage": style.BLUE, "peer": style.ORANGE, "local": style.GREY}
-NAMES = {
-    "stage": "stage 04",
-    "peer": "peer (port of nn.SyncBatchNorm)",
-    "local": "local at::native_batch_norm (nothing synchronized)",
-}
+NAMES = {"stage": "stage 04", "peer": "peer (port of nn.SyncBatchNorm)",
+         "local": "local at::native_batch_norm (nothing synchronized)"}  # fmt: skip
 # The published table to compare with a variant.
 PUBLISHED = {"stage": "sync_batch_norm.selfmade", "peer": "sync_batch_norm.pytorch"}
 # Black at the edge: it stands on bars of its own colour.
 PUBLISHED_MARKER = {"marker": "D", "markersize": 4.6, "markeredgecolor": "black", "linestyle": "none", "zorder": 4}
 BAR_WIDTH = 0.8  # of all variants of a cell
-HATCH = "/////"
-HEIGHT = 6.38  # inches
+COLLECTIVES = {"facecolor": "white", "hatch": "/////"}
+LABELS = ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")
+COLUMNS = [*CELL, "num_workers", TIME, MEMORY]
+# The published titles, in their order, by the variant whose numbers are below them here.
+TITLES = {"peer": "Pytorch BN", "stage": "Selfmade BN"}
 
 
 def summary(result: pd.DataFrame) -> pd.DataFrame:
@@ -67,8 +68,7 @@ def draw_times(axes: Axes, cells: pd.DataFrame, width: float) -> None:
         colour, at = VARIANTS[variant], rows["at"]
         own, low, high = (1e6 * rows[name] for name in ("own", "low", "high"))
         axes.bar(at, own, width, color=colour, edgecolor="white", linewidth=0.4)
-        rest = {"facecolor": "white", "edgecolor": colour, "hatch": HATCH, "linewidth": 0.6}
-        axes.bar(at, 1e6 * rows[TIME] - own, width, bottom=own, **rest)
+        axes.bar(at, 1e6 * rows[TIME] - own, width, bottom=own, edgecolor=colour, **COLLECTIVES, linewidth=0.6)
         axes.vlines(at, low, high, color="black", linewidth=0.8)
 
 
@@ -95,11 +95,12 @@ def draw_column(column: list[Axes], cells: pd.DataFrame, width: float) -> None:
         for variant, rows in forward.dropna(subset=f"{name} published").groupby("variant"):
             axes.plot(rows["at"], scale * rows[f"{name} published"], color=VARIANTS[variant], **PUBLISHED_MARKER)
     hidden = forward.drop_duplicates("group").set_index("group")["hidden_dim"].sort_index()
-    for axes in column:
+    for axes, label in zip(column, LABELS):
         axes.set_xticks(hidden.index, map(str, hidden))
         axes.tick_params(axis="x", length=0)
         axes.set_xlim(-0.55, len(hidden) - 0.45)
-        axes.grid(axis="y")
+        style.dress(axes, y=label if axes.get_subplotspec().is_first_col() else "", grid="y")
+    column[0].set_title(f"batch of {cells['batch_size'].iloc[0]} samples a rank", loc="left")
     column[2].set_xlabel("hidden size, features of a sample")
 
 
@@ -108,29 +109,70 @@ def draw(result: pd.DataFrame) -> Figure:
     plt.rcParams["hatch.linewidth"] = 0.5
     ranks, variants = result.attrs["provenance"]["world_size"], [v for v in VARIANTS if v in set(result["variant"])]
     by_batch = with_places(summary(result), variants, ranks).groupby("batch_size")
-    figure, panels = style.panels(HEIGHT, 3, len(by_batch), sharex=True, sharey="row", squeeze=False)
-    for column, (batch, cells) in zip(panels.T, by_batch):
+    figure, panels = style.panels(6.38, 3, len(by_batch), sharex=True, sharey="row", squeeze=False)
+    for column, (_, cells) in zip(panels.T, by_batch):
         draw_column(list(column), cells, BAR_WIDTH / len(variants))
-        column[0].set_title(f"batch of {batch} samples a rank", loc="left")
-    for axes, label in zip(panels[:, 0], ("forward [µs]", "forward + backward [µs]", "peak memory [KiB]")):
-        axes.set_ylabel(label)
-    handles = [Patch(color=VARIANTS[variant], label=NAMES[variant]) for variant in variants]
-    handles += [
-        Patch(color="#555555", label="this rank's own part"),
-        Patch(facecolor="white", edgecolor="#555555", hatch=HATCH, label="collectives"),
-        Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED_MARKER),
-    ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=7, columnspacing=1.5, handlelength=1.3)
+    entries = {NAMES[variant]: {"facecolor": VARIANTS[variant]} for variant in variants} | {
+        "this rank's own part": {"facecolor": "#555555"},
+        "collectives": {"edgecolor": "#555555", **COLLECTIVES},
+        "published, of the same colour (2 GPUs)": {"color": "#555555", **PUBLISHED_MARKER},
+    }
+    style.legend(figure, entries, ncols=2, columnspacing=1.5, handlelength=1.3)
     values = result.attrs["parameters"]
     affine = "with weight and bias" if values["affine"] else "without weight and bias"
-    style.add_caption(
-        figure,
+    text = (
         f"{ranks} ranks, {link(result)}; {values['dtype']}, {affine}. Medians of {values['repetitions']} calls, "
         "slowest rank; lines: 25th to 75th percentile. Peak memory of forward: all tensors at once; black "
-        "line: input and output. Published: 10,000 calls, RTX A4000.",
-        [result],
+        "line: input and output. Published: 10,000 calls, RTX A4000."
     )
-    return figure
+    return style.add_caption(figure, text, [result])
 
 
-main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw))
+def texts_of(rows: pd.DataFrame) -> list[list[str]]:
+    """The cells of COLUMNS, as published."""
+    return [[*map(str, row[:3]), f"{row[3]:.5f}", f"{row[4]:.0f}"] for row in rows.itertuples(index=False, name=None)]
+
+
+def text_of(tables: dict[str, pd.DataFrame], runs: int, command: str) -> str:
+    """The published section, word for word."""
+    parts = [f"{title}\n{markdown(COLUMNS, texts_of(tables[variant]), True)}" for variant, title in TITLES.items()]
+    return f"{runs} runs for each parameter set\n\n" + "\n\n\n".join(parts) + f"\n\nto reproduce: `{command}`\n"
+
+
+def takeaway(tables: dict[str, pd.DataFrame]) -> str:
+    """The claim about the published numbers, as counts for ours."""
+    own, peer = (tables[variant].reset_index(drop=True) for variant in ("stage", "peer"))
+    faster, larger = (own[TIME] < peer[TIME]).sum(), (own[MEMORY] > peer[MEMORY]).sum()
+    return f"Selfmade is faster in {faster} of {len(own)} cells, and takes more memory in {larger}."
+
+
+def table(result: pd.DataFrame, direction: str, tables: dict[str, pd.DataFrame]) -> Table:
+    runs = result.attrs["parameters"]["repetitions"]
+    return Table(
+        title=f"Synchronized batch normalization: {direction}",
+        columns=["implementation", *COLUMNS],
+        rows=[[title, *cells] for variant, title in TITLES.items() for cells in texts_of(tables[variant])],
+        text=text_of(tables, runs, result.attrs["provenance"]["command"]),
+        results=[result],
+        note=f"Pytorch BN: the port of nn.SyncBatchNorm. Selfmade BN: stage 04. Medians of {runs} calls, of the "
+        f"slowest rank, in seconds; most bytes of tensors at once, input and output counted in. {takeaway(tables)}",
+    )
+
+
+def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
+    for result in (load(file, PROGRAM) for file in files):
+        yield name_of(PROGRAM, result), draw(result)
+        cells = summary(result).assign(num_workers=result.attrs["provenance"]["world_size"])
+        of = {
+            direction: {variant: cells.loc[direction, variant].reset_index()[COLUMNS] for variant in TITLES}
+            for direction in (FORWARD, BOTH)
+        }
+        published = table(result, FORWARD, of[FORWARD])
+        yield name_of(PROGRAM, result), published
+        yield name_of(f"{PROGRAM}.backward", result), table(result, BOTH, of[BOTH])
+        for variant, rows in of[FORWARD].items():
+            rows = rows.astype({MEMORY: int})
+            yield from side_by_side(f"{PROGRAM}.{variant}", published, PUBLISHED[variant], COLUMNS[:3], rows)
+
+
+main = script.main(__name__, __doc__, make)

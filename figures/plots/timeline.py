@@ -1,10 +1,12 @@
 """Draws a training step: computing and communication of each rank, one variant below the other.
 
-Reads result files of the benchmark timeline, and the Chrome trace that each of them names; draws one figure for each.
+Reads result files of the benchmark timeline, and the Chrome trace that each of them names
+(common/ddp/simulation/timeline_file.h); draws one figure for each.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,15 +17,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from figures.lib import script, style
-from figures.lib.result_files import link, load
-from figures.lib.trace_files import COMMUNICATION, MOMENT, load_trace
+from figures.lib.result_files import ResultError, left_out, link, load, name_of
 
 PROGRAM = "timeline"
 VARIANTS = ("naive", "flat", "overlapped", "bucketed", "Reducer")  # unless the result names others
+COMPUTE, COMMUNICATION, MOMENT = "compute", "communication", "moment"  # kinds of events
 
 FORWARD, BACKWARD, LAUNCH = style.SKY, style.BLUE, style.VERMILION
 # Of operations, by how their names begin.
@@ -31,18 +31,39 @@ OPERATIONS = {"all-reduce": style.ORANGE, "reduce-scatter": style.ORANGE, "all-g
 # Around the layers: copying, waiting and everything else.
 AROUND = {"forward": "#DDEFFA", "backward": "#CFE0EC", "finish": "#ECECEC"}
 
-# Inches.
+# Inches. All rows are made smaller if they do not fit on a page.
 LANE = 0.135  # height of a row
 LANE_GAP = 0.05  # between a rank's two rows: the marks of launches are there
 RANK_GAP = 0.07
+RANK = 2 * LANE + LANE_GAP + RANK_GAP
 HEADING = 0.25  # a variant's name, and the space above it
 LEFT, RIGHT = 0.45, 0.66  # beside the rows: ranks, times of steps
 HEADER, FOOTER = 0.52, 0.66
 TALLEST = 9.2  # of a figure on its page
-LABEL_SIZE = 5.2
-CHARACTER = 0.0415  # width of a character at that size
+CHARACTER = 0.0415  # width of a character on a box
 NARROW = 0.03  # width of a box too narrow for an edge
 MIB = 1 << 20
+
+
+def load_trace(file: Path) -> pd.DataFrame:
+    """A row for each event: group, rank, kind (one of the three above), name, begin and end in milliseconds; of
+    communication also when it was launched, and its bytes."""
+    try:
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+        names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+        rows = [trace_row(event, names[event["pid"]]) for event in events if event["ph"] in ("i", "X")]
+    except (OSError, KeyError, TypeError, ValueError) as error:  # of JSON, too
+        raise ResultError(f"{file}: is no trace ({error!r}); delete it and its result, and run it again") from None
+    return pd.DataFrame(rows).sort_values(["begin", "end"], ascending=[True, False], kind="stable")
+
+
+def trace_row(event: dict[str, Any], process: str) -> dict[str, Any]:
+    group, _, rank = process.rpartition("rank ")
+    kind = MOMENT if event["ph"] == "i" else COMMUNICATION if event["cat"] == COMMUNICATION else COMPUTE
+    begin, arguments = event["ts"] / 1e3, event.get("args", {})
+    times = {"begin": begin, "end": begin + event.get("dur", 0) / 1e3, "launched": arguments.get("launched", 0) / 1e3}
+    whose = {"group": group.removesuffix(", "), "rank": int(rank), "kind": kind, "name": event["name"]}
+    return {**whose, **times, "bytes": arguments.get("bytes", 0)}
 
 
 def variants_of(result: pd.DataFrame) -> tuple[str, ...]:
@@ -62,24 +83,19 @@ def one_after_the_other(operations: pd.DataFrame) -> pd.DataFrame:
     return ordered.assign(begin=np.minimum(np.maximum(ordered["launched"], before), ordered["end"]))
 
 
-def labels_of(operation: Any) -> tuple[str, str]:
-    """What is written on a box, and what if that is too long: the gradient's name; for a buffer with several gradients,
-    its number; of a half of an all-reduce its name."""
-    kind, size = kind_of(operation.name), operation.bytes
-    if match := re.fullmatch(r"all-reduce of the gradient of (\S+)", operation.name):
-        label = match[1]
-    elif kind != "all-reduce":
-        label = kind.removeprefix("all-").removesuffix("-scatter")
-    else:
-        label = "all gradients" if operation.count == 1 else f"bucket {operation.number:.0f}"
-    return f"{label}, " + (f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"), label
-
-
 def look_of(event: Any) -> tuple[str, tuple[str, ...]]:
-    """A box's colour, none if there is no box, and its labels."""
+    """A box's colour, none if there is no box, and its labels, of which the first that fits is written: of an operation
+    the gradient's name, or a bucket's number; of a half of an all-reduce its name."""
     part, _, layer = event.name.partition(" ")
     if event.kind == COMMUNICATION:
-        return OPERATIONS[kind_of(event.name)], labels_of(event)
+        kind, size = kind_of(event.name), event.bytes
+        label = "all gradients" if event.count == 1 else f"bucket {event.number:.0f}"
+        if match := re.fullmatch(r"all-reduce of the gradient of (\S+)", event.name):
+            label = match[1]
+        elif kind != "all-reduce":
+            label = kind.removeprefix("all-").removesuffix("-scatter")
+        unit = f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"
+        return OPERATIONS[kind], (f"{label}, {unit}", label)
     if part == "launch":
         return LAUNCH, ()
     if not layer:
@@ -87,69 +103,49 @@ def look_of(event: Any) -> tuple[str, tuple[str, ...]]:
     return {"forward": FORWARD, "backward": BACKWARD}.get(part, ""), (layer,)
 
 
-class Picture:
-    """The rows, from the top down: y in inches, which are made smaller until all fit on a page; x in milliseconds."""
+def draw_box(axes: Axes, event: Any, inch: float, labelled: bool) -> None:
+    (colour, labels), width = look_of(event), event.end - event.begin
+    if not colour:
+        return
+    edge = 0.3 if width > NARROW * inch and labels else 0  # which would be all that is seen
+    middle = event.y + LANE / 2
+    axes.barh(middle, width, left=event.begin, height=LANE, color=colour, edgecolor="white", linewidth=edge)
+    fitting = [label for label in labels if len(label) * CHARACTER * inch < width - 0.03 * inch]
+    if fitting and labelled:
+        look = {"ha": "center", "va": "center", "color": "white" if colour == BACKWARD else "black", "fontsize": 5.2}
+        axes.text(event.begin + width / 2, middle + 0.005, fitting[0], **look)
 
-    def __init__(self, variants: int, ranks: int) -> None:
-        self._rank = 2 * LANE + LANE_GAP + RANK_GAP
-        self._variant = HEADING + ranks * self._rank - RANK_GAP
-        self._scale = min(1.0, (TALLEST - HEADER - FOOTER) / (variants * self._variant))
-        self.height = variants * self._variant * self._scale
 
-    def draw(self, axes: Axes, events: pd.DataFrame, variants: list[str], inch: float) -> None:
-        """`inch` is one in milliseconds."""
-        lane, gap = LANE * self._scale, LANE_GAP * self._scale
-        tops = events["group"].map(variants.index) * self._variant + HEADING + events["rank"] * self._rank
-        below = (events["kind"] == COMMUNICATION) * (LANE + LANE_GAP)
-        events = events.assign(y=(tops + below) * self._scale)
-        for (name, rank), rows in events.groupby(["group", "rank"]):
-            middle = rows["y"].min() + lane + gap / 2
-            axes.text(-0.06 * inch, middle, f"rank {rank}", ha="right", va="center", fontsize=6)
-            if rank == 0:
-                self._heading(axes, name, rows, variants.index(name) * self._variant * self._scale, inch)
-        for event in events[events["kind"] != MOMENT].itertuples():
-            self._box(axes, event, inch)
-        operations = events[events["kind"] == COMMUNICATION]
-        mark = {"marker": "v", "markersize": 2.2, "color": "black", "markeredgewidth": 0, "linestyle": "none"}
-        axes.plot(operations["launched"], operations["y"] - gap / 2, **mark)
-        for number, name in enumerate(variants):
-            top = (number * self._variant + HEADING) * self._scale
-            bottom = (number + 1) * self._variant * self._scale
-            self._step_end(axes, events[events["group"] == name], top, bottom, inch)
-
-    def _heading(self, axes: Axes, name: str, rows: pd.DataFrame, y: float, inch: float) -> None:
-        y += (HEADING - 0.05) * self._scale
-        axes.text(0, y, name, va="baseline", fontweight="bold", fontsize=7.5)
-        counts = rows["name"][rows["kind"] == COMMUNICATION].map(kind_of).value_counts(sort=False)
-        note = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
-        axes.text(max(0.8, 0.08 * len(name)) * inch, y, note, va="baseline", fontsize=6.5, color="#555555")
-
-    def _box(self, axes: Axes, event: Any, inch: float) -> None:
-        (colour, labels), width, lane = look_of(event), event.end - event.begin, LANE * self._scale
-        if not colour:
-            return
-        edge = 0.3 if width > NARROW * inch and labels else 0  # which would be all that is seen
-        middle = event.y + lane / 2
-        axes.barh(middle, width, left=event.begin, height=lane, color=colour, edgecolor="white", linewidth=edge)
-        fitting = [label for label in labels if len(label) * CHARACTER * inch < width - 0.03 * inch]
-        if fitting and self._scale > 0.7:
-            look = {"ha": "center", "va": "center", "fontsize": LABEL_SIZE}
-            look["color"] = "white" if colour == BACKWARD else "black"
-            axes.text(event.begin + width / 2, middle + 0.005, fitting[0], **look)
-
-    def _step_end(self, axes: Axes, events: pd.DataFrame, top: float, bottom: float, inch: float) -> None:
-        time = events["end"][events["kind"] == MOMENT].max()
-        axes.plot([time] * 2, [top - 0.03, bottom + 0.03], color="black", linewidth=1, clip_on=False)
-        text = f"{time:.1f} ms" if time < 1000 else f"{time:,.0f} ms"
-        axes.text(time + 0.05 * inch, (top + bottom) / 2, text, va="center", fontsize=7.5, fontweight="bold")
+def draw_variant(axes: Axes, events: pd.DataFrame, name: str, top: float, inch: float, labelled: bool) -> None:
+    """Its name and operations, a pair of rows for each rank, and the end of the step; `inch` is one in milliseconds."""
+    operations, ranks = events[events["kind"] == COMMUNICATION], events["rank"].max() + 1
+    counts = operations["name"][operations["rank"] == 0].map(kind_of).value_counts(sort=False)
+    note = ", ".join(f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items())
+    axes.text(0, top + HEADING - 0.05, name, va="baseline", fontweight="bold", fontsize=7.5)
+    look = {"va": "baseline", "fontsize": 6.5, "color": "#555555"}
+    axes.text(max(0.8, 0.08 * len(name)) * inch, top + HEADING - 0.05, note, **look)
+    for rank in range(ranks):
+        middle = top + HEADING + rank * RANK + LANE + LANE_GAP / 2
+        axes.text(-0.06 * inch, middle, f"rank {rank}", ha="right", va="center", fontsize=6)
+    rows = events.assign(
+        y=top + HEADING + events["rank"] * RANK + (events["kind"] == COMMUNICATION) * (LANE + LANE_GAP)
+    )
+    for event in rows[rows["kind"] != MOMENT].itertuples():
+        draw_box(axes, event, inch, labelled)
+    mark = {"marker": "v", "markersize": 2.2, "color": "black", "markeredgewidth": 0, "linestyle": "none"}
+    axes.plot(operations["launched"], rows["y"][operations.index] - LANE_GAP / 2, **mark)
+    time = events["end"][events["kind"] == MOMENT].max()
+    first, last = top + HEADING, top + HEADING + ranks * RANK - RANK_GAP
+    axes.plot([time] * 2, [first - 0.03, last + 0.03], color="black", linewidth=1, clip_on=False)
+    text = f"{time:.1f} ms" if time < 1000 else f"{time:,.0f} ms"
+    axes.text(time + 0.05 * inch, (first + last) / 2, text, va="center", fontsize=7.5, fontweight="bold")
 
 
 def subtitle(result: pd.DataFrame) -> str:
     values = result.attrs["parameters"]
     if values["clock"] == "virtual":
         return (
-            f"virtual clock: latency α = {values['alpha_ns'] / 1e3:g} µs, "
-            f"β = {values['beta_ns_per_byte']:g} ns a byte, "
+            f"virtual clock: α = {values['alpha_ns'] / 1e3:g} µs, β = {values['beta_ns_per_byte']:g} ns a byte, "
             f"o = {values['launch_overhead_ns'] / 1e3:g} µs a launch; "
             f"each rank computes {values['slower']:.0%} longer than the one before"
         )
@@ -163,24 +159,22 @@ def subtitle(result: pd.DataFrame) -> str:
 
 
 def add_legend(figure: Figure, top: float, clock: str, kinds: set[str]) -> None:
+    mark = {"color": "black", "linestyle": "", "markeredgewidth": 0}
     by_colour: dict[str, list[str]] = {}
-    for kind, colour in OPERATIONS.items():
-        by_colour.setdefault(colour, []).extend([kind] if kind in kinds else [])
-    handles = [
-        Patch(color=FORWARD, label="forward"),
-        Patch(color=BACKWARD, label="backward"),
-        *([Patch(color=AROUND["backward"], label="around the layers")] if clock != "virtual" else []),
-        *([Patch(color=LAUNCH, label="launching")] if clock != "cluster" else []),
-        Patch(color=AROUND["finish"], label="in finish()"),
-        *(Patch(color=colour, label=", ".join(names)) for colour, names in by_colour.items() if names),
-        Line2D([], [], marker="v", color="black", linestyle="", markersize=3, markeredgewidth=0, label="its launch"),
-        Line2D([], [], marker="|", color="black", linestyle="", markersize=8, label="end of the step"),
-    ]
+    for kind in filter(kinds.__contains__, OPERATIONS):
+        by_colour.setdefault(OPERATIONS[kind], []).append(kind)
+    boxes = {
+        "forward": FORWARD, "backward": BACKWARD, "around the layers": AROUND["backward"] if clock != "virtual" else "",
+        "launching": LAUNCH if clock != "cluster" else "", "in finish()": AROUND["finish"],
+        **{", ".join(names): colour for colour, names in by_colour.items()},
+    }  # fmt: skip
+    entries = {name: {"facecolor": colour} for name, colour in boxes.items() if colour} | {
+        "its launch": {"marker": "v", "markersize": 3, **mark},
+        "end of the step": {"marker": "|", "markersize": 8, **mark, "markeredgewidth": 1},
+    }
     size, space = (6.5, 1.2) if len(kinds) == 1 else (5.8, 0.8)
-    figure.legend(
-        handles=handles, loc="upper center", bbox_to_anchor=(0.5, top), ncols=len(handles), fontsize=size,
-        columnspacing=space, handlelength=1, handletextpad=0.5, borderpad=0,
-    )  # fmt: skip
+    look = {"fontsize": size, "columnspacing": space, "handlelength": 1, "handletextpad": 0.5, "borderpad": 0}
+    style.legend(figure, entries, "upper center", bbox_to_anchor=(0.5, top), **look)
 
 
 def shown_events(result: pd.DataFrame, events: pd.DataFrame, variants: list[str]) -> pd.DataFrame:
@@ -198,21 +192,22 @@ def draw(result: pd.DataFrame, events: pd.DataFrame) -> Figure:
     style.use_style()
     values, ranks = result.attrs["parameters"], result.attrs["provenance"]["world_size"]
     variants = [name for name in variants_of(result) if name in set(events["group"])]
-    missing = [name for name in variants_of(result) if name not in variants]
     events = shown_events(result, events, variants)
-    picture = Picture(len(variants), ranks)
-    height = HEADER + picture.height + FOOTER
+    each = HEADING + ranks * RANK - RANK_GAP
+    scale = min(1.0, (TALLEST - HEADER - FOOTER) / (len(variants) * each))
+    rows, width = len(variants) * each * scale, style.TEXT_WIDTH - LEFT - RIGHT
+    height = HEADER + rows + FOOTER
     figure = plt.figure(figsize=(style.TEXT_WIDTH, height))
-    width = style.TEXT_WIDTH - LEFT - RIGHT
-    place = (LEFT / style.TEXT_WIDTH, FOOTER / height, width / style.TEXT_WIDTH, picture.height / height)
+    place = (LEFT / style.TEXT_WIDTH, FOOTER / height, width / style.TEXT_WIDTH, rows / height)
     axes, end = figure.add_axes(place), events["end"][events["kind"] == MOMENT].max()
-    picture.draw(axes, events, variants, end / width)
+    for number, name in enumerate(variants):
+        draw_variant(axes, events[events["group"] == name], name, number * each, end / width, labelled=scale > 0.7)
     axes.set_xlim(0, end)
-    axes.set_ylim(picture.height + 0.05, 0)
+    axes.set_ylim(len(variants) * each + 0.05, 0)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
-    note = f"\nleft out: unfinished: {', '.join(missing)}" if missing else ""
+    note = left_out(variants_of(result), variants).replace(" ", "\n", 1)
     axes.set_xlabel(f"time since the step began on all ranks [ms]{note}", fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
 
@@ -233,7 +228,7 @@ def figures(files: list[Path]) -> Iterator[tuple[str, Figure]]:
         values = result.attrs["parameters"]
         part = "" if set(variants_of(result)) <= set(VARIANTS) else ".sharded"
         events = load_trace(file.parent / values["trace"])
-        yield script.name_of(f"{PROGRAM}.{values['clock']}{part}", result), draw(result, events)
+        yield name_of(f"{PROGRAM}.{values['clock']}{part}", result), draw(result, events)
 
 
 main = script.main(__name__, __doc__, figures)

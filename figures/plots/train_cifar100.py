@@ -1,23 +1,37 @@
-"""Draws loss and accuracy over the epochs of training on CIFAR-100, for both implementations and several seeds.
+"""Draws and sets loss, accuracy, time and memory of training on CIFAR-100, for both implementations and several seeds.
 
-Reads a result file of the benchmark train_cifar100. Published end points are drawn if the training was the published
-one: of the same images, in the same batches.
+Reads result files of the benchmark train_cifar100. "running loss" and "batch accuracy" are what the published program
+prints: of rank 0, losses added up over the number of micro-batches, and the last one's accuracy.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from tabulate import tabulate
 
 from figures.lib import script, style
-from figures.lib.reference_data import load_reference
-from figures.lib.train_cifar100_runs import PROGRAM, PUBLISHED_RUN, as_published, curves, implementations_of, name_of
+from figures.lib.result_files import load, load_reference, name_of, pick
+from figures.lib.tables import Table
 
-COLOURS = {"selfmade": style.BLUE, "pytorch": style.VERMILION}
-DASHES = {"selfmade": "-", "pytorch": "--"}
+PROGRAM = "train_cifar100"
+PUBLISHED_RUN = {"data": "CIFAR-100", "train_size": 50_000, "epochs": 16, "batch_size": 256, "grad_accum_steps": 4,
+                 "learning_rate": 0.01, "momentum": 0.5}  # fmt: skip
+PUBLISHED_RANKS = 2
+STAGES = {"naive": "01", "flat": "01", "overlapped": "02", "bucketed": "03"}
+LOOKS = {
+    "selfmade": {"color": style.BLUE, "linestyle": "-", "linewidth": 1.3},
+    "pytorch": {"color": style.VERMILION, "linestyle": "--", "linewidth": 1.3},
+}
 MARKER_SIZES = {"selfmade": 4.2, "pytorch": 2.0}  # so that both are visible where they agree
 # By quantity: the panel's title, its unit's factor, and the published column.
 PANELS = {
@@ -26,65 +40,253 @@ PANELS = {
     "validation accuracy": ("validation accuracy [%]", 100, ""),
 }
 PUBLISHED = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "linestyle": "none", "zorder": 5}
-HEIGHT = 3.43  # inches
+HEADERS = ["Rank", "Time", "Max Memory Allocated"]
+TITLES = {"selfmade": "Selfmade distributed training", "pytorch": "pytorch Distributed Data Parallel"}
+QUANTITIES = {"loss": "running loss", "accuracy": "batch accuracy", "validation": "validation accuracy"}
+BESIDE = ["implementation", "quantity", "here", "published", "here / published"]
+COMMANDS = "The published text shows the command of each implementation under the other one's name."
 
 
-def published_ends() -> pd.DataFrame:
-    return load_reference(PROGRAM).drop_duplicates("distributed_impl").set_index("distributed_impl")
+def as_published(result: pd.DataFrame) -> bool:
+    """Whether the loss and accuracy of the published run can be compared with these."""
+    same_ranks = result.attrs["provenance"]["world_size"] == PUBLISHED_RANKS
+    return same_ranks and PUBLISHED_RUN.items() <= result.attrs["parameters"].items()
+
+
+def titles_of(result: pd.DataFrame) -> dict[str, str]:
+    """Of the implementations that were trained."""
+    ddp = result.attrs["parameters"]["ddp"]
+    titles = {
+        "selfmade": f"selfmade: {ddp} DDP (stage {STAGES.get(ddp, '?')}), SyncBatchNorm (stage 04)",
+        "pytorch": "pytorch: c10d::Reducer, port of nn.SyncBatchNorm",
+    }
+    return {name: title for name, title in titles.items() if name in set(result["distributed_impl"])}
+
+
+def curves(result: pd.DataFrame, implementation: str, quantity: str) -> pd.DataFrame:
+    """A row for each seed, a column for each epoch, counted from 0."""
+    rows = pick(result, distributed_impl=implementation, quantity=quantity)
+    return rows.pivot(index="seed", columns="call", values="value")
 
 
 def draw_panel(axes: Axes, result: pd.DataFrame, quantity: str) -> None:
     """Draws a line at the mean over the seeds, in a band of one standard deviation on either side."""
     title, scale, column = PANELS[quantity]
-    for implementation in implementations_of(result):
-        colour = COLOURS[implementation]
-        values = scale * curves(result, implementation, quantity)
+    for name in titles_of(result):
+        values = scale * curves(result, name, quantity)
         mean, epochs = values.mean(), values.columns + 1
-        marker = "o" if len(epochs) < 8 else ""
-        size = MARKER_SIZES[implementation]
-        axes.plot(epochs, mean, DASHES[implementation], color=colour, linewidth=1.3, marker=marker, markersize=size)
+        axes.plot(epochs, mean, **LOOKS[name], marker="o" if len(epochs) < 8 else "", markersize=MARKER_SIZES[name])
         if len(values) > 1:
-            deviation = values.std()
-            axes.fill_between(epochs, mean - deviation, mean + deviation, color=colour, alpha=0.22, linewidth=0)
+            low, high = mean - values.std(), mean + values.std()
+            axes.fill_between(epochs, low, high, color=LOOKS[name]["color"], alpha=0.22, linewidth=0)
     if column and as_published(result):
-        for implementation, end in (scale * published_ends()[column]).items():
-            axes.plot([PUBLISHED_RUN["epochs"]], [end], color=COLOURS[implementation], **PUBLISHED)
-    axes.set_title(title, loc="left")
-    axes.set_xlabel("epoch")
+        ends = load_reference(PROGRAM).drop_duplicates("distributed_impl").set_index("distributed_impl")
+        for name, end in (scale * ends[column]).items():
+            axes.plot([PUBLISHED_RUN["epochs"]], [end], color=LOOKS[name]["color"], **PUBLISHED)
+    style.dress(axes, title, "epoch", grid="y")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    axes.grid(axis="y")
-
-
-def caption(result: pd.DataFrame) -> str:
-    values, count = result.attrs["parameters"], result["seed"].nunique()
-    lines = f"Lines: mean of {count} seeds, bands: ± their standard deviation." if count > 1 else "One seed."
-    ends = published_ends().iterrows()
-    published = "; ".join(f"{name} {one['loss']} and {one['acc']}" for name, one in ends)
-    drawn = "" if as_published(result) else ", not drawn: another training"
-    return (
-        f"{values['train_size']:,} images to train with, {values['test_size']:,} to validate. "
-        f"{result.attrs['provenance']['world_size']} ranks, batch {values['batch_size']} a rank, "
-        f"{values['grad_accum_steps']} micro-batches a step, SGD {values['learning_rate']:g}/{values['momentum']:g}. "
-        f"{lines} Loss and batch accuracy: rank 0's, in the last micro-batch of an epoch that the published program "
-        f"reports. Published (CIFAR-100, 16 epochs, 2 RTX A4000{drawn}): loss and accuracy of {published}."
-    )
 
 
 def draw(result: pd.DataFrame) -> Figure:
-    figure, panels = style.panels(HEIGHT, 1, len(PANELS))
+    figure, panels = style.panels(3.43, 1, len(PANELS))
     for axes, quantity in zip(panels, PANELS):
         draw_panel(axes, result, quantity)
-    handles = [
-        Line2D([], [], color=COLOURS[name], linestyle=DASHES[name], linewidth=1.3, label=name_of(name, result))
-        for name in implementations_of(result)
-    ]
+    entries = {title: LOOKS[name] for name, title in titles_of(result).items()}
     if as_published(result):
-        handles.append(Line2D([], [], color="#555555", label="published, of the same colour (2 GPUs)", **PUBLISHED))
-    figure.legend(handles=handles, loc="outside upper left", fontsize=7, handlelength=2.6)
-    data, top = result.attrs["parameters"]["data"], 1 - 0.08 / HEIGHT
-    figure.text(0.99, top, f"{data} data", ha="right", va="top", fontsize=8, fontweight="bold")
-    style.add_caption(figure, caption(result), [result])
-    return figure
+        entries["published, of the same colour (2 GPUs)"] = {"color": "#555555", **PUBLISHED}
+    style.legend(figure, entries, ncols=1, handlelength=2.6)
+    values, seeds = result.attrs["parameters"], result["seed"].nunique()
+    top = 1 - 0.08 / figure.get_figheight()
+    figure.text(0.99, top, f"{values['data']} data", ha="right", va="top", fontsize=8, fontweight="bold")
+    text = (
+        f"{values['train_size']:,} images to train with, {values['test_size']:,} to validate; "
+        f"{result.attrs['provenance']['world_size']} ranks, batch {values['batch_size']} a rank, "
+        f"{values['grad_accum_steps']} micro-batches a step, SGD {values['learning_rate']:g}/{values['momentum']:g}. "
+        f"Lines: mean of {seeds} seed{'s' * (seeds > 1)}; bands: ± standard deviation. Loss and batch accuracy: of "
+        "rank 0, as published."
+    )
+    return style.add_caption(figure, text, [result])
 
 
-main = script.main(__name__, __doc__, script.one_each(PROGRAM, draw))
+def published() -> pd.DataFrame:
+    """As printed."""
+    return load_reference(PROGRAM, as_printed=True)
+
+
+def costs(result: pd.DataFrame, implementation: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Training time of all epochs in seconds, and peak memory in bytes: a row for each seed, a column for each rank."""
+    seconds, allocated = (
+        pick(result, distributed_impl=implementation, quantity=quantity).groupby(["seed", "rank"])["value"]
+        for quantity in ("train time", "peak memory")
+    )
+    return seconds.sum().unstack(), allocated.max().unstack()
+
+
+def own(result: pd.DataFrame) -> pd.DataFrame:
+    """The same columns, means over the seeds: a row for each implementation and rank."""
+    rows = []
+    for name in titles_of(result):
+        seconds, allocated = (of_seeds.mean() for of_seeds in costs(result, name))
+        ends = [f"{last(result, name, 'loss').mean():.4f}", f"{last(result, name, 'accuracy').mean():.7f}"]
+        rows += [[name, str(rank), f"{seconds[rank]:.3f}", f"{allocated[rank]:.0f}", *ends] for rank in seconds.index]
+    return pd.DataFrame(rows, columns=["distributed_impl", *HEADERS, "loss", "acc"])
+
+
+def last(result: pd.DataFrame, implementation: str, quantity: str) -> pd.Series:
+    """The quantity in the last epoch, for each seed."""
+    return curves(result, implementation, QUANTITIES[quantity]).iloc[:, -1]
+
+
+def text_of(printed: pd.DataFrame, data: str = "") -> str:
+    """The tables in the published form, by implementation."""
+    texts = []
+    for implementation, block in printed.groupby("distributed_impl", sort=False):
+        cells = zip(block["Rank"], block["Time"] + " seconds", block["Max Memory Allocated"] + " bytes")
+        ends = block.iloc[0]
+        table = in_columns(list(cells), HEADERS)
+        texts.append(f"{TITLES[implementation]}{data}\n{table}\nloss: {ends['loss']}, acc: {ends['acc']}")
+    return "# Training loop benchmark\n" + "\n\n\n".join(texts)
+
+
+def in_columns(rows: list[Any], columns: list[str]) -> str:
+    return tabulate(rows, columns, tablefmt="github", disable_numparse=True, colalign=("left",) * len(columns))
+
+
+def setup(result: pd.DataFrame) -> str:
+    provenance, values = result.attrs["provenance"], result.attrs["parameters"]
+    lines = [
+        f"torch version: {provenance['torch']}",
+        "GPU: " + provenance["gpu"] if provenance["device"] == "cuda" else f"CPU: {provenance['cores']} cores",
+        f"number of processes: {provenance['world_size']}",
+        f"data: {values['data']}, {values['train_size']:,} images to train with and {values['test_size']:,} to "
+        "validate",
+        f"{values['epochs']} epochs; batch {values['batch_size']} per rank, {values['grad_accum_steps']} of them a "
+        f"step; SGD, learning rate {values['learning_rate']:g}, momentum {values['momentum']:g}",
+        *titles_of(result).values(),
+    ]
+    return "# Experimental setup\n\n" + "\n".join(f"* {line}" for line in lines)
+
+
+def beside_published(here: pd.DataFrame) -> list[list[str]]:
+    """A row for each number, in the columns BESIDE. More ranks than published have nothing beside them."""
+    both = here.merge(published(), on=["distributed_impl", "Rank"], how="left", suffixes=("", " published")).fillna("")
+    of_rank, rows = {"Time": "time [s]", "Max Memory Allocated": "memory [bytes]"}, []
+    for implementation, block in both.groupby("distributed_impl", sort=False):
+        ranks = block.to_dict(orient="records")
+        cells = [(row, column, f"rank {row['Rank']}: {name}") for row in ranks for column, name in of_rank.items()]
+        for row, column, name in (*cells, (ranks[0], "loss", "loss"), (ranks[0], "acc", "accuracy")):
+            value, there = row[column], row[f"{column} published"]
+            ratio = f"{float(value) / float(there):.3g}" if there else ""
+            rows.append([implementation, name, value, there, ratio])
+    return rows
+
+
+def loop_table(result: pd.DataFrame) -> Table:
+    """The table in the published form, and the numbers beside the published ones."""
+    here, data, count = own(result), result.attrs["parameters"]["data"], result["seed"].nunique()
+    rows = beside_published(here)
+    other = "" if as_published(result) else " This is another training than the published one: see its parameters."
+    note = (
+        f"Data: {data}. Means over {count} seed{'s' if count > 1 else ''}. Time: all epochs' training; the "
+        "published one includes reading the data set and one validation. Memory: the most that tensors take at once. "
+        "Loss and acc: as published, rank 0's running training loss and the accuracy of the batch it was last reported "
+        f"in. Published: 2 RTX A4000, one run.{other} {COMMANDS}"
+    )
+    beside = f"Beside the published numbers\n{in_columns(rows, BESIDE)}"
+    text = "\n\n".join([setup(result), text_of(here, f" ({data})"), beside, note])
+    return Table(f"Training loop benchmark ({data})", BESIDE, rows, text, [result], note)
+
+
+class Comparison(NamedTuple):
+    """Whether the means of two samples differ by more than their spread allows: Welch's t-test (Welch, "The
+    generalization of 'Student's' problem when several different population variances are involved", 1947)."""
+
+    difference: float  # of the means
+    t: float  # in standard errors
+    p: float  # the probability that equal means differ at least so much; NaN for fewer than two values each
+
+    def within_spread(self) -> bool:
+        return not self.p < 0.05
+
+
+def compare(*samples: Sequence[float]) -> Comparison:
+    difference = statistics.mean(samples[0]) - statistics.mean(samples[1])
+    if min(map(len, samples)) < 2:
+        return Comparison(difference, math.nan, math.nan)
+    parts = [statistics.variance(values) / len(values) for values in samples]
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return Comparison(difference, math.inf if difference else 0.0, 0.0 if difference else 1.0)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, samples))
+    return Comparison(difference, difference / error, two_sided_p(difference / error, freedom))
+
+
+def two_sided_p(t: float, freedom: float) -> float:
+    """The probability that Student's t is at least so far from 0: the integral of its density, which the substitution
+    x = sqrt(freedom) tan(a) turns into one of cos(a)^(freedom - 1) over a finite range."""
+
+    def integral(low: float) -> float:
+        angles = np.linspace(low, math.pi / 2, 20_001)
+        return float(np.trapezoid(np.cos(angles) ** (freedom - 1), angles))
+
+    return integral(math.atan(abs(t) / math.sqrt(freedom))) / integral(0.0)
+
+
+def spread(values: pd.Series, digits: int = 4) -> str:
+    deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{deviation}"
+
+
+def convergence(result: pd.DataFrame) -> list[str]:
+    """What the seeds say about the claim that both implementations agree."""
+    lines = []
+    for what in QUANTITIES:
+        found = compare(*(list(last(result, name, what)) for name in ("selfmade", "pytorch")))
+        said = "within what the spread over seeds" if found.within_spread() else "more than the seeds' spread"
+        said = f", {said} allows (Welch's t = {found.t:.2f}, p = {found.p:.2f})."
+        if result["seed"].nunique() < 2:
+            said = "; one seed has no spread to compare that with."
+        lines.append(f"{what}: selfmade - pytorch = {found.difference:+.4f}{said}")
+    return lines
+
+
+def against(means: pd.DataFrame, source: str) -> str:
+    """`means`: time and memory of each implementation."""
+    time, memory = 100 * (means.loc["pytorch"] / means.loc["selfmade"] - 1)
+    return f"pytorch against selfmade, {source}: time {time:+.1f} %, memory {memory:+.1f} %."
+
+
+def seeds_table(result: pd.DataFrame) -> Table:
+    """A row for each implementation, and whether they differ."""
+    rows, means, values = [], {}, result.attrs["parameters"]
+    for name in titles_of(result):
+        seconds, allocated = (of_ranks.mean(axis="columns") for of_ranks in costs(result, name))
+        means[name] = [seconds.mean(), allocated.mean()]
+        ends = [spread(last(result, name, what)) for what in QUANTITIES]
+        rows.append([name, str(len(seconds)), *ends, spread(seconds, 2), spread(allocated / 2**20, 2)])
+    lines = []
+    if len(rows) > 1:
+        there = published().astype({"Time": float, "Max Memory Allocated": float})
+        there = there.groupby("distributed_impl")[HEADERS[1:]].mean()
+        here = pd.DataFrame.from_dict(means, orient="index")
+        lines = [*convergence(result), against(here, "here"), against(there, "published")]
+    columns = ["implementation", "seeds", *QUANTITIES, "time [s]", "memory [MiB]"]
+    note = (
+        f"Data: {values['data']}. Mean ± standard deviation over the seeds, after {values['epochs']} epochs. Loss and "
+        "accuracy: rank 0's running training loss and last batch, as published; validation: accuracy over all its "
+        "images."
+    )
+    heading = f"Convergence over seeds ({values['data']})"
+    text = "\n".join([heading, in_columns(rows, columns), "", *lines, note])
+    title = f"Do both implementations converge to the same? ({values['data']})"
+    return Table(title, columns, rows, text, [result], " ".join([*lines, note]))
+
+
+def make(files: list[Path]) -> Iterator[tuple[str, Figure | Table]]:
+    for result in (load(file, PROGRAM) for file in files):
+        yield name_of(PROGRAM, result), draw(result)
+        yield name_of(PROGRAM, result), loop_table(result)
+        yield name_of(f"{PROGRAM}.seeds", result), seeds_table(result)
+
+
+main = script.main(__name__, __doc__, make)

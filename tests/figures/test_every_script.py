@@ -1,4 +1,4 @@
-"""Each script of plots/ and tables/ on small data: that it makes its files, and refuses others' results."""
+"""Each script of plots/ on small data: that it makes its files, and refuses others' results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ FIGURES = ROOT / "figures"
 SCHEMAS = {name: json.loads((FIGURES / "lib" / name).read_text()) for name in ("schema.json", "table_schema.json")}
 REGISTRY = Registry().with_resources([(name, Resource.from_contents(schema)) for name, schema in SCHEMAS.items()])
 TABLE = Draft202012Validator(SCHEMAS["table_schema.json"], registry=REGISTRY)
-ENDINGS = {"plots": ("pdf", "png"), "tables": ("json", "txt")}
 
 
 def unchanged(document: Document) -> None:
@@ -50,66 +49,56 @@ def of(name: str, *parts: str) -> list[str]:
 ON_CLUSTER = with_parameters(clock="cluster", model="xl", gpu="A100", link="pcie3", sequence_length=512)
 OF_STAGE_01 = keep(lambda labels: labels["variant"] not in ("overlapped", "bucketed"))
 BOTH = ("Reducer", "bucketed")
-# Module, result, what is changed in it, and the names of what is made, without implementation and preset.
+BATCHES = ["bucketed_batch_size_2", "bucketed_batch_size_4"]
+# Module, result, what is changed in it, and the names of figures and tables, without implementation and preset.
 MADE = (
-    ("plots.all_reduce_algorithms", "all_reduce_algorithms", unchanged, ["all_reduce_algorithms"]),
-    ("plots.all_reduce_bandwidth", "collectives", unchanged, ["all_reduce_bandwidth"]),
-    ("plots.bucket_overhead", "bucket_overhead", unchanged, ["bucket_overhead"]),
-    ("plots.bucket_overhead", "bucket_overhead", keep(lambda of: of["quantity"] == "step"), ["bucket_overhead"]),
-    ("plots.bucketed_ddp", "bucketed_ddp", unchanged, ["bucketed_batch_size_2", "bucketed_batch_size_4"]),
-    ("plots.bucketed_ddp", "bucketed_ddp", OF_STAGE_01, ["bucketed_batch_size_2", "bucketed_batch_size_4"]),
-    ("plots.bucketed_ddp", "bucketed_ddp.simulated", unchanged, ["bucketed_batch_size_2"]),
-    ("plots.bucketed_ddp", "bucketed_ddp.simulated", OF_STAGE_01, ["bucketed_batch_size_2"]),
-    ("plots.collectives", "collectives", unchanged, ["collectives"]),
-    ("plots.collectives", "collectives", keep(lambda of: of["world_size"] != 4), ["collectives"]),
-    ("plots.compare_ddp", "compare_ddp", unchanged, ["compare_ddp"]),
-    ("plots.compare_ddp", "compare_ddp", keep(lambda of: of["variant"] != "sync"), ["compare_ddp"]),
-    ("plots.compare_ddp_published", "compare_ddp.simulated", unchanged, ["compare_ddp"]),
-    ("plots.ddp_suite", "ddp_suite", unchanged, ["ddp_suite"]),
-    ("plots.ddp_suite", "ddp_suite", keep(lambda of: of["model"] == "resnet101"), ["ddp_suite"]),
-    ("plots.ddp_suite_published", "ddp_suite.simulated", unchanged, ["ddp_suite"]),
-    ("plots.held_out", "bucketed_ddp.simulated", unchanged, ["held_out"]),
-    ("plots.memory_by_kind", "memory_per_gpu.kinds", unchanged, ["memory_per_gpu.kinds"]),
-    ("plots.memory_per_gpu", "memory_per_gpu", unchanged, ["memory_per_gpu"]),
-    ("plots.naive_vs_flat", "naive_vs_flat.own_link", unchanged, ["naive_vs_flat"]),
-    ("plots.ring_all_reduce", "ring_all_reduce", unchanged, ["ring_all_reduce"]),
-    ("plots.ring_all_reduce", "ring_all_reduce", warm, ["ring_all_reduce.warm"]),
-    ("plots.ring_all_reduce", "ring_all_reduce", keep(lambda of: of["world_size"] == 32), ["ring_all_reduce"]),
-    ("plots.scaling", "scaling", unchanged, ["scaling"]),
-    ("plots.scaling", "scaling", keep(lambda of: of["quantity"] == "step" and of["variant"] != "bucketed"),
-     ["scaling"]),
-    ("plots.sharded_scaling", "sharded_scaling", unchanged, of("sharded_scaling", "prefetch")),
-    ("plots.sharded_scaling", "sharded_scaling", keep(lambda of: "by link" not in of["quantity"]), ["sharded_scaling"]),
-    ("plots.step_time", "step_time.own_link", unchanged, ["step_time"]),
-    ("plots.step_time", "step_time.own_link", OF_STAGE_01, ["step_time"]),
-    ("plots.sync_batch_norm", "sync_batch_norm", unchanged, ["sync_batch_norm"]),
-    ("plots.timeline", "timeline.virtual", unchanged, ["timeline.virtual"]),
-    ("plots.timeline", "timeline.virtual", with_parameters(clock="real"), ["timeline.real"]),
-    ("plots.timeline", "timeline.virtual", ON_CLUSTER, ["timeline.cluster"]),
-    ("plots.train_cifar100", "train_cifar100", unchanged, ["train_cifar100"]),
-    ("plots.train_cifar100", "train_cifar100",
-     keep(lambda of: (of["distributed_impl"], of["seed"]) == ("pytorch", 1)), ["train_cifar100"]),
-    ("tables.bucketed_ddp", "bucketed_ddp", unchanged, ["bucketed_ddp"]),
-    ("tables.bucketed_ddp", "bucketed_ddp", OF_STAGE_01, ["bucketed_ddp"]),
-    ("tables.collectives", "collectives", unchanged, ["collectives"]),
-    ("tables.compare_ddp", "compare_ddp", unchanged, of("compare_ddp", "beside")),
-    ("tables.compare_ddp", "compare_ddp", keep(lambda of: of["variant"] != "sync"), of("compare_ddp", "beside")),
-    ("tables.ddp_suite", "ddp_suite", unchanged, [name for each in BOTH for name in of(f"ddp_suite.{each}", "beside")]),
-    ("tables.ddp_suite", "ddp_suite.simulated", unchanged, [name for each in BOTH for name in
-     (f"ddp_suite.{each}_1MB", *of(f"ddp_suite.{each}_25MB", "beside"))]),
-    ("tables.ddp_suite_ab", "ddp_suite.simulated", unchanged,
-     [name for each in BOTH for name in of(f"ddp_suite_ab.{each}", "beside")]),
-    ("tables.predictions", "ddp_suite.simulated", unchanged, ["predictions"]),
-    ("tables.ring_all_reduce", "ring_all_reduce", unchanged,
+    ("all_reduce_algorithms", "all_reduce_algorithms", unchanged, ["all_reduce_algorithms"], []),
+    ("bucket_overhead", "bucket_overhead", unchanged, ["bucket_overhead"], []),
+    ("bucket_overhead", "bucket_overhead", keep(lambda of: of["quantity"] == "step"), ["bucket_overhead"], []),
+    ("bucketed_ddp", "bucketed_ddp", unchanged, BATCHES, ["bucketed_ddp"]),
+    ("bucketed_ddp", "bucketed_ddp", OF_STAGE_01, BATCHES, ["bucketed_ddp"]),
+    ("bucketed_ddp", "bucketed_ddp.simulated", unchanged, BATCHES[:1], of("bucketed_ddp", "beside")),
+    ("bucketed_ddp", "bucketed_ddp.simulated", OF_STAGE_01, BATCHES[:1], ["bucketed_ddp"]),
+    ("collectives", "collectives", unchanged, ["all_reduce_bandwidth", "collectives"], ["collectives"]),
+    ("collectives", "collectives", keep(lambda of: of["world_size"] != 4), ["all_reduce_bandwidth", "collectives"],
+     ["collectives"]),
+    ("compare_ddp", "compare_ddp", unchanged, ["compare_ddp"], of("compare_ddp", "beside")),
+    ("compare_ddp", "compare_ddp", keep(lambda of: of["variant"] != "sync"), ["compare_ddp"],
+     of("compare_ddp", "beside")),
+    ("compare_ddp", "compare_ddp.simulated", unchanged, ["compare_ddp"], of("compare_ddp", "beside")),
+    ("ddp_suite", "ddp_suite", unchanged, ["ddp_suite"],
+     [name for each in BOTH for name in of(f"ddp_suite.{each}", "beside")]),
+    ("ddp_suite", "ddp_suite", keep(lambda of: of["model"] == "resnet101"), ["ddp_suite"],
+     [name for each in BOTH for name in of(f"ddp_suite.{each}", "beside")]),
+    ("ddp_suite", "ddp_suite.simulated", unchanged, ["ddp_suite"], [name for each in BOTH for name in
+     (f"ddp_suite.{each}_1MB", *of(f"ddp_suite.{each}_25MB", "beside"), *of(f"ddp_suite_ab.{each}", "beside"))]),
+    ("held_out", "bucketed_ddp.simulated", unchanged, ["held_out"], ["held_out"]),
+    ("memory_per_gpu", "memory_per_gpu.kinds", unchanged, ["memory_per_gpu.kinds"], []),
+    ("memory_per_gpu", "memory_per_gpu", unchanged, ["memory_per_gpu"], []),
+    ("naive_vs_flat", "naive_vs_flat.own_link", unchanged, ["naive_vs_flat"], []),
+    ("predictions", "ddp_suite.simulated", unchanged, [], ["predictions"]),
+    ("ring_all_reduce", "ring_all_reduce", unchanged, ["ring_all_reduce"],
      [name for each in ("butterfly", "torch") for name in of(f"ring_all_reduce.{each}", "beside")]),
-    ("tables.ring_all_reduce", "ring_all_reduce", warm, [f"ring_all_reduce.warm.{each}" for each in
-     ("butterfly", "torch")]),
-    ("tables.ring_all_reduce", "ring_all_reduce", keep(lambda of: of["world_size"] == 32),
+    ("ring_all_reduce", "ring_all_reduce", warm, ["ring_all_reduce.warm"],
+     ["ring_all_reduce.warm.butterfly", "ring_all_reduce.warm.torch"]),
+    ("ring_all_reduce", "ring_all_reduce", keep(lambda of: of["world_size"] == 32), ["ring_all_reduce"],
      of("ring_all_reduce.butterfly", "beside")),
-    ("tables.sync_batch_norm", "sync_batch_norm", unchanged,
+    ("scaling", "scaling", unchanged, ["scaling"], []),
+    ("scaling", "scaling", keep(lambda of: of["quantity"] == "step" and of["variant"] != "bucketed"), ["scaling"], []),
+    ("sharded_scaling", "sharded_scaling", unchanged, of("sharded_scaling", "prefetch"), []),
+    ("sharded_scaling", "sharded_scaling", keep(lambda of: "by link" not in of["quantity"]), ["sharded_scaling"], []),
+    ("step_time", "step_time.own_link", unchanged, ["step_time"], []),
+    ("step_time", "step_time.own_link", OF_STAGE_01, ["step_time"], []),
+    ("sync_batch_norm", "sync_batch_norm", unchanged, ["sync_batch_norm"],
      of("sync_batch_norm", "backward", "peer.beside", "stage.beside")),
-    ("tables.train_cifar100", "train_cifar100", unchanged, of("train_cifar100", "seeds")),
-    ("tables.train_cifar100", "train_cifar100", keep(lambda of: of["seed"] == 0), of("train_cifar100", "seeds")),
+    ("timeline", "timeline.virtual", unchanged, ["timeline.virtual"], []),
+    ("timeline", "timeline.virtual", with_parameters(clock="real"), ["timeline.real"], []),
+    ("timeline", "timeline.virtual", ON_CLUSTER, ["timeline.cluster"], []),
+    ("train_cifar100", "train_cifar100", unchanged, ["train_cifar100"], of("train_cifar100", "seeds")),
+    ("train_cifar100", "train_cifar100", keep(lambda of: of["seed"] == 0), ["train_cifar100"],
+     of("train_cifar100", "seeds")),
+    ("train_cifar100", "train_cifar100", keep(lambda of: (of["distributed_impl"], of["seed"]) == ("pytorch", 1)),
+     ["train_cifar100"], of("train_cifar100", "seeds")),
 )  # fmt: skip
 TEXTS: list[Text] = []
 
@@ -141,20 +130,21 @@ def overlapping() -> list[str]:
 
 
 def run(module: str, file: Path, out: Path) -> int:
-    return importlib.import_module(f"figures.{module}").main(["--data", str(file), "--out", str(out)])
+    return importlib.import_module(f"figures.plots.{module}").main(["--data", str(file), "--out", str(out)])
 
 
 def test_every_script_is_tried() -> None:
-    there = {f"{folder}.{file.stem}" for folder in ENDINGS for file in (FIGURES / folder).glob("*.py")}
-    assert there == {module for module, *_ in MADE}
+    assert {file.stem for file in (FIGURES / "plots").glob("*.py")} == {module for module, *_ in MADE}
 
 
 # What draws less of it, or otherwise, is slow.
 EACH = [pytest.param(*made, marks=[] if made[2] is unchanged else [pytest.mark.slow]) for made in MADE]
 
 
-@pytest.mark.parametrize(("module", "sample", "change", "names"), EACH)
-def test_makes_its_files(module: str, sample: str, change: Any, names: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("module", "sample", "change", "figures", "tables"), EACH)
+def test_makes_its_files(
+    module: str, sample: str, change: Any, figures: list[str], tables: list[str], tmp_path: Path
+) -> None:
     """In figures no text lies on another; tables have their form."""
     shutil.copy(TEST_DATA / "timeline.virtual.trace.json", tmp_path)
     file = changed(sample, change, tmp_path)
@@ -162,8 +152,10 @@ def test_makes_its_files(module: str, sample: str, change: Any, names: list[str]
     assert overlapping() == []
     preset = json.loads(file.read_text())["provenance"]["preset"]
     made = {each.name: each for each in (tmp_path / "out").iterdir()}
-    endings = ENDINGS[module.partition(".")[0]] if module != "plots.held_out" else ("pdf", "png", "json", "txt")
-    assert set(made) == {f"{name}.solutions.{preset}.{ending}" for name in names for ending in endings}
+    endings = [(name, ending) for name in figures for ending in ("pdf", "png")]
+    endings += [(name, ending) for name in tables for ending in ("json", "txt")]
+    due = {f"{name}.solutions.{preset}.{ending}" for name, ending in endings}
+    assert set(made) == due
     for table in (json.loads(each.read_text()) for each in made.values() if each.suffix == ".json"):
         TABLE.validate(table)
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}
@@ -177,9 +169,9 @@ def test_makes_its_files(module: str, sample: str, change: Any, names: list[str]
 def test_refuses_what_it_cannot_use(
     change: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("plots.naive_vs_flat", changed("naive_vs_flat.own_link", change, tmp_path), tmp_path / "out") == 1
+    assert run("naive_vs_flat", changed("naive_vs_flat.own_link", change, tmp_path), tmp_path / "out") == 1
     assert message in capsys.readouterr().err
-    assert run("plots.naive_vs_flat", tmp_path / "none.json", tmp_path / "out") == 1
+    assert run("naive_vs_flat", tmp_path / "none.json", tmp_path / "out") == 1
     assert "none.json: there is no such file; run the benchmark" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

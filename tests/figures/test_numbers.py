@@ -10,17 +10,17 @@ import pytest
 from figures.lib import all_reduces, training_times
 from figures.plots import (
     all_reduce_algorithms,
-    all_reduce_bandwidth,
     bucket_overhead,
-    memory_by_kind,
+    collectives,
     memory_per_gpu,
+    ring_all_reduce,
     scaling,
     sharded_scaling,
     step_time,
     timeline,
+    train_cifar100,
 )
 from figures.schemes import curves, reductions, steps
-from figures.tables import ring_all_reduce, train_cifar100
 from tests.figures.figure_test import sample_of
 
 NETWORK = {"alpha_ns": 10_000, "beta_ns_per_byte": 1.0}
@@ -60,13 +60,13 @@ def test_simulated_all_reduces_and_formulas_agree() -> None:
 
 @pytest.mark.parametrize(("ranks", "alpha", "beta"), ((2, 20e-6, 1e-9), (5, 1e-3, 3e-11), (3, 0, 1e-9), (3, 1e-5, 0)))
 def test_fit_finds_the_alpha_and_beta_of_exact_times(ranks: int, alpha: float, beta: float) -> None:
-    times = pd.Series({size: all_reduce_bandwidth.model_seconds(size, ranks, alpha, beta) for size in (4096, 2**20)})
-    assert all_reduce_bandwidth.fit(times, ranks) == (pytest.approx(alpha, abs=1e-12), pytest.approx(beta, abs=1e-15))
+    times = pd.Series({size: collectives.model_seconds(size, ranks, alpha, beta) for size in (4096, 2**20)})
+    assert collectives.fit(times, ranks) == (pytest.approx(alpha, abs=1e-12), pytest.approx(beta, abs=1e-15))
 
 
 def test_fitted_numbers_are_never_negative() -> None:
     for times in ({1024: 1e-6, 2048: 4e-6, 4096: 16e-6}, {1024: 4e-6, 2048: 2e-6, 4096: 1e-6}):
-        fitted = all_reduce_bandwidth.fit(pd.Series(times), 2)
+        fitted = collectives.fit(pd.Series(times), 2)
         assert min(fitted) == 0
         assert max(fitted) > 0
 
@@ -161,7 +161,7 @@ class TestMemory:
 
     def test_kinds_add_up_to_the_most(self) -> None:
         result = sample_of("memory_per_gpu.kinds")
-        kinds = memory_by_kind.by_kind(result).droplevel("moment").sum(axis="columns")
+        kinds = memory_per_gpu.by_kind(result).droplevel("moment").sum(axis="columns")
         most = memory_per_gpu.gigabytes(result, "most").loc[7_500_000_000]
         assert dict(kinds) == pytest.approx(dict(most.T.stack()))
 

@@ -8,21 +8,12 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from figures.lib import ddp_comparison, reference_data, suite_data, training_times
+from figures.lib import ddp_comparison, result_files, suite_data, training_times
 from figures.lib.ddp_comparison import ASYNC, CORE, DIRECTIONS, SYNC
-from figures.lib.reference_data import load_reference
-from figures.lib.side_by_side import in_digits, side_by_side
-from figures.lib.tables import Table
+from figures.lib.result_files import load_reference
+from figures.lib.tables import Table, in_digits, side_by_side
+from figures.plots import bucketed_ddp, compare_ddp, ddp_suite, ring_all_reduce, sync_batch_norm, train_cifar100
 from figures.plots.sync_batch_norm import PUBLISHED as BATCH_NORM
-from figures.tables import (
-    bucketed_ddp,
-    compare_ddp,
-    ddp_suite,
-    ddp_suite_ab,
-    ring_all_reduce,
-    sync_batch_norm,
-    train_cifar100,
-)
 from tests.figures.figure_test import TEST_DATA, sample_of
 
 MODELS = ("resnet50", "resnet101", "resnext50_32x4d", "resnext101_32x8d")
@@ -34,7 +25,7 @@ def cells_of(name: str, *columns: str) -> list[tuple]:
 
 class TestReference:
     def test_every_table_says_where_it_comes_from_and_its_setup_once(self) -> None:
-        files = sorted(reference_data.FOLDER.glob("*.csv"))
+        files = sorted(result_files.FOLDER.glob("*.csv"))
         assert len(files) > 10
         for file in files:
             source = load_reference(file.stem).attrs["source"]
@@ -201,11 +192,19 @@ class TestAsPrinted:
 BESIDE = (
     (bucketed_ddp.make, "bucketed_ddp.simulated", {"bucketed_ddp": 8}),
     (compare_ddp.make, "compare_ddp", {"compare_ddp": 8 * 2 * 3}),
-    (ddp_suite.tables, "ddp_suite", {"ddp_suite.bucketed": 48, "ddp_suite.Reducer": 48}),
-    (ddp_suite.tables, "ddp_suite.simulated", {"ddp_suite.bucketed_25MB": 96, "ddp_suite.Reducer_25MB": 96}),
-    (ddp_suite_ab.tables, "ddp_suite.simulated", {"ddp_suite_ab.bucketed": 40, "ddp_suite_ab.Reducer": 40}),
-    (sync_batch_norm.tables, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.peer": 4}),
-    (ring_all_reduce.tables, "ring_all_reduce", {"ring_all_reduce.butterfly": 6, "ring_all_reduce.torch": 5}),
+    (ddp_suite.make, "ddp_suite", {"ddp_suite.bucketed": 48, "ddp_suite.Reducer": 48}),
+    (
+        ddp_suite.make,
+        "ddp_suite.simulated",
+        {
+            "ddp_suite.bucketed_25MB": 96,
+            "ddp_suite.Reducer_25MB": 96,
+            "ddp_suite_ab.bucketed": 40,
+            "ddp_suite_ab.Reducer": 40,
+        },
+    ),
+    (sync_batch_norm.make, "sync_batch_norm", {"sync_batch_norm.stage": 4, "sync_batch_norm.peer": 4}),
+    (ring_all_reduce.make, "ring_all_reduce", {"ring_all_reduce.butterfly": 6, "ring_all_reduce.torch": 5}),
 )
 
 

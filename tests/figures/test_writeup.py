@@ -16,8 +16,8 @@ import pytest
 
 from tests.figures.figure_test import ROOT, draw_figure, save_table
 from tools.grading import stages
-from tools.report import deliverables, figures, writeup, writeup_setting
-from tools.report.writeup_setting import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
+from tools.report import deliverables, figures, writeup
+from tools.report.writeup import TypstFailure, Writeup, error_lines, questions_of, require_typst, run_typst
 from tools.setup.toolchain import LabError
 
 pytest.importorskip("typst", reason="skipped: this Python has no typst")
@@ -232,7 +232,7 @@ class TestFailures(WriteupTest):
             self.make()
 
     def test_typst_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(writeup_setting, "typst", None)
+        monkeypatch.setattr(writeup, "typst", None)
         with pytest.raises(LabError, match=r"has no typst, .* -m pip install typst==\d"):
             require_typst()
 

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 PERCENTS = (75, 95)
 RESULTS = "benchmark_results"
 REMEDY = "give a file that ddp_suite --json wrote"
+COLUMNS = ["model", "batch_size", "ranks", "percentile", "sec/iter", "ex/sec", "diff"]
 Model = tuple[str, int]  # its name and the batch size
 Rounds = dict[int, np.ndarray]  # by the number of ranks the seconds of each iteration with DDP
 
@@ -40,19 +42,6 @@ class Suite:
     benchmarks: dict[Model, Rounds]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One percentile of one round: the test's numbers, and how they differ from the baseline's."""
-
-    percent: int
-    seconds: float
-    examples: int  # per second and rank
-    diff: float  # percent
-
-
-Row = tuple[int, list[Cell]]  # ranks, and a cell for each of PERCENTS
-
-
 def load(file: Path) -> Suite:
     try:
         return parse(json.loads(file.read_text(encoding="utf-8")))
@@ -67,20 +56,12 @@ def parse(document: dict[str, Any]) -> Suite:
     benchmarks: dict[Model, Rounds] = {}
     for one in document[RESULTS]:
         model, rounds = (one["model"], int(one["batch_size"])), Rounds()
-        if model in benchmarks:
-            raise ValueError(f"{title(model)} is there twice")
-        if model[1] < 1:
-            raise ValueError(f"{model[1]} is no batch size")
         for part in one["result"][1:]:  # the first is without DDP
-            seconds, ranks = np.asarray(part["measurements"]), len(part["ranks"])
-            if seconds.dtype.kind not in "if" or not seconds.size or not np.all(np.isfinite(seconds) & (seconds > 0)):
-                raise ValueError(f"measurements of {model[0]} on {in_words(ranks)} are no times")
-            if ranks in rounds:
-                raise ValueError(f"two rounds of {model[0]} are with DDP on {in_words(ranks)}")
-            rounds[ranks] = seconds
+            seconds = np.asarray(part["measurements"], dtype=float)
+            if not seconds.size or not np.all(np.isfinite(seconds) & (seconds > 0)):
+                raise ValueError(f"measurements of {model[0]} on {in_words(len(part['ranks']))} are no times")
+            rounds[len(part["ranks"])] = seconds
         benchmarks[model] = rounds
-    if not benchmarks:
-        raise ValueError(f"nothing is in {RESULTS!r}")
     return Suite({key: value for key, value in document.items() if key != RESULTS}, benchmarks)
 
 
@@ -92,25 +73,18 @@ def title(model: Model) -> str:
     return f"{model[0]} with batch size {model[1]}"
 
 
-def compare(baseline: Suite, test: Suite) -> dict[Model, list[Row]]:
-    """A row for each number of ranks that both files have, in the test's order."""
-    return {
-        model: [
-            (ranks, cells(baseline.benchmarks[model][ranks], seconds, model[1]))
-            for ranks, seconds in rounds.items()
-            if ranks in baseline.benchmarks[model]
-        ]
-        for model, rounds in test.benchmarks.items()
-        if model in baseline.benchmarks
-    }
-
-
-def cells(baseline: np.ndarray, test: np.ndarray, batch_size: int) -> list[Cell]:
-    pairs = zip(PERCENTS, np.percentile(baseline, PERCENTS), np.percentile(test, PERCENTS))
-    return [
-        Cell(percent, now, int(batch_size / now), -100 * ((now - before) / before))  # less time is better
-        for percent, before, now in pairs
-    ]
+def compare(baseline: Suite, test: Suite) -> pd.DataFrame:
+    """In COLUMNS, for what both files have, in the test's order: the test's numbers, ex/sec of a rank; and how they
+    differ from the baseline's, in percent."""
+    rows = []
+    for model, rounds in test.benchmarks.items():
+        for ranks, seconds in rounds.items():
+            if ranks in baseline.benchmarks.get(model, {}):
+                then = np.percentile(baseline.benchmarks[model][ranks], PERCENTS)
+                for percent, before, now in zip(PERCENTS, then, np.percentile(seconds, PERCENTS)):
+                    diff = -100 * ((now - before) / before)  # less time is better
+                    rows.append([*model, ranks, percent, now, int(model[1] / now), diff])
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def only_in_one(baseline: Suite, test: Suite) -> list[str]:
@@ -133,21 +107,20 @@ def format_facts(baseline: Suite, test: Suite) -> str:
     return "\n".join(lines) + "\n"
 
 
-def format_rows(model: Model, rows: list[Row]) -> str:
-    header = " " * 10 + f"{'sec/iter':>16}{'ex/sec':>10}{'diff':>10}" * len(PERCENTS)
-    lines = [f"Benchmark: {title(model)}", "", header]
-    for ranks, own in rows:
-        texts = (f"  p{cell.percent:02}: {cell.seconds:8.3f}s {cell.examples:7}/s {cell.diff:+8.1f}%" for cell in own)
-        lines.append(f"{ranks:>4} GPUs:" + "".join(texts))
-    return "\n".join(lines) + "\n"
-
-
 def format_diff(baseline: Suite, test: Suite) -> str:
     """The whole comparison. Raises DiffError if the two have nothing in common."""
-    parts = [format_rows(model, rows) for model, rows in compare(baseline, test).items() if rows]
-    if not parts:
+    table = compare(baseline, test)
+    if table.empty:
         raise DiffError("the files have no model with DDP on equally many ranks in common; compare runs of one model")
-    return "\n".join([format_facts(baseline, test), *parts])
+    parts = [format_facts(baseline, test)]
+    for model, of_model in table.groupby(["model", "batch_size"], sort=False):
+        lines = [f"Benchmark: {title(model)}", "", " " * 10 + f"{'sec/iter':>16}{'ex/sec':>10}{'diff':>10}" * 2]
+        for ranks, cells in of_model.groupby("ranks", sort=False):
+            numbers = zip(*(cells[name] for name in ("percentile", "sec/iter", "ex/sec", "diff")))
+            texts = (f"  p{percent:02}: {now:8.3f}s {rate:7}/s {diff:+8.1f}%" for percent, now, rate, diff in numbers)
+            lines.append(f"{ranks:>4} GPUs:" + "".join(texts))
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,8 +1,8 @@
-"""What `make figures` measures and draws: one entry for each module of figures/plots and figures/tables."""
+"""What `make figures` measures and draws: one entry for each module of figures/plots and its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,23 +16,12 @@ CALIBRATION = ROOT / "figures" / "reference" / "calibration.json"
 # `make figures IMPL=solutions`, beside other work; of others it is known that they take less than a minute.
 LESS_THAN_S = 60
 SECONDS = {
-    "bucketed_ddp.published": 7,
-    "compare_ddp.published": 3,
-    "ddp_suite.published": 7,
-    "naive_vs_flat": 38,
-    "naive_vs_flat.limited_link": 29,
-    "step_time.mlp_64": 19,
-    "step_time.mlp_64.limited_link": 14,
-    "step_time.mlp_64_cap_4": 14,
-    "step_time.mlp_64_cap_4.limited_link": 16,
-    "step_time.mlp_8": 11,
-    "step_time.mlp_8.limited_link": 12,
-    "step_time.resnet50": 54,
-    "step_time.resnet50.limited_link": 60,
-    "timeline.virtual": 7,
-    "timeline.real": 3,
-    "timeline.cluster": 1,
-}
+    "bucketed_ddp.published": 7, "compare_ddp.published": 3, "ddp_suite.published": 7, "naive_vs_flat": 38,
+    "naive_vs_flat.limited_link": 29, "step_time.mlp_64": 19, "step_time.mlp_64.limited_link": 14,
+    "step_time.mlp_64_cap_4": 14, "step_time.mlp_64_cap_4.limited_link": 16, "step_time.mlp_8": 11,
+    "step_time.mlp_8.limited_link": 12, "step_time.resnet50": 54, "step_time.resnet50.limited_link": 60,
+    "timeline.virtual": 7, "timeline.real": 3, "timeline.cluster": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,11 +82,6 @@ def on_both_links(program: str, label: str = "", flags: tuple[str, ...] = ()) ->
     return Run(program, label, flags), Run(program, limited, (*flags, *LIMITED_LINK))
 
 
-def drawings(modules: str, shown: tuple[Stage, ...], runs: tuple[Run, ...]) -> Iterator[Drawing]:
-    """All that is drawn from the same runs."""
-    return (Drawing(module, shown, runs) for module in modules.split())
-
-
 # The published all-reduces took a fifth as long as backward; so they do here.
 COMPARE_DDP = (Run("compare_ddp", quick=(*SHARED_MEMORY, "--rate-gbit", "10")),)
 SUITE_AB = (Run("ddp_suite", "ab", ("--bucket-size", "25", "1"), quick=("--rate-gbit", "10", "--latency-us", "1000")),)
@@ -113,10 +97,10 @@ OF_A_BATCH = ("--millions", "7500", "--tokens", "8192")
 DRAWN_SHARDED = ("--variants", "bucketed", "sharded", "no prefetch", "fully sharded")
 
 DRAWINGS = (
-    *drawings("plots.bucketed_ddp tables.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
-    *drawings("plots.compare_ddp_published tables.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
-    *drawings("plots.ddp_suite_published tables.ddp_suite tables.ddp_suite_ab", (BUCKETED,), DDP_SUITE_PUBLISHED),
-    Drawing("tables.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
+    Drawing("plots.bucketed_ddp", AVERAGING, BUCKETED_DDP_PUBLISHED),
+    Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP_PUBLISHED),
+    Drawing("plots.ddp_suite", (BUCKETED,), DDP_SUITE_PUBLISHED),
+    Drawing("plots.predictions", (BUCKETED,), (*BUCKETED_DDP_PUBLISHED, *COMPARE_DDP_PUBLISHED, *DDP_SUITE_PUBLISHED)),
     Drawing("plots.held_out", (BUCKETED,), BUCKETED_DDP_PUBLISHED),
     Drawing("plots.naive_vs_flat", (NAIVE,), on_both_links("naive_vs_flat")),
     Drawing(
@@ -137,26 +121,26 @@ DRAWINGS = (
         (OVERLAPPED,),
     ),
     Drawing("plots.timeline", AVERAGING, (Run("timeline", "cluster", ("--clock", "cluster")),)),
-    *drawings("plots.bucketed_ddp tables.bucketed_ddp", AVERAGING, (Run("bucketed_ddp"),)),
+    Drawing("plots.bucketed_ddp", AVERAGING, (Run("bucketed_ddp"),)),
     Drawing("plots.bucket_overhead", (BUCKETED,), (Run("bucket_overhead", flags=BUCKET_LINK),)),
     Drawing("plots.scaling", AVERAGING, (Run("scaling"),)),
     *(
         Drawing(module, (*shown, *SHARDED), (run,), SHARDED)
         for module, shown, run in (
             ("plots.memory_per_gpu", (BUCKETED,), Run("memory_per_gpu")),
-            ("plots.memory_by_kind", (BUCKETED,), Run("memory_per_gpu", "kinds", OF_A_BATCH)),
+            ("plots.memory_per_gpu", (BUCKETED,), Run("memory_per_gpu", "kinds", OF_A_BATCH)),
             ("plots.sharded_scaling", AVERAGING, Run("sharded_scaling")),
             ("plots.timeline", (BUCKETED,), Run("timeline", "sharded.virtual", DRAWN_SHARDED)),
             ("plots.timeline", (BUCKETED,), Run("timeline", "sharded.cluster", ("--clock", "cluster", *DRAWN_SHARDED))),
         )
         if SHARDED
     ),
-    *drawings("plots.compare_ddp tables.compare_ddp", (BUCKETED,), COMPARE_DDP),
-    *drawings("plots.ddp_suite tables.ddp_suite", (BUCKETED,), (Run("ddp_suite"),)),
-    Drawing("tables.ddp_suite_ab", (BUCKETED,), SUITE_AB),
-    *drawings("plots.train_cifar100 tables.train_cifar100", (BUCKETED, BATCH_NORM), (Run("train_cifar100"),)),
-    *drawings("plots.sync_batch_norm tables.sync_batch_norm", (BATCH_NORM,), (Run("sync_batch_norm"),)),
-    *drawings("plots.ring_all_reduce tables.ring_all_reduce", (RING,), RING_ALL_REDUCE),
-    *drawings("plots.all_reduce_bandwidth plots.collectives tables.collectives", (RING,), (Run("collectives"),)),
+    Drawing("plots.compare_ddp", (BUCKETED,), COMPARE_DDP),
+    Drawing("plots.ddp_suite", (BUCKETED,), (Run("ddp_suite"),)),
+    Drawing("plots.ddp_suite", (BUCKETED,), SUITE_AB),
+    Drawing("plots.train_cifar100", (BUCKETED, BATCH_NORM), (Run("train_cifar100"),)),
+    Drawing("plots.sync_batch_norm", (BATCH_NORM,), (Run("sync_batch_norm"),)),
+    Drawing("plots.ring_all_reduce", (RING,), RING_ALL_REDUCE),
+    Drawing("plots.collectives", (RING,), (Run("collectives"),)),
     Drawing("plots.all_reduce_algorithms", (RING,), (Run("all_reduce_algorithms"),)),
 )

@@ -253,7 +253,7 @@ def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command
 def keep_failures(impl: str, preset: str, tried: set[str], failed: list[str]) -> None:
     """Until they are made, so that `make writeup` does not pass over them. `failed` has a line for each, which begins
     with one of the modules that were tried."""
-    left = [line for line in _failures(impl, preset) if _module(line) not in tried]
+    left = [line for line in _failures(impl, preset) if line.partition(":")[0] not in tried]
     with contextlib.suppress(OSError):  # a full disk, of which drawing has complained
         _failures_file(impl, preset).parent.mkdir(parents=True, exist_ok=True)
         replace_file(_failures_file(impl, preset), json.dumps([*left, *failed], indent=1).encode() + b"\n")
@@ -262,22 +262,16 @@ def keep_failures(impl: str, preset: str, tried: set[str], failed: list[str]) ->
 def failures_of(impl: str, preset: str, chosen: list[stages.Stage]) -> list[str]:
     """Those that concern these stages."""
     modules = {drawing.module for drawing in deliverables.DRAWINGS if drawing.is_asked_for_by(chosen)}
-    return [line for line in _failures(impl, preset) if _module(line) in modules]
+    return [line for line in _failures(impl, preset) if line.partition(":")[0] in modules]
 
 
 def _failures(impl: str, preset: str) -> list[str]:
-    try:
-        return [str(line) for line in json.loads(_failures_file(impl, preset).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
-        return []
+    file = _failures_file(impl, preset)
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
 
 
 def _failures_file(impl: str, preset: str) -> Path:
     return deliverables.DATA / f"failed.{impl}.{preset}.json"
-
-
-def _module(line: str) -> str:
-    return line.partition(":")[0]
 
 
 def main() -> int:

@@ -21,8 +21,7 @@ from tabulate import tabulate
 
 from figures.lib import held_out, suite_data, training_times
 from figures.lib.held_out import AB, AFTER, ALL_REDUCE, BOTH, FORWARD, ONE_GPU, OPTIMIZER, STEP
-from figures.lib.reference_data import FOLDER
-from figures.lib.result_files import load
+from figures.lib.result_files import FOLDER, load
 from figures.lib.training_times import BACKWARD, TRAIN
 from tools.grading.terminal import ending_of
 from tools.setup.toolchain import BUILD_DIR, ROOT, LabError
@@ -76,7 +75,6 @@ def run(program: str, flags: Iterable[str], output: Path) -> None:
 
 
 def in_order(values: Iterable[str]) -> str:
-    """As a flag's value."""
     return ",".join(sorted(set(values), key=int))
 
 

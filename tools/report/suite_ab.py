@@ -1,8 +1,7 @@
 """Runs the suite's A/B (`make ab`): DDP with buckets of 1 MB against 25 MB, measured and compared.
 
-Runs build/bin/ddp_suite with both bucket sizes in turn, unless its result is up to date; sets the
-tables; and prints how tools/report/ddp_diff.py compares the two reports. Exit code: that of `make figures`; 1 if the
-reports cannot be compared.
+Prints how tools/report/ddp_diff.py compares the two reports, and sets the tables. Exit code: that of `make figures`; 1
+if the reports cannot be compared.
 """
 
 from __future__ import annotations

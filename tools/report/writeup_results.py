@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,6 @@ from typing import Any
 PUBLISHED = "published"  # the preset of what does not depend on PRESET; its figures' names end with it
 TABLES = "tables.json"  # all tables of the gallery, by name
 METADATA_KEY = "ddp-lab"  # the text in a PNG; figures/lib/style.py writes it
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# The line under each figure needs these.
-FIELDS = ("program", "implementation", "preset", "host", "cpu", "gpu", "cores", "device", "world_size", "backend",
-          "torch", "commit", "date")  # fmt: skip
 
 
 class Unusable(Exception):
@@ -69,7 +63,6 @@ class Shown:
     lines: list[str]  # where its numbers come from, in words
     machines: set[str] = field(default_factory=set)
     commits: set[str] = field(default_factory=set)
-    programs: set[str] = field(default_factory=set)
     table: dict[str, Any] = field(default_factory=dict)  # of a table its columns, rows and note
 
 
@@ -84,104 +77,40 @@ def tables_of(gallery: Path) -> dict[str, Any]:
 def find(kind: str, name: str, origin: Origin) -> Shown:
     """The figure or table of this name. Raises Unusable, which says what is wrong with it."""
     file = origin.file(name, KINDS[kind])
+    if not file.exists():
+        raise Unusable("not there yet")
     try:
-        content = file.read_bytes()
-    except FileNotFoundError:
-        raise Unusable("not there yet") from None
-    except OSError as error:
-        raise Unusable(f"{file.name} cannot be read: {error.strerror}") from None
-    if kind == "figure":
-        document = _figure_document(file, content)
-    else:
-        document = _table_document(file, content, name if origin.in_gallery else "")
-    provenance = _checked(file, document, name, origin)
-    return Shown(
-        file,
-        hashlib.sha256(content).hexdigest()[:12],
-        list(dict.fromkeys(map(_line, provenance))),
-        {f"{_device(each)}, {each['cores']} cores ({each['host']})" for each in provenance},
-        {each["commit"] for each in provenance},
-        {each["program"] for each in provenance},
-        {part: document[part] for part in ("columns", "rows", "note") if part in document},
-    )
+        document = _figure_document(file) if kind == "figure" else json.loads(file.read_bytes())
+        if kind == "table" and origin.in_gallery:
+            document = document.get(name)
+            if not document:
+                raise Unusable("not there yet")
+        wanted, found = (origin.implementation, origin.preset_of(name)), document["provenance"]
+        for each in found:
+            if (each["implementation"], each["preset"]) != wanted:
+                whose = f"{each['implementation']}, {each['preset']} preset, not of {wanted[0]}, {wanted[1]} preset"
+                raise Unusable(f"{file.name} has numbers of {whose}")
+        if (document["kind"], document["name"]) != (kind, origin.full_name(name)):
+            raise Unusable(f"{file.name} was made as {document['name']}, so it shows something else")
+        return Shown(
+            file,
+            hashlib.sha256(file.read_bytes()).hexdigest()[:12],
+            list(dict.fromkeys(map(_line, found))),
+            {f"{_device(each)}, {each['cores']} cores ({each['host']})" for each in found},
+            {each["commit"] for each in found},
+            {part: document[part] for part in ("columns", "rows", "note") if part in document},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError) as error:
+        problem = f"cannot be read, or does not say where its numbers come from ({type(error).__name__}: {error})"
+        raise Unusable(f"{file.name} {problem}; make it again") from None
 
 
-def _figure_document(file: Path, content: bytes) -> Any:
-    texts = _png_texts(file, content)
-    if METADATA_KEY not in texts:
-        raise Unusable(f"{file.name} does not say where its numbers come from; draw it again")
-    try:
-        return json.loads(texts[METADATA_KEY])
-    except ValueError:
-        raise Unusable(f"{file.name} does not say readably where its numbers come from; draw it again") from None
+def _figure_document(file: Path) -> Any:
+    from PIL import Image  # matplotlib depends on it
 
-
-def _png_texts(file: Path, content: bytes) -> dict[str, str]:
-    """The tEXt chunks of a PNG (ISO 15948, section 11.3.4.3); checks that it is whole, and each chunk's checksum."""
-    damaged = Unusable(f"{file.name} is not a whole PNG; draw it again")
-    if not content.startswith(SIGNATURE):
-        raise damaged
-    texts, place = {}, len(SIGNATURE)
-    while place + 12 <= len(content):
-        (length,) = struct.unpack_from(">I", content, place)
-        end = place + 12 + length
-        if end > len(content):
-            raise damaged
-        (checksum,) = struct.unpack_from(">I", content, end - 4)
-        if zlib.crc32(content[place + 4 : end - 4]) != checksum:
-            raise damaged
-        kind, data = content[place + 4 : place + 8], content[place + 8 : end - 4]
-        if kind == b"tEXt" and b"\0" in data:
-            key, text = data.split(b"\0", 1)
-            texts[key.decode("latin-1")] = text.decode("latin-1")
-        if kind == b"IEND":
-            return texts
-        place = end
-    raise damaged
-
-
-def _table_document(file: Path, content: bytes, name: str) -> Any:
-    """The table in a file; in the gallery's file that of this name."""
-    try:
-        document = json.loads(content)
-    except ValueError:
-        raise Unusable(f"{file.name} is not JSON; make it again") from None
-    if name and isinstance(document, dict):
-        if name not in document:
-            raise Unusable("not there yet")
-        document = document[name]
-    if not isinstance(document, dict) or document.get("kind") != "table":
-        raise Unusable(f"{file.name} is not a table; make it again")
-    columns, rows = document.get("columns"), document.get("rows")
-    if not _is_row(columns) or not columns or not isinstance(rows, list) or not rows:
-        raise Unusable(f"{file.name} has no columns or no rows; make it again")
-    if not all(_is_row(row) and len(row) == len(columns) for row in rows):
-        raise Unusable(f"{file.name} has a row that does not fit its columns; make it again")
-    return document
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _checked(file: Path, document: Any, name: str, origin: Origin) -> list[dict[str, Any]]:
-    """The provenance of all numbers, checked to be of the wanted implementation and preset."""
-    provenance = document.get("provenance") if isinstance(document, dict) else None
-    if not isinstance(provenance, list) or not provenance:
-        raise Unusable(f"{file.name} does not say where its numbers come from; draw it again")
-    for each in provenance:
-        lacking = [key for key in FIELDS if key not in each] if isinstance(each, dict) else list(FIELDS)
-        if lacking:
-            raise Unusable(f"{file.name} does not say of which {', '.join(lacking)} its numbers are; draw it again")
-        wanted = (origin.implementation, origin.preset_of(name))
-        if (each["implementation"], each["preset"]) != wanted:
-            raise Unusable(
-                f"{file.name} has numbers of {each['implementation']}, {each['preset']} preset, "
-                f"not of {wanted[0]}, {wanted[1]} preset"
-            )
-    if document.get("name") != origin.full_name(name):
-        raise Unusable(f"{file.name} was drawn as {document.get('name')}, so it shows something else")
-    return provenance
+    with Image.open(file) as image:
+        image.load()  # raises OSError or SyntaxError if it is not whole
+        return json.loads(image.info[METADATA_KEY])
 
 
 def _device(provenance: dict[str, Any]) -> str:

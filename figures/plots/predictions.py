@@ -1,7 +1,6 @@
 """Sets how far predictions at published scale are from the published numbers, beside the dull guess.
 
-Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset published.
-"""
+Reads results of compare_ddp, bucketed_ddp and ddp_suite, made with --preset published."""
 
 from __future__ import annotations
 
@@ -9,26 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from figures.lib import script
-from figures.lib.predictions import EXPERIMENTS, best_sizes, errors, percent, unit_of
-from figures.lib.published_scale import TIMES_ONLY
-from figures.lib.result_files import ResultError, load_simulated
-from figures.lib.side_by_side import simple_table
-from figures.lib.tables import Table
+from figures.lib.predictions import EXPERIMENTS, TIMES_ONLY, best_sizes, errors, percent, unit_of
+from figures.lib.result_files import ResultError, load, name_of, simulated
+from figures.lib.tables import Table, simple_table
 
 NAME = "predictions"
 COLUMNS = ["experiment", "quantity", "predicted cells", "mean error", "largest", "dull mean", "dull largest"]
 
 
-def program_of(file: Path) -> str:
-    for program in EXPERIMENTS:
-        if file.name.startswith(f"{program}."):
-            return program
-    raise ResultError(f"{file}: is named after none of {', '.join(EXPERIMENTS)}; give their result files")
-
-
 def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
-    results = {program: load_simulated(file, program) for program, file in zip(map(program_of, files), files)}
-    rows = []
+    results, rows = {}, []
+    for file in files:
+        program = file.name.partition(".")[0]
+        results[program] = load(file, program)
+        if not simulated(results[program]):
+            raise ResultError(f"{file}: was measured, not simulated; run {program} with --preset published")
     note = (
         "Errors over the published cells to which nothing was fitted; figures/reference/calibration.json has the "
         "fitted ones. The dull guess is the mean of the fitted cells; for ddp_suite each model's round without DDP, "
@@ -45,7 +39,7 @@ def make(files: list[Path]) -> Iterator[tuple[str, Table]]:
             note += f" bucketed_ddp: the best bucket size is the published one in {same} of {panels} panels."
     title = "Predictions at published scale, and how far they are from the published numbers"
     table = simple_table(title, COLUMNS, rows, list(results.values()), note)
-    yield script.name_of(NAME, table.results[0]), table
+    yield name_of(NAME, table.results[0]), table
 
 
 main = script.main(__name__, __doc__, make)
