@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.marks import STAGES, params
+from tests.lab.marks import STAGES, each_stage, params
 from tests.lab.test_cpp import run_shard, shards
 from tools.checking import mutants, sanitizers, second_build
-from tools.checking.context import Context, describe_tests, graded_stages, not_passed
+from tools.checking.context import Context, describe_tests, not_passed
 from tools.checking.in_place import Variant, try_variant, variants_of
 from tools.checking.mutants import Mutant
 from tools.checking.sanitizers import ADDRESS, THREAD, Watched, Watcher
+from tools.grading.compiling import unresolved
 from tools.grading.other_ways.sanitizer_reports import is_installed
 from tools.grading.running.runner import RunOptions
 from tools.grading.stages import Stage
@@ -22,7 +23,6 @@ HOURS = 3 * 3600
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(HOURS)]
 WATCHERS = {watcher.name: watcher for watcher in (ADDRESS, THREAD)}
 each_sanitizer = pytest.mark.parametrize("watcher", WATCHERS.values(), ids=WATCHERS)
-each_stage = pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
 
 
 def full_marks(other: Context, stage: Stage, options: RunOptions, reports_too: bool = True) -> str:
@@ -34,7 +34,8 @@ def full_marks(other: Context, stage: Stage, options: RunOptions, reports_too: b
 
 def builds_and_solves(context: Context, name: str, **toolchain: str) -> None:
     other = second_build.second_build(context, name, second_build.stage_targets(), **toolchain)
-    failures = [full_marks(other, stage, RunOptions(context.seed)) for stage in graded_stages()]
+    assert unresolved.missing_in(other.build_dir) == [], "what is built lacks what nothing defines"
+    failures = [full_marks(other, stage, RunOptions(context.seed)) for stage in STAGES]
     assert not any(failures), "\n".join(failures)
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.checking.context import Context, describe, graded_stages
-from tools.grading.compiling import unresolved
 from tools.grading.compiling.compile_errors import condense
 from tools.setup import system_packages
 from tools.setup.configuring import cmake_command
@@ -78,6 +77,4 @@ def second_build(
     code, text = other.run([*cmake_command(other.toolchain), *options], log)
     if failure := describe(f"Configuring {name}", condense(text), log) if code else other.build(targets):
         raise LabError(failure)
-    if missing := unresolved.missing_in(folder):
-        raise LabError(describe(f"{name} lacks what nothing defines", "\n".join(missing)))
     return other
