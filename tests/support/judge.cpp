@@ -85,6 +85,7 @@ struct Verdict {
   Rare rare;               // what was, until then
   std::string charged_to;  // for the finding, if others have one in this body, too
   bool holds_otherwise = false;
+  nlohmann::json picture = {};
 };
 
 Verdict verdict_on(const Body& body, const std::deque<Run>& runs, const Predicate& holds,
