@@ -213,7 +213,7 @@ int step_of(const Run& run, const Finding& finding) {
     const Finding::Spot& spot = finding.spots.front();
     return run.evidence.of[spot.rank].at(spot.event).place.step;
   }
-  return 0;
+  return run.evidence.of.empty() ? -1 : 0;
 }
 
 // By how much a step missed its time, as a bar between both ends.
