@@ -86,7 +86,11 @@ const GradedTest kStepTime{
     {.name = "step_time_is_compute_plus_communication",
      .points = 1,
      .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after another, "
-             "and nothing else is communicated. Count yours, and look for a barrier."},
+             "and nothing else is communicated. Count yours, and look for a barrier.",
+     .more = "Take the numbers of the failure and the formula of \"Cost model\": the difference, "
+             "divided by 2(p-1) alpha, says how many operations too many there are; by the cost "
+             "of a byte, how many bytes. What do you call besides the all-reduces, and does "
+             "anything begin before backward has ended?"},
     [] {
       judge(timed(Form::kPerParameter), steps_take_their_time(false));
       judge(timed(Form::kFlat), steps_take_their_time(true));
@@ -122,7 +126,10 @@ const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
      .hint = "A report, worth no points: how much one message saves over many if each message has "
-             "a cost."},
+             "a cost.",
+     .more = "Nothing can be wrong here. Put your two times into the formulas of \"Cost model\": "
+             "which alpha would explain the difference, and is it plausible? Question 1.3 of the "
+             "writeup asks the same of the figure."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_finish); }};
 
 }  // namespace

@@ -149,7 +149,11 @@ const GradedTest kStepTime{
     {.name = "step_time_is_the_chain",
      .points = 2,
      .hint = "Each all-reduce starts when its gradient is ready on all ranks and the previous one "
-             "is done. Look for a late launch, a different order, a wait in a hook, or a barrier."},
+             "is done. Look for a late launch, a different order, a wait in a hook, or a barrier.",
+     .more = "Do the table of \"A worked miniature\" for the failing network: which f_i is the "
+             "first that your step misses? Each later than its gradient: a launch in the wrong "
+             "hook. One gap: something waits, or a barrier. Right until the end, then late: what "
+             "does finish() communicate besides waiting?"},
     [] {
       judge(named(training(),
                   {"three layers, three steps", "one rank", "float64, five ranks",
@@ -209,7 +213,10 @@ const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
      .hint = "A report, worth no points: how much time is saved if communication runs during "
-             "backward instead of after it."},
+             "backward instead of after it.",
+     .more = "Nothing can be wrong here. On two cores the thread that moves data and the one that "
+             "computes share processors, so less is hidden than the chain says. The figure "
+             "timeline.real shows where."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_steps); }};
 
 }  // namespace

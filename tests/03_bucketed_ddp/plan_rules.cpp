@@ -267,7 +267,12 @@ const GradedTest kPlan{
     {.name = kPlans,
      .points = 3,
      .hint = "assign_buckets(): go through the parameters from the last to the first, one open "
-             "bucket for each dtype and device; add first, then ask whether the cap is reached."},
+             "bucket for each dtype and device; add first, then ask whether the cap is reached.",
+     .more = "Do the failing list by hand, with a sheet of paper for each dtype and device: which "
+             "buckets are open, how many bytes has each, when is one closed? Four rules are "
+             "easily missed: add first, then compare; the order within a bucket; the order of "
+             "buckets, also of those left open at the end; a tensor that is listed twice. Which "
+             "one differs?"},
     [] {
       const auto run = [](Client& client) {
         make_plans(client);

@@ -125,7 +125,11 @@ const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_buckets",
      .points = 2,
      .hint = "Bucket b ends at max(its launch on the slowest rank, the end of bucket b-1) + its "
-             "cost. Does yours end later? Look for late launches, waits and barriers."},
+             "cost. Does yours end later? Look for late launches, waits and barriers.",
+     .more = "Make a table like that of handout 02's miniature for the failing case: ready, "
+             "start, cost and end of each bucket. The first end that differs tells: later than "
+             "its last gradient, or later than the bucket before? With overlap = false the "
+             "buckets follow each other after backward, and each launch waits for the one before."},
     [] { judge(timed(), steps_take_the_chain, plan_is_wrong); }};
 
 }  // namespace

@@ -83,7 +83,12 @@ const GradedTest kUShape{
     {.name = "overhead_over_the_cap_is_a_u",
      .points = 1,
      .hint = "Respect every cap, from the smallest to the largest: one launch for each bucket, "
-             "during backward, and only the last bucket's transfer after it."},
+             "during backward, and only the last bucket's transfer after it.",
+     .more = "The failure lists the overhead of each cap; compare the two ends with \"Cost "
+             "model\". Flat on the left: are small caps respected, or do you join buckets? No "
+             "rise on the right: with one bucket nothing can be hidden, so something was sent "
+             "early. Too high everywhere: is there a launch, a wait or a barrier for each bucket "
+             "too many?"},
     [] {
       for (const int ranks : {2, 4}) {
         std::vector<Body> sweep;
@@ -180,7 +185,10 @@ const GradedTest kReducer{
     {.name = "never_slower_than_the_reducer",
      .points = 1,
      .hint = "c10d::Reducer launches a bucket in the hook of its last gradient, and waits when "
-             "backward has ended. Given the same cap, what do you do that it does not?"},
+             "backward has ended. Given the same cap, what do you do that it does not?",
+     .more = "Both have the same buckets, so only moments can differ. Find the first bucket that "
+             "yours launches later (TRACE=step.json), and ask what it has waited for: its turn, a "
+             "gradient that was there already, or finish()? What do you send that is no bucket?"},
     [] {
       for (const int ranks : {2, 3}) {
         for (const std::int64_t cap : {1, 2'000, 8'000, 1 << 20}) {
@@ -264,7 +272,10 @@ const GradedTest kWallClock{
     {.name = "wall_clock_over_the_cap",
      .points = 0,
      .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
-             "link."},
+             "link.",
+     .more = "Nothing can be wrong here. If the largest cap is the fastest on your machine, ask "
+             "what a launch costs when two cores are busy with backward; the figure "
+             "bucket_overhead has the same in more detail."},
     [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace

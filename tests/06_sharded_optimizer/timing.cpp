@@ -157,7 +157,10 @@ const GradedTest kStepTime{
      .points = 1,
      .hint =
          "Reduce-scatters end as all-reduces do in stage 03, at half the cost. Then each update is "
-         "followed by its all-gather, beside which the next update runs."},
+         "followed by its all-gather, beside which the next update runs.",
+     .more = "Make a table: for each bucket the launch, start and end of its reduce-scatter, the "
+             "end of its update, the start and end of its all-gather. Which of yours is later "
+             "than the handout's formula, and what was waited for?"},
     [] { judge(timed(), steps_take_the_chain, in_each_step(misplaced)); }};
 
 }  // namespace

@@ -121,7 +121,11 @@ const GradedTest kStepTime{
      .points = 2,
      .hint =
          "Without prefetch a step is the sum of gathers and units; with it a unit's gather lasts "
-         "while the unit before it computes, and only what is longer is waited for."},
+         "while the unit before it computes, and only what is longer is waited for.",
+     .more = "Make a table: for each gather its launch, start and end; for each unit when its "
+             "parameters are there and when it begins. Where is yours later? Usual: waiting for "
+             "all gathers and not for the one that is needed, launching ahead after the wait, "
+             "waiting for a reduce-scatter at once."},
     [] {
       judge(bodies_of_cases(is_timed), steps_take_the_chain,
             all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));
