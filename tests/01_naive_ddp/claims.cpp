@@ -54,7 +54,7 @@ std::string each_step_makes(const Evidence& evidence,
                             const std::string& what) {
   return first_on_ranks(
       evidence,
-      [&](const TrainingOfRank& training, const TrainingStep& step, int number,
+      [&](const TrainingOfRank& training, const TrainingStep& step,
           std::size_t ranks) -> std::string {
         const bool others = std::ranges::any_of(step.launches, [](const Seen* launch) {
           return !is_all_reduce(*launch) && launch->bytes > 0;
@@ -66,8 +66,8 @@ std::string each_step_makes(const Evidence& evidence,
         std::ranges::sort(expected);
         const bool alone = ranks == 1 && found.empty();
         return step.ended && !alone && (others || found != expected)
-                   ? in(training, number) + ": finish() is to make " + what + " (" +
-                         listed(expected) + "), and nothing else; it launched:" +
+                   ? "finish() is to make " + what + " (" + listed(expected) +
+                         "), and nothing else; it launched:" +
                          list_of(step.launches,
                                  [](const Seen& launch) {
                                    return ", " + std::to_string(launch.elements) + " " +
@@ -90,11 +90,10 @@ Payloads payloads_of(const TrainingOfRank& training) {
 std::string order_is_fixed(const Evidence& evidence) {
   return first_on_ranks(
       evidence,
-      [](const TrainingOfRank& training, const TrainingStep& step, int number,
-         std::size_t) -> std::string {
+      [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) -> std::string {
         const TrainingStep& first = training.steps.begin()->second;
         return step.ended && first.ended && reduced_in(step) != reduced_in(first)
-                   ? in(training, number) + ": finish() launched" + list_of(step.launches) +
+                   ? "finish() launched" + list_of(step.launches) +
                          "\n  and in the first step, in another order," + list_of(first.launches)
                    : "";
       });

@@ -32,7 +32,7 @@ std::string story(const std::vector<const Seen*>& launches) {
   return list_of(launches, [](const Seen& launch) { return " was launched " + moment(launch); });
 }
 
-std::string wrong_moment(const TrainingOfRank& training, int number, const TrainingStep& step) {
+std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
   for (const Seen* ready : step.ready) {
     if (!in_backward(*ready)) {
       continue;
@@ -46,15 +46,15 @@ std::string wrong_moment(const TrainingOfRank& training, int number, const Train
       continue;
     }
     if (own.size() != 1 || !is_all_reduce(*own[0]) || own[0]->elements != parameter.numel()) {
-      return in(training, number) + ": after the gradient of layer " +
-             std::to_string(ready->index) + " (" + std::to_string(parameter.nbytes()) +
+      return "after the gradient of layer " + std::to_string(ready->index) + " (" +
+             std::to_string(parameter.nbytes()) +
              " bytes) was accumulated and before backward went on, exactly its all-reduce is to be "
              "launched; it launched" +
              list_of(own) + "\n  in this step:" + story(step.launches);
     }
     const bool last = step.goes_on != nullptr && ready->order < step.goes_on->order;
     if (last && own[0]->order > step.goes_on->order) {
-      return in(training, number) + ": " + describe_operation(*own[0]) +
+      return describe_operation(*own[0]) +
              " was launched when backward had already gone on, and not in the hook of its gradient";
     }
   }
@@ -106,11 +106,11 @@ bool is_within(const Elements& some, const Elements& all) {
 // ready and the next one's.
 std::string each_is_launched_when_ready(const Evidence& evidence) {
   return first_on_ranks(evidence,
-                        [](const TrainingOfRank& training, const TrainingStep& step, int number,
+                        [](const TrainingOfRank& training, const TrainingStep& step,
                            std::size_t ranks) -> std::string {
                           // A backward that failed, or a single rank, which need not communicate.
                           const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
-                          return exempt ? "" : wrong_moment(training, number, step);
+                          return exempt ? "" : wrong_moment(training, step);
                         });
 }
 
@@ -119,7 +119,7 @@ std::string each_is_launched_when_ready(const Evidence& evidence) {
 std::string owed_gradients_go_in_order(const Evidence& evidence) {
   return first_on_ranks(
       evidence,
-      [](const TrainingOfRank& training, const TrainingStep& step, int number,
+      [](const TrainingOfRank& training, const TrainingStep& step,
          std::size_t ranks) -> std::string {
         const std::set<std::int64_t> layers = owed_in(step);
         Elements launched;  // missing gradients, too, if they are
@@ -136,9 +136,8 @@ std::string owed_gradients_go_in_order(const Evidence& evidence) {
         std::ranges::reverse(by_last);
         const bool right = is_within(by_first, launched) || is_within(by_last, launched);
         return step.ended && ranks > 1 && !right
-                   ? in(training, number) +
-                         ": gradients that backward computed inside NoSync only are launched by "
-                         "finish(), once each and in the order of `parameters`; launched was:" +
+                   ? "gradients that backward computed inside NoSync only are launched by "
+                     "finish(), once each and in the order of `parameters`; launched was:" +
                          story(step.launches)
                    : "";
       });

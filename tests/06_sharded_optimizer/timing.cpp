@@ -4,8 +4,8 @@
 #include "bodies.h"
 #include "claims.h"
 #include "ddp/simulation/virtual_time.h"
+#include "support/chain.h"
 #include "support/grading.h"
-#include "support/layer_times.h"
 #include "support/training_bodies.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.

@@ -4,7 +4,7 @@
 #include "claims.h"
 #include "ddp/simulation/virtual_time.h"
 #include "support/grading.h"
-#include "support/layer_times.h"
+#include "support/chain.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 
