@@ -14,7 +14,45 @@
 
 namespace ddp::testing {
 
+Factory bucketed(const BucketedDdpOptions& options) {
+  return [options](Client& client, const std::vector<at::Tensor>& parameters,
+                   const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
+    if (client.place().phase == Phase::kConstruction) {
+      client.value("plan", as_tensor(assign_buckets(parameters, options.cap_bytes)));
+      client.value("cap", at::scalar_tensor(options.cap_bytes, at::kLong));
+      client.value(options.overlap ? "overlap" : "no overlap", at::Tensor());
+    }
+    static BucketedDdpOptions given;  // which the caller uses for something else afterwards
+    given = options;
+    auto synchronizer = make_bucketed_ddp(parameters, buffers, group, given);
+    given = {.cap_bytes = 1, .overlap = !options.overlap};
+    return synchronizer;
+  };
+}
+
 namespace {
+
+// Tests that are charged with bodies.
+constexpr const char* kMeanTest = "gradients_are_the_mean_over_ranks";
+constexpr const char* kTrainingTest = "five_sgd_steps_end_at_the_oracle";
+constexpr const char* kOrderTest = "buckets_start_in_plan_order";
+constexpr const char* kNoOverlapTest = "without_overlap_buckets_are_reduced_after_backward";
+constexpr const char* kErrorsTest = "errors_name_the_parameter";
+constexpr const char* kDestructionTest = "destruction_unhooks";
+
+// The synchronizer with these options; `form` begins its bodies' names.
+SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::string& form = "") {
+  const bool overlap = options.overlap;
+  return {
+      .make = bucketed(options),
+      .charged = {.mean = overlap ? kMeanTest : kNoOverlapTest,
+                  .missing = overlap ? kOrderTest : kNoOverlapTest,
+                  .accumulation = overlap ? "gradients_accumulate_inside_no_sync" : kNoOverlapTest,
+                  .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
+                  .growth = "buckets_take_the_gradients_bytes_and_one_bucket",
+                  .errors = kErrorsTest},
+      .form = form};
+}
 
 // The bodies in which buckets of another size, or without overlap, are another path.
 std::vector<Body> a_few_of(const SynchronizerUnderTest& form) {
@@ -98,36 +136,13 @@ Body chain(const std::string& name, const std::vector<std::int64_t>& elements, i
           rare_of(World{.ranks = ranks})};
 }
 
+// Ranks that take different branches, or use layers in other orders.
+std::vector<Body> other_orders() {
+  return joined({orders(), rank_dependent_bodies(subject({.cap_bytes = kSome})),
+                 rank_dependent_bodies(subject({.cap_bytes = kEach}, "each: "))});
+}
+
 }  // namespace
-
-Factory bucketed(const BucketedDdpOptions& options) {
-  return [options](Client& client, const std::vector<at::Tensor>& parameters,
-                   const std::vector<at::Tensor>& buffers, const ProcessGroupPtr& group) {
-    if (client.place().phase == Phase::kConstruction) {
-      client.value("plan", as_tensor(assign_buckets(parameters, options.cap_bytes)));
-      client.value("cap", at::scalar_tensor(options.cap_bytes, at::kLong));
-      client.value(options.overlap ? "overlap" : "no overlap", at::Tensor());
-    }
-    static BucketedDdpOptions given;  // which the caller uses for something else afterwards
-    given = options;
-    auto synchronizer = make_bucketed_ddp(parameters, buffers, group, given);
-    given = {.cap_bytes = 1, .overlap = !options.overlap};
-    return synchronizer;
-  };
-}
-
-SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::string& form) {
-  const bool overlap = options.overlap;
-  return {
-      .make = bucketed(options),
-      .charged = {.mean = overlap ? kMeanTest : kNoOverlapTest,
-                  .missing = overlap ? kOrderTest : kNoOverlapTest,
-                  .accumulation = overlap ? "gradients_accumulate_inside_no_sync" : kNoOverlapTest,
-                  .lifetime = overlap ? kDestructionTest : kNoOverlapTest,
-                  .growth = "buckets_take_the_gradients_bytes_and_one_bucket",
-                  .errors = kErrorsTest},
-      .form = form};
-}
 
 std::vector<Body> same_order() {
   const SynchronizerUnderTest one = subject({.cap_bytes = kOne}, "one: ");
@@ -136,11 +151,6 @@ std::vector<Body> same_order() {
        recovery_bodies(subject({.cap_bytes = kSome})),
        a_few_of(subject({.cap_bytes = kEach}, "each: ")), a_few_of(one),
        named(training_bodies(one), {"310 layers", "layers of 0, 1 and many elements"}, one.form)});
-}
-
-std::vector<Body> other_orders() {
-  return joined({orders(), rank_dependent_bodies(subject({.cap_bytes = kSome})),
-                 rank_dependent_bodies(subject({.cap_bytes = kEach}, "each: "))});
 }
 
 std::vector<Body> overlapping() { return joined({same_order(), other_orders()}); }

@@ -47,13 +47,6 @@ const std::vector<Batch>& batches_in(const Evidence& evidence);
 /// "rank 1, use 2 (training by the function, float32 [6, 3, 2] on rank 0; ...)".
 std::string describe(const Batch& batch, const UseOnRank& use);
 
-/// Statistics of a batch, float64 [C].
-struct Statistics {
-  at::Tensor mean, variance;  // biased
-  double count = 0;           // samples * positions; 0 for running statistics
-};
-Statistics statistics_of(const Batch& batch);
-
 /// What a tensor should be, computed in float64 from what the ranks handed in, and how far from it
 /// the result may be: 1e-10 in float64, else 1e-3 + 4 eps |mean| / std and a rounding.
 struct Expected {

@@ -17,6 +17,27 @@ at::Tensor sum_of_channels(const at::Tensor& values) {
   return values.sum(without_channels(values));
 }
 
+// Statistics of a batch, float64 [C].
+struct Statistics {
+  at::Tensor mean, variance;  // biased
+  double count = 0;           // samples * positions; 0 for running statistics
+};
+
+Statistics statistics_of(const Batch& batch) {
+  const UseOnRank& first = batch[0];
+  if (!first.training && first.at("running_mean", kBefore).defined()) {
+    return {first.wide("running_mean"), first.wide("running_var"), 0};
+  }
+  std::vector<at::Tensor> inputs;
+  for (const UseOnRank& use : batch) {
+    inputs.push_back(use.wide("input"));
+  }
+  const at::Tensor x = at::cat(inputs);
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+  const at::Tensor mean = sum_of_channels(x) / count;
+  return {mean, sum_of_channels((x - along_channels(mean, x)).square()) / count, count};
+}
+
 at::Tensor or_full(const at::Tensor& of_channels, const at::Tensor& mean, double otherwise) {
   return of_channels.defined() ? of_channels : at::full_like(mean, otherwise);
 }
@@ -291,21 +312,6 @@ std::string tolerance_in_words(const UseOnRank& use) {
 }
 
 }  // namespace
-
-Statistics statistics_of(const Batch& batch) {
-  const UseOnRank& first = batch[0];
-  if (!first.training && first.at("running_mean", kBefore).defined()) {
-    return {first.wide("running_mean"), first.wide("running_var"), 0};
-  }
-  std::vector<at::Tensor> inputs;
-  for (const UseOnRank& use : batch) {
-    inputs.push_back(use.wide("input"));
-  }
-  const at::Tensor x = at::cat(inputs);
-  const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
-  const at::Tensor mean = sum_of_channels(x) / count;
-  return {mean, sum_of_channels((x - along_channels(mean, x)).square()) / count, count};
-}
 
 Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name) {
   const bool is_gradient = name.starts_with("gradient");

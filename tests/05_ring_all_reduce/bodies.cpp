@@ -256,6 +256,27 @@ const std::vector<Plan>& plans() {
   return all;
 }
 
+// As a sharded optimizer does, which updates its rank's chunk in between.
+Body one_tensor_in_several_calls() {
+  return {"one tensor in several calls",
+          {.ranks = 4},
+          [](Client& client) {
+            RingCaller caller(client);
+            for (const StridedView* view :
+                 {static_cast<const StridedView*>(nullptr), &strided_views()[0]}) {
+              RingCall call{.elements = 63, .view = view};
+              for (const Function function : {Function::kReduceScatter, Function::kAllGather,
+                                              Function::kAllReduce, Function::kAllGather}) {
+                call.function = function;
+                caller.call(call);
+                call.same_tensor = true;
+              }
+            }
+          },
+          "all_gather_hands_chunk_r_of_rank_r_to_all",
+          {kStridedTensors}};
+}
+
 }  // namespace
 
 Rare with_ranks(Rare rare, int ranks) {
@@ -418,27 +439,6 @@ Body lost_turn() {
 }
 
 }  // namespace
-
-// As a sharded optimizer does, which updates its rank's chunk in between.
-Body one_tensor_in_several_calls() {
-  return {"one tensor in several calls",
-          {.ranks = 4},
-          [](Client& client) {
-            RingCaller caller(client);
-            for (const StridedView* view :
-                 {static_cast<const StridedView*>(nullptr), &strided_views()[0]}) {
-              RingCall call{.elements = 63, .view = view};
-              for (const Function function : {Function::kReduceScatter, Function::kAllGather,
-                                              Function::kAllReduce, Function::kAllGather}) {
-                call.function = function;
-                caller.call(call);
-                call.same_tensor = true;
-              }
-            }
-          },
-          "all_gather_hands_chunk_r_of_rank_r_to_all",
-          {kStridedTensors}};
-}
 
 std::string on_ranks(int ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
