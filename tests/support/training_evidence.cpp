@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 namespace ddp::testing {
@@ -69,6 +70,29 @@ std::vector<int> whole_steps(const std::vector<TrainingOfRank>& ranks) {
   return steps;
 }
 
+// The gradients that backward computed outside NoSync, in order.
+std::vector<const Seen*> ready_outside(const TrainingStep& step) {
+  std::vector<const Seen*> ready;
+  std::ranges::copy_if(step.ready, std::back_inserter(ready),
+                       [](const Seen* seen) { return !seen->place.no_sync; });
+  return ready;
+}
+
+// The place in `ready` of the last of these layers' gradients; nothing if one never came.
+std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
+                                      const std::vector<std::int64_t>& layers) {
+  std::size_t last = 0;
+  for (const std::int64_t layer : layers) {
+    const auto found =
+        std::ranges::find(ready, layer, [](const Seen* seen) { return seen->index; });
+    if (found == ready.end()) {
+      return std::nullopt;
+    }
+    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
+  }
+  return last;
+}
+
 }  // namespace
 
 void TrainingOfRank::add(const Seen& seen) {
@@ -120,27 +144,6 @@ std::string in(const TrainingOfRank& training, int step) {
 
 std::string said(const ::testing::AssertionResult& result) {
   return result ? "" : std::string(result.message());
-}
-
-std::vector<const Seen*> ready_outside(const TrainingStep& step) {
-  std::vector<const Seen*> ready;
-  std::ranges::copy_if(step.ready, std::back_inserter(ready),
-                       [](const Seen* seen) { return !seen->place.no_sync; });
-  return ready;
-}
-
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
-                                      const std::vector<std::int64_t>& layers) {
-  std::size_t last = 0;
-  for (const std::int64_t layer : layers) {
-    const auto found =
-        std::ranges::find(ready, layer, [](const Seen* seen) { return seen->index; });
-    if (found == ready.end()) {
-      return std::nullopt;
-    }
-    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
-  }
-  return last;
 }
 
 std::vector<Turn> turns_of(const TrainingStep& step,

@@ -5,7 +5,6 @@
 #include <compare>
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -125,13 +124,6 @@ std::string in(const TrainingOfRank& training, int step);
 
 /// The message of a comparison that failed, or nothing.
 std::string said(const ::testing::AssertionResult& result);
-
-/// The gradients that backward computed outside NoSync, in order.
-std::vector<const Seen*> ready_outside(const TrainingStep& step);
-
-/// The place in `ready` of the last of these layers' gradients; nothing if one never came.
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
-                                      const std::vector<std::int64_t>& layers);
 
 /// When a bucket may be launched in a step.
 struct Turn {
