@@ -1,7 +1,7 @@
 """Draws what a program prints on a terminal, read from standard input, as an SVG: docs/scorecard.svg.
 
 python3 -m tools.checking.mutants 03_bucketed_ddp one_launch_a_hook assignments/03_bucketed_ddp
-script -qec "make test STAGE=03" /dev/null >build/shown
+script -qec "stty cols 110; make test STAGE=03" /dev/null >build/shown
 python3 -m tools.checking.terminal_picture <build/shown >docs/scorecard.svg
 git checkout assignments
 """
@@ -19,15 +19,15 @@ _STYLED = re.compile(r"\033\[([\d;]*)m")
 
 
 def lines_of(text: str) -> list[str]:
-    """Without what was rewritten: a status line is drawn over."""
-    lines = [line.rstrip("\r").rpartition("\033[K")[2] for line in text.splitlines()]
+    """From the scorecard's first on, without make's own; a status line is drawn over."""
+    lines = [line.rstrip("\r").rpartition("\033[K")[2] for line in text.split("\n")]
     start = next((number for number, line in enumerate(lines) if "ddp-lab" in line), 0)
-    return lines[start:]
+    return [line for line in lines[start:] if not line.startswith("make: ")]
 
 
 def spans(line: str) -> str:
     """As SVG; parts alternate between text and the codes of the style that follows."""
-    first, *rest = _STYLED.split(line)
+    first, *rest = _STYLED.split(line.replace(" ", "\N{NO-BREAK SPACE}"))  # browsers collapse others
     drawn = [escape(first)]
     for codes, text in zip(rest[::2], rest[1::2], strict=True):
         colour = next((COLOURS[code] for code in reversed(codes.split(";")) if code in COLOURS), "")
@@ -43,8 +43,7 @@ def picture(lines: list[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}"'
-            f' font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{FONT}" xml:space="preserve"'
-            ' fill="#d0d7de">',
+            f' font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{FONT}" fill="#d0d7de">',
             '<rect width="100%" height="100%" rx="8" fill="#161b22"/>',
             *rows,
             "</svg>\n",
@@ -54,7 +53,7 @@ def picture(lines: list[str]) -> str:
 
 def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print(picture(lines_of(sys.stdin.read())), end="")
+    print(picture(lines_of(sys.stdin.buffer.read().decode().strip())), end="")
     return 0
 
 
