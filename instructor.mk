@@ -1,7 +1,7 @@
 # The instructor's targets; students get no copy of this file. `make` lists them after those of the Makefile.
 ## For instructors; test, watch, figures, ab and writeup take IMPL=solutions, too:
 VARIABLES += ALL ARGS HIDDEN FROM AGAIN
-.PHONY: check format release autograder class
+.PHONY: check format release autograder class site
 check:  ## the repository's own tests, by pytest      [ALL=1] [ARGS="-k 'mutants and 03'"] [SEED=n]
 	@$(SETUP) --for-check --with-packages pytest -n auto $(if $(ALL),-m "") $(ARGS)
 format:  ## clang-format and ruff on every source file
@@ -12,3 +12,5 @@ autograder:  ## what grades submissions on Gradescope or a CI, in build/autograd
 	@$(PYTHON3) -m tools.course.autograder $(call flag,HIDDEN,hidden)
 class:  ## grade a class: a folder or archive for each student   FROM=submissions [AGAIN=1]
 	@$(SETUP) --for-figures --with-packages tools.course.grade_class "$$FROM" $(if $(AGAIN),--again)
+site:  ## the texts as a course site, in build/site/html   [FROM=build/release/ddp-lab]
+	@$(SETUP) --for-check --with-packages tools.course.site $(if $(FROM),"$$FROM")

@@ -52,6 +52,7 @@ _PACKAGES = {
         "pytest-xdist",
         "pytest-timeout",
         "import-linter",
+        "zensical",
     ),
 }
 # To download, and in this order.
