@@ -7,7 +7,8 @@
 #include <set>
 #include <string_view>
 
-#include "support/layer_times.h"
+#include "support/chain.h"
+
 
 namespace ddp::testing {
 
@@ -21,6 +22,34 @@ constexpr std::size_t kMostBars = 60;
 constexpr std::int64_t kOfALayer = 100'000;  // ns, where a claim has no times of its own
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// The rank that an event is of, and its number there.
+std::pair<int, std::size_t> place_of(const Evidence& evidence, const Seen& event) {
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    const SeenList& said = evidence.of[rank];
+    if (!said.empty() && &event >= said.data() && &event < said.data() + said.size()) {
+      return {static_cast<int>(rank), static_cast<std::size_t>(&event - said.data())};
+    }
+  }
+  TORCH_CHECK(false, "a finding is about an event of another run");
+}
+
+// What an event that breaks a claim is, where the claim does not say it.
+std::string kind_of(const Seen& seen) {
+  switch (seen.kind) {
+    case EventKind::kLaunch:
+      return "operation";
+    case EventKind::kWait:
+    case EventKind::kBlocked:
+      return "wait";
+    case EventKind::kTouch:
+      return "access in flight";
+    case EventKind::kThrew:
+      return "exception";
+    default:
+      return "from here on";
+  }
+}
 
 // The part of a run that is drawn.
 class Window {
@@ -180,18 +209,19 @@ class Window {
   Json marks(const Finding& finding, Json& lanes) const {
     Json marks = Json::array();
     for (const Finding::Spot& spot : finding.spots) {
-      const Seen& seen = evidence_.of[spot.rank].at(spot.event);
-      Json& operations = lanes[spot.rank]["operations"];
+      const Seen& seen = *spot.event;
+      const auto [rank, place] = place_of(evidence_, seen);
+      Json& operations = lanes[rank]["operations"];
       const auto found = std::ranges::find_if(
           operations, [&](const Json& each) { return each["number"] == seen.operation; });
       const bool drawn = seen.operation >= 0 && found != operations.end();
       if (drawn) {
         (*found)["marked"] = true;
       }
-      marks.push_back({{"lane", spot.rank},
+      marks.push_back({{"lane", rank},
                        {"operation", drawn ? found - operations.begin() : -1},
-                       {"at", time_.time_of(spot.rank, spot.event) - begin_},
-                       {"kind", spot.kind},
+                       {"at", time_.time_of(rank, place) - begin_},
+                       {"kind", spot.kind.empty() ? kind_of(seen) : spot.kind},
                        {"text", first_line(finding.text)}});
     }
     return marks;
@@ -210,8 +240,7 @@ int step_of(const Run& run, const Finding& finding) {
     return finding.times->step;
   }
   if (!finding.spots.empty()) {
-    const Finding::Spot& spot = finding.spots.front();
-    return run.evidence.of[spot.rank].at(spot.event).place.step;
+    return finding.spots.front().event->place.step;
   }
   return run.evidence.of.empty() ? -1 : 0;
 }
@@ -252,14 +281,14 @@ Json memory_of(const Run& run, const Finding& finding) {
   if (finding.spots.empty()) {
     return nullptr;
   }
-  const Finding::Spot& spot = finding.spots.front();
-  const auto& said = run.evidence.of[spot.rank];
-  if (!is_count(said.at(spot.event))) {
+  const auto [rank, place] = place_of(run.evidence, *finding.spots.front().event);
+  const auto& said = run.evidence.of[rank];
+  if (!is_count(said[place])) {
     return nullptr;
   }
   Json series = Json::array();
   std::int64_t limit = 0;
-  for (std::size_t event = 0; event <= spot.event; ++event) {
+  for (std::size_t event = 0; event <= place; ++event) {
     if (is_count(said[event]) && said[event].text == kBytesAllowed) {
       limit = said[event].number;
     } else if (is_count(said[event])) {
@@ -271,7 +300,7 @@ Json memory_of(const Run& run, const Finding& finding) {
   if (series.size() > kMostBars) {
     series.erase(series.begin(), series.end() - kMostBars);
   }
-  return {{"name", "rank " + std::to_string(spot.rank)}, {"limit", limit}, {"series", series}};
+  return {{"name", "rank " + std::to_string(rank)}, {"limit", limit}, {"series", series}};
 }
 
 Json values_of(const Finding::Values& values) {
