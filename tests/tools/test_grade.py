@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import re
 import signal
-import subprocess
 from xml.etree import ElementTree
 
 import pytest
@@ -78,7 +75,7 @@ def test_a_fresh_clone_says_todo_and_where_to_begin(lab: Lab) -> None:
         def run(name): return {'status': 'todo', 'failures': [TODO]}
         """
     said = lab.grade(todo, code=1)
-    assert "Total  0 / 15 points\n(15 of the lab's 100 points are graded in this version)" in said
+    assert "Total  0 / 15 points" in said
     assert said.count("TODO line 2\n") == 3 and "begin with assignments/01_naive_ddp/README.md" in said
     assert "no graded tests" in lab.grade(ALL_PASS, "--stage=02", code=1)
 
@@ -253,12 +250,6 @@ def test_odd_texts_reach_every_output(lab: Lab) -> None:
     ElementTree.parse(lab.root / "build/grade/junit.xml")
 
 
-def test_a_gigabyte_of_output_is_bounded(lab: Lab) -> None:
-    said = lab.grade("for _ in range(1000): os.write(1, b'x' * 1000000)\n" + ALL_PASS, "--verbose")
-    assert "bytes left out" in said
-    assert len(said) < 3_000_000
-
-
 def test_nothing_is_left_running(lab: Lab) -> None:
     pids = lab.root / "pids"
     daemon = """
@@ -314,31 +305,6 @@ def test_a_signal_keeps_what_was_found_and_leaves_no_process(lab: Lab, signum: i
     assert (lab.statuses()[0], lab.results()["score"], lab.kept()) == ("passed", 5, {})
 
 
-@pytest.mark.slow
-def test_ctrl_c_at_random_moments(lab: Lab) -> None:
-    """Like a terminal's: to all in the foreground."""
-    seed = random.randrange(10**6)
-    chance = random.Random(seed)
-    lab.student("def run(name): time.sleep(0.1); return {'status': 'passed'}")
-    for _ in range(50 if os.environ.get("ALL") else 8):
-        process = lab.start("grade", "--stage=1", start_new_session=True)
-        process.stdout.readline()  # it has begun
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(chance.uniform(0, 0.7))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)
-        output = f"seed {seed}:\n{process.stdout.read()}"
-        assert process.wait(20) in (0, 130, -signal.SIGINT), output  # the last as Python itself ends
-        assert "Traceback" not in output
-        if said := re.search(r"(?:Stopped\. |Total  )(\d+)", output):
-            assert lab.results()["score"] == int(said[1]), output
-        else:
-            assert process.returncode != 0, output
-        assert [*lab.temporary.iterdir(), *(lab.root / "build/grade").glob(".*")] == [], output
-        assert lab.kept().get("score") in (None, 15)  # what make submit packs is a whole run's
-        assert processes_in(lab.root) == [], output
-
-
 def test_result_files_that_cannot_be_written(lab: Lab) -> None:
     broken = "raise OSError(28, 'No space left on device')"
     lab.edit("tools/grading/scoring/results.py", "new.write_bytes(content)", broken)
@@ -371,11 +337,8 @@ def test_a_second_run_waits_for_the_first(lab: Lab) -> None:
     [
         ("--stage=01_naive", "STAGE=01_naive is not one of: 01_naive_ddp, 02"),
         ("--seed=-1", "SEED=-1 is not a whole number from 0 to 9223372036854775807, as in SEED=42"),
-        ("--trace=a.json", "TRACE=a.json is for one stage; add STAGE=02"),
         ("--test=broadcast_rank_0", "\n  broadcasts_rank_0\n"),
-        ("--stagee=1", "unrecognized arguments: --stagee"),
         ("--sanitize=address --untrusted", "SANITIZE=address does not go with UNTRUSTED=1"),
-        ("--untrusted --device=cuda", "UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda"),
     ],
 )
 def test_unknown_values_list_the_valid_ones_the_closest_first(lab: Lab, choices: str, said: str) -> None:

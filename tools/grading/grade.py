@@ -113,7 +113,6 @@ def grade(options: argparse.Namespace, builder: Builder, folder: Path) -> int:
     graded = [stage for stage in options.stages if stage.has_tests()]
     choices = (options.impl, options.device, options.seed)
     report = Report(*choices, partial=bool(options.test), sanitize=options.sanitize)
-    report.ungraded = [] if options.test else [stage for stage in options.stages if stage not in graded]
     terminal = Terminal()
     scorecard = Scorecard(terminal, report, options.verbose)
     # One more than there are cores: ranks wait half of the time.
