@@ -17,8 +17,7 @@ import pytest
 from tests.figures.figure_test import ROOT, draw_figure, save_table
 from tools.grading import stages
 from tools.report import deliverables, figures, writeup
-from tools.report.writeup import TypstFailure, Writeup, questions_of, require_typst, run_typst
-from tools.setup.toolchain import LabError
+from tools.report.writeup import TypstFailure, Writeup, questions_of, run_typst
 
 pytest.importorskip("typst", reason="skipped: this Python has no typst")
 STAGES = stages.all_stages()
@@ -205,11 +204,6 @@ class TestFailures(WriteupTest):
         (self.root / "writeup" / "answers" / "about.typ").write_text("#let name = 3")
         with pytest.raises(TypstFailure, match="writeup/answers/about.typ: name is to be text in quotes"):
             self.make()
-
-    def test_typst_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(writeup, "typst", None)
-        with pytest.raises(LabError, match=r"has no typst, .* -m pip install typst==\d"):
-            require_typst()
 
 
 class TestCommand(WriteupTest):

@@ -55,6 +55,10 @@ class Choosing(Checkout):
         self.assertIn("has no include/ATen/ATen.h", self.set_up(code=1, LIBTORCH=str(self.top)))
         self.assertEqual(self.asked(), [])
 
+    def test_a_given_python_without_the_packages_of_make_check_is_told_which(self) -> None:
+        output = self.run_tool("make", "check", f"PYTHON={self.python}", code=2)
+        assert re.search(rf"{self.python} lacks .*pytest, .*{self.python} -m pip install .*pytest==\d", output)
+
     def toolchain(self) -> toolchain.Toolchain:
         return toolchain.load(self.lab / "build")
 

@@ -10,7 +10,6 @@ import csv
 import json
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from pathlib import Path
 from statistics import median
 
 from tools.grading.scoring.results import replace_file
-from tools.setup.toolchain import LabError
 from tools.student.course import Course
 
 # In the order in which a bar shows them; grading/scoring/results.py says what each means. A stage that could not be
@@ -197,10 +195,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_page(path: Path, template: str, **content: object) -> None:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError:
-        raise LabError(f"{sys.executable} has no jinja2, which writes the pages: `make class` brings it") from None
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

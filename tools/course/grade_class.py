@@ -37,7 +37,7 @@ from tools.grading.terminal import ending_of
 from tools.setup.checkout_lock import hold
 from tools.setup.columns import columns, fold
 from tools.setup.progress import elapsed
-from tools.setup.toolchain import BUILD_DIR
+from tools.setup.toolchain import BUILD_DIR, require_packages
 from tools.student import course
 
 PATIENCE_S = 900  # for one submission: grade_submission has limits of its own, which a busy machine stretches
@@ -71,6 +71,7 @@ def main() -> int:
 
 def _grade_as_asked() -> int:
     options = parse_arguments()
+    require_packages(sys.executable, ["jinja2"])  # which writes the pages, hours later
     students, about = students_in(options.folder, options.out), course.load()
     with hold(options.out / "lock", "grading a class"):
         todo = [student for student in students if options.again or not student.is_graded()]

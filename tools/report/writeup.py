@@ -27,12 +27,7 @@ from tools.report import writeup_results
 from tools.report.figures import failures_of, parse_arguments
 from tools.report.writeup_results import KINDS, Origin, Shown, Unusable
 from tools.setup import toolchain
-from tools.setup.toolchain import ROOT, LabError
-
-try:
-    import typst
-except ImportError:  # require_typst() says so
-    typst = None
+from tools.setup.toolchain import ROOT
 
 MAIN = "writeup/main.typ"
 QUESTIONS = "writeup/questions.typ"
@@ -66,14 +61,6 @@ class Writeup:
         return Origin(self.root / "figures" / ("gallery" if in_gallery else "out"), self.impl, self.preset, in_gallery)
 
 
-def require_typst() -> None:
-    if not typst:
-        raise LabError(
-            f"{sys.executable} has no typst, which sets the writeup. "
-            f"Install it: {sys.executable} -m pip install typst=={toolchain.pinned('typst')}"
-        )
-
-
 def questions_of(writeup: Writeup) -> dict[str, list[dict[str, Any]]]:
     """The questions of each stage: id, points and shows (kind and name of figures and tables)."""
     (found,) = run_typst(writeup, {}, ("questions",), QUESTIONS)[1]["questions"]
@@ -85,6 +72,8 @@ def run_typst(
     writeup: Writeup, inputs: dict[str, str], queries: Sequence[str], file: str = MAIN
 ) -> tuple[bytes, dict[str, list[Any]]]:
     """The PDF, and what Typst finds under the labels `queries`."""
+    import typst  # not before a Python without it has been told so
+
     names = [stage.name for stage in stages.all_stages()]
     there = [name for name in names if (writeup.root / f"writeup/questions/{name}.typ").exists()]
     given = {
@@ -262,7 +251,7 @@ def print_summary(writeup: Writeup, summary: Summary) -> None:
 
 def set_as_asked() -> int:
     options = parse()
-    require_typst()
+    toolchain.require_packages(sys.executable, ["typst"])
     writeup = Writeup(options.impl, options.preset, options.stages)
     try:
         summary = make(writeup)
