@@ -320,18 +320,6 @@ def test_results_of_an_earlier_run_never_stay(lab: Lab) -> None:
     assert lab.statuses() == []
 
 
-def test_a_second_run_waits_for_the_first(lab: Lab) -> None:
-    lab.student("open('started', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\n" + ALL_PASS)
-    first = lab.start("grade", "--stage=1")
-    wait_for((lab.root / "started").exists, "the first run")
-    second = lab.start("grade")
-    assert f"process {first.pid}" in second.stdout.readline()
-    lab.write("go", "")
-    assert first.wait(20) == 0
-    assert "Full marks" in second.stdout.read()
-    assert second.wait(20) == 0
-
-
 @pytest.mark.parametrize(
     "choices, said",
     [
