@@ -379,7 +379,7 @@ def test_records_may_arrive_in_any_pieces() -> None:
 
 
 def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) -> None:
-    hints = lab.write("tests/01_naive_ddp/hints.json", json.dumps({NAMES[1]: "How often do you divide?"}))
+    lab.write("tests/01_naive_ddp/hints.json", json.dumps({NAMES[1]: "How often do you divide?"}))
     (lab.root / "build/toolchain.json").unlink()
     with hold(lab.root / "build/grade/lock", "make test"):
         for tool in "hint", "grade", "other_ways.debug":
@@ -390,5 +390,3 @@ def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) ->
         first = lab.tool("hint", f"--test={NAMES[1]}").stdout
         assert "Divide." in first and "How often" not in first and "Use broadcast." not in first
         assert "How often do you divide?" in lab.tool("hint", f"--test={NAMES[1]}", "--level=2").stdout
-    hints.write_text("{broken")
-    assert lab.tool("hint", f"--test={NAMES[0]}").returncode == 3
