@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import unittest
@@ -24,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 HELLO = str(PROGRAM)
 PORT = 29500  # in a network of its own nobody else has it
 NETWORK = "10.231.77"  # of the hosts alone: nothing leads out of their bridge
-UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--uts", "--mount"]  # a command in its own namespaces
 
 
 @dataclass
@@ -42,16 +42,22 @@ def why_no_hosts() -> str:
         if not shutil.which(tool):
             return f"skipped: no {tool} here, which Debian has in {package}"
     make = ["ip", "link", "add", "end1", "type", "veth", "peer", "name", "end2"]
-    tried = subprocess.run([*UNSHARE, *make], capture_output=True, text=True)
+    tried = subprocess.run([*_unshare(own_users=True), *make], capture_output=True, text=True)
     return f"skipped: no network namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
 
 
+def _unshare(own_users: bool) -> list[str]:
+    """In namespaces of its own."""
+    return ["unshare", *(["--user", "--map-root-user"] if own_users else []), "--net", "--uts", "--mount"]
+
+
 @contextlib.contextmanager
-def hosts(count: int, folder: Path) -> Iterator[list[Host]]:
-    """`count` hosts named host1, host2, ...; `folder` is for their files."""
+def hosts(count: int, folder: Path, own_users: bool = True) -> Iterator[list[Host]]:
+    """`count` hosts named host1, host2, ...; `folder` is for their files. Only root can do without own users, whom
+    daemons do not like: there is but one, root."""
     with contextlib.ExitStack() as stack:
-        switch = _enter(stack, UNSHARE, "echo ready")
-        inside = _inside(switch.pid)
+        switch = _enter(stack, _unshare(own_users), "echo ready")
+        inside = _inside(switch.pid, own_users)
         found: list[Host] = []
         _must(inside, "ip link add switch type bridge && ip link set switch up")
         for number in range(1, count + 1):
@@ -61,7 +67,7 @@ def hosts(count: int, folder: Path) -> Iterator[list[Host]]:
             table.write_text("\n".join(["127.0.0.1 localhost", f"127.0.1.1 {name}", *lines, ""]))
             prepare = f"mount --bind {table} /etc/hosts && hostname {name} && ip link set lo up && echo ready"
             holder = _enter(stack, [*inside, "unshare", "--net", "--uts", "--mount"], prepare)
-            host = Host(name, _inside(holder.pid))
+            host = Host(name, _inside(holder.pid, own_users))
             _must(inside, f"ip link add port{number} type veth peer name eth0 netns {holder.pid}")
             _must(inside, f"ip link set port{number} master switch up")
             _must(host.inside, f"ip address add {address}/24 dev eth0 && ip link set eth0 up")
@@ -83,9 +89,9 @@ def _enter(stack: contextlib.ExitStack, start: list[str], script: str) -> subpro
     return process
 
 
-def _inside(pid: int) -> list[str]:
-    spaces = ["--user", "--preserve-credentials", "--net", "--uts", "--mount"]
-    return ["nsenter", f"--target={pid}", *spaces, f"--wd={ROOT}", "--"]
+def _inside(pid: int, own_users: bool) -> list[str]:
+    users = ["--user", "--preserve-credentials"] if own_users else []
+    return ["nsenter", f"--target={pid}", *users, "--net", "--uts", "--mount", f"--wd={ROOT}", "--"]
 
 
 def _must(inside: list[str], script: str) -> None:
@@ -153,6 +159,22 @@ class Launchers(HostsTest):
             self.start(host, HELLO, **step, SLURM_PROCID=rank, SLURM_LOCALID=0) for rank, host in enumerate(self.hosts)
         ]
         self.assert_each(started, 0, "of 2: the sum of rank + 1 is 3")
+
+    @unittest.skipUnless(shutil.which("mpirun"), "skipped: no mpirun here, which Debian has in openmpi-bin")
+    def test_mpirun_starts_ranks_on_both(self) -> None:
+        done = finish(self.start(self.hosts[0], *self.mpirun(), HELLO))
+        self.assertEqual(sorted(line for line in done[1].splitlines() if line.startswith("rank")), hello(4), done[1])
+        self.assertEqual(done[0], 0)
+
+    def mpirun(self) -> list[str]:
+        agent = self.folder / "agent"  # in place of ssh
+        cases = "".join(f'{host.name}) set -- {" ".join(host.inside)} sh -c "$*" ;;\n' for host in self.hosts)
+        cases = cases.replace(" --user --preserve-credentials", "")  # it runs in that namespace already
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\nexec "$@"\n')
+        agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
+        command = ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", str(agent), "--bind-to", "none"]
+        command += ["--host", "host1:2,host2:2", "-x", "MASTER_ADDR=host1", "-x", f"MASTER_PORT={PORT}"]
+        return command
 
 
 class Failures(HostsTest):
