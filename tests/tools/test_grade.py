@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
 import signal
+import subprocess
 from xml.etree import ElementTree
 
 import pytest
@@ -250,6 +253,12 @@ def test_odd_texts_reach_every_output(lab: Lab) -> None:
     ElementTree.parse(lab.root / "build/grade/junit.xml")
 
 
+def test_a_gigabyte_of_output_is_bounded(lab: Lab) -> None:
+    said = lab.grade("for _ in range(1000): os.write(1, b'x' * 1000000)\n" + ALL_PASS, "--verbose")
+    assert "bytes left out" in said
+    assert len(said) < 3_000_000
+
+
 def test_nothing_is_left_running(lab: Lab) -> None:
     pids = lab.root / "pids"
     daemon = """
@@ -303,6 +312,31 @@ def test_a_signal_keeps_what_was_found_and_leaves_no_process(lab: Lab, signum: i
     wait_for(lambda: not list(lab.temporary.iterdir()), "the removal of temporary files")
     assert "Traceback" not in output
     assert (lab.statuses()[0], lab.results()["score"], lab.kept()) == ("passed", 5, {})
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_random_moments(lab: Lab) -> None:
+    """Like a terminal's: to all in the foreground."""
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    lab.student("def run(name): time.sleep(0.1); return {'status': 'passed'}")
+    for _ in range(50 if os.environ.get("ALL") else 8):
+        process = lab.start("grade", "--stage=1", start_new_session=True)
+        process.stdout.readline()  # it has begun
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0, 0.7))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+        output = f"seed {seed}:\n{process.stdout.read()}"
+        assert process.wait(20) in (0, 130, -signal.SIGINT), output  # the last as Python itself ends
+        assert "Traceback" not in output
+        if said := re.search(r"(?:Stopped\. |Total  )(\d+)", output):
+            assert lab.results()["score"] == int(said[1]), output
+        else:
+            assert process.returncode != 0, output
+        assert [*lab.temporary.iterdir(), *(lab.root / "build/grade").glob(".*")] == [], output
+        assert lab.kept().get("score") in (None, 15)  # what make submit packs is a whole run's
+        assert processes_in(lab.root) == [], output
 
 
 def test_result_files_that_cannot_be_written(lab: Lab) -> None:
