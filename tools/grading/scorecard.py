@@ -110,7 +110,6 @@ class Scorecard:
         return todo_place(stage, self._report.impl, "\n".join(result.failures))
 
     def summary(self) -> None:
-        self._ungraded()
         self._failures()
         self._not_run()
         self._print()
@@ -121,26 +120,11 @@ class Scorecard:
         sums, colour = report.sums, "green" if report.full_marks() else "bold"
         if sums.most or not sums.most_of_extension:
             total = f"Total  {sums.score:g} / {sums.most:g} points"
-            self._print(self._paint(total, "bold", colour) + self._coverage())
+            self._print(self._paint(total, "bold", colour))
         if sums.most_of_extension:
             total = f"Extension, a sum of its own  {sums.extension:g} / {sums.most_of_extension:g} points"
             self._print(self._paint(total, "bold", colour))
         self._print(fold(self._next_step(), self._width))
-
-    def _ungraded(self) -> None:
-        if self._report.ungraded:
-            self._print()
-        for stage in self._report.ungraded:
-            text = f"{stage.title:<{self._column + 3}}  no graded tests yet ({stage.points} points)"
-            self._print(self._paint(text, "dim"))
-
-    def _coverage(self) -> str:
-        """The lab has 100 points; while stages have no tests, fewer can be earned."""
-        if not self._report.ungraded:
-            return ""
-        lab = [stage for stage in all_stages() if not stage.extension]
-        most, graded = sum(stage.points for stage in lab), sum(stage.points for stage in lab if stage.has_tests())
-        return f"\n({graded} of the lab's {most} points are graded in this version)"
 
     def _failures(self) -> None:
         failures = [

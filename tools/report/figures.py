@@ -27,7 +27,7 @@ from tools.report import deliverables
 from tools.report.deliverables import DRAWINGS, Drawing, Run
 from tools.setup import gpus, progress, toolchain
 from tools.setup.checkout_lock import hold
-from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, LabError, Toolchain
+from tools.setup.toolchain import FIGURE_PACKAGES, ROOT, Toolchain
 
 PRESETS = ("quick", "full", "paper")
 # Exit codes of benchmarks, see benchmarks/harness/benchmark.h.
@@ -61,16 +61,6 @@ def parse_arguments(command: str, description: str) -> argparse.Namespace:
         )
     options.stages = stages.find_stages(options.stage)
     return options
-
-
-def require_packages(tools: Toolchain) -> None:
-    command = [tools.figure_python, "-c", f"import {', '.join(FIGURE_PACKAGES)}"]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        names = " ".join(FIGURE_PACKAGES)
-        raise LabError(
-            f"{tools.figure_python} lacks one of {names}, which draw the figures. "
-            f"Install them: {tools.figure_python} -m pip install {names}"
-        )
 
 
 def commit() -> str:
@@ -243,7 +233,7 @@ def draw_as_asked() -> int:
 
 def measure_and_draw(options: argparse.Namespace, wanted: list[Drawing], command: str) -> Summary:
     tools = toolchain.load()
-    require_packages(tools)
+    toolchain.require_packages(tools.figure_python, FIGURE_PACKAGES)
     with hold(Path(tools.build_dir) / "grade" / "lock", command):
         summary = Figures(options, tools).draw_all(wanted)
     keep_failures(options.impl, options.preset, {drawing.module for drawing in wanted}, summary.failed)
