@@ -113,7 +113,10 @@ def students_in(folder: Path, out: Path) -> list[Student]:
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         suffix = ARCHIVE if path.name.lower().endswith(ARCHIVE) else ""
-        if path.name.startswith(".") or path.is_symlink() or not (path.is_dir() or suffix):
+        if path.name.startswith(".") or path.is_symlink():
+            continue
+        if not (path.is_dir() or suffix):
+            print(f"{path.name} is left out: it is neither a folder nor a .zip")
             continue
         name = path.name[: len(path.name) - len(suffix)]
         if name in found:
