@@ -1,13 +1,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "01_naive_ddp/naive_ddp.h"
 #include "bodies.h"
 #include "ddp/meters/statistics.h"
 #include "ddp/simulation/virtual_time.h"
+#include "support/chain.h"
 #include "support/grading.h"
-#include "support/layer_times.h"
 #include "support/real_time_report.h"
 #include "support/training_evidence.h"
 
@@ -26,35 +27,35 @@ std::string wrong_times(const Evidence& evidence, const NetworkModel& network, b
   const VirtualTime time(evidence, network, compute_cost(kForward, [](std::int64_t, int rank) {
                            return kBackward + kSlower * rank;
                          }));
-  const int ranks = evidence.world.ranks;
-  const TrainingsByModel& trainings = trainings_in(evidence);
-  const TrainingOfRank& training = trainings.at(0).at(0);
-  std::int64_t communication = 0;
-  std::int64_t bytes = 0;
+  const TrainingOfRank& training = trainings_in(evidence).at(0).at(0);
+  std::vector<std::int64_t> messages;
   for (const std::int64_t index : training.trainable) {
-    const auto own = static_cast<std::int64_t>(training.parameter.at(index).nbytes());
-    communication += cost_ns(network, c10d::OpType::ALLREDUCE, own, ranks);
-    bytes += own;
+    messages.push_back(static_cast<std::int64_t>(training.parameter.at(index).nbytes()));
   }
   if (flat) {
-    communication = cost_ns(network, c10d::OpType::ALLREDUCE, bytes, ranks);
+    messages = {std::reduce(messages.begin(), messages.end())};
   }
-  for (const auto& entry : training.steps) {
-    const int number = entry.first;
-    const TrainingStep& step = entry.second;
-    const auto forwards = std::ranges::count_if(evidence.of[0], [&](const Seen& seen) {
-      return seen.place.step == number && seen.kind == EventKind::kPhase &&
+  for (const auto& [number, step] : training.steps) {
+    const auto forwards = std::ranges::count_if(evidence.of[0], [&, n = number](const Seen& seen) {
+      return seen.place.step == n && seen.kind == EventKind::kPhase &&
              seen.place.phase == Phase::kForward;
     });
     const auto backwards = static_cast<std::int64_t>(step.ready.size());
-    const std::int64_t compute =
-        forwards * kForward + backwards * (kBackward + kSlower * (ranks - 1));
-    const std::int64_t took = step.ended ? time.step_ns(number) : compute + communication;
-    if (took != compute + communication) {
+    Chain chain(network, evidence.world.ranks);
+    chain.compute([&](std::size_t rank) {
+      return forwards * kForward +
+             backwards * (kBackward + kSlower * static_cast<std::int64_t>(rank));
+    });
+    const std::int64_t compute = chain.now();
+    for (const std::int64_t bytes : messages) {
+      chain.wait(chain.run(c10d::OpType::ALLREDUCE, bytes));
+    }
+    const std::int64_t took = step.ended ? time.step_ns(number) : chain.now();
+    if (took != chain.now()) {
       return "step " + std::to_string(number) + " took " + std::to_string(took) +
              " virtual ns, and should take " + std::to_string(compute) + " of computing + " +
-             std::to_string(communication) + " of communication; beyond computing it took " +
-             std::to_string(took - compute) +
+             std::to_string(chain.now() - compute) +
+             " of communication; beyond computing it took " + std::to_string(took - compute) +
              " (a smaller number: started before backward had ended, or fewer bytes; a larger "
              "one: more operations or more bytes)";
     }
@@ -86,7 +87,11 @@ const GradedTest kStepTime{
     {.name = "step_time_is_compute_plus_communication",
      .points = 1,
      .hint = "Nothing overlaps in this stage: all-reduces start after backward, one after another, "
-             "and nothing else is communicated. Count yours, and look for a barrier."},
+             "and nothing else is communicated. Count yours, and look for a barrier.",
+     .more = "Take the numbers of the failure and the formula of \"Cost model\": the difference, "
+             "divided by 2(p-1) alpha, says how many operations too many there are; by the cost "
+             "of a byte, how many bytes. What do you call besides the all-reduces, and does "
+             "anything begin before backward has ended?"},
     [] {
       judge(timed(Form::kPerParameter), steps_take_their_time(false));
       judge(timed(Form::kFlat), steps_take_their_time(true));
@@ -122,7 +127,10 @@ const GradedTest kWallClock{
     {.name = "wall_clock_on_a_rate_limited_link",
      .points = 0,
      .hint = "A report, worth no points: how much one message saves over many if each message has "
-             "a cost."},
+             "a cost.",
+     .more = "Nothing can be wrong here. Put your two times into the formulas of \"Cost model\": "
+             "which alpha would explain the difference, and is it plausible? Question 1.3 of the "
+             "writeup asks the same of the figure."},
     [] { run_on_limited_link({.alpha_ns = 200'000, .beta_ns_per_byte = 8.0}, report_finish); }};
 
 }  // namespace

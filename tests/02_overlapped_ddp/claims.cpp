@@ -32,7 +32,7 @@ std::string story(const std::vector<const Seen*>& launches) {
   return list_of(launches, [](const Seen& launch) { return " was launched " + moment(launch); });
 }
 
-std::string wrong_moment(const TrainingOfRank& training, int number, const TrainingStep& step) {
+std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step) {
   for (const Seen* ready : step.ready) {
     if (!in_backward(*ready)) {
       continue;
@@ -46,15 +46,15 @@ std::string wrong_moment(const TrainingOfRank& training, int number, const Train
       continue;
     }
     if (own.size() != 1 || !is_all_reduce(*own[0]) || own[0]->elements != parameter.numel()) {
-      return in(training, number) + ": after the gradient of layer " +
-             std::to_string(ready->index) + " (" + std::to_string(parameter.nbytes()) +
+      return "after the gradient of layer " + std::to_string(ready->index) + " (" +
+             std::to_string(parameter.nbytes()) +
              " bytes) was accumulated and before backward went on, exactly its all-reduce is to be "
              "launched; it launched" +
              list_of(own) + "\n  in this step:" + story(step.launches);
     }
     const bool last = step.goes_on != nullptr && ready->order < step.goes_on->order;
     if (last && own[0]->order > step.goes_on->order) {
-      return in(training, number) + ": " + describe_operation(*own[0]) +
+      return describe_operation(*own[0]) +
              " was launched when backward had already gone on, and not in the hook of its gradient";
     }
   }
@@ -106,11 +106,11 @@ bool is_within(const Elements& some, const Elements& all) {
 // ready and the next one's.
 std::string each_is_launched_when_ready(const Evidence& evidence) {
   return first_on_ranks(evidence,
-                        [](const TrainingOfRank& training, const TrainingStep& step, int number,
+                        [](const TrainingOfRank& training, const TrainingStep& step,
                            std::size_t ranks) -> std::string {
                           // A backward that failed, or a single rank, which need not communicate.
                           const bool exempt = !step.ended || (ranks == 1 && step.launches.empty());
-                          return exempt ? "" : wrong_moment(training, number, step);
+                          return exempt ? "" : wrong_moment(training, step);
                         });
 }
 
@@ -119,7 +119,7 @@ std::string each_is_launched_when_ready(const Evidence& evidence) {
 std::string owed_gradients_go_in_order(const Evidence& evidence) {
   return first_on_ranks(
       evidence,
-      [](const TrainingOfRank& training, const TrainingStep& step, int number,
+      [](const TrainingOfRank& training, const TrainingStep& step,
          std::size_t ranks) -> std::string {
         const std::set<std::int64_t> layers = owed_in(step);
         Elements launched;  // missing gradients, too, if they are
@@ -136,9 +136,8 @@ std::string owed_gradients_go_in_order(const Evidence& evidence) {
         std::ranges::reverse(by_last);
         const bool right = is_within(by_first, launched) || is_within(by_last, launched);
         return step.ended && ranks > 1 && !right
-                   ? in(training, number) +
-                         ": gradients that backward computed inside NoSync only are launched by "
-                         "finish(), once each and in the order of `parameters`; launched was:" +
+                   ? "gradients that backward computed inside NoSync only are launched by "
+                     "finish(), once each and in the order of `parameters`; launched was:" +
                          story(step.launches)
                    : "";
       });
@@ -148,14 +147,22 @@ const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
      .points = 1,
      .hint = "As in stage 01: broadcast parameters, frozen ones too, and buffers of every dtype. "
-             "Then register the hooks: a broadcast alone gives no points here."},
+             "Then register the hooks: a broadcast alone gives no points here.",
+     .more = "If it passes in stage 01 and fails here, compare what comes after the broadcast. "
+             "\"Something is hooked\" is found out by a backward: do your registrations live "
+             "longer than the function that makes them?"},
     [] { judge(training(), state_is_rank_0s); }};
 
 const GradedTest kMean{
     {.name = "gradients_are_the_mean_over_ranks",
      .points = 2,
      .hint = "After finish() every gradient is the sum over the ranks divided by the world size, "
-             "in its own precision and with the same bits on all ranks."},
+             "in its own precision and with the same bits on all ranks.",
+     .more = "First see whether it is the sum, the rank's own value, or a value with NaN. The "
+             "sum: which gradients does finish() divide, all or those that it knows of? The "
+             "rank's own: was it sent as a copy, and where is the result? NaN: look at "
+             "nothing_touches_a_gradient_in_flight first. The order in which you wait does not "
+             "matter; that you divide only after the wait does."},
     [] {
       judge(training(), all_of({gradients_are_means, gradients_have_the_same_bits}),
             misused_in_flight);
@@ -165,7 +172,11 @@ const GradedTest kTraining{
     {.name = "five_sgd_steps_end_at_the_oracle",
      .points = 2,
      .hint = "One step works, but not several? Between steps gradients are set to zero, or to none "
-             "and are then different tensors. Get each parameter's gradient again in every step."},
+             "and are then different tensors. Get each parameter's gradient again in every step.",
+     .more = "Find the first wrong step. If it is the second, list what your object holds at the "
+             "end of finish(), member by member, and what each should be. Is a gradient that was "
+             "set to none yesterday's tensor today? \"Lifetime\" and \"Interface\" in the handout "
+             "say what must be gone."},
     [] {
       judge(small_models(), training_ends_at_the_oracle(plain_models()), misused_in_flight);
       judge(all_models(), training_ends_at_the_oracle({same_order_models()}), misused_in_flight);
@@ -176,7 +187,12 @@ const GradedTest kAccumulation{
     {.name = "micro_batches_communicate_once",
      .points = 2,
      .hint = "Inside NoSync a hook sends nothing, but records that a reduction is due. The sum is "
-             "sent by the hook of a backward outside or by finish(), whichever comes first."},
+             "sent by the hook of a backward outside or by finish(), whichever comes first.",
+     .more = "Draw one parameter's life through a step as boxes: nothing yet, accumulated inside "
+             "NoSync, in flight. Which event takes it from which box to which? Try three orders "
+             "on paper: inside then outside; inside then finish(); outside, then finish(), then "
+             "inside. Who finds the gradients that no hook outside has seen, and in which order "
+             "must all ranks send them?"},
     [] {
       judge(training(),
             all_of({no_sync_is_silent, owed_gradients_go_in_order, accumulated_sums_are_averaged}));
@@ -186,21 +202,33 @@ const GradedTest kOneEach{
     {.name = "one_all_reduce_per_parameter",
      .points = 2,
      .hint = "A step makes one all-reduce for each gradient, of exactly its bytes: none for frozen "
-             "ones, one for a tied weight, none in forward, and nothing else is communicated."},
+             "ones, one for a tied weight, none in forward, and nothing else is communicated.",
+     .more = "Compare the listed bytes with the trainable parameters. Twice the same: is a tied "
+             "weight hooked twice, or did finish() send what a hook had sent already? Missing: is "
+             "a gradient known only to a hook that NoSync kept quiet? An extra finish() without a "
+             "backward must find nothing to do: what would tell it so?"},
     [] { judge(training(), one_all_reduce_for_each_gradient); }};
 
 const GradedTest kLaunch{
     {.name = "each_all_reduce_starts_in_its_own_hook",
      .points = 3,
      .hint = "The hook of a parameter launches its all-reduce at once: not before the gradient is "
-             "accumulated, not together with the next one, and not in finish()."},
+             "accumulated, not together with the next one, and not in finish().",
+     .more = "TRACE=step.json shows each launch beside the hooks. Always one hook late? Then you "
+             "launch the one before. All together at the end? Then they are launched by finish(). "
+             "Before its gradient? Look at which parameter the function captured: by reference to "
+             "what, and is that still there when it is called?"},
     [] { judge(training(), each_is_launched_when_ready); }};
 
 const GradedTest kNoWait{
     {.name = "nothing_waits_inside_backward",
      .points = 2,
      .hint = "A hook starts communication and returns. Any kind of wait, by Work, by a future or "
-             "by polling, blocks backward until the network is done."},
+             "by polling, blocks backward until the network is done.",
+     .more = "Follow every call that your hook makes, and ask of each whether it returns before "
+             "other ranks have come. all_reduce(), wait() and value() do not, nor does a loop "
+             "until isCompleted(). Is there a limit on how many may be in flight, or a clean-up "
+             "of the step before, that waits in disguise?"},
     [] {
       judge(all_bodies(), all_of({backward_never_waits, backward_launches}));
       judge(misuse(), backward_never_waits);
@@ -210,7 +238,12 @@ const GradedTest kInFlight{
     {.name = "nothing_touches_a_gradient_in_flight",
      .points = 1,
      .hint = "From its launch until it has been waited for, a gradient belongs to the network: "
-             "neither write it (dividing it) nor read it. finish() waits for every handle."},
+             "neither write it (dividing it) nor read it. finish() waits for every handle.",
+     .more =
+         "The failure says which gradient, in which operation, and by whom. Between launch "
+         "and wait even a read counts: a norm, a copy for later, a division, the next launch "
+         "of the same tensor. If it is reported after finish(): which handles does finish() "
+         "know, and is there a path on which one is overwritten before it has been waited for?"},
     [] {
       judge(all_bodies(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
     }};
@@ -219,7 +252,11 @@ const GradedTest kDestruction{
     {.name = "destruction_removes_the_hooks",
      .points = 1,
      .hint = "The handle that on_gradient_ready returns removes the hook when it is destroyed. Who "
-             "owns your handles, and does anything else keep them, or what they refer to, alive?"},
+             "owns your handles, and does anything else keep them, or what they refer to, alive?",
+     .more = "Draw an arrow from each object to what it keeps alive: synchronizer, GradientHook, "
+             "function, what the function has captured. An arrow that leads back to where it "
+             "began is the mistake. A raw pointer or a reference keeps nothing alive: what "
+             "guarantees then that it is valid whenever the hook runs?"},
     [] {
       judge(destruction(), destruction_ends_everything);
       judge(misuse(), destruction_is_silent);
@@ -229,7 +266,10 @@ const GradedTest kGrowth{
     {.name = "a_hundred_steps_do_not_grow",
      .points = 1,
      .hint = "What a step collects (handles, tensors, flags) must be gone when finish() returns, "
-             "or the next step would process it again."},
+             "or the next step would process it again.",
+     .more = "Which of your containers gets an element in a hook or in finish(), and which line "
+             "takes it out again? Does that line also run when there was nothing to wait for? "
+             "Memory grows too if a function is registered anew in each step."},
     [] {
       judge(training(), all_of({nothing_grows, every_step_reduces}));
     }};
@@ -238,7 +278,11 @@ const GradedTest kErrors{
     {.name = "mistakes_are_errors_and_hang_nobody",
      .points = 1,
      .hint = "Check all arguments before the first broadcast, a gradient before its launch, and in "
-             "the hook whether this parameter is still in flight: TORCH_CHECK, with its index."},
+             "the hook whether this parameter is still in flight: TORCH_CHECK, with its index.",
+     .more = "Construction: stage 01's list. In a step there are two more: a gradient that cannot "
+             "be sent, and a second backward. For the second ask what your hook can see when it "
+             "is called again for a parameter that has not been waited for. overlapped_ddp.h says "
+             "who throws, and from where."},
     [] { judge(misuse(), misuse_is_refused); }};
 
 }  // namespace

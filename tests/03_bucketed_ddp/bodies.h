@@ -12,25 +12,11 @@ namespace ddp::testing {
 /// Calls this stage's factory, and hands in the plan and the options.
 Factory bucketed(const BucketedDdpOptions& options);
 
-/// Tests that are charged with bodies.
-constexpr const char* kMeanTest = "gradients_are_the_mean_over_ranks";
-constexpr const char* kTrainingTest = "five_sgd_steps_end_at_the_oracle";
-constexpr const char* kOrderTest = "buckets_start_in_plan_order";
-constexpr const char* kNoOverlapTest = "without_overlap_buckets_are_reduced_after_backward";
-constexpr const char* kErrorsTest = "errors_name_the_parameter";
-constexpr const char* kDestructionTest = "destruction_unhooks";
-
-/// The synchronizer with these options; `form` begins its bodies' names.
-SynchronizerUnderTest subject(const BucketedDdpOptions& options, const std::string& form = "");
-
 /// What ranks do with buckets of some 300 bytes, of one parameter each, and of one for each dtype;
 /// the simplest first. All ranks compute the same gradients in the same order.
 std::vector<Body> same_order();
 
-/// Ranks that take different branches, or use layers in other orders.
-std::vector<Body> other_orders();
-
-/// All of these.
+/// The same, and ranks that take different branches, or use layers in other orders.
 std::vector<Body> overlapping();
 
 /// With overlap = false.

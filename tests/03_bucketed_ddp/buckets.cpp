@@ -79,29 +79,21 @@ std::string diagnosis(const std::vector<Payload>& actual, const std::vector<Payl
                    : std::to_string(-more) + " elements fewer than the gradients have";
 }
 
-using StepCheck = std::function<std::string(const TrainingOfRank&, const TrainingStep&, int)>;
-
 // `check` of every step that has ended, on every rank. One rank has nobody to reduce with, and doing
 // nothing with nothing does no harm.
-std::string first_in_buckets(const Evidence& evidence, const StepCheck& check) {
+std::string first_in_buckets(const Evidence& evidence, const CheckOfStep& check) {
   return first_on_ranks(
-      evidence,
-      [&](const TrainingOfRank& training, const TrainingStep& step, int number,
-          std::size_t ranks) -> std::string {
+      evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t ranks) {
         const bool idle = step.launches.empty() && (ranks == 1 || step.ready.empty());
-        const std::string text = !step.ended || idle ? "" : check(training, step, number);
-        return text.empty() ? "" : in(training, number) + ": " + text;
+        return !step.ended || idle ? "" : check(training, step, ranks);
       });
 }
 
-std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step, int) {
+std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
   const std::vector<Bucket> buckets = buckets_of(training);
-  const std::vector<const Seen*> ready = ready_outside(step);
+  const std::vector<Turn> turns = turns_of(step, layers_by_bucket(buckets));
   std::vector<const Seen*> launches = step.launches;
-  std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const auto last = last_ready(ready, buckets[b].layers);
-    may_start = std::max(may_start, last.value_or(ready.size()));
     if (buckets[b].payload.elements == 0) {
       continue;  // need not be sent; if it is, the next one waits for it
     }
@@ -112,35 +104,18 @@ std::string wrong_moment(const TrainingOfRank& training, const TrainingStep& ste
     }
     const Seen& launched = **launch;
     launches.erase(launch);
+    const Seen* complete = turns[b].complete;
     const bool in_finish = launched.place.phase == Phase::kFinish;
-    if (!in_finish && (!last || launched.order < ready[*last]->order)) {
+    if (!in_finish && (complete == nullptr || launched.order < complete->order)) {
       return name_of(buckets, b) + ", was launched before its last gradient was ready";
     }
-    if (may_start == ready.size()) {
-      continue;
-    }
-    const bool is_last = may_start + 1 == ready.size();
-    const Seen* next = is_last ? step.goes_on : ready[may_start + 1];
-    if (in_finish || (next != nullptr && launched.order > next->order)) {
+    if (const std::string late = late_for(turns[b], launched); !late.empty()) {
       return name_of(buckets, b) + ", was launched too late: it was complete, and its turn, with " +
-             "the gradient of layer " + std::to_string(ready[may_start]->index) + ", but " +
-             (in_finish ? "backward had ended"
-              : is_last ? "backward had gone on"
-                        : "that of layer " + std::to_string(next->index) + " was ready") +
+             "the gradient of " + layer(turns[b].due->index) + ", but " + late +
              " before it was launched";
     }
   }
   return "";
-}
-
-// Waits and completions of a rank, by operation.
-const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation, EventKind kind) {
-  for (const Seen& seen : evidence.of[rank]) {
-    if (seen.kind == kind && seen.operation == operation) {
-      return &seen;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -169,6 +144,14 @@ std::vector<Bucket> buckets_of(const TrainingOfRank& training) {
     }
   }
   return buckets;
+}
+
+std::vector<std::vector<std::int64_t>> layers_by_bucket(const std::vector<Bucket>& buckets) {
+  std::vector<std::vector<std::int64_t>> layers;
+  for (const Bucket& bucket : buckets) {
+    layers.push_back(bucket.layers);
+  }
+  return layers;
 }
 
 std::string plan_is_wrong(const Evidence& evidence) {
@@ -200,7 +183,7 @@ std::string plan_is_wrong(const Evidence& evidence) {
 
 std::string each_bucket_once(const Evidence& evidence) {
   return first_in_buckets(
-      evidence, [](const TrainingOfRank& training, const TrainingStep& step, int) {
+      evidence, [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
         for (const Seen* launch : step.launches) {
           const bool ours =
               launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
@@ -222,7 +205,7 @@ std::string each_bucket_once(const Evidence& evidence) {
 
 std::string in_plan_order(const Evidence& evidence) {
   return first_in_buckets(
-      evidence, [](const TrainingOfRank& training, const TrainingStep& step, int) {
+      evidence, [](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
         const std::vector<Payload> actual = payloads_of(step.launches);
         const std::vector<Payload> expected = payloads_of(buckets_of(training));
         const bool same_set = std::ranges::is_permutation(actual, expected);
@@ -236,7 +219,7 @@ std::string in_plan_order(const Evidence& evidence) {
 
 std::string rest_is_launched_before_it_is_awaited(const Evidence& evidence) {
   return first_in_buckets(
-      evidence, [&](const TrainingOfRank& training, const TrainingStep& step, int) {
+      evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
         std::vector<const Seen*> launches = step.launches;
         std::erase_if(launches, [](const Seen* launch) { return !is_all_reduce(*launch); });
         const Seen* last = launches.empty() ? nullptr : launches.back();
@@ -259,7 +242,7 @@ std::string with_its_last_gradient(const Evidence& evidence) {
 
 std::string after_backward_one_by_one(const Evidence& evidence) {
   return first_in_buckets(evidence, [&](const TrainingOfRank& training, const TrainingStep& step,
-                                        int) {
+                                        std::size_t) {
     const Seen* before = nullptr;
     for (const Seen* launch : step.launches) {
       if (launch->place.phase != Phase::kFinish) {

@@ -1,15 +1,28 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "plan.h"
+#include "03_bucketed_ddp/bucketed_ddp.h"
 #include "support/training_evidence.h"
 
-// What is launched for which bucket, and when. Each function with evidence returns what is wrong, or
-// nothing.
+// Which parameters share a bucket; what is launched for which bucket, and when. Each function with
+// evidence returns what is wrong, or nothing.
 
 namespace ddp::testing {
+
+using Plan = std::vector<std::vector<std::size_t>>;
+
+/// A plan as a tensor, in which -1 ends a bucket.
+at::Tensor as_tensor(const Plan& plan);
+Plan as_plan(const at::Tensor& numbers);
+
+/// Describes the first of the contract's rules that `plan` breaks; empty if it keeps all of them.
+/// The rules leave no choice: only the contract's own plan keeps them all.
+std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& parameters,
+                        std::int64_t cap_bytes);
 
 /// A bucket as its members' layers.
 struct Bucket {
@@ -20,6 +33,7 @@ struct Bucket {
 
 /// The rank's buckets, in plan order.
 std::vector<Bucket> buckets_of(const TrainingOfRank& training);
+std::vector<std::vector<std::int64_t>> layers_by_bucket(const std::vector<Bucket>& buckets);
 
 /// For `unless` of judge(): a plan that is not the contract's, against which no launch can be judged.
 std::string plan_is_wrong(const Evidence& evidence);

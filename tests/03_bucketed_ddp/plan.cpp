@@ -1,13 +1,23 @@
-#include "plan.h"
-
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <random>
+#include <regex>
+#include <set>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "buckets.h"
+#include "ddp/backends/tensor_names.h"
 #include "ddp/libtorch_versions.h"
+#include "ddp/meters/memory_meter.h"
+#include "support/body.h"
+#include "support/grading.h"
+#include "support/settings.h"
+#include "support/training_evidence.h"
 
 namespace ddp::testing {
 
@@ -16,6 +26,28 @@ namespace {
 using Indices = std::vector<std::size_t>;
 // What all members of a bucket must have in common, such as "float32 on cpu".
 using Common = std::string;
+
+// The first index of the tensor that is at `index`: tied weights are listed for each use.
+std::size_t first_occurrence(const std::vector<at::Tensor>& parameters, std::size_t index) {
+  std::size_t first = 0;
+  while (!parameters[first].is_same(parameters[index])) {
+    ++first;
+  }
+  return first;
+}
+
+// "{{2, 1}, {0}}".
+std::string to_string(const Plan& plan) {
+  std::ostringstream out;
+  for (const Indices& bucket : plan) {
+    out << (out.tellp() > 0 ? ", {" : "{");
+    for (std::size_t m = 0; m < bucket.size(); ++m) {
+      out << (m > 0 ? ", " : "") << bucket[m];
+    }
+    out << "}";
+  }
+  return "{" + out.str() + "}";
+}
 
 Common kind_of(const at::Tensor& tensor) {
   return dtype_name(tensor.scalar_type()) + " on " + tensor.device().str();
@@ -121,26 +153,6 @@ std::string broken_order(const Plan& plan) {
 
 }  // namespace
 
-std::size_t first_occurrence(const std::vector<at::Tensor>& parameters, std::size_t index) {
-  std::size_t first = 0;
-  while (!parameters[first].is_same(parameters[index])) {
-    ++first;
-  }
-  return first;
-}
-
-std::string to_string(const Plan& plan) {
-  std::ostringstream out;
-  for (const Indices& bucket : plan) {
-    out << (out.tellp() > 0 ? ", {" : "{");
-    for (std::size_t m = 0; m < bucket.size(); ++m) {
-      out << (m > 0 ? ", " : "") << bucket[m];
-    }
-    out << "}";
-  }
-  return "{" + out.str() + "}";
-}
-
 at::Tensor as_tensor(const Plan& plan) {
   std::vector<std::int64_t> numbers;
   for (const auto& bucket : plan) {
@@ -179,5 +191,272 @@ std::string broken_rule(const Plan& plan, const std::vector<at::Tensor>& paramet
   }
   return broken.empty() ? broken_order(plan) : broken;
 }
+
+// Which parameters share a bucket: assign_buckets(), without any execution.
+
+namespace {
+
+struct Weight {
+  std::vector<std::int64_t> shape;
+  at::ScalarType dtype = at::kFloat;
+  bool trainable = true;
+  int tied_to = -1;  // an earlier index in the list: the same tensor again
+  at::DeviceType device = at::kCPU;
+};
+
+std::vector<at::Tensor> make_weights(const std::vector<Weight>& weights) {
+  std::vector<at::Tensor> tensors;
+  for (const Weight& weight : weights) {
+    if (weight.tied_to >= 0) {
+      tensors.push_back(tensors[weight.tied_to]);
+      continue;
+    }
+    // A part of a larger memory: the bytes that count are those of its elements.
+    const at::Tensor values =
+        at::zeros(weight.shape, at::TensorOptions(weight.dtype).device(weight.device));
+    tensors.push_back(at::stack({values, values}).select(0, 1));
+    tensors.back().set_requires_grad(weight.trainable);
+  }
+  return tensors;
+}
+
+std::string describe(const std::vector<at::Tensor>& parameters) {
+  std::string text;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::size_t first = first_occurrence(parameters, i);
+    text += "\n    " + std::to_string(i) + ": " + describe_tensor(parameters[i]) + " on " +
+            parameters[i].device().str() + ", " + std::to_string(parameters[i].nbytes()) +
+            " bytes" + (parameters[i].requires_grad() ? "" : ", frozen") +
+            (first < i ? ", the same tensor as parameter " + std::to_string(first) : "");
+  }
+  return text;
+}
+
+struct PlanCase {
+  std::string about;
+  std::vector<Weight> weights;
+  std::int64_t cap_bytes = 0;
+  Plan expected;
+  bool by_rules_alone = false;  // nothing is expected but that it keeps the rules
+};
+
+const std::vector<Weight> kToy = {{{10, 10}}, {{50, 10}}, {{5, 50}}};
+const std::vector<Weight> kFourEqual = {{{100}}, {{100}}, {{100}}, {{100}}};
+
+// float32, 4 bytes per element, unless stated otherwise.
+const std::vector<PlanCase> kTable = {
+    {"the header's example, 0.0016 MiB", kToy, 1677, {{2, 1}, {0}}},
+    {"the header's example, 0.0001 MiB", kToy, 104, {{2}, {1}, {0}}},
+    {"the header's example, 0.01 MiB", kToy, 10485, {{2, 1, 0}}},
+    {"the smallest cap", kToy, 1, {{2}, {1}, {0}}},
+    {"the largest cap", kToy, std::numeric_limits<std::int64_t>::max(), {{2, 1, 0}}},
+    {"a cap that is reached exactly", kFourEqual, 800, {{3, 2}, {1, 0}}},
+    {"a byte more than two parameters", kFourEqual, 801, {{3, 2, 1}, {0}}},
+    {"four bytes less than a cap of 100 MiB",
+     {{{1}, at::kFloat, true, -1, at::kMeta},
+      {{1}, at::kFloat, true, -1, at::kMeta},
+      {{(25 << 20) - 1}, at::kFloat, true, -1, at::kMeta}},
+     100 << 20,
+     {{2, 1}, {0}}},
+    {"a parameter larger than the cap, after a small one",
+     {{{10}}, {{1000}}, {{10}}},
+     400,
+     {{2, 1}, {0}}},
+    {"a scalar and a matrix", {{{}}, {{3, 7}}}, 84, {{1}, {0}}},
+    {"frozen parameters", {{{10}}, {{10}, at::kLong, false}, {{10}}}, 1000, {{2, 0}}},
+    {"frozen parameters only", {{{10}, at::kFloat, false}}, 1000, {}},
+    {"tied weights, listed first and last",
+     {{{10}}, {{20}}, {{}, at::kFloat, true, 0}},
+     60,
+     {{1}, {0}}},
+    {"tied weights side by side, one bucket",
+     {{{10}}, {{20}}, {{}, at::kFloat, true, 1}},
+     1000,
+     {{1, 0}}},
+    {"the same shapes, not tied", {{{10}}, {{20}}, {{20}}}, 1000, {{2, 1, 0}}},
+    {"tied and frozen", {{{9}, at::kFloat, false}, {{9}}, {{}, at::kFloat, false, 0}}, 9, {{1}}},
+    {"an empty tensor, which fills nothing", {{{10}}, {{0}}, {{10}}}, 1, {{2}, {1, 0}}},
+    {"two empty tensors at the end", {{{0}}, {{0, 5}}, {{10}}}, 1, {{2}, {1, 0}}},
+    {"alternating dtypes",
+     {{{100}}, {{100}, at::kDouble}, {{100}}, {{100}, at::kDouble}},
+     800,
+     {{3}, {1}, {2, 0}}},
+    {"alternating dtypes, one bucket each",
+     {{{10}}, {{10}, at::kHalf}, {{10}, at::kBFloat16}, {{10}}, {{10}, at::kHalf}},
+     1000,
+     {{2}, {4, 1}, {3, 0}}},
+    {"a bucket that stays open between two that are full",
+     {{{100}}, {{10}, at::kDouble}, {{100}}},
+     400,
+     {{2}, {1}, {0}}},
+    {"alternating devices",
+     {{{10}},
+      {{10}, at::kFloat, true, -1, at::kMeta},
+      {{10}},
+      {{10}, at::kFloat, true, -1, at::kMeta}},
+     1000,
+     {{3, 1}, {2, 0}}},
+    {"more bytes than 32 bits can count",
+     {{{10}, at::kFloat, true, -1, at::kMeta},
+      {{std::int64_t{1} << 30}, at::kFloat, true, -1, at::kMeta},
+      {{std::int64_t{1} << 30}, at::kFloat, true, -1, at::kMeta}},
+     std::int64_t{1} << 33,
+     {{2, 1}, {0}}},
+    {"more elements than 32 bits can count, below the cap",
+     {{{10}, at::kFloat, true, -1, at::kMeta},
+      {{std::int64_t{1} << 33}, at::kFloat, true, -1, at::kMeta}},
+     std::int64_t{1} << 40,
+     {{1, 0}}},
+};
+
+Weight random_weight(std::mt19937_64& random, int index) {
+  const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
+  constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kFloat, at::kDouble, at::kBFloat16};
+  return {.shape = {below(8) == 0 ? 0 : 1 + below(200)},
+          .dtype = kDtypes[below(4)],
+          .trainable = below(6) > 0,
+          .tied_to = index > 0 && below(8) == 0 ? below(index) : -1,
+          .device = below(4) == 0 ? at::kMeta : at::kCPU};
+}
+
+// The table, and random lists that are the same for ranks and parent.
+std::vector<PlanCase> all_cases() {
+  constexpr int kLists = 300;
+  std::vector<PlanCase> cases = kTable;
+  std::mt19937_64 random(settings().seed);
+  for (int list = 0; list < kLists; ++list) {
+    PlanCase& one = cases.emplace_back();
+    one.about = "a random list";
+    one.by_rules_alone = true;
+    const int length = 1 + static_cast<int>(random() % 24);
+    for (int i = 0; i < length; ++i) {
+      one.weights.push_back(random_weight(random, i));
+    }
+    one.cap_bytes = 1 + static_cast<std::int64_t>(random() % (std::uint64_t{1} << (list % 14)));
+  }
+  return cases;
+}
+
+void make_plans(Client& client) {
+  std::int64_t index = 0;
+  for (const PlanCase& one : all_cases()) {
+    const at::AutoGradMode autograd(index % 2 == 0);  // which has no say in it
+    client.value("plan", as_tensor(assign_buckets(make_weights(one.weights), one.cap_bytes)),
+                 index++);
+  }
+}
+
+constexpr std::int64_t kNothingMuch = 1024;  // bytes; the parameters below have 840,000
+
+// Whether it changes tensors or gradients, keeps a state or allocates, only the rank can see.
+void look_at_purity(Client& client) {
+  auto parameters = make_weights({{{300, 100}}, {{100, 100}}, {{70000}, at::kDouble}});
+  parameters.push_back(at::zeros({100, 300}).t().set_requires_grad(true));
+  std::vector<std::int64_t> versions;
+  versions.reserve(parameters.size());
+  for (const at::Tensor& parameter : parameters) {
+    versions.push_back(static_cast<std::int64_t>(parameter._version()));
+  }
+  const MemoryMeter meter;
+  const Plan plan = assign_buckets(parameters, 50'000);
+  client.fact("peak bytes", meter.peak_bytes());
+  std::vector<at::Tensor> with_hole = parameters;
+  with_hole.emplace(with_hole.begin());
+  try {
+    static_cast<void>(assign_buckets(with_hole, 1 << 30));  // what it has begun with is no more
+  } catch (const c10::Error&) {                             // as it must; another test says so
+  }
+  client.fact("same again", plan == assign_buckets(parameters, 50'000));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const bool untouched = parameters[i].requires_grad() && !parameters[i].grad().defined() &&
+                           parameters[i]._version() == versions[i];
+    client.fact("untouched", untouched, static_cast<std::int64_t>(i));
+  }
+  const auto plan_again = [&] {
+    client.fact("of what they are now",
+                broken_rule(assign_buckets(parameters, 50'000), parameters, 50'000).empty());
+  };
+  parameters[1].set_requires_grad(false);
+  plan_again();
+  parameters[0].set_data(at::zeros({7}, at::kDouble));
+  plan_again();
+}
+
+std::string wrong_plan(const PlanCase& one, const Plan& plan) {
+  const auto parameters = make_weights(one.weights);
+  const std::string broken = broken_rule(plan, parameters, one.cap_bytes);
+  if (broken.empty() && (one.by_rules_alone || plan == one.expected)) {
+    return "";
+  }
+  return "the plan for " + one.about + ", with a cap of " + std::to_string(one.cap_bytes) +
+         " bytes, is " + to_string(plan) +
+         (one.by_rules_alone ? "" : " instead of " + to_string(one.expected)) + ": " + broken +
+         describe(parameters);
+}
+
+// Which rule a plan breaks: the message without its numbers and kinds.
+std::string rule_of(const std::string& broken) {
+  return std::regex_replace(broken, std::regex("\\w+ on \\w+|[0-9{}, :]"), "");
+}
+
+// The first plan that breaks each rule.
+std::string wrong_plans(const Evidence& evidence) {
+  const std::vector<PlanCase> cases = all_cases();
+  std::set<std::string> rules;
+  std::string text;
+  first_event(evidence, EventKind::kValue, [&](const Seen& seen, int) {
+    const PlanCase& one = cases.at(seen.index);
+    const Plan plan = as_plan(seen.value);
+    const std::string wrong = wrong_plan(one, plan);
+    if (!wrong.empty() &&
+        rules.insert(rule_of(broken_rule(plan, make_weights(one.weights), one.cap_bytes))).second) {
+      text += (text.empty() ? "" : "\n  another rule is broken, too: ") + wrong;
+    }
+    return std::string();
+  });
+  return text;
+}
+
+std::string impure(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kFact, [](const Seen& seen, int) -> std::string {
+    const std::string_view what = seen.text;
+    if (what == "peak bytes" && seen.number > kNothingMuch) {
+      return "assign_buckets() allocates tensors: the plan goes by numbers of bytes alone";
+    }
+    if (what == "same again" && seen.number == 0) {
+      return "assign_buckets() gives another plan when it is called again, so it has a state";
+    }
+    if (what == "of what they are now" && seen.number == 0) {
+      return "assign_buckets() plans for what these tensors were at an earlier call: since then "
+             "one was frozen, or has another shape and dtype";
+    }
+    return what == "untouched" && seen.number == 0
+               ? "assign_buckets() has changed parameter " + std::to_string(seen.index)
+               : "";
+  });
+}
+
+constexpr const char* kPlans = "plan_follows_the_rules";
+
+const GradedTest kPlan{
+    {.name = kPlans,
+     .points = 3,
+     .hint = "assign_buckets(): go through the parameters from the last to the first, one open "
+             "bucket for each dtype and device; add first, then ask whether the cap is reached.",
+     .more = "Do the failing list by hand, with a sheet of paper for each dtype and device: which "
+             "buckets are open, how many bytes has each, when is one closed? Four rules are "
+             "easily missed: add first, then compare; the order within a bucket; the order of "
+             "buckets, also of those left open at the end; a tensor that is listed twice. Which "
+             "one differs?"},
+    [] {
+      const auto run = [](Client& client) {
+        make_plans(client);
+        look_at_purity(client);
+      };
+      judge({{"plans, without any execution", {.ranks = 1}, run, kPlans}},
+            all_of({wrong_plans, impure}));
+    }};
+
+}  // namespace
 
 }  // namespace ddp::testing

@@ -1,15 +1,21 @@
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <iomanip>
+#include <sstream>
 
 #include "bodies.h"
 #include "buckets.h"
+#include "ddp/meters/statistics.h"
 #include "ddp/peers/reducer_peer.h"
 #include "ddp/referee/client.h"
 #include "ddp/simulation/virtual_time.h"
+#include "support/chain.h"
 #include "support/grading.h"
-#include "support/layer_times.h"
+#include "support/real_time_report.h"
 #include "support/training_bodies.h"
+#include "support/training_claims.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 
@@ -17,82 +23,31 @@ namespace ddp::testing {
 
 namespace {
 
-// The moments by a rank's clock that the contract implies. Each launch adds its overhead.
-struct RankTimes {
-  std::vector<std::int64_t> launched;  // by bucket
-  std::int64_t ended = 0;
-};
-
-RankTimes times_of(const TrainingOfRank& training, const TrainingStep& step, bool overlap,
-                   std::int64_t overhead_ns) {
-  const std::vector<Bucket> buckets = buckets_of(training);
-  RankTimes times;
-  times.ended = forward_ns(training);
-  std::map<std::int64_t, bool> ready;
-  const auto launch_complete = [&] {
-    while (times.launched.size() < buckets.size() &&
-           std::ranges::all_of(buckets[times.launched.size()].layers,
-                               [&](std::int64_t layer) { return ready[layer]; })) {
-      times.ended += overhead_ns;
-      times.launched.push_back(times.ended);
-    }
-  };
-  for (const Seen* seen : step.ready) {
-    times.ended += backward_ns(training, seen->index, training.rank);
-    ready[seen->index] = true;
-    if (overlap) {
-      launch_complete();
-    }
-  }
-  return times;
-}
-
-// The chain: bucket b ends at f_b = max(its launch on the last rank, f_(b-1)) + its cost.
+// Bucket b ends at f_b = max(its launch on the last rank, f_(b-1)) + its cost.
 std::int64_t chain_of(const std::vector<TrainingOfRank>& ranks, int step,
                       const NetworkModel& network) {
   const std::vector<Bucket> buckets = buckets_of(ranks[0]);
-  std::vector<std::int64_t> launched(buckets.size());
-  std::int64_t ended = 0;
-  for (const TrainingOfRank& training : ranks) {
-    const RankTimes times =
-        times_of(training, training.steps.at(step), true, network.launch_overhead_ns);
-    for (std::size_t b = 0; b < times.launched.size(); ++b) {
-      launched[b] = std::max(launched[b], times.launched[b]);
-    }
-    ended = std::max(ended, times.ended);
-  }
-  std::int64_t end = 0;
+  Chain chain(network, ranks.size());
+  const auto launched = chain.launch_in_backward(ranks, step, layers_by_bucket(buckets));
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    end = std::max(end, launched[b]) + cost_ns(network, c10d::OpType::ALLREDUCE, buckets[b].bytes,
-                                               static_cast<int>(ranks.size()));
+    chain.carry(c10d::OpType::ALLREDUCE, buckets[b].bytes, launched[b]);
   }
-  return std::max(end, ended);
+  chain.wait(chain.network_is_free());
+  return chain.now();
 }
 
 // Without overlap: backward, then one bucket after another. No clock sees a wait by future: then
 // launches may follow each other at once.
-struct Blocking {
-  std::int64_t by_waits = 0;
-  std::int64_t by_futures = 0;
-};
-
-Blocking blocking_of(const std::vector<TrainingOfRank>& ranks, int step,
-                     const NetworkModel& network) {
-  Blocking times;
-  for (const TrainingOfRank& training : ranks) {
-    times.by_waits =
-        std::max(times.by_waits, times_of(training, training.steps.at(step), false, 0).ended);
-  }
-  times.by_futures = times.by_waits;
-  std::int64_t launched = times.by_waits;
+std::int64_t blocking_chain_of(const std::vector<TrainingOfRank>& ranks, int step,
+                               const NetworkModel& network, bool by_futures) {
+  Chain chain(network, ranks.size());
+  chain.launch_in_backward(ranks, step, {});
   for (const Bucket& bucket : buckets_of(ranks[0])) {
-    const std::int64_t cost =
-        cost_ns(network, c10d::OpType::ALLREDUCE, bucket.bytes, static_cast<int>(ranks.size()));
-    launched += network.launch_overhead_ns;
-    times.by_waits += network.launch_overhead_ns + cost;
-    times.by_futures = std::max(times.by_futures, launched) + cost;
+    const std::int64_t ends = chain.run(c10d::OpType::ALLREDUCE, bucket.bytes);
+    chain.wait(by_futures ? 0 : ends);
   }
-  return times;
+  chain.wait(chain.network_is_free());
+  return chain.now();
 }
 
 std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
@@ -103,10 +58,10 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
     if (!step.ended) {
       continue;
     }
-    const Blocking blocking = blocking_of(ranks, number, network);
-    const std::int64_t expected = overlap ? chain_of(ranks, number, network) : blocking.by_waits;
+    const std::int64_t expected = overlap ? chain_of(ranks, number, network)
+                                          : blocking_chain_of(ranks, number, network, false);
     const std::int64_t took = time.step_ns(number);
-    const bool futures = !overlap && took == blocking.by_futures;
+    const bool futures = !overlap && took == blocking_chain_of(ranks, number, network, true);
     if (took != expected && !futures) {
       return off_the_chain(
           number, took, expected, "launches",
@@ -125,8 +80,276 @@ const GradedTest kStepTime{
     {.name = "step_time_is_the_chain_of_buckets",
      .points = 2,
      .hint = "Bucket b ends at max(its launch on the slowest rank, the end of bucket b-1) + its "
-             "cost. Does yours end later? Look for late launches, waits and barriers."},
+             "cost. Does yours end later? Look for late launches, waits and barriers.",
+     .more = "Make a table like that of handout 02's miniature for the failing case: ready, "
+             "start, cost and end of each bucket. The first end that differs tells: later than "
+             "its last gradient, or later than the bucket before? With overlap = false the "
+             "buckets follow each other after backward, and each launch waits for the one before."},
     [] { judge(timed(), steps_take_the_chain, plan_is_wrong); }};
+
+}  // namespace
+
+// The time of a step over the cap, and compared with libtorch's own synchronizer.
+
+namespace {
+
+// The sweep: 64 layers on a network without latency, with an overhead for each launch, and faster
+// than backward, since a layer's backward takes longer than the transfer of its bytes.
+constexpr std::int64_t kLayers = 64;
+constexpr std::int64_t kLayerBytes = 1024;
+constexpr double kBeta = 1.0;
+
+Body step_of_64_layers(std::int64_t layers_in_bucket, int ranks) {
+  const BucketedDdpOptions options{.cap_bytes = layers_in_bucket * kLayerBytes};
+  return {"64 layers, " + std::to_string(layers_in_bucket) + " in a bucket, " +
+              std::to_string(ranks) + " ranks",
+          {.ranks = ranks},
+          [options](Client& client) {
+            Training training(client, {.layers = equal_layers(kLayers, kLayerBytes / 4)},
+                              bucketed(options));
+            training.construct();
+            training.step();
+          },
+          "overhead_over_the_cap_is_a_u"};
+}
+
+// The time of a step beyond forward and backward.
+std::int64_t overhead_ns(const Evidence& evidence, const NetworkModel& network) {
+  constexpr std::int64_t kForward = 100;
+  constexpr std::int64_t kBackward = 2'000;
+  const auto cost = compute_cost(kLayers * kForward, [](std::int64_t, int) { return kBackward; });
+  return VirtualTime(evidence, network, cost).step_ns(0) - kLayers * (kForward + kBackward);
+}
+
+std::string list_of(const std::vector<std::int64_t>& overheads) {
+  std::string text;
+  for (std::size_t i = 0; i < overheads.size(); ++i) {
+    text += "\n    cap " + std::to_string(kLayerBytes << i) +
+            " bytes: " + std::to_string(overheads[i]) + " ns";
+  }
+  return text;
+}
+
+std::string no_u(const std::vector<std::int64_t>& overheads, int ranks, std::int64_t launch_ns) {
+  const double w = ranks / (2.0 * (ranks - 1) * kBeta);
+  const double best_cap = std::sqrt(static_cast<double>(kLayers * kLayerBytes * launch_ns) * w);
+  const auto lowest = std::ranges::min_element(overheads) - overheads.begin();
+  const double steps_from_best =
+      std::abs(std::log2(static_cast<double>(kLayerBytes << lowest)) - std::log2(best_cap));
+  if (steps_from_best > 1) {
+    return "the overhead (step end - forward - backward) should be lowest within one step of the "
+           "sweep from b* = sqrt(S w o) = " +
+           std::to_string(best_cap) + " bytes; it is:" + list_of(overheads);
+  }
+  const bool falls =
+      std::is_sorted(overheads.begin(), overheads.begin() + lowest + 1, std::greater_equal{});
+  const bool rises = std::is_sorted(overheads.begin() + lowest, overheads.end(), std::less_equal{});
+  return falls && rises && overheads.front() > overheads[lowest] &&
+                 overheads.back() > overheads[lowest]
+             ? ""
+             : "over the cap the overhead should fall to its minimum and rise after it, a U: small "
+               "buckets pay for launches, large ones end late. It is:" +
+                   list_of(overheads);
+}
+
+const GradedTest kUShape{
+    {.name = "overhead_over_the_cap_is_a_u",
+     .points = 1,
+     .hint = "Respect every cap, from the smallest to the largest: one launch for each bucket, "
+             "during backward, and only the last bucket's transfer after it.",
+     .more = "The failure lists the overhead of each cap; compare the two ends with \"Cost "
+             "model\". Flat on the left: are small caps respected, or do you join buckets? No "
+             "rise on the right: with one bucket nothing can be hidden, so something was sent "
+             "early. Too high everywhere: is there a launch, a wait or a barrier for each bucket "
+             "too many?"},
+    [] {
+      for (const int ranks : {2, 4}) {
+        std::vector<Body> sweep;
+        for (std::int64_t layers = 1; layers <= kLayers; layers *= 2) {
+          sweep.push_back(step_of_64_layers(layers, ranks));
+        }
+        judge_together(sweep, [ranks](const std::vector<const Evidence*>& all) {
+          for (const std::int64_t launch_ns : {300, 1'000, 3'000}) {
+            std::vector<std::int64_t> overheads;
+            overheads.reserve(all.size());
+            for (const Evidence* evidence : all) {
+              overheads.push_back(overhead_ns(
+                  *evidence,
+                  {.alpha_ns = 0, .beta_ns_per_byte = kBeta, .launch_overhead_ns = launch_ns}));
+            }
+            if (std::string text = no_u(overheads, ranks, launch_ns); !text.empty()) {
+              return text;
+            }
+          }
+          return std::string();
+        });
+      }
+    }};
+
+// c10d::Reducer as a synchronizer: it waits at the end of backward.
+class ReducerAsSynchronizer : public GradientSynchronizer {
+ public:
+  ReducerAsSynchronizer(const std::vector<at::Tensor>& parameters, const ProcessGroupPtr& group,
+                        std::int64_t cap)
+      : peer_(parameters, {}, group, {.first_bucket_bytes = cap, .cap_bytes = cap}) {
+    prepare();
+  }
+  void finish() override { prepare(); }
+
+ private:
+  void prepare() {
+    peer_.before_forward();
+    peer_.before_backward();
+  }
+
+  ReducerPeer peer_;
+};
+
+// 24 layers for the comparison with libtorch's own synchronizer.
+std::vector<Layer> layers_for_the_reducer() {
+  std::vector<Layer> layers;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    layers.push_back({{64 * (1 + i * 7 % 5)}});
+  }
+  return layers;
+}
+
+constexpr int kLastStep = 2;  // the Reducer has rebuilt its buckets by then
+
+Body ours(std::int64_t cap, int ranks) {
+  return {"24 layers, cap " + std::to_string(cap) + ", " + std::to_string(ranks) + " ranks",
+          {.ranks = ranks},
+          [cap](Client& client) {
+            Training training(client, {.layers = layers_for_the_reducer()},
+                              bucketed({.cap_bytes = cap}));
+            training.construct();
+            for (int step = 0; step <= kLastStep; ++step) {
+              training.step();
+            }
+          },
+          "never_slower_than_the_reducer"};
+}
+
+Body reducers(std::int64_t cap, int ranks) {
+  const Factory make = [cap](Client&, const std::vector<at::Tensor>& parameters,
+                             const std::vector<at::Tensor>&, const ProcessGroupPtr& group) {
+    return std::make_unique<ReducerAsSynchronizer>(parameters, group, cap);
+  };
+  Body body = ours(cap, ranks);
+  body.name += ", by c10d::Reducer";
+  body.world.hold = false;  // it waits in backward
+  body.run = [make](Client& client) {
+    Training training(client, {.layers = layers_for_the_reducer()}, make);
+    training.construct();
+    for (int step = 0; step <= kLastStep; ++step) {
+      training.step();
+    }
+  };
+  return body;
+}
+
+std::int64_t last_step_ns(const Evidence& evidence, const NetworkModel& network) {
+  const auto cost =
+      compute_cost(24 * 500, [](std::int64_t, int rank) { return 2'000 + 300 * rank; });
+  return VirtualTime(evidence, network, cost).step_ns(kLastStep);
+}
+
+const GradedTest kReducer{
+    {.name = "never_slower_than_the_reducer",
+     .points = 1,
+     .hint = "c10d::Reducer launches a bucket in the hook of its last gradient, and waits when "
+             "backward has ended. Given the same cap, what do you do that it does not?",
+     .more = "Both have the same buckets, so only moments can differ. Find the first bucket that "
+             "yours launches later (TRACE=step.json), and ask what it has waited for: its turn, a "
+             "gradient that was there already, or finish()? What do you send that is no bucket?"},
+    [] {
+      for (const int ranks : {2, 3}) {
+        for (const std::int64_t cap : {1, 2'000, 8'000, 1 << 20}) {
+          judge_together({ours(cap, ranks), reducers(cap, ranks)}, [](const auto& both) {
+            if (std::string text = every_step_reduces(*both[0]); !text.empty()) {
+              return text;
+            }
+            for (const NetworkModel& network :
+                 {NetworkModel{.alpha_ns = 500, .beta_ns_per_byte = 0.5, .launch_overhead_ns = 200},
+                  NetworkModel{.alpha_ns = 10'000, .beta_ns_per_byte = 8.0}}) {
+              const std::int64_t own = last_step_ns(*both[0], network);
+              const std::int64_t reducer = last_step_ns(*both[1], network);
+              if (own > reducer) {
+                return "a step takes " + std::to_string(own) + " virtual ns, and c10d::Reducer's " +
+                       std::to_string(reducer) +
+                       " with the same cap on the same network: where do you lose " +
+                       std::to_string(own - reducer) + "?";
+              }
+            }
+            return std::string();
+          });
+        }
+      }
+    }};
+
+// The same in real time: a report, worth no points.
+
+double milliseconds_of_step(const std::vector<at::Tensor>& weights, const at::Tensor& input,
+                            GradientSynchronizer& synchronizer) {
+  const Stopwatch watch;
+  at::Tensor x = input;
+  for (const at::Tensor& weight : weights) {
+    x = at::tanh(at::matmul(x, weight));
+  }
+  x.mean().backward();
+  synchronizer.finish();
+  return 1e3 * watch.seconds();
+}
+
+void report_times(ReportingRank& rank) {
+  constexpr std::int64_t kWidth = 256;
+  constexpr std::int64_t kBatch = 512;
+  constexpr int kDepth = 12;
+  constexpr std::int64_t kBytes = kWidth * kWidth * 4;
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < kDepth; ++i) {
+    weights.push_back(at::full({kWidth, kWidth}, 1.0 / kWidth).set_requires_grad(true));
+  }
+  const at::Tensor input = at::ones({kBatch, kWidth});
+  // Only one exists at a time, so that each step has one synchronizer.
+  const auto way = [&](const char* name, const BucketedDdpOptions& options) {
+    return TimedWay{name, [&, options] {
+                      const auto synchronizer =
+                          make_bucketed_ddp(weights, {}, rank.group(), options);
+                      return milliseconds_of_step(weights, input, *synchronizer);
+                    }};
+  };
+  const TimedWay reducer{"c10d::Reducer, 3 layers in a bucket", [&] {
+                           ReducerAsSynchronizer synchronizer(weights, rank.group(), 3 * kBytes);
+                           return milliseconds_of_step(weights, input, synchronizer);
+                         }};
+  const std::vector<double> medians = report_medians(
+      rank,
+      c10::str("a step of ", kDepth, " layers of ", kBytes / 1024,
+               " KiB on a link of 4 Gbit/s and 0.5 ms latency, 2 ranks:"),
+      {way("a bucket for each layer", {.cap_bytes = 1}),
+       way("3 layers in a bucket", {.cap_bytes = 3 * kBytes}),
+       way("one bucket", {.cap_bytes = kDepth * kBytes}),
+       way("3 layers in a bucket without overlap", {.cap_bytes = 3 * kBytes, .overlap = false}),
+       reducer},
+      /*rounds=*/3, /*digits=*/1);
+  if (rank.rank() == 0) {  // in virtual time all that pass are equally fast
+    std::ostringstream text;
+    text << "leaderboard: bucketed step on a slow link, speed relative to c10d::Reducer's: "
+         << std::fixed << std::setprecision(2) << medians.back() / medians[1];
+    rank.report_measured(text.str());
+  }
+}
+
+const GradedTest kWallClock{
+    {.name = "wall_clock_over_the_cap",
+     .points = 0,
+     .hint = "A report, worth no points: how much overlap and the size of buckets matter on a slow "
+             "link.",
+     .more = "Nothing can be wrong here. If the largest cap is the fastest on your machine, ask "
+             "what a launch costs when two cores are busy with backward; the figure "
+             "bucket_overhead has the same in more detail."},
+    [] { run_on_limited_link({.alpha_ns = 500'000, .beta_ns_per_byte = 2.0}, report_times); }};
 
 }  // namespace
 

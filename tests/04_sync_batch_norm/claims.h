@@ -15,6 +15,8 @@ namespace ddp::testing {
 
 /// One use on a rank.
 struct UseOnRank {
+  void add(const Seen& seen);
+
   int rank = 0;
   int number = 0;
   int group = 0;
@@ -32,8 +34,8 @@ struct UseOnRank {
   at::Tensor at(const std::string& name, Moment moment) const;
   /// In float64.
   at::Tensor wide(const std::string& name, Moment moment = kBefore) const;
-  /// Whether forward has returned.
-  bool ended() const { return at("output", kAfterForward).defined(); }
+  /// Forward has returned.
+  bool counts() const { return at("output", kAfterForward).defined(); }
 };
 
 /// One use on all ranks of its group, in the group's order; one rank's alone in evaluation.
@@ -45,19 +47,6 @@ const std::vector<Batch>& batches_in(const Evidence& evidence);
 /// "rank 1, use 2 (training by the function, float32 [6, 3, 2] on rank 0; ...)".
 std::string describe(const Batch& batch, const UseOnRank& use);
 
-/// Statistics of a batch, float64 [C].
-struct Statistics {
-  at::Tensor mean, variance;  // biased
-  double count = 0;           // samples * positions; 0 for running statistics
-};
-Statistics statistics_of(const Batch& batch);
-
-/// Another result, and the mistake that it comes of.
-struct Suspicion {
-  std::string text;  // "the biased variance"
-  at::Tensor value;
-};
-
 /// What a tensor should be, computed in float64 from what the ranks handed in, and how far from it
 /// the result may be: 1e-10 in float64, else 1e-3 + 4 eps |mean| / std and a rounding.
 struct Expected {
@@ -66,10 +55,6 @@ struct Expected {
 
 /// Of the output, a gradient or a running statistic by its name; undefined where it is not due.
 Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name);
-
-/// What typical mistakes make of it.
-std::vector<Suspicion> suspicions(const Batch& batch, const UseOnRank& use,
-                                  const std::string& name);
 
 /// What is wrong with the tensors of these names, of one use; or nothing.
 std::string wrong_values(const Batch& batch, const std::vector<std::string>& names);
@@ -96,7 +81,6 @@ std::string nothing_else_changes(const Batch& batch);
 std::string same_on_all_ranks(const Batch& batch);
 
 std::string one_collective_each_way(const Batch& batch);
-std::string nothing_in_flight_is_touched(const Evidence& evidence);
 std::string nothing_is_left_in_flight(const Evidence& evidence);
 std::string life_is_silent(const Evidence& evidence);
 std::string evaluation_is_silent(const Batch& batch);

@@ -17,6 +17,27 @@ at::Tensor sum_of_channels(const at::Tensor& values) {
   return values.sum(without_channels(values));
 }
 
+// Statistics of a batch, float64 [C].
+struct Statistics {
+  at::Tensor mean, variance;  // biased
+  double count = 0;           // samples * positions; 0 for running statistics
+};
+
+Statistics statistics_of(const Batch& batch) {
+  const UseOnRank& first = batch[0];
+  if (!first.training && first.at("running_mean", kBefore).defined()) {
+    return {first.wide("running_mean"), first.wide("running_var"), 0};
+  }
+  std::vector<at::Tensor> inputs;
+  for (const UseOnRank& use : batch) {
+    inputs.push_back(use.wide("input"));
+  }
+  const at::Tensor x = at::cat(inputs);
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
+  const at::Tensor mean = sum_of_channels(x) / count;
+  return {mean, sum_of_channels((x - along_channels(mean, x)).square()) / count, count};
+}
+
 at::Tensor or_full(const at::Tensor& of_channels, const at::Tensor& mean, double otherwise) {
   return of_channels.defined() ? of_channels : at::full_like(mean, otherwise);
 }
@@ -52,10 +73,13 @@ struct Terms {
   at::Tensor relative;  // |mean| / deviation: how many digits the subtraction costs
 };
 
-Expected output(const Terms& terms, const UseOnRank& use) {
+at::Tensor weighted(const Terms& terms, const UseOnRank& use, const at::Tensor& x_hat) {
   const at::Tensor bias = or_full(use.wide("bias"), terms.deviation, 0);
-  const at::Tensor value =
-      terms.x_hat * along_channels(terms.weight, terms.x) + along_channels(bias, terms.x);
+  return x_hat * along_channels(terms.weight, x_hat) + along_channels(bias, x_hat);
+}
+
+Expected output(const Terms& terms, const UseOnRank& use) {
+  const at::Tensor value = weighted(terms, use, terms.x_hat);
   return {value.to(terms.dtype), terms.tolerance(value, terms.weight.abs())};
 }
 
@@ -127,6 +151,136 @@ Expected running(const Terms& terms, const UseOnRank& use, const std::string& na
               (value.abs() + batch.abs()) * (4 * epsilon_of(before.scalar_type()))};
 }
 
+// Another result, and the mistake that it comes of.
+struct Suspicion {
+  std::string text;  // "the biased variance"
+  at::Tensor value;
+};
+using Suspicions = std::vector<Suspicion>;
+
+at::Tensor mean_of_channels(const at::Tensor& values) {
+  return values.mean(without_channels(values), /*keepdim=*/true);
+}
+
+at::Tensor variance_of_channels(const at::Tensor& values) {
+  return mean_of_channels((values - mean_of_channels(values)).square());
+}
+
+double count_of(const at::Tensor& values) {
+  return static_cast<double>(values.numel()) / static_cast<double>(values.size(1));
+}
+
+at::Tensor all_of_ranks(const Batch& batch, const std::string& name, Moment moment) {
+  std::vector<at::Tensor> parts;
+  for (const UseOnRank& use : batch) {
+    parts.push_back(use.wide(name, moment));
+  }
+  return at::cat(parts);
+}
+
+// The variance within the ranks, weighted by their counts.
+at::Tensor variance_within(const Batch& batch) {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  double count = 0;
+  for (const UseOnRank& use : batch) {
+    const at::Tensor theirs = use.wide("input");
+    sum = theirs.numel() > 0 ? sum + variance_of_channels(theirs) * count_of(theirs) : sum;
+    count += count_of(theirs);
+  }
+  return sum / count;
+}
+
+Suspicions of_output(const Terms& terms, const Batch& batch, const UseOnRank& use) {
+  const at::Tensor& x = terms.x;
+  const at::Tensor variance = along_channels(terms.statistics.variance, x);
+  const auto by = [&](const at::Tensor& deviation) {
+    return weighted(terms, use, (x - along_channels(terms.statistics.mean, x)) / deviation);
+  };
+  Suspicions all;
+  if (x.numel() > 0) {
+    const at::Tensor own = (x - mean_of_channels(x)) / (variance_of_channels(x) + use.eps).sqrt();
+    all.push_back({use.training ? "this rank's own statistics: not combined over the ranks?"
+                                : "this rank's own statistics, not the running ones",
+                   weighted(terms, use, own)});
+  }
+  if (const double count = terms.statistics.count; count > 1) {
+    all.push_back({"the variances within the ranks alone: the means differ, too",
+                   by((variance_within(batch) + use.eps).sqrt())});
+    all.push_back({"the unbiased variance: that is for the running one",
+                   by((variance * (count / (count - 1)) + use.eps).sqrt())});
+  }
+  all.push_back({"eps added outside the root", by(variance.sqrt() + use.eps)});
+  all.push_back({"no weight and no bias", terms.x_hat});
+  return all;
+}
+
+Suspicions of_input_gradient(const Terms& terms, const Batch& batch, const UseOnRank& use) {
+  const at::Tensor g = use.wide("upstream", kAfterBackward);
+  const auto formula = [&](const at::Tensor& mean, const at::Tensor& mean_x_hat) {
+    return along_channels(terms.weight / terms.deviation, g) *
+           (g - mean - terms.x_hat * mean_x_hat);
+  };
+  const at::Tensor all_g = all_of_ranks(batch, "upstream", kAfterBackward);
+  const at::Tensor mean = mean_of_channels(all_g);
+  const at::Tensor mean_x_hat =
+      mean_of_channels(all_g * terms.normalized(all_of_ranks(batch, "input", kBefore)));
+  const at::Tensor zero = at::zeros_like(mean);
+  const double own_count = count_of(g);
+  const double count = count_of(all_g);
+  const at::Tensor own = mean_of_channels(g) * own_count;
+  const at::Tensor own_x_hat = mean_of_channels(g * terms.x_hat) * own_count;
+  Suspicions all = {{"statistics taken for constants", formula(zero, zero)},
+                    {"a variance taken for a constant", formula(mean, zero)},
+                    {"a mean taken for a constant", formula(zero, mean_x_hat)}};
+  for (const double n : {count, own_count}) {
+    all.push_back({"both sums over this rank's samples only", formula(own / n, own_x_hat / n)});
+    all.push_back({"sum(g) over this rank's samples only", formula(own / n, mean_x_hat)});
+    all.push_back({"sum(g x-hat) over this rank's samples only", formula(mean, own_x_hat / n)});
+  }
+  const double ratio = count / own_count;
+  all.push_back({"division by this rank's count, not the global one",
+                 formula(mean * ratio, mean_x_hat * ratio)});
+  return all;
+}
+
+// The values of all ranks add up to that of the batch.
+Suspicions of_parameter_gradient(const Batch& batch, const std::string& name) {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (const UseOnRank& use : batch) {
+    if (const Expected local = expected(batch, use, name); local.value.defined()) {
+      sum = sum + local.value.to(at::kDouble);
+    }
+  }
+  return {{"the sum over all ranks: it should stay local, DDP averages it later", sum},
+          {"the mean over all ranks: it should stay local, DDP averages it later",
+           sum / static_cast<double>(batch.size())}};
+}
+
+Suspicions of_running(const Batch& batch, const UseOnRank& use, const std::string& name) {
+  const auto [mean, variance, count] = statistics_of(batch);
+  const at::Tensor was = use.wide(name);
+  const at::Tensor now = name == "running_mean" ? mean : variance * (count / (count - 1));
+  return {{"no update", was},
+          {"the biased variance, divided by n and not by n - 1",
+           was * (1 - use.momentum) + variance * use.momentum},
+          {"momentum taken for the weight of the old value",
+           was * use.momentum + now * (1 - use.momentum)}};
+}
+
+// What typical mistakes make of a tensor of a use.
+Suspicions suspicions(const Batch& batch, const UseOnRank& use, const std::string& name) {
+  if (name == "output") {
+    return of_output(Terms(batch, use), batch, use);
+  }
+  if (name == "gradient of the input") {
+    return of_input_gradient(Terms(batch, use), batch, use);
+  }
+  if (name.starts_with("gradient")) {
+    return of_parameter_gradient(batch, name);
+  }
+  return name.starts_with("running") && use.training ? of_running(batch, use, name) : Suspicions();
+}
+
 bool looks_like(const at::Tensor& actual, const at::Tensor& value) {
   const bool precise = actual.scalar_type() == at::kDouble;
   return actual.sizes() == value.sizes() &&
@@ -158,21 +312,6 @@ std::string tolerance_in_words(const UseOnRank& use) {
 }
 
 }  // namespace
-
-Statistics statistics_of(const Batch& batch) {
-  const UseOnRank& first = batch[0];
-  if (!first.training && first.at("running_mean", kBefore).defined()) {
-    return {first.wide("running_mean"), first.wide("running_var"), 0};
-  }
-  std::vector<at::Tensor> inputs;
-  for (const UseOnRank& use : batch) {
-    inputs.push_back(use.wide("input"));
-  }
-  const at::Tensor x = at::cat(inputs);
-  const double count = static_cast<double>(x.numel()) / static_cast<double>(x.size(1));
-  const at::Tensor mean = sum_of_channels(x) / count;
-  return {mean, sum_of_channels((x - along_channels(mean, x)).square()) / count, count};
-}
 
 Expected expected(const Batch& batch, const UseOnRank& use, const std::string& name) {
   const bool is_gradient = name.starts_with("gradient");

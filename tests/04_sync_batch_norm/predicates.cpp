@@ -211,14 +211,6 @@ std::string life_is_silent(const Evidence& evidence) {
   });
 }
 
-std::string nothing_in_flight_is_touched(const Evidence& evidence) {
-  return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
-    return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
-           describe_operation(evidence.launch_of(rank, touch.operation)) +
-           " and the wait for it, when " + touch.detail;
-  });
-}
-
 std::string nothing_is_left_in_flight(const Evidence& evidence) {
   std::vector<std::set<std::int64_t>> done(evidence.of.size());
   for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {

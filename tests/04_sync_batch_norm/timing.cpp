@@ -104,7 +104,11 @@ const GradedTest kTime{
     {.name = "time_is_that_of_two_collectives_a_layer",
      .points = 1,
      .hint = "Each layer costs 2(p-1) alpha forward and the same backward, with all-reduces. More? "
-             "Look for barriers and other waits."},
+             "Look for barriers and other waits.",
+     .more = "The expected time is in the failure. The difference, divided by alpha, says how "
+             "many messages in a row there are too many: a barrier, a second collective, a "
+             "broadcast of running statistics? An all-gather costs half the latency of an "
+             "all-reduce, and both are accepted."},
     [] { judge(in_order(), time_is_that_of_the_collectives); }};
 
 constexpr int kRounds = 15;
@@ -153,7 +157,10 @@ void report_times(ReportingRank& rank) {
 const GradedTest kWallClock{
     {.name = "wall_clock_of_forward_and_backward",
      .points = 0,
-     .hint = "A report, worth no points: your own time, and that of the two collectives."},
+     .hint = "A report, worth no points: your own time, and that of the two collectives.",
+     .more = "Nothing can be wrong here. Count how often your forward and backward read and write "
+             "a tensor of the input's size: \"Cost model\" has the least number. The figure "
+             "sync_batch_norm compares with libtorch's local layer."},
     [] { run_on_limited_link({.alpha_ns = 20'000, .beta_ns_per_byte = 0.2}, report_times); }};
 
 }  // namespace

@@ -40,51 +40,42 @@ void sort_value(const Seen& seen, UseOnRank& use) {
   }
 }
 
+int number_of(const Seen& seen) {
+  const bool at_end = seen.place.phase == Phase::kEnd && seen.kind == EventKind::kValue;
+  return at_end ? static_cast<int>(seen.index - kAtEnd) : seen.place.step;
+}
+
 std::vector<Batch> sort(const Evidence& evidence) {
-  std::map<int, std::map<int, UseOnRank>> all;  // by number, then rank
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    for (const Seen& seen : evidence.of[rank]) {
-      const bool at_end = seen.place.phase == Phase::kEnd && seen.kind == EventKind::kValue;
-      const int number = at_end ? static_cast<int>(seen.index - kAtEnd) : seen.place.step;
-      if (number < 0) {
-        continue;
-      }
-      UseOnRank& use = all[number][static_cast<int>(rank)];
-      use.rank = static_cast<int>(rank);
-      use.number = number;
-      if (seen.kind == EventKind::kFact) {
-        sort_fact(seen, use);
-      } else if (seen.kind == EventKind::kValue) {
-        sort_value(seen, use);
-      } else if (seen.kind == EventKind::kLaunch) {
-        (seen.place.phase == Phase::kForward ? use.forward : use.backward).push_back(&seen);
-      }
-    }
-  }
   std::vector<Batch> batches;
-  for (auto& [number, uses] : all) {
+  for (auto& [number, uses] : parts_of<UseOnRank>(evidence, number_of)) {
+    const std::size_t members = members_of(evidence.world, uses[0].group).size();
     Batch together;
-    for (auto& [rank, use] : uses) {
-      if (use.ended() && !use.training) {
-        batches.push_back({std::move(use)});
-      } else if (use.ended()) {
+    for (UseOnRank& use : uses) {
+      if (use.training) {
         together.push_back(std::move(use));
+      } else {
+        batches.push_back({std::move(use)});
       }
     }
-    if (!together.empty()) {
-      const auto members = members_of(evidence.world, together[0].group);
-      std::ranges::sort(together, {}, [&](const UseOnRank& use) {
-        return std::ranges::find(members, use.rank) - members.begin();
-      });
-      if (together.size() == members.size()) {
-        batches.push_back(std::move(together));
-      }
+    if (together.size() == members) {
+      batches.push_back(std::move(together));
     }
   }
   return batches;
 }
 
 }  // namespace
+
+void UseOnRank::add(const Seen& seen) {
+  number = number_of(seen);
+  if (seen.kind == EventKind::kFact) {
+    sort_fact(seen, *this);
+  } else if (seen.kind == EventKind::kValue) {
+    sort_value(seen, *this);
+  } else if (seen.kind == EventKind::kLaunch) {
+    (seen.place.phase == Phase::kForward ? forward : backward).push_back(&seen);
+  }
+}
 
 at::Tensor UseOnRank::at(const std::string& name, Moment moment) const {
   const auto found = tensors.find(name);

@@ -160,7 +160,4 @@ std::vector<Body> misuse_bodies();
 constexpr int kCallsBetweenCounts = 20;
 Body many_calls();
 
-/// Both phases of one tensor, which changes in between; a body of ring_all_gather()'s.
-Body one_tensor_in_several_calls();
-
 }  // namespace ddp::testing

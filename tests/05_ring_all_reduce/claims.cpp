@@ -64,7 +64,11 @@ const GradedTest kPrint{
     {.name = "ranks_print_in_order",
      .points = 1,
      .hint = "The rank before yours sends you a message when its line is written and flushed; wait "
-             "for it, write, flush, and only then tell the next rank."},
+             "for it, write, flush, and only then tell the next rank.",
+     .more = "Which rank may write first without asking, and which has nobody to tell? Ranks 0, 1 "
+             "and 2: list who sends to whom, and what each waits for. The order of flushing "
+             "matters, not that of calling. A message may contain zeros: do you ever treat it as "
+             "a C string?"},
     [] {
       judge(printing_bodies(), all_of({wrong_printing, surroundings_are_left_alone}));
     }};
@@ -73,7 +77,11 @@ const GradedTest kReduceScatter{
     {.name = "reduce_scatter_completes_chunk_r_on_rank_r",
      .points = 2,
      .hint = "Chunk r must reach rank r in the last of N-1 steps, after every other rank has added "
-             "to it: so which chunk does rank r send first?"},
+             "to it: so which chunk does rank r send first?",
+     .more = "Do N = 3 on paper with the table of the handout: start at the end, chunk r complete "
+             "on rank r, and go back step by step. From whom did it come, and who added to it? "
+             "Compare the value that came out with sums of the ranks' values: whose contribution "
+             "is missing, and in which step should it have been added?"},
     [] {
       judge(bodies_of(Function::kReduceScatter), in_each_call(wrong_sum), taken_from_the_group);
     }};
@@ -82,7 +90,10 @@ const GradedTest kAllGather{
     {.name = "all_gather_hands_chunk_r_of_rank_r_to_all",
      .points = 2,
      .hint = "Rank r begins with its own chunk r, and passes on what it received in the step "
-             "before. Chunks are copied into their place, whatever was there."},
+             "before. Chunks are copied into their place, whatever was there.",
+     .more = "After step 1 rank r has the chunk of which rank? After step s? Write the index as a "
+             "function of r and s, then look at what your code has for r = 0. A chunk that "
+             "arrives replaces what was there: is anything added?"},
     [] {
       judge(bodies_of(Function::kAllGather), in_each_call(wrong_gather), taken_from_the_group);
     }};
@@ -92,7 +103,11 @@ const GradedTest kAllReduce{
      .points = 3,
      .hint =
          "Fix reduce_scatter and all_gather first. Does it hang? Then all ranks wait for a send "
-         "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too."},
+         "whose recv no rank has posted. Chunks come from balanced_split(), empty ones too.",
+     .more = "Try 2 ranks, then 3, then sizes that N does not divide, then fewer elements than "
+             "ranks. Hangs: the report has each rank's place; is a blocking send before a recv? "
+             "Wrong for integers only: what do you divide, or convert? Wrong in a second group: "
+             "which rank do you use, the process's or the group's?"},
     [] {
       judge(joined({bodies_of(Function::kAllReduce), {many_calls()}}),
             in_each_call(sums_of(/*strided=*/false)), taken_from_the_group);
@@ -102,14 +117,21 @@ const GradedTest kSameBits{
     {.name = "all_ranks_end_with_the_same_bits",
      .points = 1,
      .hint = "Numbers that are rounded differently on two ranks drift apart in training. Which "
-             "ranks divide, and do all divide in the same way?"},
+             "ranks divide, and do all divide in the same way?",
+     .more = "Each element should be computed by one chain of ranks and then only copied. Which "
+             "arithmetic happens on more than one rank? If the average is taken after the "
+             "all-gather, does every rank do the same operation on the same bits?"},
     [] { judge(all_bodies(), in_each_call(differing_bits), kWrongSums); }};
 
 const GradedTest kStorage{
     {.name = "the_result_is_in_the_callers_storage",
      .points = 1,
      .hint = "Write into the memory that the tensor has: flat views, narrow(), in-place operators. "
-             "A parameter that requires a gradient takes these only where autograd is off."},
+             "A parameter that requires a gradient takes these only where autograd is off.",
+     .more = "Is the tensor that you write the caller's, or one that contiguous(), to() or "
+             "reshape() has made? The failure says whether memory, shape, strides or a "
+             "neighbour's elements changed. What does autograd say to a leaf that is written in "
+             "place, and what shares its storage without being one?"},
     [] {
       judge(all_bodies(), all_of({in_each_call(changed_tensor), surroundings_are_left_alone}),
             kSendsNothing);
@@ -119,7 +141,10 @@ const GradedTest kLayouts{
     {.name = "tensors_need_not_be_contiguous",
      .points = 1,
      .hint = "tensor.contiguous() is the tensor itself or a copy. What must be done with a copy in "
-             "the end?"},
+             "the end?",
+     .more = "Row-major order is that of the elements, not of the memory. Take a 2 x 3 tensor, "
+             "transposed: which element is the first of chunk 1? Then follow your copy to the "
+             "last line of the function, on every path, errors excepted."},
     [] {
       judge(bodies_of(Function::kAllReduce), in_each_call(sums_of(/*strided=*/true)),
             taken_from_the_group);
@@ -129,14 +154,21 @@ const GradedTest kRounding{
     {.name = "rounding_stays_within_the_rings_bound",
      .points = 1,
      .hint = "N-1 additions and one division, in the tensor's dtype or a better one: convert "
-             "nothing to fewer digits on the way, and do not divide in every step."},
+             "nothing to fewer digits on the way, and do not divide in every step.",
+     .more = "Count the roundings of one element: N-1 additions, and one division. Are there "
+             "more? Where is an average divided, and how often? Half precision is added in half "
+             "or better, never by way of fewer digits."},
     [] { judge(all_bodies(), in_each_call(too_much_rounding), kWrongSums); }};
 
 const GradedTest kMessages{
     {.name = "each_step_sends_one_chunk_to_the_right",
      .points = 2,
      .hint = "2(N-1) sends to rank (r+1) mod N, 2(N-1) recvs from rank (r-1) mod N, and nothing "
-             "else. A message is exactly its chunk of balanced_split()."},
+             "else. A message is exactly its chunk of balanced_split().",
+     .more = "The failure lists who sent how much to whom. Other neighbours: who is (r - 1) mod N "
+             "for r = 0 in C++? Other sizes: are the first chunks one element longer in your "
+             "code, too? More messages: is something announced before it is sent? With one rank "
+             "there is nothing to send."},
     [] {
       judge(all_bodies(), in_each_call(wrong_messages));
       judge({many_calls()}, messages_only);
@@ -146,7 +178,11 @@ const GradedTest kInFlight{
     {.name = "nothing_touches_a_chunk_in_flight",
      .points = 1,
      .hint = "Between the launch of a send or recv and the end of wait() its memory belongs to the "
-             "network: no reading of what is being received, no writing to either."},
+             "network: no reading of what is being received, no writing to either.",
+     .more = "For each step write down three chunks: the one that leaves, the one that arrives, "
+             "the one that you add to. Are they three different pieces of memory? When does the "
+             "buffer that arrives become free again? Each handle is waited for once, those of "
+             "sends too."},
     [] {
       judge(all_bodies(), in_each_call(touched_in_flight), kSendsNothing);
       judge(training_bodies_of_ring(kTrains), buffers_in_flight_are_left_alone);
@@ -156,7 +192,10 @@ const GradedTest kMemory{
     {.name = "memory_beside_the_tensor_is_one_chunk",
      .points = 1,
      .hint = "Receive what you add into one buffer of a chunk's size, and what you keep into its "
-             "place. Views of the tensor (narrow) need no memory, copies do."},
+             "place. Views of the tensor (narrow) need no memory, copies do.",
+     .more = "Which of your lines allocates: contiguous(), clone(), operator+, to(), at::cat, a "
+             "vector of results? In which loop does it stand? How large is the largest chunk, and "
+             "is the buffer made once a call or once a step?"},
     [] {
       judge(all_bodies(), uses_much_memory, kSendsNothing);
       judge({many_calls()}, [](const Evidence& evidence) {
@@ -168,14 +207,21 @@ const GradedTest kTime{
     {.name = "time_is_the_rings",
      .points = 2,
      .hint = "2(N-1) steps of alpha + S/N beta. In each of them a rank sends and receives at the "
-             "same time: launch the recv and the send before you wait for either."},
+             "same time: launch the recv and the send before you wait for either.",
+     .more = "Twice the time: sending and receiving take turns. N - 1 times the transfer: whole "
+             "tensors travel instead of chunks. A little more: an additional message, or one rank "
+             "that waits for its send before it posts its recv. On which rank does the chain of "
+             "messages break first?"},
     [] { judge(all_bodies(), wrong_time, kSendsNothing); }};
 
 const GradedTest kTraining{
     {.name = kTrains,
      .points = 1,
      .hint = "Gradients of all shapes are averaged in place, each in its own tensor or as "
-             "consecutive views of one buffer: do you respect a view's offset?"},
+             "consecutive views of one buffer: do you respect a view's offset?",
+     .more = "If all_reduce_gives_every_rank_the_sum_or_average passes, look at what is special "
+             "about gradients: small ones with fewer elements than ranks, parameters that require "
+             "a gradient, many calls in a row. What would be left over from one call in the next?"},
     [] { judge(training_bodies_of_ring(kTrains), ring_trains(), taken_from_the_group); }};
 
 const GradedTest kErrors{
@@ -183,7 +229,10 @@ const GradedTest kErrors{
      .points = 1,
      .hint =
          "TORCH_CHECK() what the header lists, at the very beginning of each function, also "
-         "for one rank and for no elements: a rank that has sent already leaves others waiting."},
+         "for one rank and for no elements: a rank that has sent already leaves others waiting.",
+     .more = "Tick off the header's sentence for each of the functions, the all-gather without an "
+             "op included. Are the checks before the early return for one rank, and before the "
+             "one for no elements? Which ranks would wait if only this one throws?"},
     [] {
       judge(misuse_bodies(), all_of({misuse_is_refused, wrong_after_an_error}));
     }};

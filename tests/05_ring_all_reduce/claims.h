@@ -14,6 +14,9 @@ namespace ddp::testing {
 
 /// One rank's part in a call, or in printing.
 struct CallOfRank {
+  void add(const Seen& seen);
+  bool counts() const { return ended; }
+
   int rank = 0;      // in the world
   int position = 0;  // in the group
   GroupIndex group = 0;

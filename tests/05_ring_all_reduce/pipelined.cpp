@@ -115,7 +115,10 @@ const GradedTest kPipelined{
     {.name = kPipeliningTest,
      .points = 0,
      .hint = "An extension, worth no points: chunks in segments, so that adding one overlaps with "
-             "the transfer of the next. How fast does it get?"},
+             "the transfer of the next. How fast does it get?",
+     .more = "First make it right with one segment a chunk: that is the plain ring. Then ask how "
+             "many recvs may be posted ahead, in which one order all ranks send their messages, "
+             "and when a place may be received into from which something is still being sent."},
     [] {
       judge(joined({for_ranks({2, 1, 3, 4}, pipelined), {wrong_segments()}}),
             all_of({misuse_is_refused, in_each_call(wrong_sum), in_each_call(differing_bits),

@@ -27,60 +27,33 @@ void take_fact(const Seen& seen, CallOfRank& call) {
   }
 }
 
-// By step.
-std::map<int, CallOfRank> calls_of(const SeenList& said, int rank) {
-  std::map<int, CallOfRank> calls;
-  for (const Seen& seen : said) {
-    if (seen.place.step < 0) {
-      continue;
-    }
-    CallOfRank& call = calls[seen.place.step];
-    call.rank = rank;
-    if (seen.place.phase == Phase::kCall) {
-      call.events.push_back(&seen);
-    }
-    if (seen.kind == EventKind::kFact) {
-      take_fact(seen, call);
-    } else if (seen.kind == EventKind::kValue) {
-      call.value[seen.text] = seen.value;
-      call.ended = call.ended || seen.text == "result" || seen.text == "text";
-    }
-  }
-  return calls;
-}
-
 std::vector<CallOfGroup> sort(const Evidence& evidence) {
-  std::vector<std::map<int, CallOfRank>> by_rank;
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    by_rank.push_back(calls_of(evidence.of[rank], static_cast<int>(rank)));
-  }
-  std::map<int, CallOfGroup> calls;
-  for (const auto& of_rank : by_rank) {
-    for (const auto& [step, first] : of_rank) {
-      if (!first.ended || calls.contains(step)) {
-        continue;
-      }
-      CallOfGroup call{step, {}};
-      for (const int member : members_of(evidence.world, first.group)) {
-        if (const auto part = by_rank[member].find(step);
-            part != by_rank[member].end() && part->second.ended) {
-          call.ranks.push_back(part->second);
-          call.ranks.back().position = call.size() - 1;
-        }
-      }
-      calls[step] = std::move(call);
-    }
-  }
   std::vector<CallOfGroup> whole;
-  for (auto& [step, call] : calls) {
-    if (call.ranks.size() == members_of(evidence.world, call.ranks[0].group).size()) {
-      whole.push_back(std::move(call));
+  for (auto& [step, ranks] :
+       parts_of<CallOfRank>(evidence, [](const Seen& seen) { return seen.place.step; })) {
+    if (ranks.size() == members_of(evidence.world, ranks[0].group).size()) {
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        ranks[i].position = static_cast<int>(i);
+      }
+      whole.push_back({step, std::move(ranks)});
     }
   }
   return whole;
 }
 
 }  // namespace
+
+void CallOfRank::add(const Seen& seen) {
+  if (seen.place.phase == Phase::kCall) {
+    events.push_back(&seen);
+  }
+  if (seen.kind == EventKind::kFact) {
+    take_fact(seen, *this);
+  } else if (seen.kind == EventKind::kValue) {
+    value[seen.text] = seen.value;
+    ended = ended || seen.text == "result" || seen.text == "text";
+  }
+}
 
 std::vector<const Seen*> CallOfRank::of_kind(EventKind kind) const {
   std::vector<const Seen*> found;

@@ -18,7 +18,11 @@ const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
      .points = 1,
      .hint = "As in stage 03: parameters, frozen ones too, and buffers, bit for bit, in place. "
-             "Then the shards: a flat leaf for each bucket, of its padded N-th."},
+             "Then the shards: a flat leaf for each bucket, of its padded N-th.",
+     .more = "Broadcasting is stage 03's. For the shards write down, for a bucket of 850 elements "
+             "and three ranks: how long is the padded bucket, how long a shard, which elements "
+             "are rank 2's? The factory gets a list of one tensor, which is a leaf, flat, and "
+             "requires a gradient: does at::zeros with options make one that does?"},
     [] {
       judge(overlapping(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
       judge(without_overlap(), all_of({state_is_rank_0s, each_bucket_has_a_shard}));
@@ -29,7 +33,13 @@ const GradedTest kEnd{
      .points = 3,
      .hint =
          "Follow one element: its place in the padded bucket, the rank that owns its chunk, the "
-         "shard's gradient (the mean), the optimizer, and back to the same place."},
+         "shard's gradient (the mean), the optimizer, and back to the same place.",
+     .more = "Take one layer, one step, plain SGD, and print for one element: its gradient on "
+             "each rank, its place in the flat bucket, the shard's gradient at that place, the "
+             "shard before and after. The first number that one process would not have tells. "
+             "Half or a p-th too large: who divides? Right on rank 0 only: which rank's chunk is "
+             "it, by the group's numbering? Wrong only where gradients are missing: what does the "
+             "flat bucket hold there?"},
     [] {
       judge(exact(), parameters_are_the_same_bits, misused_in_flight);
       judge(overlapping(),
@@ -44,7 +54,11 @@ const GradedTest kOneEach{
      .points = 2,
      .hint =
          "A step makes one reduce-scatter and one all-gather for each bucket, padded to a multiple "
-         "of the ranks: together the bytes of one all-reduce. Nothing else is sent."},
+         "of the ranks: together the bytes of one all-reduce. Nothing else is sent.",
+     .more = "Compare the listed bytes with the plan, padded. Fewer: is a bucket due of which "
+             "this rank has no gradient? More: is one reduced by a hook and again by step(), or "
+             "by clip_grad_norm() and again by step()? Anything else that is sent costs time on "
+             "4,096 ranks."},
     [] {
       judge(overlapping(), in_each_step(each_bucket_once));
       judge(clipping(), in_each_step(each_bucket_once));
@@ -54,24 +68,35 @@ const GradedTest kOrder{
     {.name = "buckets_start_in_plan_order",
      .points = 1,
      .hint = "Which bucket is next is one number, the same on all ranks; step() starts what is "
-             "left, in the same order, before it waits. All-gathers follow, in the same order."},
+             "left, in the same order, before it waits. All-gathers follow, in the same order.",
+     .more = "As in stage 03: which number says whose turn it is, and who looks again at buckets "
+             "that were complete early? step() has two loops over buckets: one launches what is "
+             "left, and only then one waits."},
     [] {
       judge(overlapping(), in_each_step(in_plan_order));
       judge(branching_models(), training_ends_at_the_oracle({{ToyKind::kRankBranch}}),
             misused_in_flight);
     }};
 
-const GradedTest kInstant{{.name = "a_reduce_scatter_starts_with_its_last_gradient",
-                           .points = 2,
-                           .hint = "The hook of a bucket's last gradient starts it, and lets the "
-                                   "gradients go: from then on a "
-                                   "rank needs its own chunk alone."},
-                          [] { judge(overlapping(), in_each_step(with_its_last_gradient)); }};
+const GradedTest kInstant{
+    {.name = "a_reduce_scatter_starts_with_its_last_gradient",
+     .points = 2,
+     .hint = "The hook of a bucket's last gradient starts it, and lets the "
+             "gradients go: from then on a "
+             "rank needs its own chunk alone.",
+     .more = "One gradient late: is the bucket counted before or after it is filled? Only in "
+             "step(): what should have reset the counts? If a gradient is said to be still there: "
+             "the bucket has a copy since the hook ran, so parameter.grad() is memory that nobody "
+             "needs."},
+    [] { judge(overlapping(), in_each_step(with_its_last_gradient)); }};
 
 const GradedTest kNoWaits{
     {.name = "nothing_waits_inside_backward",
      .points = 1,
-     .hint = "A hook starts a reduce-scatter and returns. step() and clip_grad_norm() wait."},
+     .hint = "A hook starts a reduce-scatter and returns. step() and clip_grad_norm() wait.",
+     .more = "Look for wait(), for a blocking collective, and for anything that asks for a value "
+             "(item()) in a hook. The result of a reduce-scatter is needed in step() at the "
+             "earliest."},
     [] {
       judge(overlapping(), backward_never_waits);
       judge(small_models(), backward_never_waits);
@@ -79,19 +104,25 @@ const GradedTest kNoWaits{
       judge(named(same_order(), {"three layers, three steps", "310 layers"}), backward_launches);
     }};
 
-const GradedTest kGather{{.name = "an_all_gather_starts_with_its_update",
-                          .points = 1,
-                          .hint = "As soon as a shard is new it can be on its way, while the next "
-                                  "bucket's optimizer works."},
-                         [] {
-                           judge(overlapping(), in_each_step(with_its_update));
-                           judge(clipping(), in_each_step(with_its_update));
-                         }};
+const GradedTest kGather{
+    {.name = "an_all_gather_starts_with_its_update",
+     .points = 1,
+     .hint = "As soon as a shard is new it can be on its way, while the next "
+             "bucket's optimizer works.",
+     .more = "How many loops over buckets does step() have after the means are there? If one "
+             "updates and another gathers, the network has nothing to do during the updates."},
+    [] {
+      judge(overlapping(), in_each_step(with_its_update));
+      judge(clipping(), in_each_step(with_its_update));
+    }};
 
 const GradedTest kInFlight{
     {.name = "nothing_touches_a_tensor_in_flight",
      .points = 1,
-     .hint = "From launch to wait a bucket, a shard and its gradient belong to the network."},
+     .hint = "From launch to wait a bucket, a shard and its gradient belong to the network.",
+     .more = "There are four tensors that may be in flight: the flat gradients, the shard's "
+             "gradient, the shard, the flat parameters. For each: which line launches, which "
+             "waits, and what stands between?"},
     [] {
       judge(overlapping(), all_of({buffers_in_flight_are_left_alone, every_step_reduces}));
       judge(without_overlap(), buffers_in_flight_are_left_alone);
@@ -104,7 +135,10 @@ const GradedTest kAccumulation{
      .points = 1,
      .hint =
          "Inside NoSync hooks launch nothing, and whole gradients add up. step() reduces what each "
-         "gradient holds, whether or not the last backward called its hook."},
+         "gradient holds, whether or not the last backward called its hook.",
+     .more = "Inside the scope a hook does nothing at all: then autograd adds up in "
+             "parameter.grad(). Which of these gradients does the last backward reach, and who "
+             "takes the others?"},
     [] {
       judge(overlapping(), all_of({every_step_reduces, no_sync_is_silent}));
       judge(without_overlap(), no_sync_is_silent);
@@ -115,7 +149,10 @@ const GradedTest kNorm{
      .points = 1,
      .hint =
          "Each rank adds the squares of its own shards' gradients; one all-reduce of one float64 "
-         "number makes it everybody's. Then every rank scales by the same factor."},
+         "number makes it everybody's. Then every rank scales by the same factor.",
+     .more = "Is it the norm of the means or of this rank's gradients? The sum of norms, or the "
+             "root of the sum of squares? Does the padding add to it? And are the squares summed "
+             "in a dtype that can hold them?"},
     [] {
       judge(clipping(), all_of({norm_is_that_of_the_means, parameters_are_the_unsharded_optimizers,
                                 ranks_have_the_same_bits}));
@@ -126,7 +163,10 @@ const GradedTest kNoOverlap{
      .points = 1,
      .hint =
          "overlap = false: step() reduces the buckets of the same plan, then updates and gathers "
-         "them, and waits for each operation before the next."},
+         "them, and waits for each operation before the next.",
+     .more = "Without hooks everything is missing when step() comes. Then each operation is "
+             "waited for before the next is launched: reduce-scatters first, then update, "
+             "all-gather, update, all-gather."},
     [] {
       judge(without_overlap(),
             all_of({in_each_step(after_backward_one_by_one), in_each_step(each_bucket_once),
@@ -141,7 +181,11 @@ const GradedTest kMemory{
      .points = 2,
      .hint = "Between steps only shards, one gradient each and optimizer state stay. Let flat "
              "buckets go as soon as their operation is done, and gradients when their bucket has "
-             "them."},
+             "them.",
+     .more = "List what is alive when step() has returned: per bucket a shard, its gradient, the "
+             "optimizer's numbers. What else is there, and which member or handle keeps it? "
+             "Within a step the flat gradients may take the parameters' bytes once; not while the "
+             "flat parameters take them, too."},
     [] {
       if (!settings().device.is_cpu()) {
         GTEST_SKIP() << "memory is counted on the CPU only";
@@ -155,18 +199,25 @@ const GradedTest kMemory{
 const GradedTest kDestruction{
     {.name = "destruction_unhooks",
      .points = 1,
-     .hint = "The handles of on_gradient_ready() keep the hooks: let only the optimizer own them."},
+     .hint = "The handles of on_gradient_ready() keep the hooks: let only the optimizer own them.",
+     .more = "As in stages 02 and 03: draw who keeps whom alive. A hook that captures a "
+             "shared_ptr is the usual circle."},
     [] {
       judge(destruction(), destruction_ends_everything);
       judge(misuse(), destruction_is_silent);
     }};
 
-const GradedTest kErrors{{.name = "errors_come_before_communication",
-                          .points = 1,
-                          .hint = "TORCH_CHECK() what the header lists, before the first "
-                                  "broadcast: the factory, too, can be called before it, since a "
-                                  "shard's values may come later."},
-                         [] { judge(misuse(), misuse_is_refused); }};
+const GradedTest kErrors{
+    {.name = "errors_come_before_communication",
+     .points = 1,
+     .hint = "TORCH_CHECK() what the header lists, before the first "
+             "broadcast: the factory, too, can be called before it, since a "
+             "shard's values may come later.",
+     .more = "For each error: has this rank sent anything when it is noticed? The factory's "
+             "result can be looked at before the first broadcast if the shard gets its values "
+             "later. Inside NoSync, and for a max_norm that is not positive, throw before "
+             "reducing."},
+    [] { judge(misuse(), misuse_is_refused); }};
 
 }  // namespace
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <tuple>
 
 #include "claims.h"
 #include "support/training_evidence.h"
@@ -11,44 +10,30 @@ namespace ddp::testing {
 namespace {
 
 std::string wrong_moment(const StepOfRank& of) {
-  const auto& [buckets, launches] = std::tie(of.buckets, of.reduce_scatters);
-  const std::vector<const Seen*> ready = ready_outside(of.step);
-  std::size_t may_start = 0;  // place in `ready` from which on all buckets so far may be launched
-  for (std::size_t b = 0; b < std::min(buckets.size(), launches.size()); ++b) {
-    const auto last = last_ready(ready, buckets[b].layers);
-    const auto empty = last_ready(ready, buckets[b].empty_before);
-    may_start = std::max({may_start, last.value_or(ready.size()), empty.value_or(ready.size())});
-    const Seen& launch = *launches[b];
-    const bool in_step = launch.place.phase == Phase::kFinish;
-    if (!in_step && (!last || launch.order < ready[*last]->order)) {
-      return name_of(buckets, b) +
-             ": its reduce-scatter started before its last gradient was ready";
+  std::vector<std::vector<std::int64_t>> layers;
+  for (const Bucket& bucket : of.buckets) {
+    layers.push_back(bucket.empty_before);
+    layers.push_back(bucket.layers);
+  }
+  const std::vector<Turn> turns = turns_of(of.step, layers);
+  for (std::size_t b = 0; b < std::min(of.buckets.size(), of.reduce_scatters.size()); ++b) {
+    const Turn& turn = turns[2 * b + 1];
+    const Seen& launch = *of.reduce_scatters[b];
+    const std::string name = name_of(of.buckets, b) + ": its reduce-scatter started ";
+    if (launch.place.phase != Phase::kFinish &&
+        (turn.complete == nullptr || launch.order < turn.complete->order)) {
+      return name + "before its last gradient was ready";
     }
-    if (may_start >= ready.size()) {
-      continue;
-    }
-    const bool is_last = may_start + 1 == ready.size();
-    const Seen* next = is_last ? of.step.goes_on : ready[may_start + 1];
-    if (in_step || (next != nullptr && launch.order > next->order)) {
-      return name_of(buckets, b) +
-             ": its reduce-scatter started too late: the bucket was complete, " +
-             "and its turn, with the gradient of " + layer(ready[may_start]->index) + ", but " +
-             (in_step   ? "backward had ended"
-              : is_last ? "backward had gone on"
-                        : "that of " + layer(next->index) + " was ready") +
-             " before it started";
+    if (const std::string late = late_for(turn, launch); !late.empty()) {
+      return name + "too late: the bucket was complete, and its turn, with the gradient of " +
+             layer(turn.due->index) + ", but " + late + " before it started";
     }
   }
   return "";
 }
 
 const Seen* first_of(const StepOfRank& step, const Seen& launch, EventKind kind) {
-  for (const Seen& seen : step.evidence.of[step.training.rank]) {
-    if (seen.kind == kind && seen.operation == launch.operation) {
-      return &seen;
-    }
-  }
-  return nullptr;
+  return testing::first_of(step.evidence, step.training.rank, launch.operation, kind);
 }
 
 // The facts of a rank's step with this name, in order.

@@ -131,7 +131,7 @@ Predicate in_each_step(std::string (*check)(const StepOfRank& step)) {
     }
     return first_on_ranks(
         evidence,
-        [&](const TrainingOfRank& training, const TrainingStep& step, int number,
+        [&](const TrainingOfRank& training, const TrainingStep& step,
             std::size_t ranks) -> std::string {
           if (!step.ended || (ranks == 1 && std::ranges::all_of(step.launches, is_norm))) {
             return "";
@@ -147,8 +147,7 @@ Predicate in_each_step(std::string (*check)(const StepOfRank& step)) {
                                                     : own.others;
             kind.push_back(launch);
           }
-          const std::string text = check(own);
-          return text.empty() ? "" : in(training, number) + ": " + text;
+          return check(own);
         });
   };
 }

@@ -3,8 +3,8 @@
 
 #include "claims.h"
 #include "ddp/simulation/virtual_time.h"
+#include "support/chain.h"
 #include "support/grading.h"
-#include "support/layer_times.h"
 
 // How long a step takes, in virtual nanoseconds: exact, and the same on every machine.
 
@@ -24,68 +24,33 @@ std::int64_t cost_of(const Seen& seen, int rank) {
              : 0;
 }
 
-// The moments that the header implies, of all ranks' clocks and the network.
-class Chain {
- public:
-  Chain(const Evidence& evidence, const NetworkModel& network)
-      : case_(case_of(evidence)),
-        network_(network),
-        members_(members_of(evidence.world, case_.group)),
-        clock_(members_.size()) {}
-
-  std::int64_t end(int step) {
-    const Deeds deeds = expected_deeds(case_, step);
-    for (const Deed& deed : deeds) {
-      play(deed);
-    }
-    wait(reduced_);
-    return std::max(std::ranges::max(clock_), free_);
-  }
-
-  /// A reduce-scatter is waited for right before the next one; or no earlier than in finish().
-  bool waits_for_the_one_before = true;
-
- private:
-  void play(const Deed& deed) {
-    const auto unit = static_cast<std::int64_t>(deed.unit);
+// A reduce-scatter is waited for right before the next one, or no earlier than in finish().
+std::int64_t chain_of(const Evidence& evidence, int step, const NetworkModel& network,
+                      bool waits_for_the_one_before) {
+  const Case& one = case_of(evidence);
+  const std::vector<int> members = members_of(evidence.world, one.group);
+  Chain chain(network, members.size());
+  std::int64_t reduced = 0;
+  std::map<std::size_t, std::int64_t> gathered;
+  const Deeds deeds = expected_deeds(one, step);
+  for (const Deed& deed : deeds) {
     if (deed.kind == Deed::Kind::kGather) {
-      gathered_[deed.unit] =
-          launch(c10d::OpType::_ALLGATHER_BASE, bytes_of(case_, deed.unit).shard);
+      gathered[deed.unit] =
+          chain.run(c10d::OpType::_ALLGATHER_BASE, bytes_of(one, deed.unit).shard);
     } else if (deed.kind == Deed::Kind::kReduce) {
-      wait(waits_for_the_one_before ? reduced_ : 0);
-      reduced_ = launch(c10d::OpType::_REDUCE_SCATTER_BASE, bytes_of(case_, deed.unit).padded);
+      chain.wait(waits_for_the_one_before ? reduced : 0);
+      reduced = chain.run(c10d::OpType::_REDUCE_SCATTER_BASE, bytes_of(one, deed.unit).padded);
     } else {
-      wait(gathered_[deed.unit]);
-      for (std::size_t i = 0; i < members_.size(); ++i) {
-        clock_[i] += compute_ns(unit, deed.kind == Deed::Kind::kBackward, members_[i]);
-      }
+      chain.wait(gathered[deed.unit]);
+      chain.compute([&](std::size_t place) {
+        return compute_ns(static_cast<std::int64_t>(deed.unit), deed.kind == Deed::Kind::kBackward,
+                          members[place]);
+      });
     }
   }
-
-  // When it is done.
-  std::int64_t launch(c10d::OpType type, std::int64_t bytes) {
-    for (std::int64_t& clock : clock_) {
-      clock += network_.launch_overhead_ns;
-    }
-    free_ = std::max(free_, std::ranges::max(clock_)) +
-            cost_ns(network_, type, bytes, static_cast<int>(members_.size()));
-    return free_;
-  }
-
-  void wait(std::int64_t until) {
-    for (std::int64_t& clock : clock_) {
-      clock = std::max(clock, until);
-    }
-  }
-
-  const Case& case_;
-  const NetworkModel& network_;
-  const std::vector<int> members_;
-  std::vector<std::int64_t> clock_;
-  std::int64_t free_ = 0;  // when the network is done
-  std::int64_t reduced_ = 0;
-  std::map<std::size_t, std::int64_t> gathered_;
-};
+  chain.wait(reduced);
+  return std::max(chain.now(), chain.network_is_free());
+}
 
 std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const Case& one = case_of(evidence);
@@ -93,12 +58,9 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
   const VirtualTime time(evidence, network, cost);
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
     const auto step = static_cast<int>(i);
-    Chain early(evidence, network);
-    Chain late(evidence, network);
-    late.waits_for_the_one_before = false;
-    const std::int64_t expected = early.end(step);
+    const std::int64_t expected = chain_of(evidence, step, network, true);
     const std::int64_t took = time.step_ns(step);
-    if (took != expected && took != late.end(step)) {
+    if (took != expected && took != chain_of(evidence, step, network, false)) {
       return off_the_chain(step, took, expected, "gathers, units and reduce-scatters");
     }
   }
@@ -121,7 +83,11 @@ const GradedTest kStepTime{
      .points = 2,
      .hint =
          "Without prefetch a step is the sum of gathers and units; with it a unit's gather lasts "
-         "while the unit before it computes, and only what is longer is waited for."},
+         "while the unit before it computes, and only what is longer is waited for.",
+     .more = "Make a table: for each gather its launch, start and end; for each unit when its "
+             "parameters are there and when it begins. Where is yours later? Usual: waiting for "
+             "all gathers and not for the one that is needed, launching ahead after the wait, "
+             "waiting for a reduce-scatter at once."},
     [] {
       judge(bodies_of_cases(is_timed), steps_take_the_chain,
             all_of({nothing_else_is_launched, each_use_is_gathered, each_gradient_is_reduced}));

@@ -14,8 +14,10 @@ namespace ddp::testing {
 struct Claim {
   const char* name;
   int points;  // 0: a report
-  /// One line of help for a student who fails the test; shown by `make hint`.
+  /// One sentence of help for a student who fails the test; shown by `make hint`.
   const char* hint;
+  /// Below it with LEVEL=2: where to look, and what to ask oneself.
+  const char* more = "";
 };
 
 /// Declares a graded test, at namespace scope:

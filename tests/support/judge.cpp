@@ -1,6 +1,9 @@
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "ddp/backends/cuda.h"
@@ -11,6 +14,77 @@
 #include "support/settings.h"
 
 namespace ddp::testing {
+
+namespace {
+
+constexpr const char* kTold = "rare: ";
+
+}  // namespace
+
+Rare rare_of(const World& world) {
+  Rare rare;
+  if (world.ranks == 1) {
+    rare.insert(kOneRank);
+  }
+  if (world.ranks > 2) {
+    rare.insert(kManyRanks);
+  }
+  if (!world.subgroups.empty()) {
+    rare.insert(kGroups);
+  }
+  return rare;
+}
+
+void tell_rare(Client& client, const std::string& rare) { client.fact(kTold + rare, 1); }
+
+Rare told_rare(const Evidence& evidence) {
+  Rare rare;
+  for (const SeenList& said : evidence.of) {
+    for (const Seen& seen : said) {
+      if (seen.kind == EventKind::kFact && seen.text.starts_with(kTold)) {
+        rare.insert(seen.text.substr(std::strlen(kTold)));
+      }
+    }
+  }
+  return rare;
+}
+
+std::vector<Body> named(const std::vector<Body>& bodies, const std::vector<std::string>& names,
+                        const std::string& form) {
+  std::vector<Body> chosen;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(bodies, form + name, &Body::name);
+    TORCH_CHECK(found != bodies.end(), "there is no body \"", form, name, "\"");
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+std::vector<Body> charged_to(const std::vector<Body>& bodies, const std::string& test) {
+  std::vector<Body> chosen;
+  std::ranges::copy_if(bodies, std::back_inserter(chosen),
+                       [&](const Body& body) { return body.charged_to == test; });
+  return chosen;
+}
+
+std::vector<Body> joined(const std::vector<std::vector<Body>>& lists) {
+  std::vector<Body> all;
+  for (const std::vector<Body>& list : lists) {
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  return all;
+}
+
+Predicate all_of(std::vector<Predicate> predicates) {
+  return [predicates = std::move(predicates)](const Evidence& evidence) {
+    for (const Predicate& holds : predicates) {
+      if (Finding finding = holds(evidence); !finding.empty()) {
+        return finding;
+      }
+    }
+    return Finding();
+  };
+}
 
 namespace {
 
@@ -53,22 +127,29 @@ bool is_stub(const std::deque<Run>& runs) {
   return culprit.not_implemented;
 }
 
+// The run in which a finding is shown: the same, or one with less in another order.
+const Run& shown_for(const Body& body, const Run& run, const Predicate& holds) {
+  if (run.schedule.usual() || settings().schedule || !run.whole()) {
+    return run;
+  }
+  return shortest(body, run,
+                  [&](const Evidence& evidence) { return !finding_of(holds, evidence).empty(); });
+}
+
+std::string said_of(const Body& body, const Run& run, const std::string& finding) {
+  return "in " + in_body(body) + with_schedule(run) + ": " + finding + describe_order(run);
+}
+
 // What is wrong in a run; empty if nothing is. `charged`: that it did not come to its end, too.
 Finding wrong_in(const Body& body, const Run& run, const Predicate& holds, bool charged) {
-  if (Finding finding = finding_of(holds, run.evidence); !finding.empty()) {
-    const auto is_wrong = [&](const Evidence& evidence) {
-      return !finding_of(holds, evidence).empty();
-    };
-    const bool usual = run.schedule.usual() || settings().schedule || !run.whole();
-    const Run& shown = usual ? run : shortest(body, run, is_wrong);
-    finding = finding_of(holds, shown.evidence);
-    finding.text = "in " + in_body(body) + with_schedule(shown) + ": " + finding.text +
-                   describe_order(shown) + printed_below(finding.text, shown.evidence.reports);
-    return finding;
+  if (finding_of(holds, run.evidence).empty()) {
+    return run.whole() || !charged ? "" : said_of(body, run, run.evidence.reports.describe());
   }
-  return run.whole() || !charged ? ""
-                                 : "in " + in_body(body) + with_schedule(run) + ": " +
-                                       run.evidence.reports.describe() + describe_order(run);
+  const Run& shown = shown_for(body, run, holds);
+  Finding finding = finding_of(holds, shown.evidence);
+  finding.text =
+      said_of(body, shown, finding.text) + printed_below(finding.text, shown.evidence.reports);
+  return finding;
 }
 
 Rare rare_of(const Finding& finding, const Run& run) {

@@ -146,15 +146,12 @@ std::string one_all_reduce_for_each_gradient(const Evidence& evidence) {
 
 std::string every_step_reduces(const Evidence& evidence) {
   return first_on_ranks(
-      evidence,
-      [](const TrainingOfRank& training, const TrainingStep& step, int number,
-         std::size_t ranks) -> std::string {
+      evidence, [](const TrainingOfRank&, const TrainingStep& step, std::size_t ranks) {
         const bool nothing = std::ranges::none_of(step.launches, [](const Seen* launch) {
           return launch->place.phase == Phase::kBackward || launch->place.phase == Phase::kFinish;
         });
         return step.ended && ranks > 1 && !step.ready.empty() && nothing
-                   ? in(training, number) +
-                         ": nothing was communicated, although backward has computed gradients"
+                   ? "nothing was communicated, although backward has computed gradients"
                    : "";
       });
 }
@@ -165,15 +162,19 @@ std::string misused_in_flight(const Evidence& evidence) {
              : "a buffer was used in flight or never waited for, which another test reports";
 }
 
-std::string buffers_in_flight_are_left_alone(const Evidence& evidence) {
-  if (!launched_inside_no_sync(evidence).empty()) {
-    return "";  // backward goes on adding then; no_sync_is_silent() says so
-  }
-  auto touched = first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
+std::string nothing_in_flight_is_touched(const Evidence& evidence) {
+  return first_event(evidence, EventKind::kTouch, [&](const Seen& touch, int rank) {
     return where(touch, rank) + ": " + touch.text + " was in flight, between the launch of " +
            describe_operation(evidence.launch_of(rank, touch.operation)) +
            " and the wait for it, when " + touch.detail;
   });
+}
+
+std::string buffers_in_flight_are_left_alone(const Evidence& evidence) {
+  if (!launched_inside_no_sync(evidence).empty()) {
+    return "";  // backward goes on adding then; no_sync_is_silent() says so
+  }
+  const std::string touched = nothing_in_flight_is_touched(evidence);
   return touched.empty() ? unfinished_operations(evidence) : touched;
 }
 

@@ -91,23 +91,19 @@ std::string wrong_refusal(const Seen& threw, int rank, const Seen* launched) {
 // after that, too.
 std::string lost_hooks(const Evidence& evidence) {
   std::set<const TrainingOfRank*> launching;
-  return first_on_ranks(evidence,
-                        [&](const TrainingOfRank& training, const TrainingStep& step, int number,
-                            std::size_t) -> std::string {
-                          const bool launched =
-                              std::ranges::any_of(step.launches, [](const Seen* launch) {
-                                return launch->place.phase == Phase::kBackward;
-                              });
-                          if (launched) {
-                            launching.insert(&training);
-                          }
-                          return step.ended && !launched && launching.contains(&training)
-                                     ? in(training, number) +
-                                           ": backward launched nothing, as it had before another "
-                                           "synchronizer of the same parameters was destroyed: "
-                                           "are this one's hooks gone, too?"
-                                     : "";
-                        });
+  return first_on_ranks(
+      evidence, [&](const TrainingOfRank& training, const TrainingStep& step, std::size_t) {
+        const bool launched = std::ranges::any_of(step.launches, [](const Seen* launch) {
+          return launch->place.phase == Phase::kBackward;
+        });
+        if (launched) {
+          launching.insert(&training);
+        }
+        return step.ended && !launched && launching.contains(&training)
+                   ? "backward launched nothing, as it had before another synchronizer of the same "
+                     "parameters was destroyed: are this one's hooks gone, too?"
+                   : "";
+      });
 }
 
 }  // namespace
@@ -141,8 +137,14 @@ std::string destruction_ends_everything(const Evidence& evidence) {
       }
     }
   }
-  auto text = first_on_ranks(evidence, [](const TrainingOfRank& training, const TrainingStep& step,
-                                          int, std::size_t) { return not_alone(training, step); });
+  std::string text;
+  for (const auto& [model, ranks] : trainings_in(evidence)) {
+    for (const TrainingOfRank& training : ranks) {
+      for (const auto& [number, step] : training.steps) {
+        text = text.empty() ? not_alone(training, step) : text;
+      }
+    }
+  }
   text = text.empty() ? every_step_reduces(evidence) : text;
   text = text.empty() ? lost_hooks(evidence) : text;
   return text.empty() ? growth_in_steps(evidence, 150, kRemovedHooks) : text;

@@ -29,6 +29,7 @@ void list_tests() {
     list.push_back({{"name", test.claim.name},
                     {"points", test.claim.points},
                     {"hint", test.claim.hint},
+                    {"more", test.claim.more},
                     {"file", test.file},
                     {"line", test.line}});
   }

@@ -6,7 +6,7 @@
 
 #include "ddp/simulation/timeline_file.h"
 #include "ddp/simulation/virtual_time.h"
-#include "support/layer_times.h"
+#include "support/chain.h"
 #include "support/settings.h"
 
 namespace ddp::testing {

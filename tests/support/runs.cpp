@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
-#include <numeric>
 #include <string_view>
 
 #include "ddp/backends/cuda.h"
@@ -164,6 +164,15 @@ std::vector<Schedule> other_orders(const Evidence& usual) {
                                                      : std::vector<Schedule>{};
 }
 
+// Between a place that is right and one that is wrong, halves what is left until they are neighbours.
+void bisect(std::int64_t right, std::int64_t wrong,
+            const std::function<bool(std::int64_t)>& is_wrong) {
+  while (std::abs(wrong - right) > 1) {
+    const std::int64_t middle = (right + wrong) / 2;
+    (is_wrong(middle) ? wrong : right) = middle;
+  }
+}
+
 std::int64_t launches_in(const Evidence& evidence) {
   std::size_t most = 0;
   for (const auto& launches : evidence.launches) {
@@ -230,17 +239,10 @@ const Run& shortest(const Body& body, const Run& first_found,
     found = wrong ? &now : found;
     return wrong;
   };
-  // Halves what is left of the operations, at their end and then at their beginning.
-  std::int64_t right = 0;
-  for (std::int64_t wrong = launches_in(found->evidence); right + 1 < wrong;) {
-    const std::int64_t middle = std::midpoint(right, wrong);
-    (try_between(found->schedule.first(), middle) ? wrong : right) = middle;
-  }
-  right = std::min(found->schedule.last(), launches_in(found->evidence));
-  for (std::int64_t wrong = found->schedule.first(); wrong + 1 < right;) {
-    const std::int64_t middle = std::midpoint(wrong, right);
-    (try_between(middle, found->schedule.last()) ? wrong : right) = middle;
-  }
+  bisect(0, launches_in(found->evidence),
+         [&](std::int64_t last) { return try_between(found->schedule.first(), last); });
+  bisect(std::min(found->schedule.last(), launches_in(found->evidence)), found->schedule.first(),
+         [&](std::int64_t first) { return try_between(first, found->schedule.last()); });
   trace(body, *found);
   return *found;
 }

@@ -1,19 +1,45 @@
 #include "support/training.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ddp/referee/access_watch.h"
 #include "ddp/referee/client.h"
 #include "support/body.h"
 #include "support/calls.h"
+#include "support/compare.h"
 #include "support/settings.h"
 #include "support/training_evidence.h"
 
 namespace ddp::testing {
 
+namespace autograd = torch::autograd;
+
 namespace {
+
+const void* place_of(const at::Tensor& gradient) {
+  return gradient.defined() ? gradient.const_data_ptr() : nullptr;
+}
+
+// Calls a function before an autograd node runs, and passes the gradients on unchanged.
+class BeforeNode : public autograd::FunctionPreHook {
+ public:
+  explicit BeforeNode(std::function<void(const at::Tensor&)> function)
+      : function_(std::move(function)) {}
+
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    function_(gradients[0]);
+    return gradients;
+  }
+
+ private:
+  std::function<void(const at::Tensor&)> function_;
+};
 
 // For what libtorch has to say of gradients laid out otherwise, and of graphs of graphs.
 struct Silence : c10::WarningHandler {
@@ -21,6 +47,68 @@ struct Silence : c10::WarningHandler {
 };
 
 }  // namespace
+
+KeptGradients::KeptGradients(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {
+  keep();
+}
+
+void KeptGradients::keep() {
+  const OwnAccess own;
+  copies_.clear();
+  places_.clear();
+  for (const at::Tensor& parameter : parameters_) {
+    const at::Tensor& gradient = parameter.grad();
+    copies_.push_back(gradient.defined() ? gradient.detach().clone() : at::Tensor());
+    places_.push_back(place_of(gradient));
+  }
+}
+
+void KeptGradients::add(std::size_t parameter, const at::Tensor& incoming) {
+  const OwnAccess own;
+  const at::NoGradGuard no_grad;
+  at::Tensor& sum = copies_[parameter];
+  sum = sum.defined() ? sum + incoming : incoming.detach().clone();
+}
+
+std::vector<std::size_t> KeptGradients::changed() const {
+  const OwnAccess own;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!is_identical(parameters_[i].grad(), copies_[i])) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
+std::vector<std::size_t> KeptGradients::moved() const {
+  const OwnAccess own;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (place_of(parameters_[i].grad()) != places_[i]) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
+GradientTap::GradientTap(const std::vector<at::Tensor>& parameters, Function function)
+    : function_(std::make_shared<const Function>(std::move(function))) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].requires_grad()) {
+      continue;
+    }
+    const auto accumulator = autograd::impl::grad_accumulator(parameters[i]);
+    // Weak: a graph may keep the accumulator alive, and with it the hook, longer than the tap.
+    const std::weak_ptr<const Function> weak = function_;
+    accumulator->add_pre_hook(std::make_unique<BeforeNode>([weak, i](const at::Tensor& incoming) {
+      if (const auto alive = weak.lock()) {
+        (*alive)(i, incoming);
+      }
+    }));
+    accumulators_.push_back(accumulator);
+  }
+}
 
 Training::Training(Client& client, TrainingOptions options, Factory make, ProcessGroupPtr group)
     : client_(client),
@@ -310,6 +398,73 @@ Training::Scope::~Scope() {
   guard_.reset();
   training_.scope_ = outer_;
   training_.go_to(Phase::kSetup);
+}
+
+// What a Training hands in.
+
+void Training::hand_in_local() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const bool seen = options_.layers[i].trainable;  // by the tap
+    const at::Tensor& gradient = parameters_[i].grad();
+    const auto index = static_cast<std::int64_t>(i);
+    client_.value("local", seen ? gradients_.of(i) : gradient, index);
+    if (seen && !gradients_.of(i).defined()) {
+      tell_rare(client_, kUndefined);
+    }
+    if (gradient.defined() && gradient.layout() == at::kStrided && !gradient.is_contiguous()) {
+      client_.fact(kStridedGradient, fingerprint(at::tensor(gradient.strides(), at::kLong)), index);
+    }
+  }
+}
+
+void Training::hand_in(const std::string& name) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    client_.value(name, parameters_[i].grad(), static_cast<std::int64_t>(i));
+  }
+}
+
+void Training::tell_touched(std::size_t layer, const char* after) {
+  client_.fact(std::string(kTouchedGradient) + after, 1, static_cast<std::int64_t>(layer));
+}
+
+void Training::expect(const KeptGradients& expected, const char* after) {
+  for (const std::size_t layer : expected.changed()) {
+    tell_touched(layer, after);
+  }
+}
+
+void Training::keep_state(const std::vector<const void*>& places) {
+  kept_.clear();
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (std::size_t i = 0; i < tensors->size(); ++i) {
+      const at::Tensor& tensor = (*tensors)[i];
+      const char* const what = tensors == &parameters_ ? "parameter" : "buffer";
+      client_.value(what, tensor, static_cast<std::int64_t>(i));
+      if (!tensor.is_contiguous()) {
+        client_.fact(std::string(kStrided) + what, 1, static_cast<std::int64_t>(i));
+      }
+      if (tensor.const_data_ptr() != places[kept_.size()]) {
+        client_.fact(std::string("moved ") + what, 1, static_cast<std::int64_t>(i));
+      }
+      kept_.push_back(tensor.clone());
+    }
+  }
+}
+
+void Training::look_at_state() {
+  const OwnAccess own;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const bool parameter = i < parameters_.size();
+    const std::size_t index = parameter ? i : i - parameters_.size();
+    if (!same_bits(parameter ? parameters_[index] : buffers_[index], kept_[i])) {
+      client_.fact(parameter ? "touched parameter" : "touched buffer", 1,
+                   static_cast<std::int64_t>(index));
+    }
+    if (parameter && parameters_[i].requires_grad() != requires_grad_[i]) {
+      client_.fact("touched requires_grad of parameter", 1, static_cast<std::int64_t>(i));
+    }
+  }
 }
 
 }  // namespace ddp::testing

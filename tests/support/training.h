@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,9 +9,9 @@
 
 #include "ddp/gradient_hooks.h"
 #include "ddp/gradient_synchronizer.h"
+#include "ddp/libtorch_versions.h"
 #include "ddp/referee/client.h"
 #include "support/body.h"
-#include "support/kept_gradients.h"
 
 // What bodies of stages 01-03 are made of: a model in training, which hands in what a claim may want
 // to know.
@@ -66,6 +67,43 @@ constexpr const char* kTouchedGradient = "touched gradient: ";
 /// What the caller does with the gradients before a backward. Replaced ones are zeros, whose layout
 /// in memory differs from rank to rank, layer to layer and step to step.
 enum class Clear { kNone, kZero, kReplace, kKeep };
+
+/// Copies of parameters' gradients: what they should be as long as they are the caller's.
+class KeptGradients {
+ public:
+  /// Keeps them as they are.
+  explicit KeptGradients(const std::vector<at::Tensor>& parameters);
+  void keep();
+  /// Backward adds `incoming` to the gradient of a parameter.
+  void add(std::size_t parameter, const at::Tensor& incoming);
+
+  const at::Tensor& of(std::size_t parameter) const { return copies_[parameter]; }
+  /// The parameters whose gradients differ from what was kept, in their bits or by being defined.
+  std::vector<std::size_t> changed() const;
+  /// Those whose elements are no longer in the same memory.
+  std::vector<std::size_t> moved() const;
+
+ private:
+  const std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> copies_;
+  std::vector<const void*> places_;
+};
+
+/// While it lives, it sees each gradient just before autograd accumulates it, so before any hook of
+/// the parameter.
+class GradientTap {
+ public:
+  /// Of a parameter, by its place in the list, and what will be added to its gradient.
+  using Function = std::function<void(std::size_t parameter, const at::Tensor& incoming)>;
+
+  /// Parameters that require no gradient are passed over.
+  GradientTap(const std::vector<at::Tensor>& parameters, Function function);
+
+ private:
+  std::shared_ptr<const Function> function_;
+  // A parameter owns its accumulator only as long as a graph does.
+  std::vector<OwnedNode> accumulators_;
+};
 
 /// A model on a rank, with the synchronizer under test. The loss is linear, so that gradients come
 /// in exactly the reverse order of the layers, and have values of this rank, step and layer.

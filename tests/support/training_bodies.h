@@ -119,10 +119,4 @@ inline const auto kThreeSteps = steps(3, {Clear::kNone, Clear::kZero});
 /// A body drawn from the seed.
 void add_drawn(Bodies& bodies);
 
-/// Bodies with NoSync scopes.
-void add_scopes(Bodies& bodies);
-
-/// Bodies with several synchronizers, groups and threads.
-void add_worlds(Bodies& bodies);
-
 }  // namespace ddp::testing

@@ -44,6 +44,9 @@ std::string every_step_reduces(const Evidence& evidence);
 /// step is complete when finish() returns.
 std::string buffers_in_flight_are_left_alone(const Evidence& evidence);
 
+/// The first half of that alone.
+std::string nothing_in_flight_is_touched(const Evidence& evidence);
+
 /// For `unless` of judge(): values say nothing if the above does not hold.
 std::string misused_in_flight(const Evidence& evidence);
 

@@ -3,83 +3,56 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 namespace ddp::testing {
 
 namespace {
 
-void sort_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) {
-  const std::map<std::string_view, Tensors*> places = {{"start", &training.start},
-                                                       {"parameter", &training.parameter},
-                                                       {"initial buffer", &training.initial_buffer},
-                                                       {"buffer", &training.buffer},
-                                                       {"local", &step.local},
-                                                       {"gradient", &step.gradient},
-                                                       {"updated", &step.updated},
-                                                       {"alone", &step.alone}};
-  if (const auto place = places.find(seen.text); place != places.end()) {
-    (*place->second)[seen.index] = seen.value;
-    step.ended = step.ended || place->second == &step.gradient;
+void add_fact(const Seen& fact, TrainingOfRank& training, TrainingStep& step) {
+  const std::string_view text = fact.text;
+  if (text == "group") {
+    training.group = static_cast<int>(fact.number);
+  } else if (text == "listed") {
+    training.listed.push_back(fact.number);
+  } else if (text == "trainable" && fact.number != 0) {
+    training.trainable.insert(fact.index);
+  } else if (text == "gradients are none") {
+    step.ready.clear();
+  } else if (text == "backward goes on") {
+    step.goes_on = &fact;
+  } else if (text == kStridedGradient) {
+    step.strided[fact.index] = fact.number;
+  } else if (text.starts_with(kStrided)) {
+    training.strided.insert(fact.text.substr(std::strlen(kStrided)) + " " +
+                            std::to_string(fact.index));
+  }
+}
+
+void add_value(const Seen& seen, TrainingOfRank& training, TrainingStep& step) {
+  static const std::map<std::string_view, Tensors TrainingOfRank::*> of_rank = {
+      {"start", &TrainingOfRank::start},
+      {"parameter", &TrainingOfRank::parameter},
+      {"initial buffer", &TrainingOfRank::initial_buffer},
+      {"buffer", &TrainingOfRank::buffer}};
+  static const std::map<std::string_view, Tensors TrainingStep::*> of_step = {
+      {"local", &TrainingStep::local},
+      {"gradient", &TrainingStep::gradient},
+      {"updated", &TrainingStep::updated},
+      {"alone", &TrainingStep::alone}};
+  if (seen.index < 0) {
+    training.others[seen.text] = seen.value;
+  } else if (const auto state = of_rank.find(seen.text); state != of_rank.end()) {
+    (training.*state->second)[seen.index] = seen.value;
+  } else if (const auto found = of_step.find(seen.text); found != of_step.end()) {
+    (step.*found->second)[seen.index] = seen.value;
+    step.ended = step.ended || seen.text == "gradient";
   }
 }
 
 TrainingsByModel sort(const Evidence& evidence) {
-  std::map<int, std::map<int, TrainingOfRank>> sorted;  // by model, then rank
-  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
-    for (const Seen& seen : evidence.of[rank]) {
-      TrainingOfRank& training = sorted[seen.place.model][static_cast<int>(rank)];
-      training.rank = static_cast<int>(rank);
-      if (seen.kind == EventKind::kFact && seen.text == "group") {
-        training.group = static_cast<int>(seen.number);
-      }
-      if (seen.kind == EventKind::kFact && seen.text == "listed") {
-        training.listed.push_back(seen.number);
-      }
-      if (seen.kind == EventKind::kValue && seen.index < 0) {
-        training.others[seen.text] = seen.value;
-      }
-      if (seen.kind == EventKind::kFact && seen.text == "trainable" && seen.number != 0) {
-        training.trainable.insert(seen.index);
-      }
-      if (seen.kind == EventKind::kFact && seen.text.starts_with(kStrided)) {
-        training.strided.insert(seen.text.substr(std::strlen(kStrided)) + " " +
-                                std::to_string(seen.index));
-      }
-      const bool construction = seen.place.phase == Phase::kConstruction;
-      if (seen.kind == EventKind::kLaunch && construction) {
-        training.construction.push_back(&seen);
-      } else if (seen.place.step < 0) {
-        TrainingStep before;
-        sort_value(seen, training, before);
-      } else {
-        TrainingStep& step = training.steps[seen.place.step];
-        if (seen.kind == EventKind::kFact && seen.text == "gradients are none") {
-          step.ready.clear();
-        } else if (seen.kind == EventKind::kFact && seen.text == kStridedGradient) {
-          step.strided[seen.index] = seen.number;
-        } else if (seen.kind == EventKind::kFact && seen.text == "backward goes on") {
-          step.goes_on = &seen;
-        } else if (seen.kind == EventKind::kLaunch) {
-          step.launches.push_back(&seen);
-        } else if (seen.kind == EventKind::kReady) {
-          step.ready.push_back(&seen);
-        } else if (seen.kind == EventKind::kValue) {
-          sort_value(seen, training, step);
-        }
-      }
-    }
-  }
-  TrainingsByModel trainings;
-  for (auto& [model, by_rank] : sorted) {
-    for (const int rank : members_of(evidence.world, by_rank.begin()->second.group)) {
-      if (const auto found = by_rank.find(rank);
-          found != by_rank.end() && !found->second.start.empty()) {
-        trainings[model].push_back(std::move(found->second));
-      }
-    }
-  }
-  return trainings;
+  return parts_of<TrainingOfRank>(evidence, [](const Seen& seen) { return seen.place.model; });
 }
 
 // Steps that every rank has ended.
@@ -97,7 +70,44 @@ std::vector<int> whole_steps(const std::vector<TrainingOfRank>& ranks) {
   return steps;
 }
 
+// The gradients that backward computed outside NoSync, in order.
+std::vector<const Seen*> ready_outside(const TrainingStep& step) {
+  std::vector<const Seen*> ready;
+  std::ranges::copy_if(step.ready, std::back_inserter(ready),
+                       [](const Seen* seen) { return !seen->place.no_sync; });
+  return ready;
+}
+
+// The place in `ready` of the last of these layers' gradients; nothing if one never came.
+std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
+                                      const std::vector<std::int64_t>& layers) {
+  std::size_t last = 0;
+  for (const std::int64_t layer : layers) {
+    const auto found =
+        std::ranges::find(ready, layer, [](const Seen* seen) { return seen->index; });
+    if (found == ready.end()) {
+      return std::nullopt;
+    }
+    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
+  }
+  return last;
+}
+
 }  // namespace
+
+void TrainingOfRank::add(const Seen& seen) {
+  TrainingStep before;  // the first step
+  TrainingStep& step = seen.place.step < 0 ? before : steps[seen.place.step];
+  if (seen.kind == EventKind::kFact) {
+    add_fact(seen, *this, step);
+  } else if (seen.kind == EventKind::kValue) {
+    add_value(seen, *this, step);
+  } else if (seen.kind == EventKind::kLaunch) {
+    (seen.place.phase == Phase::kConstruction ? construction : step.launches).push_back(&seen);
+  } else if (seen.kind == EventKind::kReady) {
+    step.ready.push_back(&seen);
+  }
+}
 
 const TrainingsByModel& trainings_in(const Evidence& evidence) {
   return sorted_once(evidence, sort);
@@ -136,25 +146,45 @@ std::string said(const ::testing::AssertionResult& result) {
   return result ? "" : std::string(result.message());
 }
 
-std::vector<const Seen*> ready_outside(const TrainingStep& step) {
-  std::vector<const Seen*> ready;
-  std::ranges::copy_if(step.ready, std::back_inserter(ready),
-                       [](const Seen* seen) { return !seen->place.no_sync; });
-  return ready;
+std::vector<Turn> turns_of(const TrainingStep& step,
+                           const std::vector<std::vector<std::int64_t>>& layers_of_buckets) {
+  const std::vector<const Seen*> ready = ready_outside(step);
+  std::vector<Turn> turns;
+  std::size_t due = 0;  // the place in `ready` of the last gradient of all buckets so far
+  for (const std::vector<std::int64_t>& layers : layers_of_buckets) {
+    const auto last = last_ready(ready, layers);
+    due = std::max(due, last.value_or(ready.size()));
+    Turn& turn = turns.emplace_back();
+    if (last && *last < ready.size()) {
+      turn.complete = ready[*last];
+    }
+    if (due < ready.size()) {
+      turn.due = ready[due];
+      turn.next = due + 1 < ready.size() ? ready[due + 1] : step.goes_on;
+    }
+  }
+  return turns;
 }
 
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
-                                      const std::vector<std::int64_t>& layers) {
-  std::size_t last = 0;
-  for (const std::int64_t layer : layers) {
-    const auto found =
-        std::ranges::find(ready, layer, [](const Seen* seen) { return seen->index; });
-    if (found == ready.end()) {
-      return std::nullopt;
-    }
-    last = std::max(last, static_cast<std::size_t>(found - ready.begin()));
+std::string late_for(const Turn& turn, const Seen& launch) {
+  if (turn.due == nullptr) {
+    return "";
   }
-  return last;
+  if (launch.place.phase == Phase::kFinish) {
+    return "backward had ended";
+  }
+  if (turn.next == nullptr || launch.order < turn.next->order) {
+    return "";
+  }
+  return turn.next->kind == EventKind::kReady ? "that of " + layer(turn.next->index) + " was ready"
+                                              : "backward had gone on";
+}
+
+const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation, EventKind kind) {
+  const auto found = std::ranges::find_if(evidence.of[rank], [&](const Seen& seen) {
+    return seen.kind == kind && seen.operation == operation;
+  });
+  return found == evidence.of[rank].end() ? nullptr : &*found;
 }
 
 std::string first_in_steps(
@@ -170,15 +200,12 @@ std::string first_in_steps(
   return "";
 }
 
-std::string first_on_ranks(
-    const Evidence& evidence,
-    const std::function<std::string(const TrainingOfRank&, const TrainingStep&, int number,
-                                    std::size_t ranks)>& check) {
+std::string first_on_ranks(const Evidence& evidence, const CheckOfStep& check) {
   for (const auto& [model, ranks] : trainings_in(evidence)) {
     for (const TrainingOfRank& training : ranks) {
       for (const auto& [number, step] : training.steps) {
-        if (std::string text = check(training, step, number, ranks.size()); !text.empty()) {
-          return text;
+        if (const std::string text = check(training, step, ranks.size()); !text.empty()) {
+          return in(training, number) + ": " + text;
         }
       }
     }

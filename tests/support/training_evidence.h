@@ -5,7 +5,6 @@
 #include <compare>
 #include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,6 +48,9 @@ struct TrainingStep {
 
 /// One model on a rank.
 struct TrainingOfRank {
+  void add(const Seen& seen);
+  bool counts() const { return !start.empty(); }
+
   int rank = 0;
   int group = 0;
   std::set<std::int64_t> trainable;
@@ -67,6 +69,35 @@ const Sorted& sorted_once(const Evidence& evidence, Sorted (*sort)(const Evidenc
   static std::map<const Evidence*, Sorted> all;
   const auto found = all.find(&evidence);
   return found != all.end() ? found->second : all[&evidence] = sort(evidence);
+}
+
+/// The evidence in parts, such as one for each model or each call, on each of its ranks: by a number, which
+/// `number_of` says (negative: part of none), and in the order of the group. Left out are ranks on which
+/// a part has not told enough to count.
+template <typename Part>
+std::map<int, std::vector<Part>> parts_of(const Evidence& evidence,
+                                          int (*number_of)(const Seen& seen)) {
+  std::map<int, std::map<int, Part>> sorted;  // by number, then rank
+  for (std::size_t rank = 0; rank < evidence.of.size(); ++rank) {
+    for (const Seen& seen : evidence.of[rank]) {
+      if (const int number = number_of(seen); number >= 0) {
+        Part& part = sorted[number][static_cast<int>(rank)];
+        part.rank = static_cast<int>(rank);
+        part.add(seen);
+      }
+    }
+  }
+  std::map<int, std::vector<Part>> parts;
+  for (auto& [number, by_rank] : sorted) {
+    std::erase_if(by_rank, [](const auto& entry) { return !entry.second.counts(); });
+    const int group = by_rank.empty() ? 0 : by_rank.begin()->second.group;
+    for (const int rank : members_of(evidence.world, group)) {
+      if (const auto found = by_rank.find(rank); found != by_rank.end()) {
+        parts[number].push_back(std::move(found->second));
+      }
+    }
+  }
+  return parts;
 }
 
 /// The models of all ranks: by model, then the ranks that have it, in the order of its group.
@@ -94,23 +125,34 @@ std::string in(const TrainingOfRank& training, int step);
 /// The message of a comparison that failed, or nothing.
 std::string said(const ::testing::AssertionResult& result);
 
-/// The gradients that backward computed outside NoSync, in order.
-std::vector<const Seen*> ready_outside(const TrainingStep& step);
+/// When a bucket may be launched in a step: with the gradient that makes all buckets so far complete,
+/// and before backward goes on.
+struct Turn {
+  const Seen* complete = nullptr;  // its own last gradient; null: that never came
+  const Seen* due = nullptr;       // null: in finish()
+  const Seen* next = nullptr;      // what backward did after `due`; null: that is unknown
+};
 
-/// The place in `ready` of the last of these layers' gradients; nothing if one never came.
-std::optional<std::size_t> last_ready(const std::vector<const Seen*>& ready,
-                                      const std::vector<std::int64_t>& layers);
+/// Of buckets of these layers, which go in this order.
+std::vector<Turn> turns_of(const TrainingStep& step,
+                           const std::vector<std::vector<std::int64_t>>& layers_of_buckets);
+
+/// How a launch that comes after its turn is late: "backward had ended"; empty if it is not.
+std::string late_for(const Turn& turn, const Seen& launch);
+
+/// The first event of a kind that is about an operation of a rank; null if there is none.
+const Seen* first_of(const Evidence& evidence, int rank, std::int64_t operation, EventKind kind);
 
 /// What `check` finds in the first step of any model, among those that all ranks have ended.
 std::string first_in_steps(
     const Evidence& evidence,
     const std::function<std::string(const std::vector<TrainingOfRank>& ranks, int step)>& check);
 
-/// What `check` finds in the first step of any model and rank, ended or not; `ranks` have the model.
-std::string first_on_ranks(
-    const Evidence& evidence,
-    const std::function<std::string(const TrainingOfRank& training, const TrainingStep& step,
-                                    int number, std::size_t ranks)>& check);
+/// "rank 1, step 2: " and what `check` finds in the first step of any model and rank, ended or not; `ranks`
+/// have the model.
+using CheckOfStep = std::function<std::string(const TrainingOfRank& training,
+                                              const TrainingStep& step, std::size_t ranks)>;
+std::string first_on_ranks(const Evidence& evidence, const CheckOfStep& check);
 
 /// What `describe` says of the first event of a kind on any rank.
 std::string first_event(const Evidence& evidence, EventKind kind,

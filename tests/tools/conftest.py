@@ -33,7 +33,7 @@ import json, os, sys, time
 TESTS = [
     dict(name="broadcasts_rank_0", points=5, hint="Use broadcast.", file="{root}/tests/01_naive_ddp/a.cpp", line=3),
     dict(name="gradients_equal_the_oracle", points=6, hint="Divide.", file="{root}/tests/01_naive_ddp/a.cpp", line=4),
-    dict(name="one_all_reduce_per_parameter", points=4, hint="Count.", file="{root}/tests/01_naive_ddp/a.cpp", line=10),
+    dict(name="one_all_reduce_per_parameter", points=4, hint="Count.", file="{root}/tests/01_naive_ddp/a.cpp", line=12),
 ]
 if "--list" in sys.argv:
     print(json.dumps(TESTS))
@@ -77,7 +77,9 @@ const GradedTest kMean{
     {.name = "gradients_equal_the_oracle",
      .points = 6,
      .hint = "Div"
-             "ide."},
+             "ide.",
+     .more = "How often do you "
+             "divide?"},
     [] { judge(all_training(), mean); }};
 
 const GradedTest kOneEach{{.name = kCount, .points = 4, .hint = "Count."}, [] {}};

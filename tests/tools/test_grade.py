@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -413,7 +412,6 @@ def test_records_may_arrive_in_any_pieces() -> None:
 
 
 def test_mistakes_are_said_and_hints_given_before_anything_is_built(lab: Lab) -> None:
-    lab.write("tests/01_naive_ddp/hints.json", json.dumps({NAMES[1]: "How often do you divide?"}))
     (lab.root / "build/toolchain.json").unlink()
     with hold(lab.root / "build/grade/lock", "make test"):
         for tool in "hint", "grade", "other_ways.debug":

@@ -1,14 +1,13 @@
 """Prints a test's claim and its hint: make hint TEST=name. Without a name, those of all tests: make hint STAGE=05.
 
-There are two hints for each test. The first is one sentence and stands in the test itself; the second, shown by
-LEVEL=2 below the first, says where to look and what to ask oneself, and is kept in tests/<stage>/hints.json. Both are
-read from these files: nothing is built, and a `make test` that runs is not waited for.
+There are two hints for each test. The first is one sentence; the second, shown by LEVEL=2 below the first, says where
+to look and what to ask oneself. Both are read from the test's source: nothing is built, and a `make test` that runs is
+not waited for.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from tools.grading import stages
@@ -32,11 +31,9 @@ def _hint_as_asked() -> int:
     stages.choose("LEVEL", options.level, ("1", "2"))
     shown = test_lists.chosen(options.test, stages.find_stages(options.stage))
     terminal = Terminal()
-    second = {stage.name: second_hints(stage) for stage, _ in shown}
     for stage, spec in shown:
-        more = second[stage.name].get(spec.name, "")
-        terminal.print(describe(stage, spec, more if options.level == "2" else "", terminal.width))
-        if len(shown) == 1 and options.level == "1" and more:
+        terminal.print(describe(stage, spec, int(options.level), terminal.width))
+        if len(shown) == 1 and options.level == "1" and spec.more:
             again = make_command("hint", stage, test=spec.name, level=2)
             terminal.print(f"  still stuck?\n         {fold_command(again, terminal.width, 9)}")
         elif len(shown) > 1:
@@ -46,16 +43,10 @@ def _hint_as_asked() -> int:
     return 0
 
 
-def second_hints(stage: Stage) -> dict[str, str]:
-    """By the tests' names; none for a stage without such a file."""
-    file = stages.ROOT / "tests" / stage.name / "hints.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
-def describe(stage: Stage, spec: TestSpec, more: str, width: int) -> str:
+def describe(stage: Stage, spec: TestSpec, level: int, width: int) -> str:
     points = f"{spec.points:g} point{'s' * (spec.points != 1)}" if spec.points else "a report, no points"
     title = f"{spec.claim}  ({stage.title}, {points})"
-    hints = [f"  hint   {spec.hint}"] + ([f"  more   {more}"] if more else [])
+    hints = [f"  hint   {spec.hint}"] + ([f"  more   {spec.more}"] if level == 2 and spec.more else [])
     run = fold_command(make_command("test", stage, test=spec.name), width, 9)
     folded = [fold(title, width), *(fold(hint, width, 7) for hint in hints)]
     return "\n".join([*folded, f"  test   {short_paths(spec.file)}:{spec.line}", f"  run    {run}"])

@@ -21,7 +21,10 @@ from tools.setup.toolchain import ROOT, LabError, how_to_restore
 LIST_S = 600  # it loads libtorch, which on a slow machine beside other work takes a minute
 _DECLARATION = re.compile(r"^ *(?:const )?GradedTest \w+ *[{(]", re.MULTILINE)
 _TEXT = r'(?:"(?:[^"\\\n]|\\.)*"\s*)+'
-_CLAIM = re.compile(rf"\s*\{{\s*(?:\.name = )?(\w+|{_TEXT}),\s*(?:\.points = )?(\d+),\s*(?:\.hint = *)?\s*({_TEXT})")
+_CLAIM = re.compile(
+    rf"\s*\{{\s*(?:\.name = )?(\w+|{_TEXT}),\s*(?:\.points = )?(\d+),\s*(?:\.hint = *)?\s*({_TEXT})"
+    rf"(?:,\s*\.more =\s*({_TEXT}))?"
+)
 _CONSTANT = re.compile(r'\bchar\* (?:const )?(\w+) = "(\w+)";')
 
 
@@ -90,7 +93,8 @@ def _in_file(path: str) -> Iterable[TestSpec]:
             what = "its name, points and hint cannot be read here"
             raise LabError(f"{short_paths(path)}:{line}: {what}. Restore it: {how_to_restore('tests')}")
         name = constants.get(claim[1]) or str(ast.literal_eval(claim[1]))
-        yield TestSpec(name, int(claim[2]), ast.literal_eval(f"({claim[3]})"), path, line)
+        hint, more = (ast.literal_eval(f"({text})") for text in (claim[3], claim[4] or '""'))
+        yield TestSpec(name, int(claim[2]), hint, more, path, line)
 
 
 def chosen(pattern: str, graded: Iterable[Stage]) -> list[tuple[Stage, TestSpec]]:

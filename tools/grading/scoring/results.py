@@ -35,6 +35,7 @@ class TestSpec:
     name: str
     points: float
     hint: str = ""
+    more: str = ""
     file: str = ""
     line: int = 0
 

@@ -1,8 +1,60 @@
-#include "support/layer_times.h"
+#include "support/chain.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 namespace ddp::testing {
+
+void Chain::compute(const std::function<std::int64_t(std::size_t place)>& ns) {
+  for (std::size_t place = 0; place < clocks_.size(); ++place) {
+    clocks_[place] += ns(place);
+  }
+}
+
+std::int64_t Chain::launch() {
+  compute([&](std::size_t) { return network_.launch_overhead_ns; });
+  return now();
+}
+
+std::int64_t Chain::carry(c10d::OpType type, std::int64_t bytes, std::int64_t launched) {
+  free_ =
+      std::max(free_, launched) + cost_ns(network_, type, bytes, static_cast<int>(clocks_.size()));
+  return free_;
+}
+
+void Chain::wait(std::int64_t until) {
+  for (std::int64_t& clock : clocks_) {
+    clock = std::max(clock, until);
+  }
+}
+
+std::vector<std::int64_t> Chain::launch_in_backward(
+    const std::vector<TrainingOfRank>& ranks, int step,
+    const std::vector<std::vector<std::int64_t>>& layers_of_buckets) {
+  std::vector<std::int64_t> launched(layers_of_buckets.size());
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    const TrainingOfRank& training = ranks[place];
+    std::int64_t& clock = clocks_[place];
+    clock += forward_ns(training);
+    std::set<std::int64_t> ready;
+    std::size_t next = 0;
+    for (const Seen* seen : training.steps.at(step).ready) {
+      clock += backward_ns(training, seen->index, training.rank);
+      ready.insert(seen->index);
+      while (next < launched.size() &&
+             std::ranges::all_of(layers_of_buckets[next],
+                                 [&](std::int64_t layer) { return ready.contains(layer); })) {
+        clock += network_.launch_overhead_ns;
+        launched[next] = std::max(launched[next], clock);
+        ++next;
+      }
+    }
+  }
+  return launched;
+}
+
+std::int64_t Chain::now() const { return std::ranges::max(clocks_); }
 
 ComputeCost compute_cost(std::int64_t forward_ns,
                          std::function<std::int64_t(std::int64_t layer, int rank)> backward_ns) {
