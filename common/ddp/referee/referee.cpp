@@ -295,54 +295,68 @@ void Referee::on_poll(int rank, const Seen& poll) {
 
 // Who waits, for whom, and who will never go on.
 
+// The result that backward of a rank that sleeps may wait for; none if some may still go on.
+std::optional<Referee::Launched> Referee::held_up(const std::vector<int>& running) const {
+  const auto still = [this](int rank) { return standstill_.of(rank).still; };
+  const bool all_still =
+      std::ranges::all_of(running, [&](int rank) { return still(rank) >= kLooksInBackward; });
+  for (const int rank : running) {
+    const auto held = std::ranges::find(owed_, rank, &Launched::rank);
+    if (members_[rank].in_backward && still(rank) >= kLooksInBackward && held != owed_.end()) {
+      return all_still || still(rank) >= kLooksWhileOthersRun ? std::optional(*held) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// Why a rank hangs, whatever the others do; none if it does not.
+std::optional<Hang> Referee::hang_of(int rank) const {
+  const Standstill::Watched& watched = standstill_.of(rank);
+  if (watched.stopped >= kLooksAtStopped) {
+    return Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
+  }
+  if (watched.computing() >= kEndless && standstill_.looks() >= kLooksAtEndless) {
+    return Hang{rank, "computes without end: nothing was heard of it for " +
+                          std::to_string(kEndless.count() / 1'000) + " s of processor time"};
+  }
+  return std::nullopt;
+}
+
 void Referee::look_for_standstill(const std::vector<pid_t>& processes) {
   standstill_.look(processes);
-  bool all_still = true;
-  bool all_said = true;
-  bool some_compute = false;
-  int least_still = kLooksAtEnd;
-  std::optional<Launched> held_up;
+  std::vector<int> running;
   for (int rank = 0; rank < evidence_.world.ranks; ++rank) {
-    const Member& member = members_[rank];
-    if (member.ended()) {
-      continue;
+    if (!members_[rank].ended()) {
+      running.push_back(rank);
     }
-    const Standstill::Watched& watched = standstill_.of(rank);
-    least_still = std::min(least_still, watched.still);
-    if (member.in_backward && watched.still >= kLooksInBackward && !held_up) {
-      const auto held = std::ranges::find(owed_, rank, &Launched::rank);
-      if (held != owed_.end()) {
-        held_up = *held;
-      }
-    }
-    if (patience_ >= kNoDeadline) {
-      continue;
-    }
-    if (watched.stopped >= kLooksAtStopped) {
-      hang_ = Hang{rank, "was stopped by a signal (SIGSTOP or SIGTSTP), and nobody lets it go on"};
-      return;
-    }
-    if (watched.computing() >= kEndless && standstill_.looks() >= kLooksAtEndless) {
-      hang_ = Hang{rank, "computes without end: nothing was heard of it for " +
-                             std::to_string(kEndless.count() / 1'000) + " s of processor time"};
-      return;
-    }
-    some_compute = some_compute || watched.computing() >= kComputes;
-    all_said = all_said && member.awaited >= 0 && watched.threads == 1;
-    all_still = all_still && watched.still >= kLooksAtEnd;
   }
-  if (held_up && (least_still >= kLooksInBackward ||
-                  standstill_.of(held_up->rank).still >= kLooksWhileOthersRun)) {
-    return lift_hold(held_up->rank, seen(*held_up).operation,
+  const bool may_hang = patience_ < kNoDeadline;
+  for (std::size_t i = 0; may_hang && !hang_ && i < running.size(); ++i) {
+    hang_ = hang_of(running[i]);
+  }
+  if (hang_) {
+    return;
+  }
+  if (const auto launched = held_up(running)) {
+    return lift_hold(launched->rank, seen(*launched).operation,
                      "was waited for inside backward (by a future, or by another thread that "
                      "backward waited for)");
   }
-  if (patience_ >= kNoDeadline) {
-    return;
-  }
-  if (owed_.empty() && (all_still || all_said)) {
+  const auto all = [&](const auto& holds) {
+    return std::ranges::all_of(
+        running, [&](int rank) { return holds(members_[rank], standstill_.of(rank)); });
+  };
+  using Watched = Standstill::Watched;
+  const bool all_said = all([](const Member& member, const Watched& watched) {
+    return member.awaited >= 0 && watched.threads == 1;
+  });
+  const bool all_still =
+      all([](const Member&, const Watched& watched) { return watched.still >= kLooksAtEnd; });
+  const bool none_computes =
+      all([](const Member&, const Watched& watched) { return watched.computing() < kComputes; });
+  if (may_hang && owed_.empty() && (all_still || all_said)) {
     hang_ = Hang{suspect(), "waits without end" + who_waits()};
-  } else if (!some_compute && standstill_.looks() > kLooksAtEnd &&
+  } else if (may_hang && none_computes && standstill_.looks() > kLooksAtEnd &&
              Clock::now() - last_news_ >= patience_) {
     hang_ = Hang{suspect(),
                  "nothing was heard of any rank for " + std::to_string(patience_.count()) + " ms"};
