@@ -530,7 +530,10 @@ void ClientWork::deliver(Answer answer, bool to_waiter) {
       awaited = !to_waiter && caller_rests_;
       future = future_;  // later calls of getFuture() complete theirs themselves
     }
-    client_->say(EventKind::kDone, number(), awaited ? kAwaitedByFuture : "");
+    if (awaited) {
+      client_->say(EventKind::kAwaited, number());
+    }
+    client_->say(EventKind::kDone, number());
     client_->forget(*this);
     finish(error_);
     if (future != nullptr) {
