@@ -351,11 +351,6 @@ Evidence run_with_fault(std::size_t at, bool launched, const std::function<void(
 
 bool has_children() { return waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD; }
 
-TEST(Faults, WithoutOneAllIsWell) {
-  const Evidence evidence = run_with_fault(0, false, [] {});
-  EXPECT_TRUE(evidence.reports.ok()) << evidence.reports.describe();
-}
-
 TEST(Faults, ARankKilledAtAnyOperationIsTheCulprit) {
   for (std::size_t at = 0; at < operations().size(); ++at) {
     const bool launched = at % 2 == 1;
