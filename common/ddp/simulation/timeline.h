@@ -34,9 +34,9 @@ struct Span {
   std::int64_t bytes = 0;
 };
 
-/// What one rank computed and communicated, and when; write_chrome_trace() makes a file of it. ComputeScope and TimelineBackend add spans in real time;
-/// for those in virtual time see VirtualTime. All of them accept a null timeline and then draw
-/// nothing.
+/// What one rank computed and communicated, and when; write_chrome_trace() makes a file of it.
+/// ComputeScope and TimelineBackend add spans in real time; for those in virtual time see
+/// VirtualTime. All of them accept a null timeline and then draw nothing.
 ///
 /// Any thread may call all functions.
 class Timeline {
