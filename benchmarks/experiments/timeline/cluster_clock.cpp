@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "ddp/simulation/timeline_file.h"
+#include "ddp/simulation/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/cluster_step.h"
 #include "harness/published_cluster.h"

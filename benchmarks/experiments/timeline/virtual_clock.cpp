@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "ddp/simulation/timeline_file.h"
+#include "ddp/simulation/timeline.h"
 #include "experiments/timeline/timeline.h"
 #include "harness/variants.h"
 #include "harness/virtual_run.h"

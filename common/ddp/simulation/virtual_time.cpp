@@ -69,7 +69,7 @@ bool VirtualTime::advance(int number) {
     return false;
   }
   const Seen& seen = evidence_.of[number][rank.next];
-  const bool by_future = seen.kind == EventKind::kDone && seen.text == kAwaitedByFuture;
+  const bool by_future = seen.kind == EventKind::kAwaited;
   // What other threads do meanwhile may be what it waits for.
   if ((seen.home || by_future) && !end_wait(rank)) {
     return false;
