@@ -11,7 +11,7 @@ namespace ddp {
 
 /// What the program `cluster` can do, each with flags of its own.
 struct ClusterStudy {
-  const char* name;
+  std::string name;
   const char* what;  // for --help
   /// Adds its flags; what comes back runs it.
   std::function<std::function<void()>(CLI::App& line, int argc, char** argv)> add;
