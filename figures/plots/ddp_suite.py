@@ -1,8 +1,8 @@
 """Draws PyTorch's suite for DDP, four ResNets on more and more ranks, and sets it in the form of the published tables.
 
 Reads result files of the benchmark ddp_suite. Measured: examples a second of each rank, and the same as a share of the
-round without DDP. Simulated, with --preset published: seconds of an iteration, what DDP adds to it, and buckets of 1 MB
-against 25 MB. A measured result with two bucket sizes gives the table of their comparison alone.
+round without DDP. Simulated: seconds of an iteration, what DDP adds to it, and buckets of 1 MB against 25 MB. A
+measured result with two bucket sizes gives the table of their comparison alone.
 """
 
 from __future__ import annotations

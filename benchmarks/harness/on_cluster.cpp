@@ -1,17 +1,110 @@
-#include "harness/published_cluster.h"
+#include "harness/on_cluster.h"
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <torch/optim/adamw.h>
 
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/cluster_step.h"
+#include "ddp/cluster/meta_memory.h"
+#include "ddp/ranks/stage_library.h"
 #include "harness/command_line.h"
 #include "models/profiles/hardware.h"
 
 namespace ddp {
+namespace {
+
+// Two ranks and two layers: enough for every variant to do all that it does.
+void try_step(const std::string& variant) {
+  cluster::Cluster cluster(
+      {.world_size = 2, .device = {.name = "any", .flops_per_second = 1, .bytes_per_second = 1}});
+  cluster::TimedModel model(cluster, {{.parameters = {cluster::make_parameter({2, 2})}},
+                                      {.parameters = {cluster::make_parameter({2})}}});
+  simulate_step(variant, cluster, model);
+}
+
+std::string problem_of(const std::string& variant, const std::string& implementation) {
+  try {
+    load_stage_library(stage_library(implementation, stage_of(variant)));
+    try_step(variant);
+    return "";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+}
+
+class CountedAdamW : public torch::optim::AdamW {
+ public:
+  using AdamW::AdamW;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    const cluster::MemoryScope scope(cluster::MemoryKind::kOptimizer, "update");
+    return AdamW::step(std::move(closure));
+  }
+};
+
+// "layers.12" of "layers.12.attn.q_proj".
+std::string unit_of(const std::string& layer) {
+  const std::string prefix = "layers.";
+  return layer.starts_with(prefix) ? layer.substr(0, layer.find('.', prefix.size())) : "";
+}
+
+}  // namespace
+
+std::vector<ModelUnit> units_of(const cluster::TimedModel& model) {
+  const std::vector<cluster::TimedLayer>& layers = model.layers();
+  std::vector<ModelUnit> units;
+  for (std::size_t first = 0, last = 0; first < layers.size(); first = last) {
+    ModelUnit unit;
+    for (; last < layers.size() && unit_of(layers[last].name) == unit_of(layers[first].name);
+         ++last) {
+      unit.parameters.insert(unit.parameters.end(), layers[last].parameters.begin(),
+                             layers[last].parameters.end());
+    }
+    unit.function = [&model, first, last](const at::Tensor& x, const std::vector<at::Tensor>& own) {
+      const at::Tensor y = model.forward(first, last, x, own);
+      return y.view_as(y);  // a hook on it comes before the last layer's backward
+    };
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& cluster,
+                                 cluster::TimedModel& model, VariantOptions options,
+                                 const std::function<void()>& at_its_end) {
+  options.rebuilt_from_the_start = true;
+  if (options.units.empty()) {
+    options.units = units_of(model);
+  }
+  std::unique_ptr<Variant> made;
+  cluster.run([&] { made = make_variant(variant, model.parameters(), cluster.group(), options); });
+  const auto by_units = [&](const at::Tensor& x) { return through(options.units, x); };
+  const cluster::StepParts parts = {
+      .before_forward = [&] { made->before_forward(); },
+      .forward = [&](const at::Tensor& x) { return made->forward(by_units, x); },
+      .before_backward = [&] { made->before_backward(); },
+      .finish = [&] { made->finish(); }};
+  model.step(parts);
+  const cluster::StepTimes times = model.step(parts);
+  if (at_its_end) {
+    at_its_end();
+  }
+  return times;
+}
+
+std::unique_ptr<torch::optim::Optimizer> counted_adamw(std::vector<at::Tensor> parameters) {
+  return std::make_unique<CountedAdamW>(std::move(parameters));
+}
+
+std::vector<std::string> variants_on_cluster(const std::vector<std::string>& names,
+                                             const std::string& implementation) {
+  return keep_usable(names, implementation, /*tells=*/true,
+                     [&](const std::string& name) { return problem_of(name, implementation); });
+}
+
 namespace {
 
 constexpr const char* kAdvice = "; restore it: git checkout -- figures/reference/calibration.json";
@@ -35,16 +128,6 @@ std::string listed(const std::map<std::string, Value>& map) {
     names += (names.empty() ? "" : ", ") + name;
   }
   return names.empty() ? "none" : names;
-}
-
-std::string given_ones(const CLI::App& line, const std::vector<std::string>& flags) {
-  std::string text;
-  for (const std::string& flag : flags) {
-    if (line.count(flag) > 0) {
-      text += (text.empty() ? "" : ", ") + flag;
-    }
-  }
-  return text;
 }
 
 }  // namespace
@@ -74,53 +157,39 @@ double Calibration::constant(const std::string& name) const {
   return found->second;
 }
 
-void add_machine_flags(CLI::App& line, ClusterFlags& flags, const std::string& when) {
-  add_choice(line, "--gpu", flags.gpu, when + "which GPUs", known_gpus());
+void add_machine_flags(CLI::App& line, ClusterFlags& flags) {
+  const auto number = [&](const char* flag, auto& value, const char* what) {
+    line.add_option(flag, value, what)->check(CLI::Range(1, 1 << 20));
+  };
+  const auto positive = [&](const char* flag, double& value, const char* what) {
+    line.add_option(flag, value, what)->check(CLI::PositiveNumber);
+  };
+  number("--gpus", flags.gpus, "How many in total");
+  number("--gpus-per-node", flags.gpus_per_node, "In a machine");
+  add_choice(line, "--gpu", flags.gpu, "Which GPUs", known_gpus());
   add_choice(line, "--precision", flags.precision,
-             when + "of matrix products; default: tf32 where there is", known_precisions());
-  add_choice(line, "--link", flags.link, when + "what connects GPUs of a machine", known_links());
-  add_choice(line, "--link-between", flags.between, when + "what connects machines", known_links());
-  line.add_option(
-          "--link-gb-per-s", flags.link_gb_per_s,
-          when + "what a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw")
-      ->check(CLI::PositiveNumber);
-  line.add_option("--between-gb-per-s", flags.between_gb_per_s, when + "the same between machines")
-      ->check(CLI::PositiveNumber);
-  line.add_option("--link-latency-us", flags.link_latency_us,
-                  when + "of each all-reduce, beyond what NCCL's tables say")
-      ->check(CLI::PositiveNumber);
+             "Of matrix products; default: tf32 where there is", known_precisions());
+  add_choice(line, "--link", flags.link, "What connects GPUs of a machine", known_links());
+  add_choice(line, "--link-between", flags.between, "What connects machines", known_links());
+  positive("--link-gb-per-s", flags.link_gb_per_s,
+           "What a link in a machine moves, in 10^9 bytes, as measured: nccl-tests' busbw");
+  positive("--between-gb-per-s", flags.between_gb_per_s, "The same between machines");
+  positive("--link-latency-us", flags.link_latency_us,
+           "Of each all-reduce, beyond what NCCL's tables say");
 }
 
-void add_flags(CLI::App& line, ClusterFlags& flags, BenchmarkOptions& options) {
-  line.remove_option(line.get_option("--preset"));
-  add_choice(line, "--preset", options.preset, "How much is measured; single flags go before it",
-             {"quick", "full", "paper", kPublishedPreset});
-  const std::string of_cluster = "With --preset published: ";
-  line.add_option("--gpus", flags.gpus, of_cluster + "how many in total; default: as published")
-      ->check(CLI::Range(1, 1 << 20));
-  line.add_option("--gpus-per-node", flags.gpus_per_node,
-                  of_cluster + "in a machine; default: as published")
-      ->check(CLI::Range(1, 1 << 20));
-  add_machine_flags(line, flags, of_cluster);
-  line.add_option("--calibration", flags.calibration,
-                  of_cluster + "the file with the fitted constants")
+CLI::App& add_published(CLI::App& line, BenchmarkOptions& options, ClusterFlags& flags, int argc,
+                        char** argv) {
+  CLI::App& published = *line.add_subcommand(
+      kPublishedPreset,
+      "The same at the published scale, computed with the stage's code on a simulated cluster: "
+      "seconds, without a GPU");
+  options.preset = kPublishedPreset;
+  add_computing_flags(published, options, argc, argv);
+  add_machine_flags(published, flags);
+  published.add_option("--calibration", flags.calibration, "The file with the fitted constants")
       ->default_str("figures/reference/calibration.json");
-}
-
-std::string misplaced_flags(const CLI::App& line, const BenchmarkOptions& options,
-                            const std::vector<std::string>& measuring) {
-  if (options.preset != kPublishedPreset) {
-    const std::string wrong = given_ones(
-        line, {"--gpus", "--gpus-per-node", "--gpu", "--precision", "--link", "--link-between",
-               "--link-gb-per-s", "--between-gb-per-s", "--link-latency-us", "--calibration"});
-    return wrong.empty() ? "" : wrong + ": only with --preset published";
-  }
-  std::vector<std::string> idle = {"--device",     "--world-size", "--rate-gbit",
-                                   "--latency-us", "--seed",       "--resume"};
-  idle.insert(idle.end(), measuring.begin(), measuring.end());
-  const std::string wrong = given_ones(line, idle);
-  return wrong.empty() ? ""
-                       : "--preset published computes times and measures none: leave out " + wrong;
+  return published;
 }
 
 Calibration fitted_for(const ClusterFlags& flags, const std::string& experiment) {
@@ -185,29 +254,8 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
   return simulate_step(variant, cluster, timed, options);
 }
 
-void remove_measuring_flags(CLI::App& line) {
-  for (const char* flag :
-       {"--device", "--world-size", "--rate-gbit", "--latency-us", "--seed", "--trace"}) {
-    line.remove_option(line.get_option(flag));
-  }
-}
-
-void add_scaling_flags(CLI::App& line, ClusterFlags& flags, double& efficiency) {
-  line.add_option("--efficiency", efficiency, "The part of the GPU's peak that computing reaches")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  line.add_option("--gpus", flags.gpus, "How many in total; default: 1 to 4,096 in powers of two")
-      ->check(CLI::Range(1, 1 << 20));
-}
-
-void choose_gpus(ClusterFlags& flags) {
-  if (flags.gpus.empty()) {
-    flags.gpus = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
-  }
-}
-
-void add_shape_flag(CLI::App& line, ClusterFlags& flags, const std::string& when) {
-  line.add_option("--shape", flags.shape, when + "d_model,d_ff,layers,heads of another transformer")
+void add_shape_flag(CLI::App& line, ClusterFlags& flags) {
+  line.add_option("--shape", flags.shape, "d_model,d_ff,layers,heads of another transformer")
       ->check(CLI::Range(1, 1 << 20));
 }
 

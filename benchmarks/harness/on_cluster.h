@@ -4,16 +4,41 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ddp/cluster/cluster.h"
+#include "ddp/cluster/timed_model.h"
 #include "harness/benchmark.h"
 #include "harness/variants.h"
 #include "models/profiles/model_profile.h"
 #include "models/transformer.h"
 
 namespace ddp {
+
+// Variants on the simulated cluster: stages and peers as they are, in one process, in virtual time.
+
+/// What is gathered together: each "layers.N" of a model whose layers have such names, and what lies
+/// between these. They use the model.
+std::vector<ModelUnit> units_of(const cluster::TimedModel& model);
+
+/// One step of a variant from the second on, when its buckets are what they stay. The library of its
+/// stage must be loaded, see variants_on_cluster(). Without units in `options` they are the model's.
+/// `at_its_end` is called while the variant is still there.
+cluster::StepTimes simulate_step(const std::string& variant, cluster::Cluster& cluster,
+                                 cluster::TimedModel& model, VariantOptions options = {},
+                                 const std::function<void()>& at_its_end = {});
+
+/// AdamW that tells a MetaMemory what it makes.
+std::unique_ptr<torch::optim::Optimizer> counted_adamw(std::vector<at::Tensor> parameters);
+
+/// Those of `names` that can be simulated, in the same order, with their stages' libraries loaded in
+/// this process. A variant is left out, with one line on stderr, if it is a stub, its library cannot
+/// be loaded, or it needs what the cluster does not have, such as values. Throws
+/// c10::NotImplementedError if `names` has variants of stages and none is left.
+std::vector<std::string> variants_on_cluster(const std::vector<std::string>& names,
+                                             const std::string& implementation);
 
 /// figures/reference/calibration.json of the checkout that the running program was built in.
 std::filesystem::path default_calibration();
@@ -34,7 +59,7 @@ class Calibration {
   std::map<std::string, double> constants_;
 };
 
-// For --preset published: a published experiment at its own scale, with the same code as on real
+// For the subcommand "published": a published experiment at its own scale, with the same code as on real
 // ranks, on the simulated cluster of common/ddp/cluster, in this process. The hardware's constants
 // come from figures/reference/calibration.json.
 
@@ -53,14 +78,9 @@ struct ClusterFlags {
   std::string calibration;
 };
 
-/// The flags of a machine, and --calibration; and "published" as a value of --preset.
-void add_flags(CLI::App& line, ClusterFlags& flags, BenchmarkOptions& options);
-
-/// Call it after the command line has been parsed. The message that refuses flags of the cluster
-/// without --preset published, and with it those that would do nothing: the common ones, and
-/// `measuring`. Empty if there is nothing to refuse.
-std::string misplaced_flags(const CLI::App& line, const BenchmarkOptions& options,
-                            const std::vector<std::string>& measuring);
+/// The subcommand "published", with the flags of a machine, --calibration, --impl and --output.
+CLI::App& add_published(CLI::App& line, BenchmarkOptions& options, ClusterFlags& flags, int argc,
+                        char** argv);
 
 /// The constants of that experiment, from --calibration.
 Calibration fitted_for(const ClusterFlags& flags, const std::string& experiment);
@@ -84,10 +104,9 @@ struct PublishedHardware {
 /// Replaces what the flags choose: a GPU or a link brings how NCCL goes about it there.
 void apply(const ClusterFlags& flags, PublishedHardware& hardware);
 
-/// The flags --gpu, --precision, --link, --link-between, --link-gb-per-s, --between-gb-per-s,
-/// --link-latency-us.
-/// `when` begins what is said of each.
-void add_machine_flags(CLI::App& line, ClusterFlags& flags, const std::string& when);
+/// The flags --gpus, --gpus-per-node, --gpu, --precision, --link, --link-between, --link-gb-per-s,
+/// --between-gb-per-s, --link-latency-us.
+void add_machine_flags(CLI::App& line, ClusterFlags& flags);
 
 /// The times of one step of a variant (see all_variants()): what a rank does, if all ranks do the
 /// same. The library of its stage must be loaded, see variants_on_cluster().
@@ -95,15 +114,8 @@ cluster::StepTimes simulate_step(const std::string& variant, const ProfiledModel
                                  const PublishedHardware& hardware, std::int64_t gpus,
                                  const VariantOptions& options = {});
 
-/// Where nothing is measured: takes away --device, --world-size, --rate-gbit, --latency-us, --seed, --trace.
-void remove_measuring_flags(CLI::App& line);
-
-/// The flags --efficiency and --gpus. Once they are parsed, choose_gpus() makes 1 to 4,096 of none.
-void add_scaling_flags(CLI::App& line, ClusterFlags& flags, double& efficiency);
-void choose_gpus(ClusterFlags& flags);
-
 /// The flag --shape.
-void add_shape_flag(CLI::App& line, ClusterFlags& flags, const std::string& when);
+void add_shape_flag(CLI::App& line, ClusterFlags& flags);
 
 /// --shape, or the shape of the model of that name. Throws c10::ValueError for a --shape that is not
 /// four positive numbers.

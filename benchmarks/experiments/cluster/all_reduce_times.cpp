@@ -5,17 +5,17 @@
 #include <cstdio>
 #include <iterator>
 
+#include "experiments/cluster/cluster.h"
 #include "harness/command_line.h"
-#include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
 
 namespace {
 
 using namespace ddp;
 
-constexpr const char* kProgram = "all_reduce_times";
+constexpr const char* kTimesProgram = "all_reduce_times";
 
-struct Settings : BenchmarkOptions {
+struct TimesSettings : BenchmarkOptions {
   ClusterFlags cluster{.gpus = {2, 4, 8},
                        .gpus_per_node = 8,
                        .gpu = "A100",
@@ -24,7 +24,8 @@ struct Settings : BenchmarkOptions {
   std::vector<std::int64_t> mib = {1, 10, 100, 1024}, bytes = {};
 };
 
-void add(const cluster::Topology& topology, std::int64_t gpus, std::int64_t bytes, Result& result) {
+void add_time(const cluster::Topology& topology, std::int64_t gpus, std::int64_t bytes,
+              Result& result) {
   const double ns = static_cast<double>(cluster::all_reduce_ns(topology, bytes, gpus));
   const auto choice = cluster::nccl_choice(topology, bytes, gpus);
   const double algbw = gpus > 1 ? static_cast<double>(bytes) / ns : 0;
@@ -39,11 +40,11 @@ void add(const cluster::Topology& topology, std::int64_t gpus, std::int64_t byte
                                      1e-9 * ns));
 }
 
-void run(const Settings& settings) {
+void compute_times(const TimesSettings& settings) {
   PublishedHardware hardware;
   apply(settings.cluster, hardware);
   Result result = {
-      .run = to_cluster_run(settings, kProgram, settings.cluster.gpus.back()),
+      .run = to_cluster_run(settings, kTimesProgram, settings.cluster.gpus.back()),
       .parameters = joined({{"link", settings.cluster.link},
                             {"link_source", source_of_link(settings.cluster.link)},
                             {"link_between", settings.cluster.between},
@@ -53,34 +54,29 @@ void run(const Settings& settings) {
               "busbw", "", "(B)", "(us)", "(GB/s)", "(GB/s)");
   for (const std::int64_t gpus : settings.cluster.gpus) {
     for (const std::int64_t bytes : settings.bytes) {
-      add(hardware.topology, gpus, bytes, result);
+      add_time(hardware.topology, gpus, bytes, result);
     }
   }
   save_result(settings, result);
 }
 
-}  // namespace
-
-int ddp_main(int argc, char** argv) {
-  CLI::App line("How long all-reduces take on simulated GPUs, as NCCL chooses their algorithm");
-  Settings settings;
-  ddp::add_flags(line, settings, argc, argv);
-  remove_measuring_flags(line);
-  for (const char* flag : {"--impl", "--preset"}) {
-    line.remove_option(line.get_option(flag));  // no stage runs
-  }
-  add_machine_flags(line, settings.cluster, "");
-  add_number(line, "--gpus", settings.cluster.gpus, "How many in total");
-  add_number(line, "--gpus-per-node", settings.cluster.gpus_per_node, "In a machine");
-  add_number(line, "--mib", settings.mib, "Sizes, in 2^20 bytes", 0);
-  line.add_option("--bytes", settings.bytes, "Sizes, in bytes, in place of --mib")
+std::function<void()> add_times(CLI::App& line, int argc, char** argv) {
+  const auto settings = std::make_shared<TimesSettings>();
+  add_study_flags(line, *settings, argc, argv);
+  add_machine_flags(line, settings->cluster);
+  add_number(line, "--mib", settings->mib, "Sizes, in 2^20 bytes", 0);
+  line.add_option("--bytes", settings->bytes, "Sizes, in bytes, in place of --mib")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  if (const auto code = parse(line, argc, argv)) {
-    return *code;
-  }
-  if (settings.bytes.empty()) {
-    std::ranges::transform(settings.mib, std::back_inserter(settings.bytes),
-                           [](std::int64_t mib) { return mib << 20; });
-  }
-  return run_on_cluster([&] { run(settings); });
+  return [settings] {
+    if (settings->bytes.empty()) {
+      std::ranges::transform(settings->mib, std::back_inserter(settings->bytes),
+                             [](std::int64_t mib) { return mib << 20; });
+    }
+    compute_times(*settings);
+  };
 }
+
+const bool kTimesRegistered = register_study(
+    {kTimesProgram, "How long all-reduces take, as NCCL chooses their algorithm", add_times});
+
+}  // namespace

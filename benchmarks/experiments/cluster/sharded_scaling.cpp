@@ -10,9 +10,8 @@
 #include <cstdio>
 
 #include "ddp/cluster/meta_memory.h"
-#include "harness/cluster_step.h"
+#include "experiments/cluster/cluster.h"
 #include "harness/command_line.h"
-#include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/model_profile.h"
 
@@ -20,20 +19,16 @@ namespace {
 
 using namespace ddp;
 
-constexpr const char* kProgram = "sharded_scaling";
+constexpr const char* kShardedProgram = "sharded_scaling";
 constexpr const char* kUnits = "fully sharded";
 constexpr int kMostPrefetch = 2;
 constexpr double kSlowest = 3.125, kFastest = 400;  // links, in 10^9 bytes a second
 
-struct Settings : BenchmarkOptions {
+struct ShardedSettings : ScalingSettings {
   std::vector<std::string> variants = {kComputeOnly, "naive",   "flat", "overlapped",
                                        "bucketed",   "sharded", kUnits};
-  SequenceBatch sequences{.batch = 4, .length = 512};
-  ClusterFlags cluster{
-      .gpus_per_node = 8, .gpu = "A100", .link = "nvlink3", .between = "infiniband4x100"};
-  double efficiency = 0.5;
   std::int64_t link_gpus = 64;
-  bool half = false, checkpoints = false;
+  bool checkpoints = false;
 
   std::vector<std::pair<std::string, TransformerShape>> models() const {
     if (!cluster.shape.empty()) {
@@ -53,25 +48,11 @@ struct Settings : BenchmarkOptions {
     }
     return profile;
   }
-
-  // Tensors of half the bytes move twice as fast.
-  PublishedHardware hardware() const {
-    const double times = half ? 2 : 1;
-    PublishedHardware hardware = {.pace = {.forward_efficiency = efficiency,
-                                           .backward_efficiency = efficiency,
-                                           .memory_efficiency = times * efficiency}};
-    apply(cluster, hardware);
-    hardware.topology.inside.beta_ns_per_byte /= times;
-    hardware.topology.between.beta_ns_per_byte /= times;
-    hardware.copy_bytes_per_second = times * hardware.gpu.bytes_per_second;
-    hardware.slowdown_beside_communication = slowdown_by_nvlink(hardware.gpu);
-    return hardware;
-  }
 };
 
-class Scaling {
+class ShardedScaling {
  public:
-  explicit Scaling(const Settings& settings)
+  explicit ShardedScaling(const ShardedSettings& settings)
       : settings_(settings),
         variants_(variants_on_cluster(settings.variants, settings.implementation)) {}
 
@@ -94,7 +75,7 @@ class Scaling {
         add_links(profile);
       }
     }
-    return {.run = to_cluster_run(settings_, kProgram, settings_.cluster.gpus.back()),
+    return {.run = to_cluster_run(settings_, kShardedProgram, settings_.cluster.gpus.back()),
             .parameters = parameters(),
             .series = std::move(series_)};
   }
@@ -152,45 +133,29 @@ class Scaling {
   }
 
   Parameters parameters() const {
-    return joined({{"batch_size", settings_.sequences.batch},
-                   {"sequence_length", settings_.sequences.length},
-                   {"efficiency", settings_.efficiency},
-                   {"link", settings_.cluster.link},
-                   {"link_between", settings_.cluster.between},
-                   {"link_gpus", settings_.link_gpus}},
-                  describe(settings_.hardware()));
+    return joined(settings_.parameters(), {{"link_gpus", settings_.link_gpus}});
   }
 
-  const Settings settings_;
+  const ShardedSettings settings_;
   const std::vector<std::string> variants_;
   std::vector<Series> series_;
   double alone_ = 0;  // seconds that forward and backward take alone
 };
 
-void add_flags(CLI::App& line, Settings& settings) {
-  remove_measuring_flags(line);
-  add_machine_flags(line, settings.cluster, "");
-  add_shape_flag(line, settings.cluster, "in place of both models: ");
-  line.add_flag("--half", settings.half, "Tensors have 2 bytes an element, not 4");
-  line.add_flag("--checkpoints", settings.checkpoints,
+std::function<void()> add_sharded(CLI::App& line, int argc, char** argv) {
+  const auto settings = std::make_shared<ShardedSettings>();
+  ddp::add_flags(line, *settings, argc, argv);
+  line.get_option("--shape")->description("In place of both models: d_model,d_ff,layers,heads");
+  line.add_flag("--half", settings->half, "Tensors have 2 bytes an element, not 4");
+  line.add_flag("--checkpoints", settings->checkpoints,
                 "Backward computes forward again, and no activations are kept, nor counted");
-  line.add_option("--variants", settings.variants, "What trains")->capture_default_str();
-  add_number(line, "--batch-size", settings.sequences.batch, "Sequences of each GPU");
-  add_number(line, "--sequence-length", settings.sequences.length, "Tokens of a sequence");
-  add_number(line, "--link-gpus", settings.link_gpus, "How many GPUs compare links");
-  add_scaling_flags(line, settings.cluster, settings.efficiency);
+  line.add_option("--variants", settings->variants, "What trains")->capture_default_str();
+  add_number(line, "--link-gpus", settings->link_gpus, "How many GPUs compare links");
+  return [settings] { save_result(*settings, ShardedScaling(*settings).run()); };
 }
+
+const bool kShardedRegistered = register_study(
+    {kShardedProgram, "A step with AdamW on 1 to 4,096 GPUs, from naive to fully sharded",
+     add_sharded});
 
 }  // namespace
-
-int ddp_main(int argc, char** argv) {
-  CLI::App line("A step with AdamW on 1 to 4,096 simulated GPUs, from naive to fully sharded");
-  Settings settings;
-  ddp::add_flags(line, settings, argc, argv);
-  add_flags(line, settings);
-  if (const auto code = parse(line, argc, argv)) {
-    return *code;
-  }
-  choose_gpus(settings.cluster);
-  return run_on_cluster([&] { save_result(settings, Scaling(settings).run()); });
-}

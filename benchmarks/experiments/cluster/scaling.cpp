@@ -9,16 +9,12 @@
 //     w  the bytes that an all-reduce moves per second
 //
 // The code of each variant really runs, in this process; time is virtual, the same in every run.
-#include <c10/util/StringUtil.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
 
-#include "harness/cluster_step.h"
 #include "harness/command_line.h"
-#include "harness/published_cluster.h"
 #include "models/profiles/hardware.h"
 #include "models/profiles/model_profile.h"
 
@@ -31,33 +27,11 @@ constexpr const char* kBucketed = "bucketed";
 const std::vector<std::string> kVariants = {"naive", "flat", "overlapped", kBucketed, "Reducer"};
 
 // How many caps there are for each doubling of their size.
-const std::map<std::string, int> kPresets = {
-    {"quick", 2}, {"full", 8}, {"paper", 8}, {kPublishedPreset, 2}};
+const std::map<std::string, int> kPresets = {{"quick", 2}, {"full", 8}, {"paper", 8}};
 constexpr std::int64_t kSmallestCap = std::int64_t{1} << 20;
-const PresetsInWords kInWords = {
-    .quick =
-        "1 to 4,096 GPUs in powers of two; caps from 1 MiB on, two for each doubling. Virtual "
-        "time is the same in every run, so one step is enough",
-    .full = "the same with eight caps for each doubling",
-    .paper = "as full: virtual time is the same on any hardware, and nothing was published",
-    .published = "as quick: the same name as in the programs that have published numbers",
-};
-
-struct Settings : BenchmarkOptions {
+struct Settings : ScalingSettings {
   std::string model = "xl";
-  SequenceBatch sequences{.batch = 4, .length = 512};
-  ClusterFlags cluster{
-      .gpus_per_node = 8, .gpu = "A100", .link = "nvlink3", .between = "infiniband4x100"};
-  double efficiency = 0.5;
   std::int64_t cap_bytes = std::int64_t{25} << 20, bucket_mb = 0;
-
-  PublishedHardware hardware() const {
-    PublishedHardware hardware = {
-        .pace = {.forward_efficiency = efficiency, .backward_efficiency = efficiency}};
-    apply(cluster, hardware);
-    hardware.slowdown_beside_communication = slowdown_by_nvlink(hardware.gpu);
-    return hardware;
-  }
 };
 
 class Scaling {
@@ -124,13 +98,8 @@ class Scaling {
     return joined({{"model", settings_.model},
                    {"parameters", model_.profile().elements()},
                    {"gradient_bytes", gradient_bytes_},
-                   {"batch_size", settings_.sequences.batch},
-                   {"sequence_length", settings_.sequences.length},
-                   {"cap_bytes", settings_.cap_bytes},
-                   {"efficiency", settings_.efficiency},
-                   {"link", settings_.cluster.link},
-                   {"link_between", settings_.cluster.between}},
-                  describe(hardware_));
+                   {"cap_bytes", settings_.cap_bytes}},
+                  settings_.parameters());
   }
 
   const Settings settings_;
@@ -160,44 +129,24 @@ void print_table(const Settings& settings, const Result& result) {
   std::printf("\n");
 }
 
-void add_flags(CLI::App& line, Settings& settings) {
-  remove_measuring_flags(line);
-  line.remove_option(line.get_option("--preset"));
-  add_choice(line, "--preset", settings.preset, "How many caps are tried",
-             {"quick", "full", "paper", kPublishedPreset});
-  add_choice(line, "--model", settings.model, "What is trained", transformer_names());
-  add_machine_flags(line, settings.cluster, "");
-  add_shape_flag(line, settings.cluster, "");
-  const auto number = [&](const char* flag, auto& value, const char* what) {
-    add_number(line, flag, value, what, 1, 1 << 30);
+std::function<void()> add(CLI::App& line, int argc, char** argv) {
+  const auto settings = std::make_shared<Settings>();
+  ddp::add_flags(line, *settings, argc, argv);
+  add_choice(line, "--model", settings->model, "What is trained", transformer_names());
+  add_number(line, "--cap-bytes", settings->cap_bytes, "A bucket's: bucketed and Reducer", 1,
+             1 << 30);
+  add_number(line, "--bucket-mb", settings->bucket_mb, "The same in MB of 2^20 bytes", 0);
+  return [settings] {
+    if (settings->bucket_mb > 0) {
+      settings->cap_bytes = settings->bucket_mb << 20;
+    }
+    const Result result = Scaling(*settings).run();
+    save_result(*settings, result);
+    print_table(*settings, result);
   };
-  number("--batch-size", settings.sequences.batch, "Sequences of each GPU");
-  number("--sequence-length", settings.sequences.length, "Tokens of a sequence");
-  number("--gpus-per-node", settings.cluster.gpus_per_node, "In a machine");
-  number("--cap-bytes", settings.cap_bytes, "A bucket's: bucketed and Reducer");
-  line.add_option("--bucket-mb", settings.bucket_mb, "The same in MB of 2^20 bytes")
-      ->check(CLI::Range(1, 1 << 20));
-  add_scaling_flags(line, settings.cluster, settings.efficiency);
 }
+
+const bool kRegistered = register_study(
+    {kProgram, "A step on 1 to 4,096 GPUs, with each way of averaging gradients", add});
 
 }  // namespace
-
-int ddp_main(int argc, char** argv) {
-  CLI::App line("A step on 1 to 4,096 simulated GPUs, with each way of averaging gradients");
-  Settings settings;
-  ddp::add_flags(line, settings, argc, argv);
-  add_flags(line, settings);
-  describe_presets(line, kInWords);
-  if (const auto code = parse(line, argc, argv)) {
-    return *code;
-  }
-  if (settings.bucket_mb > 0) {
-    settings.cap_bytes = settings.bucket_mb << 20;
-  }
-  choose_gpus(settings.cluster);
-  return run_on_cluster([&] {
-    const Result result = Scaling(settings).run();
-    save_result(settings, result);
-    print_table(settings, result);
-  });
-}

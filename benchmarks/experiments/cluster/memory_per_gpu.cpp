@@ -13,16 +13,15 @@
 #include <cstdio>
 
 #include "ddp/cluster/meta_memory.h"
-#include "harness/cluster_step.h"
+#include "experiments/cluster/cluster.h"
 #include "harness/command_line.h"
-#include "harness/published_cluster.h"
 
 namespace {
 
 using namespace ddp;
 
-constexpr const char* kProgram = "memory_per_gpu";
-const std::vector<std::string> kVariants = {"bucketed", "sharded", "fully sharded"};
+constexpr const char* kMemoryProgram = "memory_per_gpu";
+const std::vector<std::string> kMeasured = {"bucketed", "sharded", "fully sharded"};
 constexpr std::int64_t kLayers = 400;  // of one parameter each; all sizes are multiples
 
 // Of a transformer's layer by d_model: parameters, for d_model squared, and elements that are kept for a
@@ -77,7 +76,7 @@ class MasterAdamW : public torch::optim::Optimizer {
   int steps_ = 0;
 };
 
-struct Settings : BenchmarkOptions {
+struct MemorySettings : BenchmarkOptions {
   std::vector<std::int64_t> millions = {7'500, 128'000, 1'000'000};  // of parameters
   std::vector<std::int64_t> gpus = {1, 4, 16, 64, 256, 1024};
   std::int64_t blocks = 37, tokens = 0;
@@ -88,7 +87,8 @@ struct Bytes {
   cluster::MemoryUse most;  // within a step
 };
 
-std::vector<cluster::TimedLayer> layers_of(const Settings& settings, std::int64_t parameters) {
+std::vector<cluster::TimedLayer> layers_of(const MemorySettings& settings,
+                                           std::int64_t parameters) {
   const double d_model = std::sqrt(static_cast<double>(parameters) / (kSquares * settings.blocks));
   const double kept = 2 * d_model * kKept * settings.blocks * settings.tokens / kLayers;
   std::vector<cluster::TimedLayer> layers;
@@ -100,8 +100,8 @@ std::vector<cluster::TimedLayer> layers_of(const Settings& settings, std::int64_
   return layers;
 }
 
-Bytes measure(const Settings& settings, const std::string& variant, std::int64_t parameters,
-              std::int64_t gpus) {
+Bytes bytes_of(const MemorySettings& settings, const std::string& variant, std::int64_t parameters,
+               std::int64_t gpus) {
   const cluster::MetaMemory memory;
   cluster::Cluster cluster(
       {.world_size = gpus,
@@ -116,36 +116,36 @@ Bytes measure(const Settings& settings, const std::string& variant, std::int64_t
   return bytes;
 }
 
-void add(std::vector<Series>& series, const Parameters& labels, const std::string& quantity,
-         std::int64_t bytes) {
+void add_bytes(std::vector<Series>& series, const Parameters& labels, const std::string& quantity,
+               std::int64_t bytes) {
   series.push_back({.labels = joined({{"quantity", quantity}}, labels),
                     .unit = "bytes",
                     .values = {static_cast<double>(bytes)}});
 }
 
-Result run(const Settings& settings) {
-  Result result = {.run = to_cluster_run(settings, kProgram, settings.gpus.back()),
+Result memory_of_all(const MemorySettings& settings) {
+  Result result = {.run = to_cluster_run(settings, kMemoryProgram, settings.gpus.back()),
                    .parameters = {{"dtype", "float16"},
                                   {"optimizer", "AdamW"},
                                   {"blocks", settings.blocks},
                                   {"tokens", settings.tokens}}};
-  for (const std::string& variant : variants_on_cluster(kVariants, settings.implementation)) {
+  for (const std::string& variant : variants_on_cluster(kMeasured, settings.implementation)) {
     for (const std::int64_t millions : settings.millions) {
       const std::int64_t parameters = millions * 1'000'000;
       for (const std::int64_t gpus : settings.gpus) {
-        const auto [held, most] = measure(settings, variant, parameters, gpus);
+        const auto [held, most] = bytes_of(settings, variant, parameters, gpus);
         const Parameters labels = {
             {"stage", stage_of(variant)}, {"parameters", parameters}, {"world_size", gpus}};
-        add(result.series, labels, "held", held.total());
-        add(result.series, labels, "most", most.total());
+        add_bytes(result.series, labels, "held", held.total());
+        add_bytes(result.series, labels, "most", most.total());
         std::printf(
             "%-14s %8.1f billion parameters on %4lld GPUs: %9.2f GB held, %9.2f GB at most (%s:",
             variant.c_str(), 1e-3 * static_cast<double>(millions), static_cast<long long>(gpus),
             1e-9 * held.total(), 1e-9 * most.total(), most.moment);
         for (std::size_t kind = 0; kind < cluster::kMemoryKinds.size(); ++kind) {
           const std::string name = cluster::kMemoryKinds[kind];
-          add(result.series, labels, name + " held", held.bytes[kind]);
-          add(result.series, labels, name + " at most in " + most.moment, most.bytes[kind]);
+          add_bytes(result.series, labels, name + " held", held.bytes[kind]);
+          add_bytes(result.series, labels, name + " at most in " + most.moment, most.bytes[kind]);
           std::printf(" %s %.2f", name.c_str(), 1e-9 * most.bytes[kind]);
         }
         std::printf(")\n");
@@ -155,24 +155,18 @@ Result run(const Settings& settings) {
   return result;
 }
 
-void add_flags(CLI::App& line, Settings& settings) {
-  remove_measuring_flags(line);
-  line.add_option("--millions", settings.millions, "Of parameters")->check(CLI::Range(1, 1 << 30));
-  add_number(line, "--tokens", settings.tokens, "Of a GPU's batch, whose activations are counted",
+std::function<void()> add_memory(CLI::App& line, int argc, char** argv) {
+  const auto settings = std::make_shared<MemorySettings>();
+  add_study_flags(line, *settings, argc, argv);
+  add_number(line, "--millions", settings->millions, "Of parameters", 1, 1 << 30);
+  add_number(line, "--tokens", settings->tokens, "Of a GPU's batch, whose activations are counted",
              0, 1 << 30);
-  add_number(line, "--blocks", settings.blocks, "Layers that such a transformer has", 1, 1000);
-  line.add_option("--gpus", settings.gpus, "How many in total")->check(CLI::Range(1, 1 << 20));
+  add_number(line, "--blocks", settings->blocks, "Layers that such a transformer has", 1, 1000);
+  add_number(line, "--gpus", settings->gpus, "How many in total");
+  return [settings] { save_result(*settings, memory_of_all(*settings)); };
 }
+
+const bool kMemoryRegistered = register_study(
+    {kMemoryProgram, "What a GPU holds of a large model, over the number of GPUs", add_memory});
 
 }  // namespace
-
-int ddp_main(int argc, char** argv) {
-  CLI::App line("What a GPU holds of a large model, over the number of GPUs");
-  Settings settings;
-  ddp::add_flags(line, settings, argc, argv);
-  add_flags(line, settings);
-  if (const auto code = parse(line, argc, argv)) {
-    return *code;
-  }
-  return run_on_cluster([&] { save_result(settings, run(settings)); });
-}
