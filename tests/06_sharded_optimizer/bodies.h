@@ -43,6 +43,12 @@ std::vector<Body> memory();
 
 enum class Inner { kSgd, kMomentum, kAdamW };
 
+/// As who trains may do at any time.
+void halve_the_rate(torch::optim::Optimizer& optimizer);
+
+/// A text of bodies that call step() finish(), and know one operation.
+std::string in_own_words(std::string text);
+
 /// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step.
 std::unique_ptr<torch::optim::Optimizer> make_inner(
     Inner inner, std::vector<at::Tensor> parameters,
@@ -55,6 +61,7 @@ struct Form {
   ShardedOptimizerOptions options = {};
   Inner inner = Inner::kMomentum;
   double max_norm = 0;  // none
+  bool slows = false;   // the caller halves the learning rate after each step
 };
 
 /// Calls this stage's factory, and makes what it returns a synchronizer, whose finish() clips and
@@ -62,7 +69,7 @@ struct Form {
 /// "overlap" or "no overlap", and in each step, by place in the list of parameters, the facts
 /// "gradient is kept" of a gradient that is still there when finish() begins, and "gradient is
 /// left" when it ends; "update" for each step of an inner optimizer, the value "norm", and the
-/// parameters as they are then: "updated", and "moved by step()" if they are elsewhere.
+/// parameters as they are then: "updated", and "elsewhere after step()" if they are.
 Factory sharded(const Form& form);
 
 /// Tests that are charged with bodies.

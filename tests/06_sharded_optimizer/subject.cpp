@@ -2,6 +2,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cstring>
 #include <utility>
 
 #include "bodies.h"
@@ -37,10 +38,12 @@ class Told : public Optimizer {
 class AsSynchronizer : public GradientSynchronizer {
  public:
   AsSynchronizer(Client& client, const std::vector<at::Tensor>& parameters, double max_norm,
-                 std::unique_ptr<ShardedOptimizer> optimizer)
+                 std::unique_ptr<ShardedOptimizer> optimizer,
+                 std::vector<torch::optim::Optimizer*> slowed)
       : client_(client),
         parameters_(parameters),
         max_norm_(max_norm),
+        slowed_(std::move(slowed)),
         tells_(client.place().phase == Phase::kConstruction),
         optimizer_(std::move(optimizer)) {
     for (const at::Tensor& parameter : parameters_) {
@@ -57,10 +60,13 @@ class AsSynchronizer : public GradientSynchronizer {
       client_.value("norm", at::scalar_tensor(optimizer_->clip_grad_norm(max_norm_), at::kDouble));
     }
     optimizer_->step();
+    for (torch::optim::Optimizer* const inner : slowed_) {
+      halve_the_rate(*inner);
+    }
     tell_gradients("gradient is left");
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
       if (parameters_[i].const_data_ptr() != places_[i]) {
-        client_.fact("moved by step()", 1, static_cast<std::int64_t>(i));
+        client_.fact("elsewhere after step()", 1, static_cast<std::int64_t>(i));
       }
       client_.value("updated", parameters_[i], static_cast<std::int64_t>(i));
     }
@@ -83,7 +89,8 @@ class AsSynchronizer : public GradientSynchronizer {
   Client& client_;
   const std::vector<at::Tensor> parameters_;
   const double max_norm_;
-  const bool tells_;  // whether a Training trains
+  const std::vector<torch::optim::Optimizer*> slowed_;  // which the optimizer owns
+  const bool tells_;                                    // whether a Training trains
   std::vector<const void*> places_;
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<NoSync>> scopes_;
@@ -100,6 +107,23 @@ at::Tensor as_values(const std::vector<std::vector<std::size_t>>& plan) {
 }
 
 }  // namespace
+
+void halve_the_rate(torch::optim::Optimizer& optimizer) {
+  auto& options = optimizer.param_groups()[0].options();
+  options.set_lr(options.get_lr() / 2);
+}
+
+std::string in_own_words(std::string text) {
+  const std::pair<const char*, const char*> words[] = {{"finish()", "step()"},
+                                                       {"an all-reduce", "an operation"},
+                                                       {"all-reduce fails", "operation fails"}};
+  for (const auto& [theirs, own] : words) {
+    for (auto at = text.find(theirs); at != text.npos; at = text.find(theirs, at + 1)) {
+      text.replace(at, std::strlen(theirs), own);
+    }
+  }
+  return text;
+}
 
 std::unique_ptr<torch::optim::Optimizer> make_inner(Inner inner, std::vector<at::Tensor> parameters,
                                                     const Stepped& stepped) {
@@ -122,11 +146,13 @@ Factory sharded(const Form& form) {
       client.value("plan", as_values(plan_buckets(parameters, form.options.cap_bytes)));
       client.value("inner", at::scalar_tensor(static_cast<int>(form.inner), at::kLong));
       client.value("max norm", at::scalar_tensor(form.max_norm, at::kDouble));
+      client.value("slows", at::scalar_tensor(form.slows, at::kBool));
       client.value(form.options.overlap ? "overlap" : "no overlap", at::Tensor());
     }
     const bool tells = client.place().phase == Phase::kConstruction;
     std::vector<at::Tensor> made;
-    const auto factory = [&client, &made, tells, form](std::vector<at::Tensor> shards) {
+    std::vector<torch::optim::Optimizer*> slowed;
+    const auto factory = [&client, &made, &slowed, tells, form](std::vector<at::Tensor> shards) {
       for (std::size_t i = 0; tells && i < shards.size(); ++i) {
         const at::Tensor& shard = shards[i];
         client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
@@ -135,15 +161,20 @@ Factory sharded(const Form& form) {
                     shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
         made.push_back(shard);
       }
-      return make_inner(form.inner, std::move(shards),
-                        [&client](std::int64_t elements) { client.fact("update", elements); });
+      auto inner = make_inner(form.inner, std::move(shards), [&client](std::int64_t elements) {
+        client.fact("update", elements);
+      });
+      if (form.slows) {
+        slowed.push_back(inner.get());
+      }
+      return inner;
     };
     auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
     for (std::size_t b = 0; b < made.size(); ++b) {
       client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
     }
-    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
-                                            std::move(optimizer));
+    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm, std::move(optimizer),
+                                            std::move(slowed));
   };
 }
 

@@ -52,6 +52,7 @@ class Chain {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       wait(overlap_ ? reduced[waited(b)] : 0);
       for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        moments[ranks_[r].rank].push_back({"update", clock_[r]});
         clock_[r] += update_ns(buckets_[b].chunk, ranks_[r].rank);
       }
       free_ = std::max(free_, launch()) + cost(c10d::OpType::_ALLGATHER_BASE, b);
@@ -66,6 +67,8 @@ class Chain {
   /// All means are awaited before the first update, or each before its own.
   bool waits_for_all = true;
 
+  std::map<int, std::vector<Moment>> moments;  // by rank
+
  private:
   std::size_t waited(std::size_t bucket) const {
     return waits_for_all ? buckets_.size() - 1 : bucket;
@@ -79,6 +82,8 @@ class Chain {
       std::map<std::int64_t, bool> ready;
       std::size_t next = 0;
       for (const Seen* seen : ranks_[r].steps.at(step_).ready) {
+        moments[ranks_[r].rank].push_back(
+            {"backward layer " + std::to_string(seen->index), clock_[r]});
         clock_[r] += backward_ns(ranks_[r], seen->index, ranks_[r].rank);
         ready[seen->index] = true;
         while (overlap_ && next < buckets_.size() &&
@@ -135,7 +140,8 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
     const std::int64_t expected = late.end();
     const std::int64_t took = time.step_ns(number);
     if (took != expected && took != early.end()) {
-      return off_the_chain(number, took, expected, "reduce-scatters, updates and all-gathers");
+      return off_the_chain(number, took, expected, "reduce-scatters, updates and all-gathers") +
+             first_off(time, number, late.moments);
     }
   }
   return "";

@@ -16,6 +16,14 @@ std::vector<Body> training() {
   return bodies_of_cases([](const Case& one) { return !accumulates(one) && !clips(one); });
 }
 
+// Units of each kind. What a unit's steps are like is nothing to its construction.
+std::vector<Body> constructions() {
+  return constructions_of_cases([](const Case& one) {
+    return one.steps.size() > 1 && one.options.prefetch == 1 && !one.options.keep_last &&
+           !accumulates(one) && !clips(one) && is_determined(one);
+  });
+}
+
 // Of which the header says where each all-gather comes.
 std::vector<Body> determined() { return bodies_of_cases(is_determined); }
 
@@ -42,7 +50,7 @@ const GradedTest kConstruction{
      .hint =
          "Flatten a unit, pad it, broadcast it, and keep one chunk: that with your rank's number "
          "in the group."},
-    [] { judge(training(), shards_are_rank_0s); }};
+    [] { judge(constructions(), shards_are_rank_0s); }};
 
 const GradedTest kValues{
     {.name = "a_step_ends_where_the_unsharded_model_ends",
@@ -80,7 +88,10 @@ const GradedTest kReduce{
      .hint =
          "on_gradient_ready() of the flat leaf calls you when all uses of the unit have added to "
          "its gradient: let go, then reduce, at once."},
-    [] { judge(determined(), reduce_scatters_have_their_moment, no_sync_reduces_nothing); }};
+    [] {
+      judge(determined(), all_of({reduce_scatters_have_their_moment, one_is_reduced_at_a_time}),
+            no_sync_reduces_nothing);
+    }};
 
 const GradedTest kWhole{
     {.name = "units_are_whole_only_when_they_are_needed",

@@ -45,6 +45,8 @@ class Chain {
   /// A reduce-scatter is waited for right before the next one; or no earlier than in finish().
   bool waits_for_the_one_before = true;
 
+  std::map<int, std::vector<Moment>> moments;  // by rank
+
  private:
   void play(const Deed& deed) {
     const auto unit = static_cast<std::int64_t>(deed.unit);
@@ -56,8 +58,11 @@ class Chain {
       reduced_ = launch(c10d::OpType::_REDUCE_SCATTER_BASE, bytes_of(case_, deed.unit).padded);
     } else {
       wait(gathered_[deed.unit]);
+      const bool backward = deed.kind == Deed::Kind::kBackward;
       for (std::size_t i = 0; i < members_.size(); ++i) {
-        clock_[i] += compute_ns(unit, deed.kind == Deed::Kind::kBackward, members_[i]);
+        moments[members_[i]].push_back(
+            {(backward ? "backward " : "forward ") + std::to_string(unit), clock_[i]});
+        clock_[i] += compute_ns(unit, backward, members_[i]);
       }
     }
   }
@@ -99,7 +104,8 @@ std::string wrong_time(const Evidence& evidence, const NetworkModel& network) {
     const std::int64_t expected = early.end(step);
     const std::int64_t took = time.step_ns(step);
     if (took != expected && took != late.end(step)) {
-      return off_the_chain(step, took, expected, "gathers, units and reduce-scatters");
+      return off_the_chain(step, took, expected, "gathers, units and reduce-scatters") +
+             first_off(time, step, early.moments);
     }
   }
   return "";

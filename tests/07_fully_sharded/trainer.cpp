@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -64,12 +65,44 @@ struct Checkpoint : autograd::Function<Checkpoint> {
   }
 };
 
+// Computes a unit's output without a graph, and again in backward from the tensors that it has kept.
+struct Again : autograd::Function<Again> {
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            const std::vector<at::Tensor>& parameters, const Case* one) {
+    context->saved_data["x"] = x.detach();
+    context->saved_data["parameters"] = parameters;
+    context->saved_data["case"] = reinterpret_cast<std::int64_t>(one);
+    return compute(*one, x, parameters);
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          autograd::variable_list gradients) {
+    const at::AutoGradMode with_grad(true);
+    const auto* one = reinterpret_cast<const Case*>(context->saved_data["case"].toInt());
+    autograd::variable_list inputs = {
+        context->saved_data["x"].toTensor().detach().requires_grad_()};
+    for (const at::Tensor& parameter : context->saved_data["parameters"].toTensorVector()) {
+      inputs.push_back(parameter.detach().requires_grad_());
+    }
+    const at::Tensor y = compute(*one, inputs[0], {inputs.begin() + 1, inputs.end()});
+    inputs = autograd::grad({y}, inputs, gradients);
+    inputs.emplace_back();
+    return inputs;
+  }
+};
+
 // A case's model on a rank, in training.
 class Trainer {
  public:
   Trainer(Client& client, const Case& one)
       : client_(client), case_(one), group_(make_group(client.shared_from_this(), one.group)) {
     client.fact("case", &one - cases().data());
+  }
+
+  void construct_alone() {
+    construct();
+    hand_in_shards("initial shard");
+    destroy();
   }
 
   void run() {
@@ -85,7 +118,7 @@ class Trainer {
   void go_to(Phase phase) { client_.go_to({.phase = phase, .step = step_}); }
 
   void construct() {
-    const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &throws_);
+    const std::vector<Unit> units = units_of(client_, case_, client_.rank(), &how_);
     const auto before = parameters_of(case_, client_.rank());
     go_to(Phase::kConstruction);
     {
@@ -135,20 +168,19 @@ class Trainer {
     client_.fact("pass", pass.no_sync);
     at::Tensor x = input_of(case_, client_.rank(), step_, place);
     x.set_requires_grad(pass.how == How::kCheckpoint);
-    throws_ = pass.how == How::kThrows;
+    how_ = pass.how;
     at::Tensor y;
     try {
       const at::AutoGradMode mode(pass.how != How::kNoGrad);
       y = forward(pass, x);
     } catch (const std::runtime_error& error) {
-      if (!throws_) {
+      if (pass.how != How::kThrows) {
         throw;
       }
       client_.fact("threw, as it was to", 1);
     }
-    throws_ = false;
     client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
-    if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
+    if (trains(pass.how)) {
       const at::Tensor loss = loss_of(y, case_.loss_scale);
       y.reset();
       enter(pass.no_sync);
@@ -212,17 +244,17 @@ class Trainer {
   const Case& case_;
   ProcessGroupPtr group_;
   int step_ = -1;
-  bool throws_ = false;
+  How how_ = How::kTrain;
   std::unique_ptr<FullySharded> model_;
 };
 
 }  // namespace
 
-std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool* throws) {
+std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How* how) {
   std::vector<Unit> units;
   for (auto& parameters : parameters_of(one, rank)) {
     const auto number = static_cast<std::int64_t>(units.size());
-    const UnitFunction function = [&client, one, number, throws](
+    const UnitFunction function = [&client, one, number, how](
                                       const at::Tensor& x,
                                       const std::vector<at::Tensor>& given) -> at::Tensor {
       client.fact("forward", 1, number);
@@ -235,10 +267,15 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const bool
         TORCH_CHECK(given[i].sizes() == at::IntArrayRef(shapes[i % shapes.size()]), "parameter ", i,
                     " of unit ", number, " has shape ", given[i].sizes(), ", not as it was given");
       }
-      if (throws != nullptr && *throws && number == 1) {
+      const How now = how != nullptr ? *how : How::kTrain;
+      if (now == How::kThrows && number == 1) {
         throw std::runtime_error("this function throws, as it is to");
       }
-      const at::Tensor y = compute(one, x, given);
+      const at::Tensor y =
+          now == How::kRecompute ? Again::apply(x, given, &one) : compute(one, x, given);
+      if (now == How::kDetached) {
+        return y.detach();
+      }
       return at::GradMode::is_enabled() ? Told::apply(y, given[0], &client, number) : y;
     };
     units.push_back({std::move(parameters), function});
@@ -257,6 +294,17 @@ std::vector<at::Tensor> chunks_of(const std::vector<std::vector<at::Tensor>>& un
                                  std::clamp<std::int64_t>(elements - place * chunk, 0, chunk)));
   }
   return chunks;
+}
+
+std::vector<Body> constructions_of_cases(const std::function<bool(const Case&)>& which) {
+  std::vector<Body> bodies = bodies_of_cases(which);
+  for (Body& body : bodies) {
+    const Case& one = *std::ranges::find(cases(), body.name, &Case::name);
+    body.name = "construction: " + body.name;
+    body.run = [&one](Client& client) { Trainer(client, one).construct_alone(); };
+    body.charged_to = "construction_leaves_a_chunk_of_rank_0";
+  }
+  return bodies;
 }
 
 std::vector<Body> bodies_of_cases(const std::function<bool(const Case&)>& which) {

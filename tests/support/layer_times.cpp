@@ -1,5 +1,6 @@
 #include "support/layer_times.h"
 
+#include <limits>
 #include <utility>
 
 namespace ddp::testing {
@@ -43,6 +44,29 @@ std::string on_each_network(const std::function<std::string(const NetworkModel& 
     }
   }
   return "";
+}
+
+std::string first_off(const VirtualTime& time, int step,
+                      const std::map<int, std::vector<Moment>>& by_rank) {
+  std::string text;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [rank, moments] : by_rank) {
+    std::size_t next = 0;
+    for (const Span& span : time.spans(rank)) {
+      const std::int64_t begin = span.begin_ns - time.step(step).begin;
+      if (next == moments.size() || begin < 0 || span.name != moments[next].name) {
+        continue;
+      }
+      const Moment& due = moments[next++];
+      if (begin != due.begin_ns && due.begin_ns < first) {
+        first = due.begin_ns;
+        text = "; first off it is " + due.name + " on rank " + std::to_string(rank) +
+               ", which begins at " + std::to_string(begin) + " of the step, and should at " +
+               std::to_string(due.begin_ns);
+      }
+    }
+  }
+  return text;
 }
 
 std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,

@@ -36,4 +36,14 @@ std::string off_the_chain(int step, std::int64_t took, std::int64_t expected,
                               "a launch that is late, a wait too many, or "
                               "another operation");
 
+/// Where a rank should begin to compute something, in nanoseconds of a step; `name` is as VirtualTime has it.
+struct Moment {
+  std::string name;
+  std::int64_t begin_ns;
+};
+
+/// "; first off it: ...": of all ranks what begins first at another time than it should.
+std::string first_off(const VirtualTime& time, int step,
+                      const std::map<int, std::vector<Moment>>& by_rank);
+
 }  // namespace ddp::testing

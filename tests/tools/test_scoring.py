@@ -61,7 +61,7 @@ def test_a_failure_of_another_kind_is_not_forgiven() -> None:
 def test_who_is_forgiven_says_what_it_was_judged_without_and_who_pays() -> None:
     forgiven, nothing_left = judged("b", "x>a"), judged("c", "xy>a", held=0)
     settle([judged("a", "x>a"), forgiven, nothing_left])
-    assert forgiven.failures == [] and forgiven.measured == ["judged without 1 run: for x see a"]
+    assert forgiven.failures == [] and forgiven.measured == ["so far judged without 1 run: for x see a"]
     assert nothing_left.status is Status.NOT_JUDGED and nothing_left.failures == ["not judged: for x see a"]
     settle([one := judged("a", "x>a"), payer := judged("c", "x>a", points=1, held=0)])
     assert (one.status, payer.status) == (Status.PASSED, Status.FAILED)  # which nothing is left of

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from tools.grading.scoring.results import Broken, Status, TestResult
 
 Rare = frozenset[str]
-WITHOUT = "judged without"
+WITHOUT = "so far judged without"
 
 
 def settle(results: list[TestResult]) -> None:
