@@ -21,7 +21,7 @@ namespace ddp {
 using UnitFunction =
     std::function<at::Tensor(const at::Tensor& x, const std::vector<at::Tensor>& parameters)>;
 
-/// Parameters and the function that uses them, such as a transformer block.
+/// Parameters and the function that uses them.
 struct Unit {
   std::vector<at::Tensor> parameters;
   UnitFunction function;
@@ -51,13 +51,14 @@ struct FullyShardedOptions {
 /// several times or never, in any order, without autograd, or with a result that requires no
 /// gradient. Its function calls no forward(), returns a new tensor, and keeps its parameters for
 /// backward alone: there it may recompute, by autograd::grad, so that the leaf is reached once. A
-/// checkpoint may call forward() in backward.
+/// checkpoint may call forward() in backward. A graph has one backward, which ends training if it
+/// throws.
 ///
 /// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its
 /// forward was, reduces nothing, and whole gradients stay on every rank, for the unit's next
 /// reduction to take along; units are gathered and let go as ever.
 ///
-/// Autograd's mode, default dtype and the like are left as found. A graph has one backward.
+/// Autograd's mode, default dtype and the like are left as found.
 class FullySharded : public Silenceable {
  public:
   FullySharded() = default;

@@ -64,7 +64,8 @@ class Unsharded {
       }
       const at::Tensor mean = sum * (mistake_.factor / static_cast<double>(ranks_.size()));
       mean_[layer] = mean;
-      parameter.mutable_grad() = mean.to(parameter.scalar_type());
+      parameter.mutable_grad() =
+          mean.to(parameter.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
       squares += mean.square().sum().item<double>();
       scale_[layer] = std::max(scale_[layer], largest(parameter));
       gradient_[layer] = std::max(gradient_[layer], largest(magnitude));

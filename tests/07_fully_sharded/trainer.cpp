@@ -65,10 +65,12 @@ struct Checkpoint : autograd::Function<Checkpoint> {
   }
 };
 
-// Computes a unit's output without a graph, and again in backward from the tensors that it has kept.
+// Computes a unit's output without a graph, and again in backward from the tensors that it has kept. `joined` are the
+// same parameters, flat: autograd takes no list.
 struct Again : autograd::Function<Again> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
-                            const std::vector<at::Tensor>& parameters, const Case* one) {
+                            const at::Tensor& /*joined*/, const std::vector<at::Tensor>& parameters,
+                            const Case* one) {
     context->saved_data["x"] = x.detach();
     context->saved_data["parameters"] = parameters;
     context->saved_data["case"] = reinterpret_cast<std::int64_t>(one);
@@ -86,8 +88,14 @@ struct Again : autograd::Function<Again> {
     }
     const at::Tensor y = compute(*one, inputs[0], {inputs.begin() + 1, inputs.end()});
     inputs = autograd::grad({y}, inputs, gradients);
-    inputs.emplace_back();
-    return inputs;
+    return {inputs[0], joined({inputs.begin() + 1, inputs.end()}), at::Tensor(), at::Tensor()};
+  }
+
+  static at::Tensor joined(std::vector<at::Tensor> parameters) {
+    for (at::Tensor& parameter : parameters) {
+      parameter = parameter.reshape({-1});
+    }
+    return at::cat(parameters);
   }
 };
 
@@ -271,8 +279,9 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How*
       if (now == How::kThrows && number == 1) {
         throw std::runtime_error("this function throws, as it is to");
       }
-      const at::Tensor y =
-          now == How::kRecompute ? Again::apply(x, given, &one) : compute(one, x, given);
+      const at::Tensor y = now == How::kRecompute
+                               ? Again::apply(x, Again::joined(given), given, &one)
+                               : compute(one, x, given);
       if (now == How::kDetached) {
         return y.detach();
       }
