@@ -28,6 +28,11 @@ void judge_worded(const std::vector<Body>& bodies, const Predicate& holds,
   judge(bodies, worded(holds), worded(unless));
 }
 
+// kEnd says of the simplest steps where they end, and what is wrong there is no other test's mistake.
+Predicate values_too(const Predicate& holds) {
+  return only_where(same_order()[0], parameters_are_the_unsharded_optimizers, holds);
+}
+
 const GradedTest kConstruction{
     {.name = "construction_broadcasts_rank_0",
      .points = 1,
@@ -72,7 +77,8 @@ const GradedTest kOrder{
              "left, in the same order, before it waits. All-gathers follow, in the same order."},
     [] {
       judge_worded(overlapping(), in_each_step(in_plan_order));
-      judge_worded(branching_models(), training_ends_at_the_oracle({{ToyKind::kRankBranch}}),
+      judge_worded(branching_models(),
+                   values_too(training_ends_at_the_oracle({{ToyKind::kRankBranch}})),
                    misused_in_flight);
     }};
 
@@ -134,9 +140,9 @@ const GradedTest kNorm{
          "Each rank adds the squares of its own shards' gradients; one all-reduce of one float64 "
          "number makes it everybody's. Then every rank scales by the same factor."},
     [] {
-      judge_worded(clipping(),
-                   all_of({norm_is_that_of_the_means, parameters_are_the_unsharded_optimizers,
-                           ranks_have_the_same_bits}));
+      judge_worded(clipping(), all_of({norm_is_that_of_the_means,
+                                       values_too(parameters_are_the_unsharded_optimizers),
+                                       ranks_have_the_same_bits}));
     }};
 
 const GradedTest kNoOverlap{
@@ -149,8 +155,8 @@ const GradedTest kNoOverlap{
       judge_worded(without_overlap(),
                    all_of({in_each_step(after_backward_one_by_one), in_each_step(each_bucket_once),
                            in_each_step(in_plan_order), in_each_step(with_its_update),
-                           parameters_are_the_unsharded_optimizers, ranks_have_the_same_bits,
-                           every_step_reduces}),
+                           values_too(parameters_are_the_unsharded_optimizers),
+                           ranks_have_the_same_bits, every_step_reduces}),
                    misused_in_flight);
     }};
 

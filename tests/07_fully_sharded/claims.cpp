@@ -31,6 +31,15 @@ std::string nothing_grows_in_steps(const Evidence& evidence) {
   return growth_in_steps(evidence, kStepsBetweenCounts);
 }
 
+// kValues and kConstruction say of the simplest case what is wrong, and that is no other test's mistake.
+Predicate values_too() {
+  return only_where(training()[0], values_are_the_unsharded_models,
+                    values_are_the_unsharded_models);
+}
+Predicate where_construction_is_right(const Predicate& holds) {
+  return only_where(constructions()[0], shards_are_rank_0s, holds);
+}
+
 // Another call's are another test's.
 std::string clipping_leaves_surroundings_alone(const Evidence& evidence) {
   const std::string text = surroundings_are_left_alone(evidence);
@@ -130,8 +139,8 @@ const GradedTest kAccumulation{
          "Inside NoSync a unit's whole gradient stays in the flat leaf. The next backward outside "
          "adds to it and reduces the sum; finish() reduces what is left."},
     [] {
-      judge(bodies_of_cases(accumulates), all_of({no_sync_reduces_nothing, each_gradient_is_reduced,
-                                                  values_are_the_unsharded_models}));
+      judge(bodies_of_cases(accumulates),
+            all_of({no_sync_reduces_nothing, each_gradient_is_reduced, values_too()}));
     }};
 
 const GradedTest kNorm{
@@ -142,20 +151,19 @@ const GradedTest kNorm{
          "makes it everybody's."},
     [] {
       judge(bodies_of_cases(clips),
-            all_of({norm_is_that_of_all_units, values_are_the_unsharded_models,
-                    clipping_leaves_surroundings_alone}));
+            all_of({norm_is_that_of_all_units, values_too(), clipping_leaves_surroundings_alone}));
     }};
 
-const GradedTest kStates{{.name = "states_load_into_worlds_of_other_sizes",
-                          .points = 2,
-                          .hint = "Joined in the order of ranks, shards are the flat unit and "
-                                  "padding. Cut that off, pad for "
-                                  "the new number of ranks, and take your chunk."},
-                         [] {
-                           judge(states(),
-                                 all_of({states_are_those_saved, whole_parameters_are_gathered_once,
-                                         surroundings_are_left_alone}));
-                         }};
+const GradedTest kStates{
+    {.name = "states_load_into_worlds_of_other_sizes",
+     .points = 2,
+     .hint = "Joined in the order of ranks, shards are the flat unit and "
+             "padding. Cut that off, pad for "
+             "the new number of ranks, and take your chunk."},
+    [] {
+      judge(states(), all_of({where_construction_is_right(states_are_those_saved),
+                              whole_parameters_are_gathered_once, surroundings_are_left_alone}));
+    }};
 
 const GradedTest kDestruction{
     {.name = "destruction_ends_everything",

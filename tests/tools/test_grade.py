@@ -49,7 +49,8 @@ def test_failures_are_shown_with_how_to_repeat_them(lab: Lab) -> None:
     """The first in full, the others with their first line."""
     student = """
         def run(name):
-            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else [f'because of {name}\\nand more of {name}']
+            others = [f'because of {name}\\nand more of {name}']
+            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else others
             return {'status': 'failed', 'failures': failures}
         """
     said = lab.grade(student, "--seed=77", code=1)
