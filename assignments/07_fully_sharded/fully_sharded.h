@@ -49,10 +49,9 @@ struct FullyShardedOptions {
 ///
 /// All ranks call forward() and backward for the same units in the same order. A unit may be used
 /// several times or never, in any order, without autograd, or with a result that requires no
-/// gradient. Its function calls no forward(), returns a new tensor, and keeps its parameters for
-/// backward alone: there it may recompute, by autograd::grad, so that the leaf is reached once. A
-/// checkpoint may call forward() in backward. A graph has one backward, which ends training if it
-/// throws.
+/// gradient. Its function calls no forward(), returns a new tensor, and keeps no parameter; in
+/// backward it is computed again by forward() alone, as a checkpoint may. A graph has one backward,
+/// which ends training if it throws.
 ///
 /// NoSync (ddp/gradient_synchronizer.h) accumulates: a backward inside its scope, wherever its
 /// forward was, reduces nothing, and whole gradients stay on every rank, for the unit's next

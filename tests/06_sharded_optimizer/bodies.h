@@ -43,16 +43,14 @@ std::vector<Body> memory();
 
 enum class Inner { kSgd, kMomentum, kAdamW };
 
-/// As who trains may do at any time.
-void halve_the_rate(torch::optim::Optimizer& optimizer);
-
 /// A text of bodies that call step() finish(), and know one operation.
 std::string in_own_words(std::string text);
 
-/// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step.
+/// An optimizer over `parameters`; `stepped` is called with its elements when it has taken a step, after
+/// which its learning rate is halved if it `slows`, as a caller's would be.
 std::unique_ptr<torch::optim::Optimizer> make_inner(
     Inner inner, std::vector<at::Tensor> parameters,
-    const std::function<void(std::int64_t elements)>& stepped = nullptr);
+    const std::function<void(std::int64_t elements)>& stepped = nullptr, bool slows = false);
 
 /// That of toy_body(), for plain SGD.
 constexpr double learning_rate(Inner inner) { return inner == Inner::kSgd ? 0.1 : 0.125; }
@@ -61,7 +59,7 @@ struct Form {
   ShardedOptimizerOptions options = {};
   Inner inner = Inner::kMomentum;
   double max_norm = 0;  // none
-  bool slows = false;   // the caller halves the learning rate after each step
+  bool slows = false;
 };
 
 /// Calls this stage's factory, and makes what it returns a synchronizer, whose finish() clips and

@@ -20,30 +20,33 @@ template <typename Optimizer>
 class Told : public Optimizer {
  public:
   template <typename Options>
-  Told(std::vector<at::Tensor> parameters, Options options, Stepped stepped)
-      : Optimizer(std::move(parameters), options), stepped_(std::move(stepped)) {}
+  Told(std::vector<at::Tensor> parameters, Options options, Stepped stepped, bool slows)
+      : Optimizer(std::move(parameters), options), stepped_(std::move(stepped)), slows_(slows) {}
 
   at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override {
     at::Tensor loss = Optimizer::step(std::move(closure));
     if (stepped_) {
       stepped_(this->param_groups()[0].params()[0].numel());
     }
+    if (slows_) {
+      auto& options = this->param_groups()[0].options();
+      options.set_lr(options.get_lr() / 2);
+    }
     return loss;
   }
 
  private:
   Stepped stepped_;
+  bool slows_;
 };
 
 class AsSynchronizer : public GradientSynchronizer {
  public:
   AsSynchronizer(Client& client, const std::vector<at::Tensor>& parameters, double max_norm,
-                 std::unique_ptr<ShardedOptimizer> optimizer,
-                 std::vector<torch::optim::Optimizer*> slowed)
+                 std::unique_ptr<ShardedOptimizer> optimizer)
       : client_(client),
         parameters_(parameters),
         max_norm_(max_norm),
-        slowed_(std::move(slowed)),
         tells_(client.place().phase == Phase::kConstruction),
         optimizer_(std::move(optimizer)) {
     for (const at::Tensor& parameter : parameters_) {
@@ -60,9 +63,6 @@ class AsSynchronizer : public GradientSynchronizer {
       client_.value("norm", at::scalar_tensor(optimizer_->clip_grad_norm(max_norm_), at::kDouble));
     }
     optimizer_->step();
-    for (torch::optim::Optimizer* const inner : slowed_) {
-      halve_the_rate(*inner);
-    }
     tell_gradients("gradient is left");
     for (std::size_t i = 0; tells_ && i < parameters_.size(); ++i) {
       if (parameters_[i].const_data_ptr() != places_[i]) {
@@ -89,8 +89,7 @@ class AsSynchronizer : public GradientSynchronizer {
   Client& client_;
   const std::vector<at::Tensor> parameters_;
   const double max_norm_;
-  const std::vector<torch::optim::Optimizer*> slowed_;  // which the optimizer owns
-  const bool tells_;                                    // whether a Training trains
+  const bool tells_;  // whether a Training trains
   std::vector<const void*> places_;
   std::unique_ptr<ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<NoSync>> scopes_;
@@ -108,11 +107,6 @@ at::Tensor as_values(const std::vector<std::vector<std::size_t>>& plan) {
 
 }  // namespace
 
-void halve_the_rate(torch::optim::Optimizer& optimizer) {
-  auto& options = optimizer.param_groups()[0].options();
-  options.set_lr(options.get_lr() / 2);
-}
-
 std::string in_own_words(std::string text) {
   const std::pair<const char*, const char*> words[] = {{"finish()", "step()"},
                                                        {"an all-reduce", "an operation"},
@@ -126,16 +120,16 @@ std::string in_own_words(std::string text) {
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_inner(Inner inner, std::vector<at::Tensor> parameters,
-                                                    const Stepped& stepped) {
+                                                    const Stepped& stepped, bool slows) {
   using torch::optim::AdamW;
   using torch::optim::SGD;
   if (inner == Inner::kAdamW) {
     const auto options = torch::optim::AdamWOptions(learning_rate(inner)).weight_decay(0.25);
-    return std::make_unique<Told<AdamW>>(std::move(parameters), options, stepped);
+    return std::make_unique<Told<AdamW>>(std::move(parameters), options, stepped, slows);
   }
   const double momentum = inner == Inner::kMomentum ? 0.5 : 0;
   const auto options = torch::optim::SGDOptions(learning_rate(inner)).momentum(momentum);
-  return std::make_unique<Told<SGD>>(std::move(parameters), options, stepped);
+  return std::make_unique<Told<SGD>>(std::move(parameters), options, stepped, slows);
 }
 
 Factory sharded(const Form& form) {
@@ -151,8 +145,7 @@ Factory sharded(const Form& form) {
     }
     const bool tells = client.place().phase == Phase::kConstruction;
     std::vector<at::Tensor> made;
-    std::vector<torch::optim::Optimizer*> slowed;
-    const auto factory = [&client, &made, &slowed, tells, form](std::vector<at::Tensor> shards) {
+    const auto factory = [&client, &made, tells, form](std::vector<at::Tensor> shards) {
       for (std::size_t i = 0; tells && i < shards.size(); ++i) {
         const at::Tensor& shard = shards[i];
         client.fact(shard.dim() == 1 && shard.is_leaf() && shard.requires_grad()
@@ -161,20 +154,16 @@ Factory sharded(const Form& form) {
                     shard.numel(), static_cast<std::int64_t>(shard.scalar_type()));
         made.push_back(shard);
       }
-      auto inner = make_inner(form.inner, std::move(shards), [&client](std::int64_t elements) {
-        client.fact("update", elements);
-      });
-      if (form.slows) {
-        slowed.push_back(inner.get());
-      }
-      return inner;
+      return make_inner(
+          form.inner, std::move(shards),
+          [&client](std::int64_t elements) { client.fact("update", elements); }, form.slows);
     };
     auto optimizer = make_sharded_optimizer(parameters, buffers, group, factory, form.options);
     for (std::size_t b = 0; b < made.size(); ++b) {
       client.value("shard", made[b].detach(), static_cast<std::int64_t>(b));
     }
-    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm, std::move(optimizer),
-                                            std::move(slowed));
+    return std::make_unique<AsSynchronizer>(client, parameters, form.max_norm,
+                                            std::move(optimizer));
   };
 }
 

@@ -42,8 +42,9 @@ class Unsharded {
     }
     inner_ = static_cast<Inner>(ranks[0].others.at("inner").item<std::int64_t>());
     max_norm_ = ranks[0].others.at("max norm").item<double>();
-    slows_ = ranks[0].others.at("slows").item<bool>();
-    optimizer_ = all.empty() ? nullptr : make_inner(inner_, all);
+    optimizer_ = all.empty()
+                     ? nullptr
+                     : make_inner(inner_, all, nullptr, ranks[0].others.at("slows").item<bool>());
   }
 
   /// False if the ranks have not said what their gradients are.
@@ -86,9 +87,6 @@ class Unsharded {
     if (optimizer_) {
       optimizer_->step();
     }
-    if (optimizer_ && slows_) {
-      halve_the_rate(*optimizer_);
-    }
     ++steps_;
     return true;
   }
@@ -119,7 +117,6 @@ class Unsharded {
   const Mistake mistake_;
   Inner inner_{};
   double max_norm_ = 0;
-  bool slows_ = false;
   double epsilon_ = 0;  // the coarsest
   int steps_ = 0;
   std::map<std::int64_t, at::Tensor> parameters_, mean_;

@@ -102,9 +102,7 @@ std::vector<Case> make_cases() {
   odd("without autograd first", {evaluation, kAll});
   odd("without autograd at the end", {kAll, {.uses = {0, 1}, .how = How::kNoGrad}});
   odd("a checkpoint around each unit", {{.uses = {0, 1, 2}, .how = How::kCheckpoint}});
-  add({{.name = "functions that compute again in backward",
-        .steps = steps_of(3, {{.uses = {0, 1, 2}, .how = How::kRecompute}})},
-       {.name = "results that require no gradient",
+  add({{.name = "results that require no gradient",
         .steps = steps_of(3, {{.uses = {0, 1, 2}, .how = How::kDetached}, kAll})}});
   odd("a function throws", {{.uses = {0, 1}, .how = How::kThrows}, kAll});
   odd("a forward without backward", {{.uses = {0, 1, 2}, .how = How::kForwardOnly}, kAll});
@@ -169,10 +167,6 @@ std::vector<Case> make_cases() {
 }
 
 }  // namespace
-
-bool trains(How how) {
-  return how == How::kTrain || how == How::kCheckpoint || how == How::kRecompute;
-}
 
 std::vector<UnitShape> three_units() { return {{{{5, 3}, {4}}}, {{{7}}}, {{{5, 5}, {1}, {3}}}}; }
 

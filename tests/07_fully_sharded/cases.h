@@ -22,13 +22,9 @@ struct UnitShape {
 };
 
 /// How a pass goes through units: with backward; without autograd; with results that require no gradient; with a
-/// checkpoint around each unit, which calls it again in backward; with functions that keep what they were given and
-/// compute again in backward; with a function that throws at the last use, and no backward; or with a graph whose
-/// backward never comes.
-enum class How { kTrain, kNoGrad, kDetached, kCheckpoint, kRecompute, kThrows, kForwardOnly };
-
-/// Whether a backward follows.
-bool trains(How how);
+/// checkpoint around each unit, which calls it again in backward; with a function that throws at the last use, and no
+/// backward; or with a graph whose backward never comes.
+enum class How { kTrain, kNoGrad, kDetached, kCheckpoint, kThrows, kForwardOnly };
 
 struct Pass {
   std::vector<std::size_t> uses;  // units, in order

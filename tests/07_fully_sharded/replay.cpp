@@ -97,7 +97,7 @@ class Unsharded {
     for (const std::size_t unit : pass.uses) {
       x = compute(case_, x, units_[unit]);
     }
-    if (trains(pass.how)) {
+    if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
       loss_of(x, case_.loss_scale).backward();
     }
     return pass.how == How::kThrows ? at::Tensor() : x.detach();

@@ -30,7 +30,7 @@ Case in_float64() {
 std::vector<Unit> rare_units(Client& client, const Case& one, int rank) {
   std::vector<Unit> units = units_of(client, one, rank, nullptr);
   const at::NoGradGuard no_grad;
-  units[0].parameters[0][0][0].fill_(-0.0);
+  units[0].parameters[0].view({-1})[0].fill_(-0.0);
   units[3].parameters[0][39].fill_(std::numeric_limits<float>::quiet_NaN());
   units[3].parameters[0][38].fill_(std::numeric_limits<float>::denorm_min());
   return units;
@@ -127,10 +127,10 @@ std::vector<at::Tensor> listed(const std::vector<std::vector<at::Tensor>>& units
   return all;
 }
 
-void whole_and_back(Client& client, const Case& one) {
+void whole_and_back(Client& client) {
   const auto group = make_group(client.shared_from_this());
-  const auto expected = parameters_in(rare_units(client, one, 0));
-  auto model = make_fully_sharded(rare_units(client, one, client.rank()), group);
+  const auto expected = parameters_in(rare_units(client, kSaved, 0));
+  auto model = make_fully_sharded(rare_units(client, kSaved, client.rank()), group);
   for (const int root : {0, 2}) {
     client.go_to({.phase = Phase::kForward, .step = root});
     const auto whole = [&] {
@@ -146,7 +146,7 @@ void whole_and_back(Client& client, const Case& one) {
                   0);
     }
   }
-  auto other = make_fully_sharded(units_of(client, one, client.rank() + 5, nullptr), group);
+  auto other = make_fully_sharded(units_of(client, kSaved, client.rank() + 5, nullptr), group);
   std::vector<at::Tensor> given = listed(expected);
   given[0] = given[0].detach().t().contiguous().t();  // not contiguous
   const SavedShards before = other->save();
@@ -159,7 +159,7 @@ void whole_and_back(Client& client, const Case& one) {
   compare(client, "shards of an optimizer from before load_whole()", places,
           chunks_of(expected, 4, client.rank()));
   compare(client, "shards that were saved before load_whole()", before.shards,
-          chunks_of(parameters_in(units_of(client, one, 5, nullptr)), 4, client.rank()));
+          chunks_of(parameters_in(units_of(client, kSaved, 5, nullptr)), 4, client.rank()));
 }
 
 }  // namespace
@@ -193,15 +193,7 @@ std::vector<Body> states() {
                    kStateTest,
                    small == 3 ? Rare{kDtype} : Rare{}});
   }
-  for (const bool strided : {false, true}) {
-    Case one = kSaved;
-    one.units[0].strided = strided;
-    all.push_back({strided ? "whole parameters that were not contiguous" : "whole parameters",
-                   {.ranks = 4, .hold = false},
-                   [one](Client& client) { whole_and_back(client, one); },
-                   kStateTest,
-                   strided ? Rare{kStridedState} : Rare{}});
-  }
+  all.push_back({"whole parameters", {.ranks = 4, .hold = false}, whole_and_back, kStateTest});
   return all;
 }
 

@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -62,40 +61,6 @@ struct Checkpoint : autograd::Function<Checkpoint> {
     const at::Tensor y = model->forward(context->saved_data["unit"].toInt(), x);
     y.backward(gradients[0]);
     return {x.grad(), at::Tensor(), at::Tensor()};
-  }
-};
-
-// Computes a unit's output without a graph, and again in backward from the tensors that it has kept. `joined` are the
-// same parameters, flat: autograd takes no list.
-struct Again : autograd::Function<Again> {
-  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& /*joined*/, const std::vector<at::Tensor>& parameters,
-                            const Case* one) {
-    context->saved_data["x"] = x.detach();
-    context->saved_data["parameters"] = parameters;
-    context->saved_data["case"] = reinterpret_cast<std::int64_t>(one);
-    return compute(*one, x, parameters);
-  }
-
-  static autograd::variable_list backward(autograd::AutogradContext* context,
-                                          autograd::variable_list gradients) {
-    const at::AutoGradMode with_grad(true);
-    const auto* one = reinterpret_cast<const Case*>(context->saved_data["case"].toInt());
-    autograd::variable_list inputs = {
-        context->saved_data["x"].toTensor().detach().requires_grad_()};
-    for (const at::Tensor& parameter : context->saved_data["parameters"].toTensorVector()) {
-      inputs.push_back(parameter.detach().requires_grad_());
-    }
-    const at::Tensor y = compute(*one, inputs[0], {inputs.begin() + 1, inputs.end()});
-    inputs = autograd::grad({y}, inputs, gradients);
-    return {inputs[0], joined({inputs.begin() + 1, inputs.end()}), at::Tensor(), at::Tensor()};
-  }
-
-  static at::Tensor joined(std::vector<at::Tensor> parameters) {
-    for (at::Tensor& parameter : parameters) {
-      parameter = parameter.reshape({-1});
-    }
-    return at::cat(parameters);
   }
 };
 
@@ -188,7 +153,7 @@ class Trainer {
       client_.fact("threw, as it was to", 1);
     }
     client_.value("output", y.defined() ? y.detach() : y, static_cast<std::int64_t>(place));
-    if (trains(pass.how)) {
+    if (pass.how == How::kTrain || pass.how == How::kCheckpoint) {
       const at::Tensor loss = loss_of(y, case_.loss_scale);
       y.reset();
       enter(pass.no_sync);
@@ -279,9 +244,7 @@ std::vector<Unit> units_of(Client& client, const Case& one, int rank, const How*
       if (now == How::kThrows && number == 1) {
         throw std::runtime_error("this function throws, as it is to");
       }
-      const at::Tensor y = now == How::kRecompute
-                               ? Again::apply(x, Again::joined(given), given, &one)
-                               : compute(one, x, given);
+      const at::Tensor y = compute(one, x, given);
       if (now == How::kDetached) {
         return y.detach();
       }
