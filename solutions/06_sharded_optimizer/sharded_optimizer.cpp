@@ -117,8 +117,8 @@ class Shards : public ShardedOptimizer {
     for (std::size_t b = 0; overlap_ && b < buckets_.size(); ++b) {
       publish(buckets_[b]);
     }
-    for (const Member& member : without_elements_) {
-      member.parameter.mutable_grad().reset();
+    for (const Member& empty : without_elements_) {
+      empty.parameter.mutable_grad().reset();
     }
     next_ = reduced_ = 0;
   }
