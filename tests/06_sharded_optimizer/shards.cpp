@@ -26,6 +26,16 @@ std::string listed(const std::vector<std::int64_t>& bytes) {
   return bytes.empty() ? "nothing" : text + (bytes.size() > 12 ? " ..." : "") + " bytes";
 }
 
+// "107 float32, 3 bfloat16", which are elements and dtypes.
+std::string listed(const std::vector<std::pair<std::int64_t, std::int64_t>>& shards) {
+  std::string text;
+  for (const auto& [elements, dtype] : shards) {
+    text += (text.empty() ? "" : ", ") + std::to_string(elements) + " " +
+            dtype_name(static_cast<at::ScalarType>(dtype));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
 std::string wrong_bytes_of(const StepOfRank& step, const char* kind,
                            const std::vector<const Seen*>& launches, std::size_t chunks,
                            Compared how) {
@@ -194,16 +204,9 @@ std::string each_bucket_has_a_shard(const Evidence& evidence) {
         expected.emplace_back(bucket.chunk, static_cast<std::int64_t>(bucket.dtype));
       }
       if (!training.parameter.empty() && actual != expected) {
-        std::string text = on(training) + ": the factory made optimizers for shards of";
-        for (const auto& [elements, dtype] : actual) {
-          text += " " + std::to_string(elements);
-        }
-        text += " elements; in plan order, and padded to " + std::to_string(ranks.size()) +
-                " equal chunks, they have";
-        for (const auto& [elements, dtype] : expected) {
-          text += " " + std::to_string(elements);
-        }
-        return text;
+        return on(training) + ": the factory made optimizers for shards of " + listed(actual) +
+               "; in plan order, and padded to " + std::to_string(ranks.size()) +
+               " equal chunks, they have " + listed(expected);
       }
       if (std::string text = wrong_values(evidence, ranks, training, model); !text.empty()) {
         return text;

@@ -24,6 +24,10 @@ using Deeds = std::vector<Deed>;
 /// What every rank of a case does in a step, in order.
 Deeds expected_deeds(const Case& one, int step);
 
+/// How often a rank reduced a unit's gradient in a step, and how often it is due.
+std::pair<std::int64_t, std::int64_t> reductions_of(const Evidence& evidence, int rank, int step,
+                                                    std::size_t unit);
+
 /// Each use is gathered in forward and again in backward, with exactly the padded bytes.
 std::string each_use_is_gathered(const Evidence& evidence);
 
@@ -41,6 +45,9 @@ std::string gathers_have_their_moment(const Evidence& evidence);
 
 /// So are reduce-scatters: before anything else that is launched after the gradient was complete.
 std::string reduce_scatters_have_their_moment(const Evidence& evidence);
+
+/// One is under way at most.
+std::string one_is_reduced_at_a_time(const Evidence& evidence);
 
 /// Inside NoSync nothing is reduced.
 std::string no_sync_reduces_nothing(const Evidence& evidence);

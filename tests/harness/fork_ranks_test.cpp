@@ -387,6 +387,12 @@ TEST(RankOutput, MissingSymbolIsNamed) {
   EXPECT_EQ(explain_exit(3, ""), "something called exit(3) before the body had returned");
 }
 
+TEST(RankOutput, ALongNameIsFolded) {
+  const std::vector<std::string> places = name_places({{"x_code.so", "0", std::string(800, 'x')}});
+  ASSERT_EQ(places.size(), 1);
+  EXPECT_EQ(places[0], std::string(120, 'x') + "...");
+}
+
 std::string described(const RankBody& body) {
   return run_plain_ranks({.world_size = 1}, body).describe();
 }

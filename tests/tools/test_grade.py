@@ -45,21 +45,33 @@ def test_full_marks(lab: Lab) -> None:
 
 
 def test_failures_are_shown_with_how_to_repeat_them(lab: Lab) -> None:
-    """The first in full, the others by name."""
+    """The first in full, the others with their first line."""
     student = """
         def run(name):
-            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else [f'because of {name}']
+            others = [f'because of {name}\\nand more of {name}']
+            failures = [f'exactly 2.000x: {name}', '<&>'] if 'oracle' in name else others
             return {'status': 'failed', 'failures': failures}
         """
     said = lab.grade(student, "--seed=77", code=1)
     for text in (f"exactly 2.000x: {NAMES[1]}", "tests/01_naive_ddp/a.cpp:4", f"TEST={NAMES[1]} SEED=77"):
         assert text in said
-    assert f"because of {NAMES[2]}" not in said
-    assert f"because of {NAMES[2]}" in lab.grade(student, "--verbose", code=1)
+    assert f"because of {NAMES[2]}" in said and f"and more of {NAMES[2]}" not in said
+    assert f"and more of {NAMES[2]}" in lab.grade(student, "--verbose", code=1)
     suite = ElementTree.parse(lab.root / "build/grade/junit.xml").getroot()[0]
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == (STAGE, "3", "3")
     assert (suite[1].get("name"), suite[1][0].text) == (NAMES[1], f"exactly 2.000x: {NAMES[1]}\n\n<&>")
     assert lab.grade(ALL_PASS).splitlines()[0] != lab.grade(ALL_PASS).splitlines()[0]  # another seed
+
+
+def test_what_died_comes_first_and_what_was_sent_can_be_drawn(lab: Lab) -> None:
+    student = """
+        def run(name):
+            died = 'one' in name
+            return {'status': 'failed', 'failures': ['rank 1 died: SIGSEGV' if died else 'an all-gather came late']}
+        """
+    said = lab.grade(student, code=1)
+    assert said.index("SIGSEGV") < said.index("came late") and "Next: fix 'one all reduce per parameter'" in said
+    assert said.count("TRACE=step.json") == 1  # of the second
 
 
 def test_a_course_may_give_the_share_of_runs_in_which_a_claim_holds(lab: Lab) -> None:

@@ -20,6 +20,7 @@ BAR = 20
 LONGEST_CLAIM = 52  # characters of a test's name
 ROOM_FOR_POINTS_AND_NOTE = 32  # columns beside a claim
 _FRAME = "  │ "
+_DRAWN = re.compile(r"virtual ns|all-reduce|reduce-scatter|all-gather")  # failures about order, counts and time
 _MARKS = {
     Status.PASSED: ("✔", "green"),
     Status.FAILED: ("✘", "red"),
@@ -133,12 +134,14 @@ class Scorecard:
             for result in report.results
             if result.status is Status.FAILED and not report.build_error
         ]
+        failures.sort(key=lambda failure: not _died(failure[1]))
         in_full = len(failures) if self._verbose else FAILURES_IN_FULL
         for stage, result in failures[:in_full]:
             self._failure(stage, result)
         if len(failures) > in_full:
             self._print(f"\n{len(failures) - in_full} more failed; one at a time:")
         for stage, result in failures[in_full:]:
+            self._below("".join(result.failures).partition("\n")[0], "dim")
             self._print(f"  {fold_command(self._again(stage, result), self._width, 2)}")
 
     def _failure(self, stage: Stage, result: TestResult) -> None:
@@ -153,6 +156,9 @@ class Scorecard:
         self._framed("\n".join(lines))
         self._print(f"  hint   {self._hint(stage, result)}")
         self._print(f"  again  {fold_command(self._again(stage, result), self._width, 9)}")
+        if _DRAWN.search(text):
+            command = f"{self._again(stage, result)} TRACE=step.json   # opens in https://ui.perfetto.dev"
+            self._print(f"  drawn  {fold_command(command, self._width, 9)}")
 
     def _hint(self, stage: Stage, result: TestResult) -> str:
         """The command; a comment of the shell says that there is a second hint, where the line has room."""
@@ -202,7 +208,7 @@ class Scorecard:
         todo = self._first_todo(stage)
         if todo and not stage.score and not stage.count(Status.FAILED):
             return f"begin with assignments/{stage.stage.name}/README.md; the code goes into {todo}"
-        for result in stage.results:
+        for result in sorted(stage.results, key=lambda result: not _died(result)):
             if result.status is Status.FAILED and result.spec.points:
                 again = make_command("test", stage.stage, self._report.impl, device=self._report.device)
                 return f"fix '{result.spec.claim}' in {folder}, then {again}"
@@ -223,6 +229,11 @@ def todo_place(stage: Stage, impl: str, failure: str) -> str:
             if found and found[0] in failure:
                 return f"{source.relative_to(ROOT)}:{number}"
     return str(sources[0].relative_to(ROOT)) if sources else f"{impl}/{stage.name}"
+
+
+def _died(result: TestResult) -> bool:
+    """What broke off a rank may be all that is wrong, and comes first."""
+    return any(re.search(r"\brank \d+ (died|hung)\b", failure) for failure in result.failures)
 
 
 def _bar(score: float, max_score: float, room: int) -> str:

@@ -24,7 +24,9 @@ const char* name_of(Phase phase) {
 }
 
 std::string name_of_computing(const Seen& seen) {
+  const bool one_of_several = seen.kind == EventKind::kFact && seen.index >= 0;
   return seen.kind == EventKind::kReady ? "backward layer " + std::to_string(seen.index)
+         : one_of_several               ? seen.text + " " + std::to_string(seen.index)
                                         : seen.text;
 }
 
